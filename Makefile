@@ -1,0 +1,73 @@
+# stratalog: every target makes the one virtual environment first, once, and again when pyproject.toml changes.
+#
+#   make demo       three brokers, the real web log, a broker killed in the middle, a verdict
+#   make test       every test; make quick: those without Spark and without waiting
+#   make check      ruff, mypy --strict, the house rules (tests/test_tidy.py)
+#   make simulate   the seeded simulation, SEEDS=2000 FIRST_SEED=0
+#   make wheel      dist/stratalog-*.whl
+#   make clean      what the targets made, the environment too
+
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+SEEDS ?= 2000
+FIRST_SEED ?= 0
+
+.PHONY: help venv java demo test quick check simulate wheel clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+venv: $(STAMP)
+
+# A Python that pyproject.toml allows: python3.11 if there, else python3.12, else python3 if it is one of them.
+$(STAMP): pyproject.toml
+	@set -euo pipefail; \
+	if [ ! -x $(PYTHON) ]; then \
+	  for candidate in python3.11 python3.12 python3; do \
+	    if $$candidate -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' 2>/dev/null; then found=$$candidate; break; fi; \
+	  done; \
+	  if [ -z "$${found:-}" ]; then \
+	    echo "stratalog needs Python 3.11 or 3.12; found: $$(python3 --version 2>&1 || true)" >&2; exit 1; \
+	  fi; \
+	  echo "making $(VENV) with $$($$found --version)"; \
+	  $$found -m venv $(VENV) || { echo "$$found cannot make a virtual environment (on Debian: the package python3-venv)" >&2; rm -rf $(VENV); exit 1; }; \
+	fi; \
+	echo "installing stratalog and its tools into $(VENV)"; \
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+# Spark's launcher takes JAVA_HOME before PATH; so does this look.
+java:
+	@set -euo pipefail; \
+	java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+	command -v "$$java" >/dev/null || { echo "Spark needs Java 17 or newer: $$java was not found (install a JDK or set JAVA_HOME)" >&2; exit 1; }; \
+	version=$$("$$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1); \
+	[ "$${version:-0}" -ge 17 ] || { echo "Spark needs Java 17 or newer: $$java is version $${version:-unknown}" >&2; exit 1; }
+
+demo: $(STAMP) java
+	@$(PYTHON) -m jobs.demo
+
+test: $(STAMP) java
+	@$(PYTHON) -m pytest
+
+quick: $(STAMP)
+	@$(PYTHON) -m pytest -m "not spark and not slow"
+
+check: $(STAMP)
+	@$(PYTHON) -m ruff check .
+	@$(PYTHON) -m mypy
+	@$(PYTHON) -m pytest -q tests/test_tidy.py
+
+simulate: $(STAMP)
+	@$(PYTHON) -m tests.simulation --seeds $(SEEDS) --first-seed $(FIRST_SEED)
+
+wheel: $(STAMP)
+	@rm -rf dist
+	@$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
+clean:
+	rm -rf $(VENV) build dist data logs spark-warehouse .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

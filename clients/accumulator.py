@@ -1,0 +1,226 @@
+"""Batches waiting and in flight, per partition, in order. Pure: time is an argument, the producer holds the lock.
+
+For one partition: new records join the last waiting batch; at most `max_in_flight` batches are under way;
+a batch to be sent again goes back to its place and is then sent alone, so order survives retries.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+
+from clients.batch import Headers, ProducerBatch, record_size_bytes
+from clients.retry import Action, Circumstances, Verdict, backoff_ms, judge
+from clients.settings import ProducerConfig
+from storage.errors import RequestTimedOutError, StratalogError
+from storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
+
+PRODUCER_EPOCH_MAX = 32_767
+_EXPIRED = "Expiring {} record(s) for {}:{} ms has passed since batch creation"
+
+
+class PartitionQueue:
+    """The batches of one partition. Its producer epoch and sequences are its own; the id usually everybody's."""
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        config: ProducerConfig,
+        producer_id: int,
+        new_producer_id: Callable[[], int],
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.waiting: deque[ProducerBatch] = deque()
+        self.in_flight: list[ProducerBatch] = []
+        self.producer_id = producer_id if config.enable_idempotence else NO_PRODUCER_ID
+        self.producer_epoch = 0 if config.enable_idempotence else NO_PRODUCER_EPOCH
+        self._config = config
+        self._new_producer_id = new_producer_id
+        self._next_sequence = 0
+        self._next_number = 0
+        self._has_gap = False
+        self._wants_new_epoch = False
+
+    def is_empty(self) -> bool:
+        return not self.waiting and not self.in_flight
+
+    def next_number(self) -> int:
+        """The number of a batch to be appended."""
+        self._next_number += 1
+        return self._next_number
+
+    def open_batch(self) -> ProducerBatch | None:
+        """The batch that new records may join."""
+        return self.waiting[-1] if self.waiting and not self.waiting[-1].closed else None
+
+    def ready_at_ms(self, is_flushing: bool) -> int | None:
+        """When the next batch may be sent; None while that depends on an answer under way."""
+        if not self.waiting:
+            return None
+        head = self.waiting[0]
+        if head.attempts and self.in_flight:
+            return None
+        if self._wants_new_epoch and self.in_flight:
+            return None
+        if head.attempts:
+            return head.retry_at_ms
+        if len(self.in_flight) >= self._config.max_in_flight_requests_per_connection:
+            return None
+        if head.closed or len(self.waiting) > 1 or is_flushing:
+            return head.created_ms
+        return head.created_ms + self._config.linger_ms
+
+    def send_next(self, now_ms: int) -> ProducerBatch:
+        """Move the next batch in flight, with a sequence if it has none yet. Only when `ready_at_ms` has come."""
+        if self._wants_new_epoch:
+            self._start_new_epoch()
+        batch = self.waiting.popleft()
+        batch.close()
+        if self._config.enable_idempotence and batch.sequence == NO_SEQUENCE:
+            self._give_sequence(batch)
+        batch.attempts += 1
+        batch.sent_ms = now_ms
+        self.in_flight.append(batch)
+        return batch
+
+    def answered(self, batch: ProducerBatch, error: StratalogError | None, now_ms: int, jitter: float) -> Verdict:
+        """Act on the answer to a batch in flight; what is DONE or FAILed leaves the queue."""
+        verdict = judge(error, self._circumstances(batch))
+        self.in_flight.remove(batch)
+        self._wants_new_epoch |= verdict.new_epoch and self._config.enable_idempotence
+        if verdict.action is Action.RETRY:
+            wait_ms = self._backoff_ms(batch, jitter) if verdict.backoff else 0
+            batch.retry_at_ms = now_ms + wait_ms
+            self._put_back(batch)
+        elif verdict.action is Action.SPLIT:
+            for part in reversed(batch.split()):
+                self._put_back(part)
+        else:
+            self._gone(batch, verdict.action is Action.FAIL)
+        return verdict
+
+    def expire(self, now_ms: int, timeout_ms: int) -> list[tuple[ProducerBatch, StratalogError]]:
+        """Give up the batches older than `timeout_ms`, waiting or in flight; a late answer no longer counts."""
+        expired = [b for b in (*self.in_flight, *self.waiting) if now_ms - b.created_ms >= timeout_ms]
+        for batch in expired:
+            self.drop(batch)
+        texts = [_EXPIRED.format(b.record_count, b.topic_partition, timeout_ms) for b in expired]
+        return [(batch, RequestTimedOutError(text)) for batch, text in zip(expired, texts, strict=True)]
+
+    def drop(self, batch: ProducerBatch) -> None:
+        """Give a batch up, wherever it is."""
+        (self.in_flight if batch in self.in_flight else self.waiting).remove(batch)
+        self._gone(batch, failed=True)
+
+    def _gone(self, batch: ProducerBatch, failed: bool) -> None:
+        batch.done = True
+        if batch.sequence != NO_SEQUENCE:
+            self._has_gap = failed
+
+    def _circumstances(self, batch: ProducerBatch) -> Circumstances:
+        others = [b.order for b in self.in_flight if b is not batch] + [b.order for b in self.waiting if b.attempts]
+        return Circumstances(
+            record_count=batch.record_count,
+            attempts=batch.attempts,
+            retries=self._config.retries,
+            is_idempotent=self._config.enable_idempotence,
+            is_oldest=all(batch.order < other for other in others),
+            has_gap=self._has_gap,
+        )
+
+    def _backoff_ms(self, batch: ProducerBatch, jitter: float) -> int:
+        return backoff_ms(batch.attempts, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms, jitter)
+
+    def _put_back(self, batch: ProducerBatch) -> None:
+        at = sum(1 for other in self.waiting if other.order < batch.order)
+        self.waiting.insert(at, batch)
+
+    def _give_sequence(self, batch: ProducerBatch) -> None:
+        batch.producer_id = self.producer_id
+        batch.sequence, batch.producer_epoch = self._next_sequence, self.producer_epoch
+        self._next_sequence = (self._next_sequence + batch.record_count) & 0x7FFFFFFF
+
+    def _start_new_epoch(self) -> None:
+        self.producer_epoch += 1
+        if self.producer_epoch > PRODUCER_EPOCH_MAX:
+            self.producer_id, self.producer_epoch = self._new_producer_id(), 0
+        self._next_sequence, self._has_gap, self._wants_new_epoch = 0, False, False
+        for batch in self.waiting:
+            batch.sequence = NO_SEQUENCE
+
+
+class Accumulator:
+    """All partitions' queues and the memory their records take."""
+
+    def __init__(self, config: ProducerConfig, new_producer_id: Callable[[], int]) -> None:
+        self.used_bytes = 0
+        self._config = config
+        self._new_producer_id = new_producer_id
+        self._producer_id = new_producer_id() if config.enable_idempotence else NO_PRODUCER_ID
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._active: dict[TopicPartition, PartitionQueue] = {}
+
+    def queue(self, topic_partition: TopicPartition) -> PartitionQueue:
+        """The partition's queue, made at first use."""
+        found = self._queues.get(topic_partition)
+        if found is None:
+            found = PartitionQueue(topic_partition, self._config, self._producer_id, self._new_producer_id)
+            self._queues[topic_partition] = found
+        return found
+
+    def active(self) -> Iterator[PartitionQueue]:
+        """Queues that hold anything."""
+        for topic_partition, queue in list(self._active.items()):
+            if queue.is_empty():
+                del self._active[topic_partition]
+            else:
+                yield queue
+
+    def append(
+        self,
+        topic_partition: TopicPartition,
+        now_ms: int,
+        timestamp_ms: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None,
+    ) -> tuple[ProducerBatch, int]:
+        """Put a record into a batch; the batch and the record's index in it."""
+        size_bytes = record_size_bytes(key, value, headers)
+        queue = self._activate(topic_partition)
+        batch = queue.open_batch()
+        if batch is None or not batch.has_room(size_bytes, self._config.batch_size):
+            if batch is not None:
+                batch.close()
+            batch = ProducerBatch(topic_partition, queue.next_number(), now_ms)
+            queue.waiting.append(batch)
+        index = batch.append(timestamp_ms, key, value, headers, size_bytes)
+        self.used_bytes += size_bytes
+        return batch, index
+
+    def append_payload(
+        self, topic_partition: TopicPartition, now_ms: int, payload: pa.Table, size_bytes: int
+    ) -> ProducerBatch:
+        """Put rows of `PAYLOAD_SCHEMA` behind everything else of the partition, as one batch of their own."""
+        queue = self._activate(topic_partition)
+        last = queue.open_batch()
+        if last is not None:
+            last.close()
+        batch = ProducerBatch.of_payload(topic_partition, queue.next_number(), now_ms, payload, size_bytes)
+        queue.waiting.append(batch)
+        self.used_bytes += size_bytes
+        return batch
+
+    def release(self, batch: ProducerBatch) -> None:
+        """The batch left its queue: its memory is free again."""
+        self.used_bytes -= batch.size_bytes
+
+    def batches(self) -> list[ProducerBatch]:
+        """Every batch without an outcome."""
+        return [batch for queue in self.active() for batch in (*queue.in_flight, *queue.waiting)]
+
+    def _activate(self, topic_partition: TopicPartition) -> PartitionQueue:
+        queue = self._active[topic_partition] = self.queue(topic_partition)
+        return queue

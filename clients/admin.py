@@ -1,0 +1,240 @@
+"""The admin client: topics, their configs, and what the cluster looks like.
+
+I/O: through a `ClusterView`. Changes are decided by the controller's pure rules and committed here, by
+compare-and-set on the metadata log; no broker has to run in this process (DESIGN §5).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self, TypeVar
+
+from clients.cluster_view import DEFAULT_TIMEOUT_MS, ClusterView
+from clients.transport import Cluster
+from replication import topics
+from replication.state import ClusterImage, PartitionRecord, Result
+from storage.config import LogConfig
+from storage.errors import StratalogError
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+DEFAULT_PARTITIONS = 1
+DEFAULT_REPLICATION_FACTOR = 1
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be created, with numbers or a `replica_assignment`: partition -> brokers, preferred leader first."""
+
+    name: str
+    partitions: int = DEFAULT_PARTITIONS
+    replication_factor: int = DEFAULT_REPLICATION_FACTOR
+    configs: Mapping[str, object] = field(default_factory=dict)
+    replica_assignment: Mapping[int, Sequence[int]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic: its id, its partitions in order (leader, ISR, epochs) and the configs it overrides."""
+
+    name: str
+    topic_id: str
+    partitions: tuple[PartitionRecord, ...]
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDescription:
+    """A registered broker; `fenced` when it is down."""
+
+    broker_id: int
+    broker_epoch: int
+    root: str
+    rack: str | None
+    fenced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """The cluster: who is the controller (-1: nobody yet) and who the brokers are, by id."""
+
+    cluster_id: str
+    controller_id: int
+    controller_epoch: int
+    brokers: tuple[BrokerDescription, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One topic config as in force; `is_default` when the topic does not override it."""
+
+    name: str
+    value: str
+    is_default: bool
+    unit: str
+    doc: str
+
+
+class Admin:
+    """Calls block until their commit stands and, where it matters, until the leaders have started.
+
+    cluster  a running `Cluster`, or the URL or path of its metadata root.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        view: ClusterView | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._view = view or ClusterView(cluster, timeout_ms=timeout_ms)
+        self._rng = rng or random.Random()
+
+    # -- topics ------------------------------------------------------------------------------------------
+
+    def create_topics(self, new_topics: Iterable[NewTopic], *, wait: bool = True) -> dict[str, str]:
+        """Create topics and wait until their leaders have started; topic ids by name.
+
+        Every topic is tried; then the first error is raised: InvalidTopicError, TopicAlreadyExistsError,
+        InvalidPartitionsError, InvalidReplicationFactorError, InvalidReplicaAssignmentError,
+        InvalidConfigError, LeaderNotAvailableError (created, but not up in time).
+        """
+        created = _each(new_topics, lambda topic: (topic.name, self._create(topic)))
+        if wait:
+            for name, _ in created:
+                self.await_leaders(name)
+        return dict(created)
+
+    def create_topic(self, name: str, partitions: int = 1, replication_factor: int = 1, **configs: object) -> str:
+        """Create one topic, configs by their Kafka names with underscores (`retention_ms=1000`); its topic id."""
+        dotted = {key.replace("_", "."): value for key, value in configs.items()}
+        return self.create_topics([NewTopic(name, partitions, replication_factor, dotted)])[name]
+
+    def _create(self, topic: NewTopic) -> str:
+        topic_id = self._view.ids.new_id()
+        assignment = topic.replica_assignment
+        start_index, shift = self._rng.randrange(1 << 16), self._rng.randrange(1 << 16)
+
+        def decide(image: ClusterImage) -> Result[str]:
+            return topics.create_topic(
+                image,
+                topic.name,
+                topic_id,
+                topic.partitions if assignment is None else topics.NOT_GIVEN,
+                topic.replication_factor if assignment is None else topics.NOT_GIVEN,
+                assignment,
+                {name: _spelled(value) for name, value in topic.configs.items()},
+                start_index=start_index,
+                shift=shift,
+                check_configs=LogConfig.from_properties,
+            )
+
+        return self._view.propose(decide)
+
+    def await_leaders(self, topic: str, timeout_ms: int | None = None) -> None:
+        """Wait until every partition's leader has started. LeaderNotAvailableError names one that has not."""
+        self._view.end_offsets(self._view.partitions(topic), timeout_ms)
+
+    def list_topics(self) -> list[str]:
+        """All topics by name."""
+        return self._view.topics()
+
+    def describe_topics(self, names: Iterable[str] | None = None) -> dict[str, TopicDescription]:
+        """The named topics, or all. UnknownTopicOrPartitionError."""
+        self._view.refresh()
+        return {name: self._describe(name) for name in (self.list_topics() if names is None else names)}
+
+    def _describe(self, name: str) -> TopicDescription:
+        partitions = tuple(self._view.partition_state(tp) for tp in self._view.partitions(name))
+        image = self._view.image
+        return TopicDescription(name, image.topic_ids[name], partitions, dict(image.topic_config(name)))
+
+    def delete_topics(self, names: Iterable[str], *, enabled: bool = True) -> None:
+        """Delete topics; brokers then drop their replicas. Every one is tried, then the first error is raised.
+
+        `enabled` is the cluster's `delete.topic.enable`. TopicDeletionDisabledError, UnknownTopicOrPartitionError.
+        """
+        _each(names, lambda name: self._view.propose(lambda image: topics.delete_topic(image, name, enabled)))
+
+    def create_partitions(self, name: str, count: int) -> int:
+        """Grow a topic to `count` partitions and wait for their leaders; how many are new. InvalidPartitionsError."""
+        start_index, shift = self._rng.randrange(1 << 16), self._rng.randrange(1 << 16)
+
+        def decide(image: ClusterImage) -> Result[int]:
+            return topics.create_partitions(image, name, count, start_index=start_index, shift=shift)
+
+        # A repeat after an unclear commit would find its own effect and be refused: Kafka's clients see the same.
+        new = self._view.propose(decide)
+        self.await_leaders(name)
+        return new
+
+    # -- configs and the cluster ----------------------------------------------------------------------------
+
+    def describe_configs(self, topic: str) -> list[ConfigEntry]:
+        """Every config of a topic as in force. UnknownTopicOrPartitionError."""
+        self._view.refresh()
+        self._view.partitions(topic)
+        overrides = self._view.image.topic_config(topic)
+        config = LogConfig.from_properties(overrides)
+        return [
+            ConfigEntry(known.name, config.value_of(known.name), known.name not in overrides, known.unit, known.doc)
+            for known in LogConfig.describe()
+        ]
+
+    def alter_configs(self, topic: str, changes: Mapping[str, object | None]) -> dict[str, str]:
+        """Set overrides, or remove those given as None; all overrides afterwards.
+
+        InvalidConfigError for an unknown name or a bad value, UnknownTopicOrPartitionError; nothing is changed then.
+        """
+        spelled = {name: None if value is None else _spelled(value) for name, value in changes.items()}
+
+        def decide(image: ClusterImage) -> Result[dict[str, str]]:
+            return topics.alter_config(image, topic, spelled, check_configs=LogConfig.from_properties)
+
+        return self._view.propose(decide)
+
+    def describe_cluster(self) -> ClusterDescription:
+        """Controller and brokers as of now."""
+        self._view.refresh()
+        image = self._view.image
+        brokers = tuple(
+            BrokerDescription(broker_id, b.broker_epoch, b.registration.root, b.registration.rack, b.fenced)
+            for broker_id, b in sorted(image.brokers.items())
+        )
+        return ClusterDescription(image.cluster_id, image.controller_id, image.controller_epoch, brokers)
+
+    def close(self) -> None:
+        """Nothing to give back; here so that all clients end alike."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def _spelled(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+def _each(items: Iterable[Item], act: Callable[[Item], Answer]) -> list[Answer]:
+    """Act on every item; raise the first error only after all were tried."""
+    answers: list[Answer] = []
+    errors: list[StratalogError] = []
+    for item in items:
+        try:
+            answers.append(act(item))
+        except StratalogError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    return answers

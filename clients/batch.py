@@ -1,0 +1,166 @@
+"""A producer's batch for one partition, from the first record appended to its final outcome. Pure.
+
+Records given one by one collect in lists and become an Arrow payload when first sent; rows of a table
+come as a payload from the start. The sequence is assigned at the first send and stays with the batch, so
+that the broker recognises a retry (R27).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from clients.records import UNKNOWN_OFFSET, Delivery, Piece
+from storage.errors import StratalogError
+from storage.records import (
+    HEADERS_TYPE,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    PAYLOAD_SCHEMA,
+    Header,
+    TopicPartition,
+)
+
+RECORD_OVERHEAD_BYTES = 24
+"""Arrow's share of one record beside key, value and headers: a timestamp, three offsets, validity bits."""
+
+Headers = Sequence[Header]
+
+
+def record_size_bytes(key: bytes | None, value: bytes | None, headers: Headers | None) -> int:
+    """The size of a record as `batch.size`, `max.request.size` and `buffer.memory` count it."""
+    size = RECORD_OVERHEAD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
+    if headers:
+        size += sum(16 + len(k) + (len(v) if v else 0) for k, v in headers)
+    return size
+
+
+class ProducerBatch:
+    """A batch under way. `number` orders the batches of one partition; `attempts` counts sends."""
+
+    __slots__ = (
+        "_rows",
+        "attempts",
+        "closed",
+        "created_ms",
+        "delivery",
+        "done",
+        "first_index",
+        "number",
+        "payload",
+        "producer_epoch",
+        "producer_id",
+        "record_count",
+        "retry_at_ms",
+        "sent_ms",
+        "sequence",
+        "size_bytes",
+        "topic_partition",
+    )
+
+    def __init__(self, topic_partition: TopicPartition, number: int, created_ms: int) -> None:
+        self.topic_partition = topic_partition
+        self.number = number
+        self.created_ms = created_ms
+        self.delivery = Delivery()
+        self.first_index = 0
+        self.record_count = 0
+        self.size_bytes = 0
+        self.payload: pa.Table | None = None
+        self.closed = False
+        self.done = False
+        self.sequence = NO_SEQUENCE
+        self.producer_id = NO_PRODUCER_ID
+        self.producer_epoch = NO_PRODUCER_EPOCH
+        self.attempts = 0
+        self.sent_ms = 0
+        self.retry_at_ms = 0
+        self._rows: tuple[list[int | None], list[bytes | None], list[bytes | None], list[Headers | None]] = (
+            [],
+            [],
+            [],
+            [],
+        )
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Batches of one partition are stored in this order."""
+        return self.number, self.first_index
+
+    @classmethod
+    def of_payload(
+        cls, topic_partition: TopicPartition, number: int, created_ms: int, payload: pa.Table, size_bytes: int
+    ) -> ProducerBatch:
+        """A closed batch of ready-made rows of `PAYLOAD_SCHEMA`."""
+        batch = cls(topic_partition, number, created_ms)
+        batch.payload, batch.closed = payload, True
+        batch.record_count = batch.delivery.record_count = payload.num_rows
+        batch.size_bytes = size_bytes
+        return batch
+
+    def has_room(self, size_bytes: int, batch_size: int) -> bool:
+        """True when a record of `size_bytes` may still join; the first one always may."""
+        return not self.closed and (self.record_count == 0 or self.size_bytes + size_bytes <= batch_size)
+
+    def append(
+        self, timestamp_ms: int | None, key: bytes | None, value: bytes | None, headers: Headers | None, size_bytes: int
+    ) -> int:
+        """Add a record; its index in the batch."""
+        timestamps, keys, values, header_lists = self._rows
+        timestamps.append(timestamp_ms)
+        keys.append(key)
+        values.append(value)
+        header_lists.append(headers)
+        self.record_count += 1
+        self.size_bytes += size_bytes
+        self.delivery.record_count = self.record_count
+        return self.record_count - 1
+
+    def close(self) -> None:
+        """No more records: build the payload. Does nothing the second time."""
+        self.closed = True
+        if self.payload is None:
+            self.payload = _payload(*self._rows)
+            self._rows = ([], [], [], [])
+
+    def split(self) -> tuple[ProducerBatch, ProducerBatch]:
+        """Two halves of a batch that the broker refused as too large; sequences and the delivery carry over."""
+        assert self.payload is not None
+        middle = self.record_count // 2
+        return self._part(0, middle), self._part(middle, self.record_count)
+
+    def _part(self, start: int, end: int) -> ProducerBatch:
+        assert self.payload is not None
+        part = ProducerBatch(self.topic_partition, self.number, self.created_ms)
+        part.payload, part.closed = self.payload.slice(start, end - start), True
+        part.delivery, part.first_index = self.delivery, self.first_index + start
+        part.record_count = end - start
+        part.size_bytes = self.size_bytes * end // self.record_count - self.size_bytes * start // self.record_count
+        part.producer_id, part.producer_epoch = self.producer_id, self.producer_epoch
+        part.attempts = self.attempts
+        if self.sequence != NO_SEQUENCE:
+            part.sequence = (self.sequence + start) & 0x7FFFFFFF
+        return part
+
+    def outcome(self, base_offset: int, error: StratalogError | None) -> Piece:
+        """This batch's piece of its delivery."""
+        return Piece(self.first_index, self.record_count, UNKNOWN_OFFSET if error else base_offset, error)
+
+
+def _payload(
+    timestamps: list[int | None], keys: list[bytes | None], values: list[bytes | None], headers: list[Headers | None]
+) -> pa.Table:
+    if any(headers):
+        cells = [None if h is None else [{"key": k, "value": v} for k, v in h] for h in headers]
+        header_column = pa.array(cells, HEADERS_TYPE)
+    else:
+        header_column = pa.nulls(len(headers), HEADERS_TYPE)
+    columns = [
+        pa.array(timestamps, pa.timestamp("ms", tz="UTC")),
+        pa.array(keys, pa.binary()),
+        pa.array(values, pa.binary()),
+        header_column,
+    ]
+    return pa.table(columns, schema=PAYLOAD_SCHEMA)

@@ -1,0 +1,328 @@
+"""The cluster as a reader sees it, from storage alone: topics, leaders, high watermarks, committed records.
+
+I/O: folds the metadata log, polls the leaders' progress objects, reads partition tables. No broker is asked.
+A stale view is a safe one: what a leader once published as committed stays committed, so an old image only
+delays. High watermarks never go back within one view, but for an unclean election or a topic made anew.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import pyarrow as pa
+
+from clients.records import OffsetAndTimestamp
+from clients.transport import Cluster, root_of
+from replication.progress import UNKNOWN, ProgressReader, leader_progress_path
+from replication.state import NO_LEADER, ClusterImage, PartitionRecord, Result
+from replication.stores import DeltaStores, Stores, open_metadata
+from storage.clock import Clock, Ids, RandomIds, SystemClock
+from storage.config import LogConfig
+from storage.errors import (
+    LeaderNotAvailableError,
+    LogDirNotFoundError,
+    OffsetOutOfRangeError,
+    StoreError,
+    UnknownTopicOrPartitionError,
+)
+from storage.log import PartitionLog
+from storage.log_read import READ_SCHEMA
+from storage.records import TopicPartition
+
+DEFAULT_TIMEOUT_MS = 30_000
+WAIT_MS_MIN, WAIT_MS_MAX = 2, 50
+
+T = TypeVar("T")
+
+_Life = tuple[TopicPartition, str, int]
+"""A partition, the topic's id and the number of unclean elections: within one, offsets are for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watermarks:
+    """What a reader may have of a partition: `[log_start_offset, high_watermark)`, as the leader published it."""
+
+    log_start_offset: int
+    high_watermark: int
+    leader_epoch: int
+    version: int
+
+
+class ClusterView:
+    """A view of its own, refreshed by itself where needed. Thread-safe; calls may block on storage.
+
+    cluster     a running `Cluster`, or the URL or path of its metadata root.
+    timeout_ms  how long to wait for a partition's leader to start before LeaderNotAvailableError.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        stores: Stores | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> None:
+        self.root = root_of(cluster)
+        self.clock = clock or SystemClock()
+        self.ids = ids or RandomIds()
+        self.stores = stores or DeltaStores(self.ids)
+        self.metadata = open_metadata(self.stores, self.root, self.clock, self.ids)
+        self._timeout_ms = timeout_ms
+        self._lock = threading.RLock()
+        self._refreshed_ms = 0
+        self._partitions: dict[str, tuple[TopicPartition, ...]] = {}
+        self._available: dict[str, tuple[int, ...]] = {}
+        self._progress: dict[int, tuple[int, ProgressReader]] = {}
+        self._polled_ms: dict[int, int] = {}
+        self._marks: dict[_Life, Watermarks] = {}
+        self._logs: dict[tuple[TopicPartition, str, str], PartitionLog] = {}
+        self.refresh()
+
+    # -- topology ----------------------------------------------------------------------------------------
+
+    @property
+    def image(self) -> ClusterImage:
+        """The fold as of the last refresh; not to be changed."""
+        return self.metadata.image
+
+    def refresh(self, max_age_ms: int = 0) -> bool:
+        """Fold new metadata unless that happened less than `max_age_ms` ago; True when something changed."""
+        with self._lock:
+            now_ms = self.clock.monotonic_ms()
+            if max_age_ms and now_ms - self._refreshed_ms < max_age_ms:
+                return False
+            changed = bool(self.metadata.refresh())
+            self._refreshed_ms = now_ms
+            if changed:
+                self._partitions, self._available = {}, {}
+            return changed
+
+    def propose(self, decide: Callable[[ClusterImage], Result[T]]) -> T:
+        """Have a decision made and committed on the newest metadata, as an admin client does (DESIGN §5)."""
+        with self._lock:
+            response = self.metadata.propose(decide)
+            self._partitions, self._available = {}, {}
+            return response
+
+    def topics(self) -> list[str]:
+        """All topics by name."""
+        self.refresh()
+        return sorted(self.image.topic_ids)
+
+    def partitions(self, topic: str) -> tuple[TopicPartition, ...]:
+        """The topic's partitions in order. UnknownTopicOrPartitionError when there is no such topic."""
+        found = self._partitions.get(topic)
+        if found is not None:
+            return found
+        with self._lock:
+            self.refresh()
+            found = tuple(self.image.partitions_of(topic)) if topic in self.image.topic_ids else ()
+            if not found:
+                raise UnknownTopicOrPartitionError(f"topic '{topic}' does not exist")
+            self._partitions[topic] = found
+        return found
+
+    def available_partitions(self, topic: str) -> tuple[int, ...]:
+        """Numbers of the topic's partitions that have a leader, as of the last refresh."""
+        found = self._available.get(topic)
+        if found is None:
+            states = self.image.partitions
+            with_leader = (tp.partition for tp in self.partitions(topic) if states[tp].leader != NO_LEADER)
+            found = self._available[topic] = tuple(with_leader)
+        return found
+
+    def partition_state(self, topic_partition: TopicPartition) -> PartitionRecord:
+        """Leader, ISR and epochs as of the last refresh. UnknownTopicOrPartitionError when unknown even after one."""
+        if topic_partition not in self.image.partitions:
+            self.refresh()
+        return self.image.partition(topic_partition)
+
+    def leader(self, topic_partition: TopicPartition) -> int:
+        """The leader's broker id as of the last refresh, -1 when there is none."""
+        return self.partition_state(topic_partition).leader
+
+    # -- offsets -----------------------------------------------------------------------------------------
+
+    def watermarks(self, topic_partition: TopicPartition, timeout_ms: int | None = None) -> Watermarks:
+        """The newest published bounds, waiting up to `timeout_ms` for the leader of the current epoch to start.
+
+        Raises LeaderNotAvailableError after that, UnknownTopicOrPartitionError.
+        """
+        timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        deadline_ms = self.clock.monotonic_ms() + timeout_ms
+        pause_ms = WAIT_MS_MIN
+        while True:
+            self.refresh()
+            marks = self.published(topic_partition)
+            if marks is not None:
+                return marks
+            if self.clock.monotonic_ms() >= deadline_ms:
+                raise LeaderNotAvailableError(self._why_not_available(topic_partition, timeout_ms))
+            self.clock.sleep_ms(pause_ms)
+            pause_ms = min(2 * pause_ms, WAIT_MS_MAX)
+
+    def published(self, topic_partition: TopicPartition, max_age_ms: int = 0) -> Watermarks | None:
+        """As `watermarks`, without waiting or refreshing metadata: None while the leader has not started.
+
+        What the leader published is looked up unless that was done less than `max_age_ms` ago.
+        """
+        with self._lock:
+            state = self.partition_state(topic_partition)
+            life = self._life(state)
+            entry = self._leader_entry(state, life, max_age_ms)
+            if entry is None:
+                return None
+            known = self._marks.get(life)
+            self._marks[life] = entry if known is None else _later(known, entry)
+            return self._marks[life]
+
+    def beginning_offsets(
+        self, topic_partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset of each partition that is still readable."""
+        return {tp: self.watermarks(tp, timeout_ms).log_start_offset for tp in topic_partitions}
+
+    def end_offsets(
+        self, topic_partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """The high watermark of each partition: the offset after its last committed record."""
+        return {tp: self.watermarks(tp, timeout_ms).high_watermark for tp in topic_partitions}
+
+    def offset_for_timestamp(
+        self, topic_partition: TopicPartition, timestamp_ms: int, timeout_ms: int | None = None
+    ) -> OffsetAndTimestamp | None:
+        """The first committed record with this timestamp or a later one; None when there is none."""
+        marks = self.watermarks(topic_partition, timeout_ms)
+        with self._lock:
+            log, end = self._readable_log(topic_partition, marks)
+            found = log.offset_for_timestamp(timestamp_ms)
+        return OffsetAndTimestamp(*found) if found is not None and found[0] < end else None
+
+    # -- records -----------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        topic_partition: TopicPartition,
+        offset: int,
+        max_bytes: int,
+        end_offset: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> pa.Table:
+        """Committed records from `offset` on, below `end_offset`, as `READ_SCHEMA`: about `max_bytes`, or one file's.
+
+        An empty table: nothing is there (yet). Raises OffsetOutOfRangeError below the log's start or past its
+        high watermark, LeaderNotAvailableError, UnknownTopicOrPartitionError.
+        """
+        marks = self._marks_for_reading(topic_partition)
+        if marks is None or offset > marks.high_watermark:
+            marks = self.watermarks(topic_partition, timeout_ms)
+        with self._lock:
+            return self._read(topic_partition, marks, offset, max_bytes, end_offset)
+
+    def _read(
+        self, topic_partition: TopicPartition, marks: Watermarks, offset: int, max_bytes: int, end_offset: int | None
+    ) -> pa.Table:
+        if not marks.log_start_offset <= offset <= marks.high_watermark:
+            raise OffsetOutOfRangeError(
+                f"{topic_partition}: offset {offset} is outside "
+                f"[{marks.log_start_offset}, {marks.high_watermark}], the committed records"
+            )
+        wanted_end = marks.high_watermark if end_offset is None else min(end_offset, marks.high_watermark)
+        if offset >= wanted_end:
+            return READ_SCHEMA.empty_table()
+        log, readable_end = self._readable_log(topic_partition, marks)
+        end = min(wanted_end, readable_end)
+        return log.read(offset, max_bytes, end) if offset < end else READ_SCHEMA.empty_table()
+
+    def _readable_log(self, topic_partition: TopicPartition, marks: Watermarks) -> tuple[PartitionLog, int]:
+        """A replica's log and the offset up to which it may be read: the leader's, else one that follows its epoch.
+
+        A follower's table that shows the current epoch has been truncated to what the leader has (DESIGN §6).
+        """
+        state = self.partition_state(topic_partition)
+        reason: StoreError | LogDirNotFoundError | None = None
+        for replica in sorted(state.replicas, key=lambda r: (r != state.leader, r not in state.isr)):
+            try:
+                log = self._log(topic_partition, replica)
+                if log.version < marks.version or log.leader_epoch < state.leader_epoch or replica != state.leader:
+                    log.refresh()
+            except (StoreError, LogDirNotFoundError) as failure:
+                reason = reason or failure
+                continue
+            if log.leader_epoch >= state.leader_epoch:
+                return log, min(marks.high_watermark, log.log_end_offset)
+        raise LeaderNotAvailableError(f"{topic_partition}: no replica is readable: {reason}") from reason
+
+    def _log(self, topic_partition: TopicPartition, broker_id: int) -> PartitionLog:
+        root = self.image.brokers[broker_id].registration.root
+        key = (topic_partition, self.image.topic_ids.get(topic_partition.topic, ""), root)
+        if key not in self._logs:
+            table = self.stores.table(root, topic_partition)
+            self._logs[key] = PartitionLog(table, LogConfig(), self.clock, self.ids)
+        return self._logs[key]
+
+    # -- progress ----------------------------------------------------------------------------------------
+
+    def _leader_entry(self, state: PartitionRecord, life: _Life, max_age_ms: int) -> Watermarks | None:
+        reader = self._leader_progress(state.leader)
+        if reader is None:
+            return None
+        now_ms = self.clock.monotonic_ms()
+        if not max_age_ms or now_ms - self._polled_ms.get(state.leader, 0) >= max_age_ms:
+            reader.poll()
+            self._polled_ms[state.leader] = now_ms
+        entry = reader.entries.get(state.topic_partition)
+        if entry is None or entry.leader_epoch != state.leader_epoch or entry.topic_id != life[1]:
+            return None
+        if entry.high_watermark == UNKNOWN:
+            return None
+        return Watermarks(entry.log_start_offset, entry.high_watermark, entry.leader_epoch, entry.version)
+
+    def _leader_progress(self, leader: int) -> ProgressReader | None:
+        broker = self.image.brokers.get(leader)
+        if broker is None:
+            return None
+        known = self._progress.get(leader)
+        if known is None or known[0] != broker.broker_epoch:
+            objects = self.stores.objects(broker.registration.root)
+            known = broker.broker_epoch, ProgressReader(objects, leader_progress_path(broker.broker_epoch))
+            self._progress[leader] = known
+            self._polled_ms.pop(leader, None)
+        return known[1]
+
+    def _marks_for_reading(self, topic_partition: TopicPartition) -> Watermarks | None:
+        """What is published now; with the leader's root out of reach or its epoch not begun, what last was."""
+        try:
+            published = self.published(topic_partition)
+        except (StoreError, LogDirNotFoundError):
+            published = None
+        return published or self._marks.get(self._life(self.partition_state(topic_partition)))
+
+    def topic_config(self, topic: str) -> LogConfig:
+        """The topic's configs as of the last refresh."""
+        return LogConfig.from_properties(self.image.topic_config(topic))
+
+    def _life(self, state: PartitionRecord) -> _Life:
+        return state.topic_partition, self.image.topic_ids.get(state.topic, ""), state.unclean
+
+    def _why_not_available(self, topic_partition: TopicPartition, timeout_ms: int) -> str:
+        state = self.partition_state(topic_partition)
+        if state.leader == NO_LEADER:
+            return f"{topic_partition} has no leader; replicas {list(state.replicas)}, ISR {list(state.isr)}"
+        return (
+            f"{topic_partition}: leader {state.leader} of epoch {state.leader_epoch} "
+            f"has not started within {timeout_ms} ms"
+        )
+
+
+def _later(known: Watermarks, published: Watermarks) -> Watermarks:
+    return replace(
+        published,
+        log_start_offset=max(known.log_start_offset, published.log_start_offset),
+        high_watermark=max(known.high_watermark, published.high_watermark),
+    )

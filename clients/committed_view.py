@@ -1,0 +1,63 @@
+"""The committed records of a topic as a Spark DataFrame or SQL view over the leaders' Delta tables.
+
+I/O: the metadata log, the leaders' progress, and Delta tables through delta-spark. Plain SQL on a replica's
+table also shows records that are not committed yet; here they end at the high watermarks of the moment at
+which the view is made, control records are left out and offsets are absolute.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from clients.cluster_view import ClusterView
+from clients.spark_read import CONTROL_ATTRIBUTE
+from storage.errors import ForeignCommitError
+from storage.log_reader import LogReader
+from storage.records import TopicPartition
+
+
+def committed(spark: SparkSession, root: str, topic: str) -> DataFrame:
+    """`key, value, topic, partition, offset, timestamp, timestampType, headers, leaderEpoch` of all committed records.
+
+    root   the metadata root. A later call sees more records: the high watermarks are those of the call.
+    Raises UnknownTopicOrPartitionError, LeaderNotAvailableError, ForeignCommitError.
+    """
+    view = ClusterView(root)
+    return reduce(DataFrame.unionAll, [_partition(spark, view, tp) for tp in view.partitions(topic)])
+
+
+def create_committed_view(spark: SparkSession, root: str, topic: str, name: str) -> None:
+    """`CREATE OR REPLACE TEMPORARY VIEW name` over `committed`: make it anew to see newer records."""
+    committed(spark, root, topic).createOrReplaceTempView(name)
+
+
+def _partition(spark: SparkSession, view: ClusterView, topic_partition: TopicPartition) -> DataFrame:
+    marks = view.watermarks(topic_partition)
+    leader = view.image.brokers[view.leader(topic_partition)].registration
+    log = LogReader(view.stores.table(leader.root, topic_partition), view.clock)
+    try:
+        log.refresh()
+    except ForeignCommitError as reason:
+        raise ForeignCommitError(f"{log.name} cannot be read as a log: {reason}") from reason
+    offset = f.expr("base_offset + offset_delta")
+    rows = spark.read.format("delta").load(f"{leader.root.rstrip('/')}/{topic_partition}")
+    return rows.where(
+        # the first condition lets Delta leave out whole files: base_offset is a partition column
+        (f.col("base_offset") < marks.high_watermark)
+        & (offset < marks.high_watermark)
+        & (offset >= marks.log_start_offset)
+        & (f.col("attributes").bitwiseAND(CONTROL_ATTRIBUTE) == 0)
+    ).select(
+        "key",
+        "value",
+        f.lit(topic_partition.topic).alias("topic"),
+        f.lit(topic_partition.partition).alias("partition"),
+        offset.alias("offset"),
+        "timestamp",
+        f.col("timestamp_type").cast("int").alias("timestampType"),
+        "headers",
+        f.col("leader_epoch").alias("leaderEpoch"),
+    )

@@ -1,0 +1,310 @@
+"""The consumer: committed records of assigned partitions, in offset order per partition, as records or as a table.
+
+I/O: through a `ClusterView`, so from storage alone; no broker has to run in this process. Nothing above a
+high watermark is ever returned, nor are control records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from clients.cluster_view import ClusterView
+from clients.positions import Position, Positions
+from clients.records import ConsumerRecord, OffsetAndTimestamp
+from clients.settings import ConsumerConfig
+from clients.transport import Cluster
+from storage.errors import (
+    CorruptMessageError,
+    InvalidRequestError,
+    LogDirNotFoundError,
+    OffsetOutOfRangeError,
+    StratalogError,
+    UnknownServerError,
+)
+from storage.log_read import READ_SCHEMA
+from storage.records import Header, TopicPartition
+
+METADATA_REFRESH_MS = 50
+PROGRESS_POLL_MS = 1
+IDLE_PAUSE_MS_MIN, IDLE_PAUSE_MS_MAX = 1, 20
+CONTROL = 0x20
+"""Kafka's attribute bit of a control batch: transaction markers, which only brokers look at."""
+
+_SHOWN = ("offset", "leader_epoch", "timestamp", "timestamp_type", "key", "value", "headers")
+
+CONSUMED_SCHEMA = pa.schema(
+    [
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        *[READ_SCHEMA.field(name) for name in _SHOWN],
+    ]
+)
+"""The columns of `Consumer.poll_table`."""
+
+
+class Consumer:
+    """Reads the partitions that it is told to. Not thread-safe, as Kafka's.
+
+    cluster   a running `Cluster`, or the URL or path of its metadata root.
+    config    Kafka's consumer configs by their dotted names; `settings` the same as keywords
+              (`auto_offset_reset="earliest"`). InvalidConfigError for an unknown or bad one.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: Mapping[str, object] | None = None,
+        *,
+        view: ClusterView | None = None,
+        **settings: object,
+    ) -> None:
+        self.config = ConsumerConfig.from_settings(config, settings)
+        self._view = view or ClusterView(cluster, timeout_ms=self.config.default_api_timeout_ms)
+        self._positions = Positions()
+        self._is_closed = False
+
+    # -- assignment and position ---------------------------------------------------------------------------
+
+    def assign(self, topic_partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+        """Read exactly these partitions; those that stay keep their position. UnknownTopicOrPartitionError."""
+        self._check_open()
+        wanted = [TopicPartition(*tp) for tp in topic_partitions]
+        self._view.refresh()
+        for topic_partition in wanted:
+            self._view.partition_state(topic_partition)
+        self._positions.assign(wanted)
+
+    def assign_all(self, topic: str) -> list[TopicPartition]:
+        """Read all partitions of a topic; they are returned. UnknownTopicOrPartitionError."""
+        self._view.refresh()
+        wanted = list(self._view.partitions(topic))
+        self.assign(wanted)
+        return wanted
+
+    def assignment(self) -> set[TopicPartition]:
+        return set(self._positions.by_partition)
+
+    def seek(self, topic_partition: TopicPartition | tuple[str, int], offset: int) -> None:
+        """The next poll reads from `offset`; whether it exists is found out then (`auto.offset.reset`)."""
+        if offset < 0:
+            raise InvalidRequestError("seek offset must not be a negative number")
+        self._position(topic_partition).seek(offset)
+
+    def seek_to_beginning(self, topic_partitions: Iterable[TopicPartition] = ()) -> None:
+        """To the first readable offset; of all assigned partitions if none are named."""
+        for topic_partition in list(topic_partitions) or self.assignment():
+            self._position(topic_partition).seek(self._view.watermarks(topic_partition).log_start_offset)
+
+    def seek_to_end(self, topic_partitions: Iterable[TopicPartition] = ()) -> None:
+        """To the high watermark; of all assigned partitions if none are named."""
+        for topic_partition in list(topic_partitions) or self.assignment():
+            self._position(topic_partition).seek(self._view.watermarks(topic_partition).high_watermark)
+
+    def seek_to_time(self, timestamp_ms: int, topic_partitions: Iterable[TopicPartition] = ()) -> None:
+        """To the first record at or after a time, else to the end; all assigned partitions if none are named."""
+        wanted = list(topic_partitions) or sorted(self.assignment())
+        found = self.offsets_for_times(dict.fromkeys(wanted, timestamp_ms))
+        for topic_partition, at in found.items():
+            if at is None:
+                self.seek_to_end([topic_partition])
+            else:
+                self.seek(topic_partition, at.offset)
+
+    def position(self, topic_partition: TopicPartition | tuple[str, int]) -> int:
+        """The offset of the next record to be returned, resetting first if there is none yet."""
+        position = self._position(topic_partition)
+        if position.offset is None:
+            self._reset(position, self.config.default_api_timeout_ms)
+        assert position.offset is not None
+        return position.offset
+
+    def pause(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Return nothing of these until `resume`; their positions stay."""
+        for topic_partition in topic_partitions:
+            self._position(topic_partition).is_paused = True
+
+    def resume(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        for topic_partition in topic_partitions:
+            self._position(topic_partition).is_paused = False
+
+    def paused(self) -> set[TopicPartition]:
+        return {tp for tp, position in self._positions.by_partition.items() if position.is_paused}
+
+    def beginning_offsets(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first readable offset of each."""
+        return self._view.beginning_offsets(topic_partitions)
+
+    def end_offsets(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The high watermark of each."""
+        return self._view.end_offsets(topic_partitions)
+
+    def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """For each partition the first record at or after its time; None when there is none."""
+        return {tp: self._view.offset_for_timestamp(tp, at) for tp, at in timestamps_ms.items()}
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    def poll(self, timeout_ms: int = 0) -> list[ConsumerRecord]:
+        """Up to `max.poll.records` records, waiting up to `timeout_ms` for the first; an empty list after that.
+
+        Raises OffsetOutOfRangeError (`auto.offset.reset=none`) and whatever is wrong with a log; a leader that
+        is being replaced is waited for.
+        """
+        position = self._next_fetched(timeout_ms)
+        records: list[ConsumerRecord] = []
+        while position is not None and len(records) < self.config.max_poll_records:
+            rows = position.take(self.config.max_poll_records - len(records))
+            records.extend(_records(position.topic_partition, rows))
+            position = self._positions.next_with_rows()
+        return records
+
+    def poll_table(self, timeout_ms: int = 0) -> pa.Table:
+        """As `poll`, all at hand (about `fetch.max.bytes`) as one table of `CONSUMED_SCHEMA`. The quick way out."""
+        position = self._next_fetched(timeout_ms)
+        tables: list[pa.Table] = []
+        size_bytes = 0
+        while position is not None and size_bytes < self.config.fetch_max_bytes:
+            rows = position.take(None)
+            size_bytes += rows.nbytes
+            tables.append(_consumed(position.topic_partition, rows))
+            position = self._positions.next_with_rows() or self._fetch()
+        return pa.concat_tables(tables) if tables else CONSUMED_SCHEMA.empty_table()
+
+    def _next_fetched(self, timeout_ms: int) -> Position | None:
+        """A partition that has rows at hand, fetching and waiting as needed."""
+        self._check_open()
+        clock = self._view.clock
+        deadline_ms = clock.monotonic_ms() + timeout_ms
+        pause_ms = IDLE_PAUSE_MS_MIN
+        while True:
+            found = self._positions.next_with_rows() or self._fetch()
+            left_ms = deadline_ms - clock.monotonic_ms()
+            if found is not None or left_ms <= 0:
+                return found
+            clock.sleep_ms(min(pause_ms, left_ms))
+            pause_ms = min(2 * pause_ms, IDLE_PAUSE_MS_MAX)
+
+    def _fetch(self) -> Position | None:
+        """Read the next partition, in turn, that has anything; None when none has."""
+        try:
+            self._view.refresh(METADATA_REFRESH_MS)
+        except StratalogError as reason:
+            if not _will_pass(reason):
+                raise
+        for position in self._positions.in_turn():
+            if self._fetch_one(position):
+                return position
+        return None
+
+    def _fetch_one(self, position: Position) -> bool:
+        try:
+            if position.offset is None:
+                self._reset(position, timeout_ms=0)
+            assert position.offset is not None
+            marks = self._view.published(position.topic_partition, PROGRESS_POLL_MS)
+            if marks is not None and position.offset == marks.high_watermark:
+                return False
+            rows = self._read(position, position.offset)
+            return self._fetched(position, rows)
+        except StratalogError as reason:
+            # A leader is being replaced, or its storage is out of reach: nothing to read for now.
+            if not _will_pass(reason):
+                raise
+            return False
+
+    def _fetched(self, position: Position, rows: pa.Table) -> bool:
+        if rows.num_rows == 0:
+            self._skip_absent(position)
+            return False
+        next_offset = rows["offset"][-1].as_py() + 1
+        position.put(_without_control(rows), next_offset)
+        return position.has_rows()
+
+    def _skip_absent(self, position: Position) -> None:
+        """Compaction may leave nothing between here and the high watermark as it was when that was read."""
+        marks = self._view.published(position.topic_partition)
+        assert position.offset is not None
+        if marks is None or position.offset >= marks.high_watermark:
+            return
+        again = self._view.read(position.topic_partition, position.offset, 1, marks.high_watermark, timeout_ms=0)
+        if again.num_rows == 0:
+            position.seek(marks.high_watermark)
+
+    def _read(self, position: Position, offset: int) -> pa.Table:
+        try:
+            return self._view.read(
+                position.topic_partition, offset, self.config.max_partition_fetch_bytes, timeout_ms=0
+            )
+        except OffsetOutOfRangeError:
+            if self.config.auto_offset_reset == "none":
+                raise OffsetOutOfRangeError(
+                    "Fetch position out of range with no reset policy for partitions: "
+                    f"{{{position.topic_partition}={offset}}}"
+                ) from None
+        self._reset(position, timeout_ms=0)
+        return READ_SCHEMA.empty_table()
+
+    def _reset(self, position: Position, timeout_ms: int) -> None:
+        policy = self.config.auto_offset_reset
+        if policy == "none":
+            raise OffsetOutOfRangeError(
+                f"Undefined offset with no reset policy for partitions: [{position.topic_partition}]"
+            )
+        marks = self._view.watermarks(position.topic_partition, timeout_ms)
+        position.seek(marks.log_start_offset if policy == "earliest" else marks.high_watermark)
+
+    # -- ending ------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Nothing is left behind on storage; the consumer cannot be used afterwards."""
+        self._is_closed = True
+        self._positions.assign([])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise UnknownServerError("This consumer has already been closed.")
+
+    def _position(self, topic_partition: TopicPartition | tuple[str, int]) -> Position:
+        position = self._positions.by_partition.get(TopicPartition(*topic_partition))
+        if position is None:
+            raise InvalidRequestError(f"No current assignment for partition {TopicPartition(*topic_partition)}")
+        return position
+
+
+def _will_pass(reason: StratalogError) -> bool:
+    if isinstance(reason, CorruptMessageError):
+        return False
+    return reason.retriable or isinstance(reason, LogDirNotFoundError)
+
+
+def _without_control(rows: pa.Table) -> pa.Table:
+    is_control = pc.bit_wise_and(rows["attributes"], pa.scalar(CONTROL, pa.int16()))
+    if pc.max(is_control).as_py() == 0:
+        return rows
+    return rows.filter(pc.equal(is_control, 0))
+
+
+def _consumed(topic_partition: TopicPartition, rows: pa.Table) -> pa.Table:
+    topic = pa.repeat(pa.scalar(topic_partition.topic), rows.num_rows)
+    partition = pa.repeat(pa.scalar(topic_partition.partition, pa.int32()), rows.num_rows)
+    return pa.table([topic, partition, *[rows[name] for name in _SHOWN]], schema=CONSUMED_SCHEMA)
+
+
+def _records(topic_partition: TopicPartition, rows: pa.Table) -> Iterable[ConsumerRecord]:
+    times = rows["timestamp"].cast(pa.int64())
+    columns = [rows[name] if name != "timestamp" else times for name in _SHOWN]
+    for offset, epoch, time_ms, kind, key, value, headers in zip(*(c.to_pylist() for c in columns), strict=True):
+        named = tuple(Header(h["key"], h["value"]) for h in headers or ())
+        yield ConsumerRecord(*topic_partition, offset, time_ms, kind, key, value, named, epoch)

@@ -1,0 +1,197 @@
+"""What clients give back: record metadata, consumed records, and the futures of records under way. Pure.
+
+A `Delivery` is shared by all records of one producer batch: it completes once, in one or several pieces
+(a batch that was too large is split), and each record's future looks its own offset up in it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from storage.errors import RequestTimedOutError, StratalogError
+from storage.records import Header, TopicPartition
+
+UNKNOWN_OFFSET = -1
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordMetadata:
+    """Where a record went. `offset` is -1 when the broker was not asked to acknowledge (acks=0)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Part of a table as stored: `record_count` records of one partition, `[base_offset, last_offset]`."""
+
+    partition: int
+    base_offset: int
+    last_offset: int
+
+    @property
+    def record_count(self) -> int:
+        return self.last_offset - self.base_offset + 1
+
+
+@dataclass(frozen=True, slots=True)
+class TableMetadata:
+    """Where the rows of a table went: one range for each batch, in sending order within a partition."""
+
+    topic: str
+    record_count: int
+    ranges: tuple[OffsetRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRecord:
+    """A record as consumed. `timestamp_type` is 0 (CreateTime) or 1 (LogAppendTime)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndTimestamp:
+    """The first record at or after a timestamp that was asked for."""
+
+    offset: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The records `[first_index, first_index + count)` of a batch, stored from `base_offset` on, or refused."""
+
+    first_index: int
+    count: int
+    base_offset: int
+    error: StratalogError | None
+
+
+class Delivery:
+    """The outcome of one producer batch of `record_count` records. Thread-safe; completes once."""
+
+    __slots__ = ("_callbacks", "_event", "_lock", "_missing", "pieces", "record_count")
+
+    def __init__(self, record_count: int = 0) -> None:
+        self.record_count = record_count
+        self.pieces: list[Piece] = []
+        self._missing: int | None = None
+        self._event = threading.Event()
+        self._callbacks: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+
+    def complete(self, piece: Piece) -> None:
+        """Take the outcome of some records in; the last missing one wakes the waiters and runs the callbacks."""
+        with self._lock:
+            self.pieces.append(piece)
+            missing = self.record_count if self._missing is None else self._missing
+            self._missing = missing - piece.count
+            if self._missing > 0:
+                return
+            self._event.set()
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            _run(callback)
+
+    def is_done(self) -> bool:
+        return self._event.is_set()
+
+    def wait(self, timeout: float | None) -> bool:
+        """True when it completed within `timeout` seconds (None: however long it takes)."""
+        return self._event.wait(timeout)
+
+    def on_done(self, callback: Callable[[], None]) -> None:
+        """Run `callback` once complete, on the completing thread; at once if it already is."""
+        with self._lock:
+            if not self._event.is_set():
+                self._callbacks.append(callback)
+                return
+        _run(callback)
+
+    def piece_of(self, index: int) -> Piece:
+        """The outcome of record `index`; only after completion."""
+        return next(p for p in self.pieces if p.first_index <= index < p.first_index + p.count)
+
+
+class RecordFuture:
+    """The future of one record; `result` and friends as in `concurrent.futures.Future`, without cancelling."""
+
+    __slots__ = ("_delivery", "_index", "timestamp_ms", "topic_partition")
+
+    def __init__(
+        self, topic_partition: TopicPartition, timestamp_ms: int | None, delivery: Delivery, index: int
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.timestamp_ms = timestamp_ms
+        self._delivery = delivery
+        self._index = index
+
+    @classmethod
+    def failed(cls, topic_partition: TopicPartition, error: StratalogError) -> RecordFuture:
+        """The future of a record that was refused before it entered a batch."""
+        delivery = Delivery(1)
+        delivery.complete(Piece(0, 1, UNKNOWN_OFFSET, error))
+        return cls(topic_partition, None, delivery, 0)
+
+    def done(self) -> bool:
+        return self._delivery.is_done()
+
+    def cancel(self) -> bool:
+        """A record given to the producer cannot be taken back: always False, as in Kafka."""
+        return False
+
+    def exception(self, timeout: float | None = None) -> StratalogError | None:
+        """The record's error or None, waiting up to `timeout` seconds; RequestTimedOutError after that."""
+        if not self._delivery.wait(timeout):
+            raise RequestTimedOutError(f"{self.topic_partition}: no answer within {timeout} s, still under way")
+        return self._delivery.piece_of(self._index).error
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """The record's metadata, waiting up to `timeout` seconds; raises its error, or RequestTimedOutError."""
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        return self._metadata()
+
+    def add_done_callback(self, callback: Callable[[RecordFuture], None]) -> None:
+        """`callback(self)` once done; at once if it already is."""
+        self._delivery.on_done(lambda: callback(self))
+
+    def notify(self, on_delivery: Callable[[RecordMetadata | None, StratalogError | None], None]) -> None:
+        """Have `on_delivery(metadata, error)` called once done, one of the two being None."""
+        self._delivery.on_done(lambda: self._tell(on_delivery))
+
+    def _tell(self, on_delivery: Callable[[RecordMetadata | None, StratalogError | None], None]) -> None:
+        error = self._delivery.piece_of(self._index).error
+        on_delivery(None if error else self._metadata(), error)
+
+    def _metadata(self) -> RecordMetadata:
+        piece = self._delivery.piece_of(self._index)
+        known = piece.base_offset != UNKNOWN_OFFSET
+        offset = piece.base_offset + self._index - piece.first_index if known else UNKNOWN_OFFSET
+        return RecordMetadata(*self.topic_partition, offset, self.timestamp_ms)
+
+
+def _run(callback: Callable[[], None]) -> None:
+    try:
+        callback()
+    except Exception:  # noqa: BLE001
+        # A user's callback must not stop the sender thread, which completes everybody's records.
+        _log.exception("a delivery callback failed")

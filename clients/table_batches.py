@@ -1,0 +1,220 @@
+"""An Arrow table cut into batches per partition, and the future of the whole. Pure.
+
+Nothing is copied row by row: partitions come from one hash of the key column, rows are gathered once, and
+batches are slices.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from clients.batch import RECORD_OVERHEAD_BYTES
+from clients.partitioner import Partitioner, StickyPartitioner, check_partition, partitions_for_keys
+from clients.records import Delivery, OffsetRange, TableMetadata
+from storage.errors import InvalidRecordError, RecordTooLargeError, StratalogError
+from storage.records import PAYLOAD_SCHEMA, TopicPartition
+
+NO_PARTITION = -1
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class TablePart:
+    """One batch of a table: rows of `PAYLOAD_SCHEMA` for one partition."""
+
+    topic_partition: TopicPartition
+    payload: pa.Table
+    size_bytes: int
+
+
+def table_parts(
+    topic: str,
+    payload: pa.Table,
+    partition_column: pa.ChunkedArray | None,
+    *,
+    partition_count: int,
+    available: Sequence[int],
+    partitioner: Partitioner,
+    max_request_size: int,
+    now_ms: int,
+) -> list[TablePart]:
+    """Batches of at most about `max_request_size` bytes, in row order within a partition.
+
+    Raises RecordTooLargeError naming the row, UnknownTopicOrPartitionError naming the partition,
+    InvalidRecordError when `partition_column` holds no integers.
+    """
+    if payload.num_rows == 0:
+        return []
+    payload = _with_times(payload, now_ms)
+    sizes = row_sizes(payload)
+    _check_sizes(sizes, max_request_size)
+    partitions = _explicit_partitions(partition_column, payload.num_rows, partition_count)
+    _choose_rest(partitions, payload, topic, sizes, partition_count, available, partitioner)
+    return _cut(topic, payload, sizes, partitions, max_request_size)
+
+
+def row_sizes(payload: pa.Table) -> IntArray:
+    """The bytes of each row, counted as for a single record; headers at their average."""
+    fixed = RECORD_OVERHEAD_BYTES
+    if payload["headers"].null_count < payload.num_rows:
+        fixed += payload["headers"].nbytes // payload.num_rows
+    sizes = np.full(payload.num_rows, fixed, np.int64)
+    for name in ("key", "value"):
+        column = payload[name]
+        if column.null_count < payload.num_rows:
+            sizes += pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64)
+    return sizes
+
+
+def _with_times(payload: pa.Table, now_ms: int) -> pa.Table:
+    times = payload["timestamp"]
+    if times.null_count == 0:
+        return payload
+    now = pa.scalar(now_ms, times.type)
+    filled = pa.repeat(now, len(times)) if times.null_count == len(times) else pc.fill_null(times, now)
+    return payload.set_column(0, PAYLOAD_SCHEMA.field(0), filled)
+
+
+def _check_sizes(sizes: IntArray, max_request_size: int) -> None:
+    largest = int(sizes.argmax())
+    if sizes[largest] > max_request_size:
+        raise RecordTooLargeError(
+            f"row {largest}: The message is {sizes[largest]} bytes when serialized which is larger than "
+            f"{max_request_size}, which is the value of the max.request.size configuration."
+        )
+
+
+def _explicit_partitions(column: pa.ChunkedArray | None, row_count: int, partition_count: int) -> IntArray:
+    if column is None:
+        return np.full(row_count, NO_PARTITION, np.int64)
+    if not pa.types.is_integer(column.type):
+        raise InvalidRecordError(f"column 'partition' is {column.type}, needed int32")
+    bounds = pc.min_max(column)
+    for bound in (bounds["min"].as_py(), bounds["max"].as_py()):
+        if bound is not None:
+            check_partition(bound, partition_count)
+    partitions: IntArray = pc.fill_null(column.cast(pa.int64()), NO_PARTITION).to_numpy().copy()
+    return partitions
+
+
+def _choose_rest(
+    partitions: IntArray,
+    payload: pa.Table,
+    topic: str,
+    sizes: IntArray,
+    partition_count: int,
+    available: Sequence[int],
+    partitioner: Partitioner,
+) -> None:
+    """Fill in the partitions that are not explicit: a column at a time by key hash, the rest by the partitioner."""
+    keys = payload["key"]
+    open_rows = partitions == NO_PARTITION
+    if isinstance(partitioner, StickyPartitioner) and keys.null_count < len(keys) and open_rows.any():
+        np.copyto(partitions, partitions_for_keys(keys, partition_count), where=open_rows)
+    rows = np.flatnonzero(partitions == NO_PARTITION)
+    if not rows.size:
+        return
+    if isinstance(partitioner, StickyPartitioner):
+        _stick(partitions, rows, sizes, topic, partition_count, available, partitioner)
+        return
+    for row in rows:
+        key = keys[row].as_py()
+        partitions[row] = partitioner.partition(topic, key, partition_count, available)
+        partitioner.appended(topic, int(partitions[row]), int(sizes[row]))
+
+
+def _stick(
+    partitions: IntArray,
+    rows: IntArray,
+    sizes: IntArray,
+    topic: str,
+    partition_count: int,
+    available: Sequence[int],
+    partitioner: StickyPartitioner,
+) -> None:
+    """Rows without a key, in one run per available partition: as even as switching often, in fewer batches."""
+    run_count = min(len(available) or partition_count, max(1, int(sizes[rows].sum()) // partitioner.batch_size))
+    chosen_partitions = partitioner.spread(topic, partition_count, available, run_count)
+    for run, chosen in zip(np.array_split(rows, run_count), chosen_partitions, strict=True):
+        partitions[run] = chosen
+        partitioner.appended(topic, chosen, int(sizes[run].sum()))
+
+
+def _cut(
+    topic: str, payload: pa.Table, sizes: IntArray, partitions: IntArray, max_request_size: int
+) -> list[TablePart]:
+    order = np.argsort(partitions, kind="stable")
+    if partitions[0] != partitions[-1] or (np.diff(partitions) != 0).any():
+        payload, sizes, partitions = payload.take(pa.array(order)), sizes[order], partitions[order]
+    firsts = np.flatnonzero(np.diff(partitions, prepend=-1))
+    parts = []
+    for first, end in zip(firsts, [*firsts[1:], len(partitions)], strict=True):
+        topic_partition = TopicPartition(topic, int(partitions[first]))
+        for start, stop in _slices(sizes[first:end], max_request_size):
+            rows = payload.slice(int(first) + start, stop - start)
+            parts.append(TablePart(topic_partition, rows, int(sizes[first + start : first + stop].sum())))
+    return parts
+
+
+def _slices(sizes: IntArray, max_bytes: int) -> list[tuple[int, int]]:
+    """Half-open row ranges of at most `max_bytes`; each holds a row at least."""
+    ends = np.cumsum(sizes)
+    slices, start = [], 0
+    while start < len(sizes):
+        before = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + max_bytes, side="right")))
+        slices.append((start, stop))
+        start = stop
+    return slices
+
+
+class TableDelivery:
+    """Collects the outcomes of a table's batches into one future. Thread-safe."""
+
+    def __init__(self, topic: str, record_count: int) -> None:
+        self.future: Future[TableMetadata] = Future()
+        self._topic = topic
+        self._record_count = record_count
+        self._lock = threading.Lock()
+        self._deliveries: list[tuple[int, Delivery]] = []
+        self._error: StratalogError | None = None
+        self._missing = 1
+
+    def add(self, topic_partition: TopicPartition, delivery: Delivery) -> None:
+        """One more batch belongs to the table."""
+        with self._lock:
+            self._missing += 1
+            self._deliveries.append((topic_partition.partition, delivery))
+        delivery.on_done(self.end)
+
+    def fail(self, error: StratalogError) -> None:
+        """The table's rest cannot be sent; what was sent is waited for."""
+        self._error = error
+
+    def end(self) -> None:
+        """One batch is done, or the last one was added; with everything done the future completes."""
+        with self._lock:
+            self._missing -= 1
+            if self._missing:
+                return
+        error = self._error or next((p.error for _, d in self._deliveries for p in d.pieces if p.error), None)
+        if error is not None:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(TableMetadata(self._topic, self._record_count, self._ranges()))
+
+    def _ranges(self) -> tuple[OffsetRange, ...]:
+        return tuple(
+            OffsetRange(partition, piece.base_offset, piece.base_offset + piece.count - 1)
+            for partition, delivery in self._deliveries
+            for piece in sorted(delivery.pieces, key=lambda p: p.first_index)
+        )

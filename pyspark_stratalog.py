@@ -1,0 +1,10 @@
+"""Makes `spark.readStream.format("stratalog")` work without a register call. I/O: none of its own.
+
+Spark imports every top-level module named `pyspark_*` when it meets an unknown format, and takes its `DefaultSource`.
+"""
+
+from __future__ import annotations
+
+from clients.spark_source import StratalogDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

@@ -1,0 +1,472 @@
+"""A broker: leads replicas, answers clients, keeps its session, follows the metadata log.
+
+I/O: through its stores. `step` is one turn of a single-threaded loop; other threads only call `produce` and
+`hand_over`, which put requests into a queue. The same loop runs in a thread, in a spark-submit driver and,
+turn by turn, in the simulator. What it may do is decided elsewhere: `leader_and_isr` (R4), `partition`
+(R17, R24), `purgatory` (R18), `controller_decisions`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from replication.broker_inbox import BrokerInbox
+from replication.broker_decisions import IsrChange, alter_partition, register_broker, shut_down_broker
+from replication.config import BrokerConfig
+from replication.follower_watch import FollowerWatch
+from replication.leader_and_isr import (
+    BecomeFollower,
+    BecomeLeader,
+    Ignore,
+    LocalReplica,
+    StopReplica,
+    UpdateIsr,
+    decide_leader_and_isr,
+)
+from replication.leader_replica import LeaderReplica, WaitingAppend
+from replication.progress import ProgressWriter, ReplicaProgress, leader_progress_path
+from replication.purgatory import ProducePurgatory
+from replication.requests import HandedFiles, ProduceRequest, ProduceResponse
+from replication.sessions import encode_session, session_path
+from replication.state import (
+    NO_BROKER_EPOCH,
+    ConfigRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from replication.stores import Stores, open_metadata
+from storage.clock import Clock, Ids
+from storage.config import LogConfig
+from storage.errors import (
+    BrokerNotAvailableError,
+    DuplicateBrokerRegistrationError,
+    InconsistentTopicIdError,
+    NotLeaderOrFollowerError,
+    StratalogError,
+)
+from storage.log import PartitionLog
+from storage.records import TopicPartition
+from storage.upkeep import Upkeep, UpkeepLimits
+
+_LOG = logging.getLogger("stratalog.broker")
+STATE_CHANGE_LOG = logging.getLogger("stratalog.state.change")
+
+UPKEEP_INTERVAL_MS = 250
+BEAT_INTERVAL_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerIdentity:
+    """Who a broker is: its id, its storage domain and the failure domain that it stands in."""
+
+    broker_id: int
+    root: str
+    rack: str | None = None
+
+
+class Broker:
+    """One broker process. `start` registers it, `step` runs it, `shut_down` hands everything over."""
+
+    def __init__(
+        self,
+        identity: BrokerIdentity,
+        config: BrokerConfig,
+        metadata_root: str,
+        stores: Stores,
+        clock: Clock,
+        ids: Ids,
+        *,
+        topic_defaults: Mapping[str, object] | None = None,
+        upkeep_limits: UpkeepLimits | None = None,
+        on_registered: Callable[[int], None] = lambda broker_epoch: None,
+    ) -> None:
+        self.config = config
+        self.identity = identity
+        self.broker_id = identity.broker_id
+        self.root = identity.root
+        self.broker_epoch = NO_BROKER_EPOCH
+        self.incarnation_id = ids.new_id()
+        self.stopped_by: StratalogError | None = None
+        self.metadata = open_metadata(stores, metadata_root, clock, ids)
+        self.leaders: dict[TopicPartition, LeaderReplica] = {}
+        self.wake = threading.Event()
+        self._metadata_objects = stores.objects(metadata_root)
+        self._stores = stores
+        self._clock = clock
+        self._ids = ids
+        self._topic_defaults = dict(topic_defaults or {})
+        self._upkeep_limits = upkeep_limits
+        self._on_registered = on_registered
+        self._inbound: deque[WaitingAppend] = deque()
+        self._purgatory = ProducePurgatory()
+        self._followers = FollowerWatch(self.broker_id, stores)
+        self._inbox = BrokerInbox(stores.objects(identity.root), self._enqueue)
+        self._progress: ProgressWriter | None = None
+        self._replicas: dict[TopicPartition, LocalReplica] = {}
+        self._touched: set[TopicPartition] = set()
+        self._changed: set[TopicPartition] = set()
+        self._upkeep: dict[TopicPartition, Upkeep] = {}
+        self._due_ms: dict[str, int] = {}
+        self._beat = 0
+        self._announced_epoch = NO_BROKER_EPOCH
+        self._follow_all = True
+
+    # -- what clients in this process call ---------------------------------------------------------------
+
+    def produce(self, request: ProduceRequest) -> Future[ProduceResponse]:
+        """Queue a batch. The future never raises: an error is in the response."""
+        return self._submit(request)
+
+    def hand_over(self, handed: HandedFiles) -> Future[ProduceResponse]:
+        """Queue files that already lie in the partition's directory (DESIGN §4)."""
+        return self._submit(handed)
+
+    def _submit(self, request: ProduceRequest | HandedFiles) -> Future[ProduceResponse]:
+        future: Future[ProduceResponse] = Future()
+        self._enqueue(WaitingAppend(request, future.set_result))
+        return future
+
+    def _enqueue(self, waiting: WaitingAppend) -> None:
+        if self.stopped_by is not None:
+            waiting.answer(NotLeaderOrFollowerError(f"broker {self.broker_id} is down: {self.stopped_by}"))
+            return
+        self._inbound.append(waiting)
+        self.wake.set()
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Register under a new broker epoch (R5, KIP-380). Raises what the metadata log answers.
+
+        After an unclean stop the own tables first lose what a power cut may have torn (hazards 8).
+        """
+        self.metadata.refresh()
+        known = self.metadata.image.brokers.get(self.broker_id)
+        if known is not None and not known.clean_shutdown:
+            for topic_partition, state in self.metadata.image.partitions.items():
+                if self.broker_id in state.replicas:
+                    self._stores.table(self.root, topic_partition).recover_tail()
+        self._register()
+
+    def _register(self) -> None:
+        self._beat += 1
+        self._put_session(0)
+        self.broker_epoch = self.metadata.propose(
+            lambda image: register_broker(
+                image,
+                broker_id=self.broker_id,
+                incarnation_id=self.incarnation_id,
+                root=self.root,
+                rack=self.identity.rack,
+                endpoint=None,
+            )
+        )
+        self._announce()
+
+    def _announce(self) -> None:
+        """Begin to publish under the new broker epoch; done again from `step` if the store failed in between."""
+        self._put_session(self.broker_epoch)
+        progress = ProgressWriter(self._stores.objects(self.root), leader_progress_path(self.broker_epoch))
+        progress.publish()
+        self._progress = progress
+        self._inbox.broker_epoch = self.broker_epoch
+        self._follow_all = True
+        self._announced_epoch = self.broker_epoch
+        STATE_CHANGE_LOG.info("[Broker %d] registered with epoch %d", self.broker_id, self.broker_epoch)
+        self._on_registered(self.broker_epoch)
+
+    def shut_down(self) -> None:
+        """Controlled shutdown: hand leaderships over, leave the ISRs, then stop."""
+        self._drain()
+        self.metadata.propose(lambda image: shut_down_broker(image, self.broker_id, self.broker_epoch))
+        self.stop(BrokerNotAvailableError(f"broker {self.broker_id} was shut down"))
+
+    def _drain(self) -> None:
+        for _ in range(1_000):
+            if not self._append(self._clock.monotonic_ms()):
+                return
+
+    def stop(self, reason: StratalogError) -> None:
+        """Stop leading at once; nothing is written any more."""
+        self.stopped_by = reason
+        for replica in self.leaders.values():
+            replica.resign(NotLeaderOrFollowerError(str(reason)))
+        self.leaders.clear()
+        while self._inbound:
+            self._inbound.popleft().answer(NotLeaderOrFollowerError(str(reason)))
+
+    # -- one turn --------------------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """One turn of the loop; True when something moved (take the next turn at once)."""
+        if self.stopped_by is not None:
+            return False
+        if self._announced_epoch != self.broker_epoch:
+            self._announce()
+        now_ms = self._clock.monotonic_ms()
+        if self._is_due("session", now_ms, self.config.broker_heartbeat_interval_ms):
+            self._put_session(self.broker_epoch)
+        if self._is_due("metadata", now_ms, self.config.stratalog_metadata_poll_ms):
+            self._follow_metadata(now_ms)
+        moved = self._append(now_ms)
+        if self._is_due("inbox", now_ms, self.config.stratalog_inbox_poll_ms):
+            moved |= self._inbox.poll()
+        moved |= self._follow_followers(now_ms)
+        if self._is_due("isr", now_ms, max(self.config.replica_lag_time_max_ms // 2, 1)):
+            self._shrink_isrs(now_ms)
+        self._purgatory.expire(now_ms)
+        self._publish(now_ms)
+        if not moved and self._is_due("upkeep", now_ms, UPKEEP_INTERVAL_MS):
+            self._keep_up()
+        return moved
+
+    def pause_ms(self) -> int:
+        """How long the loop may rest after a turn in which nothing moved."""
+        config = self.config
+        return config.stratalog_progress_poll_max_ms if self._purgatory.is_empty else config.stratalog_progress_poll_min_ms
+
+    def _is_due(self, name: str, now_ms: int, interval_ms: int) -> bool:
+        if now_ms < self._due_ms.get(name, 0):
+            return False
+        self._due_ms[name] = now_ms + interval_ms
+        return True
+
+    def _put_session(self, broker_epoch: int) -> None:
+        self._beat += 1
+        content = encode_session(broker_epoch, self.incarnation_id, self._beat)
+        self._metadata_objects.put(session_path(self.broker_id), content)
+
+    # -- metadata (R4) ---------------------------------------------------------------------------------
+
+    def _follow_metadata(self, now_ms: int) -> None:
+        changed = self.metadata.refresh()
+        if not changed and not self._follow_all and not self._touched:
+            return
+        if not self._is_current(now_ms):
+            return
+        image = self.metadata.image
+        for restarted in self._followers.update_brokers(image.brokers):
+            self._forget_follower(restarted, now_ms)
+        self._touched |= {r.topic_partition for r in changed if isinstance(r, PartitionRecord)}
+        if self._follow_all or any(isinstance(r, TopicRecord | RemoveTopicRecord | ConfigRecord) for r in changed):
+            self._touched |= set(image.partitions) | set(self._replicas)
+        self._follow_all = False
+        for topic_partition in sorted(self._touched):
+            self._apply(topic_partition, image.partitions.get(topic_partition), now_ms)
+            self._touched.discard(topic_partition)
+
+    def _forget_follower(self, broker_id: int, now_ms: int) -> None:
+        """A broker came up anew: what its earlier life had copied may be gone (KIP-966, hazards 6)."""
+        for replica in self.leaders.values():
+            if replica.partition is not None:
+                replica.partition.forget_follower(broker_id, now_ms)
+
+    def _is_current(self, now_ms: int) -> bool:
+        """False when this registration is over: fenced (register anew) or replaced (stop for good)."""
+        known = self.metadata.image.brokers.get(self.broker_id)
+        if known is not None and known.registration.incarnation_id != self.incarnation_id:
+            reason = f"broker {self.broker_id} runs elsewhere as incarnation {known.registration.incarnation_id}"
+            self.stop(DuplicateBrokerRegistrationError(reason))
+            return False
+        if self.metadata.image.is_current(self.broker_id, self.broker_epoch):
+            return True
+        STATE_CHANGE_LOG.warning("[Broker %d] epoch %d was fenced", self.broker_id, self.broker_epoch)
+        for topic_partition in list(self.leaders):
+            self._stop_leading(topic_partition, "this broker was fenced")
+        self._replicas.clear()
+        self._register()
+        self._due_ms["metadata"] = now_ms
+        return False
+
+    def _apply(self, topic_partition: TopicPartition, state: PartitionRecord | None, now_ms: int) -> None:
+        topic_id = self.metadata.image.topic_ids.get(topic_partition.topic, "")
+        local = self._replicas.get(topic_partition)
+        if local is not None and local.topic_id != topic_id:
+            self._stop_replica(topic_partition, "its topic was deleted")
+            local = None
+        match decide_leader_and_isr(local, state, topic_id, self.broker_id):
+            case BecomeLeader(state=new):
+                self._become_leader(new, topic_id, now_ms)
+            case BecomeFollower(state=new):
+                self._stop_leading(topic_partition, f"broker {new.leader} leads epoch {new.leader_epoch}")
+                self._log_change(new, "became follower")
+            case UpdateIsr(state=new):
+                if topic_partition in self.leaders:
+                    self.leaders[topic_partition].update_state(new, now_ms)
+                    self._log_change(new, "ISR updated")
+            case StopReplica():
+                self._stop_replica(topic_partition, "it is not assigned to this broker any more")
+                return
+            case Ignore(reason=reason):
+                if reason:
+                    STATE_CHANGE_LOG.warning("[Broker %d] %s: %s", self.broker_id, topic_partition, reason)
+                return
+        self._replicas[topic_partition] = LocalReplica(new, topic_id)
+
+    def _stop_replica(self, topic_partition: TopicPartition, reason: str) -> None:
+        self._stop_leading(topic_partition, reason)
+        self._stores.table(self.root, topic_partition).drop()
+        self._replicas.pop(topic_partition, None)
+        STATE_CHANGE_LOG.info("[Broker %d] stopped replica %s: %s", self.broker_id, topic_partition, reason)
+
+    def _become_leader(self, state: PartitionRecord, topic_id: str, now_ms: int) -> None:
+        topic_partition = state.topic_partition
+        self._stop_leading(topic_partition, f"epoch {state.leader_epoch} began")
+        overrides = self.metadata.image.topic_config(state.topic)
+        config = LogConfig.from_properties({**self._topic_defaults, **overrides})
+        log = PartitionLog(self._stores.table(self.root, topic_partition), config, self._clock, self._ids)
+        replica = LeaderReplica(state, self.broker_id, topic_id, log, config, self._purgatory, self._clock)
+        self.leaders[topic_partition] = replica
+        self._upkeep[topic_partition] = Upkeep(log, self._upkeep_limits)
+        self._log_change(state, "became leader")
+        self._start_leading(replica, now_ms)
+
+    def _start_leading(self, replica: LeaderReplica, now_ms: int) -> bool:
+        try:
+            if not replica.start(now_ms):
+                return False
+        except InconsistentTopicIdError as reason:
+            self._drop_leftover(replica, reason)
+            return False
+        self._changed.add(replica.state.topic_partition)
+        self._hear_followers(self._followers.known(), now_ms)
+        self._raise_high_watermark(replica, now_ms)
+        return True
+
+    def _drop_leftover(self, replica: LeaderReplica, reason: StratalogError) -> None:
+        """The table is of a deleted topic of this name: remove it, if the newest metadata agrees."""
+        self._follow_all = True
+        self.metadata.refresh()
+        if self.metadata.image.topic_ids.get(replica.state.topic) == replica.topic_id:
+            _LOG.warning("broker %d drops a leftover: %s", self.broker_id, reason)
+            replica.log.table.drop()
+
+    def _stop_leading(self, topic_partition: TopicPartition, reason: str) -> None:
+        replica = self.leaders.pop(topic_partition, None)
+        self._upkeep.pop(topic_partition, None)
+        if replica is not None:
+            replica.resign(NotLeaderOrFollowerError(f"{topic_partition} is not led by broker {self.broker_id}: {reason}"))
+        if self._progress is not None:
+            self._progress.forget(topic_partition)
+
+    def _log_change(self, state: PartitionRecord, what: str) -> None:
+        STATE_CHANGE_LOG.info(
+            "[Broker %d] %s %s: %s", self.broker_id, state.topic_partition, what, state.state_json()
+        )
+
+    # -- appends and the high watermark ------------------------------------------------------------------
+
+    def _append(self, now_ms: int) -> bool:
+        while self._inbound:
+            waiting = self._inbound.popleft()
+            replica = self.leaders.get(waiting.request.topic_partition)
+            if replica is None or replica.failure is not None:
+                waiting.answer(self._not_leader(waiting.request.topic_partition, replica))
+            else:
+                replica.waiting.append(waiting)
+        moved = False
+        for replica in list(self.leaders.values()):
+            if replica.partition is None and replica.failure is None:
+                moved |= self._start_leading(replica, now_ms)
+            if replica.append_waiting(now_ms):
+                moved = True
+                self._changed.add(replica.state.topic_partition)
+                self._raise_high_watermark(replica, now_ms)
+        return moved
+
+    def _not_leader(self, topic_partition: TopicPartition, replica: LeaderReplica | None) -> StratalogError:
+        if replica is not None and replica.failure is not None:
+            return replica.failure
+        return NotLeaderOrFollowerError(f"{topic_partition} is not led by broker {self.broker_id}")
+
+    def _raise_high_watermark(self, replica: LeaderReplica, now_ms: int) -> None:
+        lag_ms_max = self.config.replica_lag_time_max_ms
+        if replica.partition and replica.partition.maybe_increment_high_watermark(now_ms, lag_ms_max):
+            self._changed.add(replica.state.topic_partition)
+        replica.complete_waiting()
+
+    def _follow_followers(self, now_ms: int) -> bool:
+        polls_eagerly = not self._purgatory.is_empty
+        if not polls_eagerly and not self._is_due("followers", now_ms, self.config.stratalog_progress_poll_max_ms):
+            return False
+        return self._hear_followers(self._followers.poll(now_ms), now_ms)
+
+    def _hear_followers(self, heard: Iterable[tuple[int, ReplicaProgress]], now_ms: int) -> bool:
+        moved: set[TopicPartition] = set()
+        for broker_id, progress in heard:
+            replica = self.leaders.get(progress.topic_partition)
+            if replica is None or replica.partition is None or replica.topic_id != progress.topic_id:
+                continue
+            if replica.partition.follower_progressed(broker_id, progress, now_ms):
+                moved.add(progress.topic_partition)
+        for topic_partition in moved:
+            self._raise_high_watermark(self.leaders[topic_partition], now_ms)
+        self._expand_isrs(moved)
+        return bool(moved)
+
+    # -- ISR changes (R17) -------------------------------------------------------------------------------
+
+    def _expand_isrs(self, candidates: set[TopicPartition]) -> None:
+        live = self.metadata.image.live_brokers()
+        changes = []
+        for topic_partition in candidates:
+            replica = self.leaders[topic_partition]
+            joining = replica.partition.may_join(live) if replica.partition else set()
+            if joining:
+                assert replica.partition is not None
+                replica.partition.begin_joining(joining)
+                changes.append((replica, tuple(sorted({*replica.partition.isr, *joining}))))
+        self._change_isrs(changes)
+
+    def _shrink_isrs(self, now_ms: int) -> None:
+        changes = []
+        for replica in self.leaders.values():
+            if replica.partition is None:
+                continue
+            lagging = replica.partition.out_of_sync(now_ms, self.config.replica_lag_time_max_ms)
+            if lagging:
+                changes.append((replica, tuple(r for r in replica.partition.isr if r not in lagging)))
+        self._change_isrs(changes)
+
+    def _change_isrs(self, changes: list[tuple[LeaderReplica, tuple[int, ...]]]) -> None:
+        """Commit the changes of all partitions in one piece. Until the outcome is known the maximal ISR holds."""
+        if not changes:
+            return
+        epochs = self._followers.broker_epochs()
+        wanted = [
+            IsrChange(replica.state.topic_partition, replica.leader_epoch, replica.state.partition_epoch, isr, epochs)
+            for replica, isr in changes
+        ]
+        self.metadata.propose(
+            lambda image: alter_partition(image, self.broker_id, self.broker_epoch, wanted)
+        )
+        self._follow_all = True  # the answers are in the image: apply them like everybody else's changes
+        self._follow_metadata(self._clock.monotonic_ms())
+        for replica, _ in changes:
+            if replica.partition is not None:
+                replica.partition.end_joining()
+                self._raise_high_watermark(replica, self._clock.monotonic_ms())
+
+    # -- publishing and upkeep ---------------------------------------------------------------------------
+
+    def _publish(self, now_ms: int) -> None:
+        assert self._progress is not None
+        changed = [self.leaders[tp] for tp in self._changed if tp in self.leaders]
+        entries = [p for replica in changed if (p := replica.progress()) is not None]
+        beat_is_due = self._is_due("beat", now_ms, BEAT_INTERVAL_MS)
+        self._progress.update(entries)
+        if self._progress.is_unpublished or beat_is_due:
+            self._progress.publish(now_ms)
+        self._changed.clear()
+
+    def _keep_up(self) -> None:
+        for topic_partition, upkeep in self._upkeep.items():
+            replica = self.leaders.get(topic_partition)
+            if replica is not None and replica.partition is not None:
+                upkeep.step(self._clock.wall_ms(), replica.partition.high_watermark, replica.leader_epoch)

@@ -1,0 +1,203 @@
+"""A cluster's settings: Kafka's dotted names, defaults, ranges and units, as one frozen value. Pure.
+
+A field's Kafka name is the field's name with dots: `replica_lag_time_max_ms` is `replica.lag.time.max.ms`.
+TOML tables flatten to the same names, so `[replica.lag] time.max.ms = 10000` and
+`replica.lag.time.max.ms = 10000` say the same. Names that begin with `stratalog.` have no counterpart
+in Kafka. Who a broker is (id, rack, root) is an argument, not a setting. Topic defaults are in
+`storage.config.LogConfig`, whose keys conf/topics.toml lists.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self
+
+from storage.errors import InvalidConfigError
+
+CONF_DIR = Path(__file__).resolve().parent.parent / "conf"
+"""The folder conf/: beside the rooms in a checkout and in an installed wheel alike."""
+
+CLUSTER_TOML = CONF_DIR / "cluster.toml"
+TOPICS_TOML = CONF_DIR / "topics.toml"
+
+INT_MAX = 2**31 - 1
+"""Kafka's type INT ends here."""
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_TRUTH = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is known of one name: its type and range, its default, its unit (empty: none) and one line on it."""
+
+    name: str
+    type: type[int] | type[bool] | type[str]
+    default: int | bool | str
+    unit: str
+    doc: str
+    at_least: int | None = None
+
+    def parse(self, value: object) -> int | bool | str:
+        """A TOML value or a command line's text as this setting's type, within its range.
+
+        Raises InvalidConfigError in Kafka's words, naming the value and the setting.
+        """
+        parsed = self._typed(value)
+        if self.at_least is not None and isinstance(parsed, int) and parsed < self.at_least:
+            raise self._invalid(value, f"Value must be at least {self.at_least}")
+        if parsed == "":
+            raise self._invalid(value, "String must be non-empty")
+        return parsed
+
+    def _typed(self, value: object) -> int | bool | str:
+        text = value.strip() if isinstance(value, str) else value
+        if self.type is str and isinstance(text, str):
+            return text
+        if self.type is bool:
+            truth = _TRUTH.get(text.lower()) if isinstance(text, str) else text
+            if isinstance(truth, bool):
+                return truth
+            raise self._invalid(value, "Expected value to be either true or false")
+        if self.type is int and not isinstance(text, bool):
+            number = int(text) if isinstance(text, str) and _INTEGER.fullmatch(text) else text
+            if isinstance(number, int) and abs(number) <= INT_MAX:
+                return number
+        raise self._invalid(value, "Not a number of type INT" if self.type is int else "Expected value to be a string")
+
+    def _invalid(self, value: object, reason: str) -> InvalidConfigError:
+        return InvalidConfigError(f"Invalid value {value} for configuration {self.name}: {reason}")
+
+
+def _setting(default: int | bool | str, unit: str, doc: str, at_least: int | None = None) -> Any:
+    """A dataclass field that carries its `Setting`; `Any` because it stands for a value of the field's own type."""
+    return field(default=default, metadata={"unit": unit, "doc": doc, "at_least": at_least})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """The settings that all brokers of a cluster share.
+
+    Building one checks every range; InvalidConfigError names the setting that is out of it.
+    """
+
+    auto_create_topics_enable: bool = _setting(
+        False, "", "make a topic when somebody names it (Kafka: true; here a typo should not make a table)"
+    )
+    broker_heartbeat_interval_ms: int = _setting(
+        2_000, "ms", "pause between two writes of a broker's session object", 1
+    )
+    broker_session_timeout_ms: int = _setting(
+        9_000, "ms", "a session object that has not changed for this long means that the broker is dead", 1
+    )
+    controlled_shutdown_enable: bool = _setting(True, "", "hand leadership over before a broker stops")
+    default_replication_factor: int = _setting(1, "replicas", "of a topic created without a replication factor", 1)
+    delete_topic_enable: bool = _setting(True, "", "allow topics to be deleted")
+    fetch_max_bytes: int = _setting(57_671_680, "bytes", "the most one consumer fetch answers with", 1_024)
+    log_dir: str = _setting("logs", "", "folder of state-change.log and other text logs, below the cluster's folder")
+    num_partitions: int = _setting(1, "partitions", "of a topic created without a number of partitions", 1)
+    num_replica_fetchers: int = _setting(1, "tasks", "fetch tasks of a follower for each broker it follows", 1)
+    producer_id_expiration_ms: int = _setting(86_400_000, "ms", "an idle producer id is forgotten after this long", 1)
+    replica_fetch_backoff_ms: int = _setting(
+        1_000, "ms", "a partition whose fetch failed is left alone for this long", 0
+    )
+    replica_fetch_max_bytes: int = _setting(1_048_576, "bytes", "a follower's aim for one copy of one partition", 0)
+    replica_lag_time_max_ms: int = _setting(
+        10_000, "ms", "a follower not caught up for this long leaves the ISR (Kafka: 30000)", 1
+    )
+    request_timeout_ms: int = _setting(
+        30_000, "ms", "the longest wait of an acks=all produce and of an admin request", 1
+    )
+    unclean_leader_election_enable: bool = _setting(
+        False, "", "let a replica outside the ISR lead when no other lives; loses records"
+    )
+
+    stratalog_fetch_session_ms: int = _setting(
+        60_000, "ms", "length of one fetch session, that is one micro-batch", 100
+    )
+    stratalog_fetch_sessions: int = _setting(
+        2, "queries", "overlapping fetch sessions of a follower; the second hides the gap between two micro-batches", 1
+    )
+    stratalog_inbox_poll_ms: int = _setting(
+        20, "ms", "pause between two looks for files that other applications hand over", 1
+    )
+    stratalog_metadata_poll_ms: int = _setting(
+        20, "ms", "pause between two looks for a new commit of the metadata log", 1
+    )
+    stratalog_progress_poll_max_ms: int = _setting(20, "ms", "longest pause between two looks at a progress object", 1)
+    stratalog_progress_poll_min_ms: int = _setting(1, "ms", "shortest pause between two looks at a progress object", 0)
+    stratalog_upkeep_interval_ms: int = _setting(
+        1_000, "ms", "pause between two rounds of checkpoints, log clean-up and merges", 1
+    )
+
+    def __post_init__(self) -> None:
+        for setting in settings():
+            setting.parse(getattr(self, _field_name(setting.name)))
+        self._at_most("broker.heartbeat.interval.ms", "broker.session.timeout.ms")
+        self._at_most("stratalog.progress.poll.min.ms", "stratalog.progress.poll.max.ms")
+
+    def _at_most(self, lower: str, upper: str) -> None:
+        value, limit = getattr(self, _field_name(lower)), getattr(self, _field_name(upper))
+        if value > limit:
+            reason = f"Value must be at most {upper}, which is {limit}"
+            raise InvalidConfigError(f"Invalid value {value} for configuration {lower}: {reason}")
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, object]) -> Self:
+        """Settings by Kafka's names, as TOML values or text; what is not named keeps its default.
+
+        Raises InvalidConfigError for an unknown name or a value outside its range.
+
+        >>> BrokerConfig.from_properties({"num.partitions": "6"}).num_partitions
+        6
+        """
+        known = {setting.name: setting for setting in settings()}
+        for name in properties:
+            if name not in known:
+                raise InvalidConfigError(f"Unknown broker config name: {name}")
+        values: dict[str, Any] = {_field_name(name): known[name].parse(value) for name, value in properties.items()}
+        return cls(**values)
+
+    @classmethod
+    def from_toml(cls, text: str, overrides: Mapping[str, object] | None = None) -> Self:
+        """The text of a cluster.toml, with single values replaced by `overrides` (Kafka names)."""
+        return cls.from_properties(flatten_toml(text) | dict(overrides or {}))
+
+    def properties(self) -> dict[str, int | bool | str]:
+        """Every setting by its Kafka name, in alphabetical order."""
+        return {setting.name: getattr(self, _field_name(setting.name)) for setting in settings()}
+
+
+def settings() -> list[Setting]:
+    """All that `BrokerConfig` knows, Kafka's names first, then ours: for docs, `--help` and conf/cluster.toml."""
+    return [_setting_of(each.name.replace("_", "."), each.default, each.metadata) for each in fields(BrokerConfig)]
+
+
+def _setting_of(name: str, default: Any, metadata: Mapping[str, Any]) -> Setting:
+    return Setting(name, type(default), default, metadata["unit"], metadata["doc"], metadata["at_least"])
+
+
+def flatten_toml(text: str) -> dict[str, object]:
+    """TOML tables as dotted names: `[replica.lag] time.max.ms = 1` gives {"replica.lag.time.max.ms": 1}.
+
+    Raises InvalidConfigError with the parser's line and column when the text is no TOML.
+    """
+    try:
+        return _flatten(tomllib.loads(text), "")
+    except tomllib.TOMLDecodeError as reason:
+        raise InvalidConfigError(f"not a TOML file: {reason}") from reason
+
+
+def _flatten(table: Mapping[str, object], prefix: str) -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for key, value in table.items():
+        flat |= _flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat
+
+
+def _field_name(name: str) -> str:
+    return name.replace(".", "_")

@@ -1,0 +1,118 @@
+"""The controller: watches broker sessions, elects leaders, fails over. Every broker runs a candidate.
+
+I/O: session objects and the metadata log. What is decided stands in `controller_decisions` and `election`;
+this is the loop around them: observe, decide, commit under the controller epoch, resign when deposed (R6).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from replication.broker_decisions import fence_brokers, online_partitions
+from replication.config import BrokerConfig
+from replication.sessions import SessionObserver, session_path
+from replication.state import ClusterImage, Result
+from replication.stores import Stores, open_metadata
+from storage.clock import Clock, Ids
+from storage.errors import StaleControllerEpochError
+from storage.upkeep import Upkeep, UpkeepLimits
+
+_LOG = logging.getLogger("stratalog.controller")
+
+UPKEEP_INTERVAL_MS = 5_000
+
+
+class Controller:
+    """One candidate. `epoch` is the controller epoch while it is the controller, else None."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        config: BrokerConfig,
+        metadata_root: str,
+        stores: Stores,
+        clock: Clock,
+        ids: Ids,
+        *,
+        upkeep_limits: UpkeepLimits | None = None,
+    ) -> None:
+        self.broker_id = broker_id
+        self.epoch: int | None = None
+        self.metadata = open_metadata(stores, metadata_root, clock, ids)
+        self._config = config
+        self._objects = stores.objects(metadata_root)
+        self._clock = clock
+        self._observer = SessionObserver(
+            config.broker_session_timeout_ms, max(config.broker_session_timeout_ms // 3, 1)
+        )
+        self._upkeep = Upkeep(self.metadata.log, upkeep_limits)
+        self._upkeep_due_ms = 0
+
+    @property
+    def poll_interval_ms(self) -> int:
+        """How often `step` wants to be called: often enough for three polls within a session."""
+        return max(self._config.broker_session_timeout_ms // 12, 1)
+
+    def step(self) -> None:
+        """One turn: look at the sessions, stand for election or act as controller."""
+        now_ms = self._clock.monotonic_ms()
+        self.metadata.refresh()
+        image = self.metadata.image
+        contents = {i: self._objects.get_optional(session_path(i)) for i in image.live_brokers()}
+        expired = self._observer.observe(self._clock.monotonic_ms(), contents)
+        if not image.is_current(self.broker_id, self._own_epoch(image)):
+            self.epoch = None
+            return
+        if self.epoch != image.controller_epoch or image.controller_id != self.broker_id:
+            self.epoch = None
+            self._stand_for_election(image, expired)
+        if self.epoch is not None:
+            self._act(expired)
+            self._keep_up(now_ms)
+
+    def _own_epoch(self, image: ClusterImage) -> int:
+        own = image.brokers.get(self.broker_id)
+        return own.broker_epoch if own else -1
+
+    def _stand_for_election(self, image: ClusterImage, expired: set[int]) -> None:
+        incumbent = image.live_brokers().get(image.controller_id)
+        # Our own id as incumbent means an earlier life of this broker: nobody else speaks under that epoch.
+        is_free = incumbent is None or image.controller_id in expired or image.controller_id == self.broker_id
+        if not is_free:
+            return
+        self.epoch = self.metadata.elect_controller(self.broker_id, image.controller_epoch)
+        if self.epoch is not None:
+            _LOG.info("broker %d is controller of epoch %d", self.broker_id, self.epoch)
+
+    def _act(self, expired: set[int]) -> None:
+        image = self.metadata.image
+        dead = {i: image.brokers[i].broker_epoch for i in expired if i in image.brokers and i != self.broker_id}
+        if dead:
+            _LOG.info("sessions of brokers %s expired", sorted(dead))
+            self._propose(lambda current: fence_brokers(current, dead, unclean_of=self._unclean_of(current)))
+            for broker_id in dead:
+                self._observer.forget(broker_id)
+        if self.epoch is not None and online_partitions(self.metadata.image, self._unclean_of(image)).records:
+            self._propose(lambda current: online_partitions(current, self._unclean_of(current)))
+
+    def _propose(self, decide: Callable[[ClusterImage], Result[object]]) -> None:
+        try:
+            self.metadata.propose(decide, controller_epoch=self.epoch)
+        except StaleControllerEpochError as reason:
+            _LOG.info("broker %d resigns as controller: %s", self.broker_id, reason)
+            self.epoch = None
+
+    def _unclean_of(self, image: ClusterImage) -> Callable[[str], bool]:
+        default = self._config.unclean_leader_election_enable
+
+        def is_allowed(topic: str) -> bool:
+            override = image.topic_config(topic).get("unclean.leader.election.enable")
+            return default if override is None else override == "true"
+
+        return is_allowed
+
+    def _keep_up(self, now_ms: int) -> None:
+        if now_ms >= self._upkeep_due_ms:
+            self._upkeep_due_ms = now_ms + UPKEEP_INTERVAL_MS
+            self._upkeep.step(self._clock.wall_ms(), self.metadata.log.log_end_offset, self.metadata.log.leader_epoch)

@@ -1,0 +1,99 @@
+"""Who runs a broker's fetch sessions: Structured Streaming micro-batches, or plain threads.
+
+I/O: starts threads. Both run the same `FetchSession`; which of them it is decides only where. Spark is the
+rule (`replication.spark_fetch`), threads are for a session without free slots, and for quick tests.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import Protocol
+
+from replication.config import BrokerConfig
+from replication.fetcher import FetchSession, stop_path
+from replication.stores import DeltaStores
+from storage.clock import Ids, SystemClock
+from storage.errors import StratalogError
+
+_LOG = logging.getLogger("stratalog.fetcher")
+
+
+@dataclass(frozen=True, slots=True)
+class FetchJob:
+    """What a fetch session needs to know of its broker."""
+
+    broker_id: int
+    broker_epoch: int
+    root: str
+    metadata_root: str
+    config: BrokerConfig
+
+
+class FetchRunner(Protocol):
+    """Keeps a broker's fetch sessions running, from its registration on."""
+
+    def start(self, job: FetchJob) -> None:
+        """Begin to follow for this registration of the broker."""
+        ...
+
+    def stop(self) -> None:
+        """End all sessions that this runner started, and wait for them."""
+        ...
+
+
+def run_session(job: FetchJob, name: str, duration_ms: int, ids: Ids, *, stands_by: bool = True) -> FetchSession:
+    """Run one session to its end; called wherever the scheduler put it."""
+    session = FetchSession(
+        job.broker_id,
+        job.broker_epoch,
+        job.root,
+        name,
+        config=job.config,
+        metadata_root=job.metadata_root,
+        stores=DeltaStores(ids),
+        clock=SystemClock(),
+        ids=ids,
+        stands_by=stands_by,
+    )
+    session.run(duration_ms)
+    return session
+
+
+def end_sessions(job: FetchJob, ids: Ids) -> None:
+    """Ask all sessions of this registration to end, wherever they run."""
+    DeltaStores(ids).objects(job.root).put(stop_path(job.broker_epoch), b"stop")
+
+
+class ThreadFetchRunner:
+    """Sessions in daemon threads of this process, one after the other, without overlap."""
+
+    def __init__(self, ids: Ids) -> None:
+        self._ids = ids
+        self._jobs: list[FetchJob] = []
+        self._threads: list[threading.Thread] = []
+
+    def start(self, job: FetchJob) -> None:
+        thread = threading.Thread(
+            target=self._run, args=(job,), name=f"fetcher-{job.broker_id}-{job.broker_epoch}", daemon=True
+        )
+        self._jobs.append(job)
+        self._threads.append(thread)
+        thread.start()
+
+    def _run(self, job: FetchJob) -> None:
+        while True:
+            try:
+                name = f"thread-{self._ids.new_id()[:8]}"
+                if run_session(job, name, job.config.stratalog_fetch_session_ms, self._ids).is_over:
+                    return
+            except StratalogError as reason:
+                _LOG.warning("fetch sessions of broker %d, trying again: %s", job.broker_id, reason)
+                SystemClock().sleep_ms(job.config.replica_fetch_backoff_ms)
+
+    def stop(self) -> None:
+        for job in self._jobs:
+            end_sessions(job, self._ids)
+        for thread in self._threads:
+            thread.join(timeout=10)

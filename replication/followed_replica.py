@@ -1,0 +1,134 @@
+"""A replica that follows: one round of truncation check, copy and commit (R8, R19, R25).
+
+I/O: through two `PartitionLog`s, the own one and the leader's (which it only reads). The rules that make
+this safe stand in DESIGN §4; each is a function of its own here, so that a test can switch it off and watch
+the simulation find the history that it prevents.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from replication.progress import ReplicaProgress
+from replication.state import PartitionRecord
+from storage.epochs import LeaderEpochCache
+from storage.errors import (
+    FencedLeaderEpochError,
+    StratalogError,
+    UnknownLeaderEpochError,
+    UnknownTopicOrPartitionError,
+)
+from storage.log import PartitionLog
+from storage.table import Conflict
+
+_LOG = logging.getLogger("stratalog.fetcher")
+
+
+def leader_has_started(leader: PartitionLog, leader_epoch: int) -> bool:
+    """Rule (a): the leader's own table shows this very epoch.
+
+    Before that its log may still change under an older epoch, and what it shows is not yet what this
+    epoch begins with (Kafka: only a broker that is the leader answers OffsetsForLeaderEpoch).
+    """
+    return leader.leader_epoch == leader_epoch
+
+
+def state_epoch_first(own: PartitionLog, leader_epoch: int, truncate_to: int | None) -> bool:
+    """Rule (b): the epoch stands in the follower's own table before anything is done under it.
+
+    A straggling fetch task of an older epoch then meets Conflict and is fenced. False: a race was lost.
+    """
+    return not isinstance(own.start_epoch(leader_epoch, as_leader=False, truncate_to=truncate_to), Conflict)
+
+
+class FollowedReplica:
+    """One followed partition for one leader epoch."""
+
+    def __init__(self, state: PartitionRecord, topic_id: str, own: PartitionLog, leader: PartitionLog) -> None:
+        self.state = state
+        self.topic_id = topic_id
+        self.own = own
+        self.leader = leader
+        self.has_started = False
+        self.failure: StratalogError | None = None
+        self.copied_count = 0
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.state.leader_epoch
+
+    def catch_up(self, max_bytes: int) -> bool:
+        """One bounded round; True when there may be more to do at once.
+
+        StoreUnavailableError goes to the caller, who tries again later; whatever was written stands or
+        does not stand as a whole commit.
+        """
+        if self.failure is not None:
+            return False
+        try:
+            if not self.has_started:
+                return self._start()
+            return self._copy(max_bytes)
+        except (FencedLeaderEpochError, UnknownLeaderEpochError) as reason:
+            # The metadata log of this session is behind (or ahead of) the tables: it will tell.
+            _LOG.debug("%s: %s", self.state.topic_partition, reason)
+            self.has_started = False
+            return False
+
+    def _start(self) -> bool:
+        self.own.exists_or_create(self.topic_id)
+        try:
+            self.leader.refresh()
+        except UnknownTopicOrPartitionError:
+            return False  # the leader has not made its table yet
+        if self.leader.topic_id != self.topic_id:
+            return False
+        if self.own.leader_epoch > self.leader_epoch or not leader_has_started(self.leader, self.leader_epoch):
+            return False
+        self.has_started = state_epoch_first(self.own, self.leader_epoch, self._divergence())
+        if not self.has_started:
+            self.own.refresh()
+        return True
+
+    def _divergence(self) -> int | None:
+        """Where the own log stops agreeing with the leader's (KIP-101, KIP-279); None when it agrees wholly."""
+        if self.own.leader_epoch == self.leader_epoch:
+            return None  # checked when this epoch was stated; since then only copies were added
+        agreed = LeaderEpochCache.agreed_end(
+            self.own.epochs,
+            self.own.log_end_offset,
+            self.leader.epochs,
+            self.leader.log_end_offset,
+            self.leader.log_start_offset,
+        )
+        return agreed if agreed < self.own.log_end_offset else None
+
+    def _copy(self, max_bytes: int) -> bool:
+        self.leader.refresh()
+        if not leader_has_started(self.leader, self.leader_epoch):
+            return False
+        if self.own.log_end_offset >= self.leader.log_end_offset:
+            return False
+        outcome = self.own.copy_from(self.leader, self.leader_epoch, max_bytes)
+        if isinstance(outcome, Conflict):
+            # Another session of this broker copied first (then go on from there), or a newer epoch began.
+            self.own.refresh()
+            if self.own.leader_epoch != self.leader_epoch:
+                self.has_started = False
+                return False
+            return True
+        self.copied_count += 1
+        return self.own.log_end_offset < self.leader.log_end_offset
+
+    def progress(self) -> ReplicaProgress | None:
+        """What this replica may publish: nothing before the epoch stands in its own table."""
+        if not self.has_started:
+            return None
+        return ReplicaProgress(
+            self.state.topic_partition,
+            self.leader_epoch,
+            self.own.log_end_offset,
+            self.own.version,
+            log_start_offset=self.own.log_start_offset,
+            topic_id=self.topic_id,
+        )

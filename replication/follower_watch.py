@@ -1,0 +1,94 @@
+"""A leader's view of its followers: the progress objects of other brokers' fetch sessions.
+
+I/O: lists and reads objects in the followers' roots. Sessions come and go (they overlap, DESIGN §6), so the
+listing is repeated now and then and whenever an active session says that it ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from replication.progress import ProgressReader, ReplicaProgress, progress_prefix
+from replication.state import BrokerState
+from replication.stores import Stores
+
+LIST_INTERVAL_MS = 200
+ENDED = "ended"
+
+
+@dataclass(slots=True)
+class _Follower:
+    """One broker under one broker epoch: progress of an older registration does not count."""
+
+    broker_epoch: int
+    root: str
+    sessions: dict[str, ProgressReader] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
+    listed_at_ms: int | None = None
+
+
+class FollowerWatch:
+    """Reads what followers published. `poll` returns only what moved."""
+
+    def __init__(self, broker_id: int, stores: Stores) -> None:
+        self._broker_id = broker_id
+        self._stores = stores
+        self._followers: dict[int, _Follower] = {}
+
+    def update_brokers(self, brokers: Mapping[int, BrokerState]) -> list[int]:
+        """The registered brokers; returns those that came up anew since the last call.
+
+        A new registration is read from its own progress objects only.
+        """
+        restarted = []
+        for broker_id, broker in brokers.items():
+            known = self._followers.get(broker_id)
+            if broker_id != self._broker_id and (known is None or known.broker_epoch != broker.broker_epoch):
+                self._followers[broker_id] = _Follower(broker.broker_epoch, broker.registration.root)
+                restarted.append(broker_id)
+        for broker_id in set(self._followers) - set(brokers):
+            del self._followers[broker_id]
+        return restarted
+
+    def broker_epochs(self) -> dict[int, int]:
+        """Under which registration each follower's progress was read."""
+        return {broker_id: follower.broker_epoch for broker_id, follower in self._followers.items()}
+
+    def poll(self, now_ms: int) -> list[tuple[int, ReplicaProgress]]:
+        """`(follower broker id, progress)` that moved since the last poll."""
+        return [(i, p) for i, follower in self._followers.items() for p in self._poll_follower(follower, now_ms)]
+
+    def known(self) -> Iterable[tuple[int, ReplicaProgress]]:
+        """Everything heard so far, for a partition that has just begun to lead."""
+        for broker_id, follower in self._followers.items():
+            for reader in follower.sessions.values():
+                for progress in reader.entries.values():
+                    yield broker_id, progress
+
+    def _poll_follower(self, follower: _Follower, now_ms: int) -> list[ReplicaProgress]:
+        moved = [p for reader in follower.sessions.values() for p in reader.poll()]
+        newly_ended = {n for n, r in follower.sessions.items() if r.state == ENDED} - follower.ended
+        follower.ended |= newly_ended
+        has_active = len(follower.sessions) > len(follower.ended)
+        due = follower.listed_at_ms is None or now_ms - follower.listed_at_ms >= LIST_INTERVAL_MS
+        if due or newly_ended or (follower.sessions and not has_active):
+            moved += self._list_sessions(follower, now_ms)
+        return moved
+
+    def _list_sessions(self, follower: _Follower, now_ms: int) -> list[ReplicaProgress]:
+        follower.listed_at_ms = now_ms
+        store = self._stores.objects(follower.root)
+        prefix = progress_prefix(follower.broker_epoch)
+        found = {m.path for m in store.list(prefix) if m.path.startswith(f"{prefix}fetch-")}
+        for path in set(follower.sessions) - found:
+            del follower.sessions[path]
+            follower.ended.discard(path)
+        moved = []
+        for path in found - set(follower.sessions):
+            reader = ProgressReader(store, path)
+            moved += reader.poll()
+            follower.sessions[path] = reader
+            if reader.state == ENDED:
+                follower.ended.add(path)
+        return moved

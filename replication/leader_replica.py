@@ -1,0 +1,273 @@
+"""A replica that leads: its log, its appends in group commits, and the answers that wait for it.
+
+I/O: through its `PartitionLog`. One part (the broker's loop) owns it; other threads only put requests into
+`waiting`. Whatever arrives while a commit is in flight forms the next group: the commit is the linger.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from replication.partition import Partition
+from replication.progress import UNKNOWN, ReplicaProgress
+from replication.purgatory import DelayedProduce, ProducePurgatory
+from replication.requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE, HandedFiles, ProduceRequest, ProduceResponse
+from replication.state import PartitionRecord
+from storage.clock import Clock
+from storage.config import LogConfig
+from storage.errors import (
+    FencedLeaderEpochError,
+    InconsistentTopicIdError,
+    InvalidRequiredAcksError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    StoreUnavailableError,
+    StratalogError,
+)
+from storage import log_append
+from storage.log import PartitionLog
+from storage.log_append import Appended, BatchAppended
+from storage.records import NewRecordBatch
+from storage.table import Conflict
+
+_LOG = logging.getLogger("stratalog.broker")
+
+GROUP_BYTES_MAX = 64 << 20
+GROUP_REQUESTS_MAX = 10_000
+RETRY_MS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingAppend:
+    """A request in the queue and whom to answer."""
+
+    request: ProduceRequest | HandedFiles
+    complete: Callable[[ProduceResponse], None]
+
+    def answer(self, error: StratalogError) -> None:
+        self.complete(ProduceResponse(self.request.topic_partition, error=error))
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Requests of one kind that go into one commit; kept until the outcome of that commit is known."""
+
+    members: tuple[WaitingAppend, ...]
+    content: tuple[NewRecordBatch, ...] | tuple[log_append.HandedFiles, ...]
+
+
+class LeaderReplica:
+    """One led partition for one leader epoch. Not started until its table shows the epoch (DESIGN §4 (a))."""
+
+    def __init__(
+        self,
+        state: PartitionRecord,
+        broker_id: int,
+        topic_id: str,
+        log: PartitionLog,
+        config: LogConfig,
+        purgatory: ProducePurgatory,
+        clock: Clock,
+    ) -> None:
+        self.state = state
+        self.topic_id = topic_id
+        self.log = log
+        self.config = config
+        self.waiting: deque[WaitingAppend] = deque()
+        self.partition: Partition | None = None
+        self.failure: StratalogError | None = None
+        self._broker_id = broker_id
+        self._purgatory = purgatory
+        self._clock = clock
+        self._in_flight: _Group | None = None
+        self._retry_at_ms = 0
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.state.leader_epoch
+
+    def start(self, now_ms: int) -> bool:
+        """Commit the epoch start; True once the replica leads. Losing a race or a slow store: try again later.
+
+        Raises InconsistentTopicIdError when the table belongs to another topic of this name.
+        """
+        if self.partition is not None or self.failure is not None or now_ms < self._retry_at_ms:
+            return self.partition is not None
+        try:
+            self.log.exists_or_create(self.topic_id)
+            self.log.refresh()
+            if isinstance(self.log.start_epoch(self.leader_epoch, as_leader=True), Conflict):
+                return False
+        except StoreUnavailableError as reason:
+            self._retry_later(now_ms, reason)
+            return False
+        except FencedLeaderEpochError as reason:
+            self._retry_later(now_ms, reason)  # the metadata log will say who leads now
+            return False
+        except InconsistentTopicIdError:
+            raise  # a leftover of a deleted topic: whoever knows the metadata decides
+        except StratalogError as reason:
+            self._go_offline(reason)
+            return False
+        # An epoch this table showed before (a retried start) began where the epoch cache says.
+        start_offset = self._epoch_start_offset()
+        self.partition = Partition(self.state, self._broker_id, start_offset, self.log.log_start_offset, now_ms)
+        self.partition.appended(self.log.log_end_offset, now_ms)
+        return True
+
+    def _epoch_start_offset(self) -> int:
+        entries = self.log.epochs.entries
+        if entries and entries[-1].epoch == self.leader_epoch:
+            return entries[-1].start_offset
+        return self.log.log_end_offset
+
+    def update_state(self, state: PartitionRecord, now_ms: int) -> None:
+        """A newer partition state under the same leader epoch (an ISR change took hold)."""
+        self.state = state
+        if self.partition is not None:
+            self.partition.update_state(state, now_ms)
+
+    def append_waiting(self, now_ms: int) -> bool:
+        """Commit one group of what waits; True when something moved (look again at once)."""
+        if self.partition is None or now_ms < self._retry_at_ms:
+            return False
+        group = self._in_flight or self._next_group()
+        if group is None:
+            return False
+        self._in_flight = group
+        try:
+            outcome = self._append(group)
+        except StoreUnavailableError as reason:
+            self._retry_later(now_ms, reason)  # the very same group again: the log knows it
+            return False
+        except FencedLeaderEpochError as reason:
+            self._in_flight = None
+            self.resign(NotLeaderOrFollowerError(f"{self.state.topic_partition}: {reason}"), group)
+            return True
+        except StratalogError as reason:
+            self._in_flight = None
+            self._go_offline(reason, group)
+            return True
+        if isinstance(outcome, Conflict):
+            self.log.refresh()
+            return True
+        self._in_flight = None
+        self.partition.appended(self.log.log_end_offset, now_ms)
+        self._answer(group, outcome, now_ms)
+        return True
+
+    def _next_group(self) -> _Group | None:
+        members: list[WaitingAppend] = []
+        size_bytes = 0
+        while self.waiting and len(members) < GROUP_REQUESTS_MAX and size_bytes < GROUP_BYTES_MAX:
+            candidate = self.waiting[0]
+            if members and type(candidate.request) is not type(members[0].request):
+                break
+            self.waiting.popleft()
+            refusal = self._refusal(candidate.request)
+            if refusal is not None:
+                candidate.answer(refusal)
+                continue
+            members.append(candidate)
+            if isinstance(candidate.request, ProduceRequest):
+                size_bytes += candidate.request.batch.size_bytes
+        return _group_of(members) if members else None
+
+    def _refusal(self, request: ProduceRequest | HandedFiles) -> StratalogError | None:
+        if request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
+            return InvalidRequiredAcksError(f"acks is {request.acks}, must be 0, 1 or -1 (all)")
+        assert self.partition is not None
+        needed = self.config.min_insync_replicas
+        if request.acks == ACKS_ALL and not self.partition.has_enough_replicas(needed):
+            return NotEnoughReplicasError(
+                f"{self.state.topic_partition}: the ISR {list(self.partition.isr)} is smaller than "
+                f"min.insync.replicas {needed}"
+            )
+        return None
+
+    def _append(self, group: _Group) -> Appended | Conflict:
+        wall_ms = self._clock.wall_ms()
+        if isinstance(group.content[0], NewRecordBatch):
+            return self.log.append(group.content, self.leader_epoch, wall_ms)  # type: ignore[arg-type]
+        return self.log.append_files(group.content, self.leader_epoch, wall_ms)  # type: ignore[arg-type]
+
+    def _answer(self, group: _Group, appended: Appended, now_ms: int) -> None:
+        for member, result in zip(group.members, appended.results, strict=True):
+            if isinstance(result, BatchAppended):
+                self._answer_stored(member, result, now_ms)
+            else:
+                member.answer(result)
+
+    def _answer_stored(self, member: WaitingAppend, result: BatchAppended, now_ms: int) -> None:
+        request = member.request
+        response = ProduceResponse(
+            request.topic_partition, result.base_offset, result.last_offset, self.leader_epoch, result.duplicate
+        )
+        if request.acks != ACKS_ALL:
+            member.complete(response)
+            return
+        deadline_ms = now_ms + request.timeout_ms
+        self._purgatory.add(DelayedProduce(response, result.last_offset + 1, deadline_ms, member.complete))
+
+    def complete_waiting(self) -> int:
+        """Answer what the high watermark has passed."""
+        if self.partition is None or self.partition.high_watermark == UNKNOWN:
+            return 0
+        enough = self.partition.has_enough_replicas(self.config.min_insync_replicas)
+        return self._purgatory.high_watermark_moved(
+            self.state.topic_partition, self.partition.high_watermark, enough
+        )
+
+    def resign(self, error: StratalogError, group: _Group | None = None) -> None:
+        """Stop leading: everybody who waits gets `error`. What was stored stays where it is."""
+        self.partition = None
+        self.failure = error
+        for member in (*(group or self._in_flight or _Group((), ())).members, *self.waiting):
+            member.answer(error)
+        self._in_flight = None
+        self.waiting.clear()
+        self._purgatory.fail(self.state.topic_partition, error)
+
+    def _go_offline(self, reason: StratalogError, group: _Group | None = None) -> None:
+        _LOG.error("%s goes offline on broker %d: %s", self.state.topic_partition, self._broker_id, reason)
+        self.resign(reason, group)
+
+    def _retry_later(self, now_ms: int, reason: StratalogError) -> None:
+        _LOG.warning("%s on broker %d, trying again: %s", self.state.topic_partition, self._broker_id, reason)
+        self._retry_at_ms = now_ms + RETRY_MS
+
+    def progress(self) -> ReplicaProgress | None:
+        """What the leader publishes of this partition; None before it has started."""
+        if self.partition is None:
+            return None
+        return ReplicaProgress(
+            self.state.topic_partition,
+            self.leader_epoch,
+            self.log.log_end_offset,
+            self.log.version,
+            self.partition.high_watermark,
+            self.log.log_start_offset,
+            self.partition.epoch_start_offset,
+            self.topic_id,
+        )
+
+
+def _group_of(members: list[WaitingAppend]) -> _Group:
+    requests = [member.request for member in members]
+    batches = tuple(r.batch for r in requests if isinstance(r, ProduceRequest))
+    handed = tuple(_as_handed_files(r) for r in requests if isinstance(r, HandedFiles))
+    return _Group(tuple(members), batches or handed)
+
+
+def _as_handed_files(request: HandedFiles) -> log_append.HandedFiles:
+    return log_append.HandedFiles(
+        request.files,
+        request.sink_id,
+        request.batch_id,
+        request.producer_id,
+        request.producer_epoch,
+        request.base_sequence,
+    )

@@ -1,0 +1,98 @@
+"""Delayed produce: requests that wait for the high watermark. Pure.
+
+Kafka's `DelayedProduce` in a purgatory: a request completes when the high watermark passes its last
+offset, fails when its deadline passes or its partition is lost.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from replication.requests import ProduceResponse
+from storage.errors import NotEnoughReplicasAfterAppendError, RequestTimedOutError, StratalogError
+from storage.records import TopicPartition
+
+Complete = Callable[[ProduceResponse], None]
+
+
+@dataclass(slots=True)
+class DelayedProduce:
+    """A stored batch whose answer waits. `response` is what is sent when it is committed."""
+
+    response: ProduceResponse
+    required_offset: int
+    deadline_ms: int
+    complete: Complete
+    is_done: bool = False
+
+    def finish(self, error: StratalogError | None = None) -> None:
+        """Answer once; later calls do nothing."""
+        if self.is_done:
+            return
+        self.is_done = True
+        self.complete(replace(self.response, error=error) if error else self.response)
+
+
+@dataclass(slots=True)
+class ProducePurgatory:
+    """Waiting requests by partition, in offset order, and by deadline."""
+
+    _waiting: dict[TopicPartition, deque[DelayedProduce]] = field(default_factory=dict)
+    _deadlines: list[tuple[int, int, DelayedProduce]] = field(default_factory=list)
+    _count: int = 0
+
+    def add(self, delayed: DelayedProduce) -> None:
+        self._waiting.setdefault(delayed.response.topic_partition, deque()).append(delayed)
+        self._count += 1
+        heapq.heappush(self._deadlines, (delayed.deadline_ms, self._count, delayed))
+
+    def has_waiting(self, topic_partition: TopicPartition) -> bool:
+        return bool(self._waiting.get(topic_partition))
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(self._waiting.values())
+
+    def high_watermark_moved(
+        self, topic_partition: TopicPartition, high_watermark: int, has_enough_replicas: bool
+    ) -> int:
+        """Answer everything below the high watermark; returns how many.
+
+        With too small an ISR by now the records are stored and committed but not as widely as asked:
+        NOT_ENOUGH_REPLICAS_AFTER_APPEND (R18).
+        """
+        waiting = self._waiting.get(topic_partition)
+        done = 0
+        while waiting and waiting[0].required_offset <= high_watermark:
+            error = None if has_enough_replicas else _too_few_after_append(topic_partition)
+            waiting.popleft().finish(error)
+            done += 1
+        return done
+
+    def fail(self, topic_partition: TopicPartition, error: StratalogError) -> None:
+        """The partition is no longer led here: everybody who waits is told."""
+        for delayed in self._waiting.pop(topic_partition, ()):
+            delayed.finish(error)
+
+    def expire(self, now_ms: int) -> None:
+        """Answer REQUEST_TIMED_OUT to all whose deadline passed."""
+        while self._deadlines and (self._deadlines[0][0] <= now_ms or self._deadlines[0][2].is_done):
+            delayed = heapq.heappop(self._deadlines)[2]
+            if delayed.is_done:
+                continue
+            self._waiting[delayed.response.topic_partition].remove(delayed)
+            delayed.finish(
+                RequestTimedOutError(
+                    f"{delayed.response.topic_partition}: offset {delayed.required_offset - 1} was stored but not "
+                    "replicated to all in-sync replicas in time"
+                )
+            )
+
+
+def _too_few_after_append(topic_partition: TopicPartition) -> StratalogError:
+    return NotEnoughReplicasAfterAppendError(
+        f"{topic_partition}: the records were stored, but the ISR shrank below min.insync.replicas meanwhile"
+    )

@@ -1,0 +1,56 @@
+"""The broker's face: Kafka's requests and responses as plain values. Pure.
+
+One process calls a broker with these directly; the Kafka endpoint is an adapter over them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from storage.errors import StratalogError
+from storage.records import NewRecordBatch, TopicPartition
+from storage.table import DataFile
+
+ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceRequest:
+    """One batch for one partition. `acks` is 0, 1 or -1 (all); `timeout_ms` bounds the wait for acks=all."""
+
+    topic_partition: TopicPartition
+    batch: NewRecordBatch
+    acks: int = ACKS_ALL
+    timeout_ms: int = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class HandedFiles:
+    """Data files that a writer outside the broker put into the leader's table directory (DESIGN §4).
+
+    `sink_id` and `batch_id` make the hand-over exactly-once: at or below the last committed `batch_id` of
+    that `sink_id` it answers success without a write. A producer in another process gives its producer
+    fields instead; `sink_id` None means at-least-once without them.
+    """
+
+    topic_partition: TopicPartition
+    files: tuple[DataFile, ...]
+    sink_id: str | None = None
+    batch_id: int = -1
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    acks: int = ACKS_ALL
+    timeout_ms: int = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceResponse:
+    """`error` None: stored as offsets `[base_offset, last_offset]`. `duplicate`: it already was."""
+
+    topic_partition: TopicPartition
+    base_offset: int = -1
+    last_offset: int = -1
+    leader_epoch: int = -1
+    duplicate: bool = False
+    error: StratalogError | None = None

@@ -1,0 +1,65 @@
+"""Broker sessions: who is alive, judged without comparing clocks. Pure.
+
+Each broker overwrites `sessions/<broker id>` every heartbeat; an observer expires it when the object has
+not *changed* for the session timeout on the observer's own monotonic clock, over several own polls without
+a gap. After a gap, as when the observer itself slept, all timers restart (DESIGN §5, hazards 21).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+POLLS_MIN = 3
+
+
+def session_path(broker_id: int) -> str:
+    return f"sessions/{broker_id}"
+
+
+def encode_session(broker_epoch: int, incarnation_id: str, beat: int) -> bytes:
+    """The session object: it changes with every heartbeat."""
+    return json.dumps({"broker_epoch": broker_epoch, "incarnation_id": incarnation_id, "beat": beat}).encode()
+
+
+@dataclass(slots=True)
+class _Watched:
+    content: bytes | None
+    since_ms: int
+    polls: int
+
+
+class SessionObserver:
+    """One observer's timers. `observe` is called at every poll with what the store holds."""
+
+    def __init__(self, session_timeout_ms: int, poll_gap_ms_max: int) -> None:
+        self._session_timeout_ms = session_timeout_ms
+        self._poll_gap_ms_max = poll_gap_ms_max
+        self._watched: dict[int, _Watched] = {}
+        self._last_poll_ms: int | None = None
+
+    def observe(self, now_ms: int, contents: Mapping[int, bytes | None]) -> set[int]:
+        """Feed the session objects by broker id (None = no object); returns the expired brokers.
+
+        With a timeout of 9,000 ms a broker whose object last changed at the poll of 1,000 expires at the
+        first poll at or after 10,000, if polls came in time between.
+        """
+        gap = self._last_poll_ms is not None and now_ms - self._last_poll_ms > self._poll_gap_ms_max
+        self._last_poll_ms = now_ms
+        for broker_id, content in contents.items():
+            known = self._watched.get(broker_id)
+            if known is None or gap or known.content != content:
+                self._watched[broker_id] = _Watched(content, now_ms, 0)
+            else:
+                known.polls += 1
+        for broker_id in set(self._watched) - set(contents):
+            del self._watched[broker_id]
+        return {i for i, w in self._watched.items() if self._is_expired(w, now_ms)}
+
+    def forget(self, broker_id: int) -> None:
+        """Start the broker's timer anew, as at a registration."""
+        self._watched.pop(broker_id, None)
+
+    def _is_expired(self, watched: _Watched, now_ms: int) -> bool:
+        return watched.polls >= POLLS_MIN and now_ms - watched.since_ms >= self._session_timeout_ms

@@ -1,0 +1,341 @@
+"""The cluster as a fold of `__cluster_metadata`: records, and the image they replay into. Pure.
+
+Record names follow Kafka's KRaft metadata records where they have a counterpart. `ClusterImage.replay` is
+the only thing that changes an image; decisions read the image and answer with new records.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar, Generic, TypeVar
+
+from storage.errors import CorruptMessageError, UnknownTopicOrPartitionError
+from storage.records import TopicPartition
+
+NO_LEADER = -1
+NO_BROKER_EPOCH = -1
+PRODUCER_ID_BLOCK = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerRecord:
+    """The elected controller (DESIGN §5, ControllerElected)."""
+
+    type: ClassVar[str] = "Controller"
+    controller_id: int
+    controller_epoch: int
+
+    @property
+    def key(self) -> str:
+        return "controller"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRecord:
+    """The identity of the cluster, written once."""
+
+    type: ClassVar[str] = "Cluster"
+    cluster_id: str
+    format_version: int
+
+    @property
+    def key(self) -> str:
+        return "cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBrokerRecord:
+    """A broker process came up under a new broker epoch (KIP-380, KIP-631). `root` is its storage domain's URL."""
+
+    type: ClassVar[str] = "RegisterBroker"
+    broker_id: int
+    broker_epoch: int
+    incarnation_id: str
+    root: str
+    rack: str | None = None
+    endpoint: str | None = None
+
+    @property
+    def key(self) -> str:
+        return f"broker/{self.broker_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class FenceBrokerRecord:
+    """A broker's session expired or it shut down. `clean` means it left after handing everything over."""
+
+    type: ClassVar[str] = "FenceBroker"
+    broker_id: int
+    broker_epoch: int
+    clean: bool = False
+
+    @property
+    def key(self) -> str:
+        return f"broker/{self.broker_id}/fenced"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    type: ClassVar[str] = "Topic"
+    name: str
+    topic_id: str
+
+    @property
+    def key(self) -> str:
+        return f"topic/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTopicRecord:
+    type: ClassVar[str] = "RemoveTopic"
+    name: str
+    topic_id: str
+
+    @property
+    def key(self) -> str:
+        return f"topic/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigRecord:
+    """A topic's dynamic config; `value` None removes the override."""
+
+    type: ClassVar[str] = "Config"
+    topic: str
+    name: str
+    value: str | None
+
+    @property
+    def key(self) -> str:
+        return f"config/{self.topic}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdsRecord:
+    """Producer ids below `next_producer_id` are given out, in blocks (KIP-730)."""
+
+    type: ClassVar[str] = "ProducerIds"
+    broker_id: int
+    next_producer_id: int
+
+    @property
+    def key(self) -> str:
+        return "producer-ids"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRecord:
+    """The whole state of one partition after a change. `partition_epoch` counts every change."""
+
+    type: ClassVar[str] = "Partition"
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    partition_epoch: int
+    controller_epoch: int
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    unclean: int = 0
+
+    @property
+    def key(self) -> str:
+        return f"partition/{self.topic}/{self.partition}"
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    def state_json(self) -> str:
+        """The state as Kafka wrote it in ZooKeeper (seed 000), one line."""
+        state = {
+            "controller_epoch": self.controller_epoch,
+            "leader": self.leader,
+            "version": 1,
+            "leader_epoch": self.leader_epoch,
+            "isr": list(self.isr),
+        }
+        return json.dumps(state, separators=(",", ":"))
+
+    def changed(
+        self,
+        *,
+        controller_epoch: int | None = None,
+        leader: int | None = None,
+        isr: Iterable[int] | None = None,
+        bump_leader_epoch: bool,
+        unclean: bool = False,
+    ) -> PartitionRecord:
+        """The next state: `partition_epoch` + 1, and the leader epoch + 1 if asked."""
+        return replace(
+            self,
+            controller_epoch=self.controller_epoch if controller_epoch is None else controller_epoch,
+            leader=self.leader if leader is None else leader,
+            isr=self.isr if isr is None else tuple(isr),
+            leader_epoch=self.leader_epoch + bump_leader_epoch,
+            partition_epoch=self.partition_epoch + 1,
+            unclean=self.unclean + unclean,
+        )
+
+
+MetadataRecord = (
+    ControllerRecord
+    | ClusterRecord
+    | RegisterBrokerRecord
+    | FenceBrokerRecord
+    | TopicRecord
+    | RemoveTopicRecord
+    | ConfigRecord
+    | ProducerIdsRecord
+    | PartitionRecord
+)
+
+_RECORD_TYPES: dict[str, type[Any]] = {
+    t.type: t
+    for t in (
+        ControllerRecord,
+        ClusterRecord,
+        RegisterBrokerRecord,
+        FenceBrokerRecord,
+        TopicRecord,
+        RemoveTopicRecord,
+        ConfigRecord,
+        ProducerIdsRecord,
+        PartitionRecord,
+    )
+}
+_TUPLE_FIELDS = ("replicas", "isr", "adding", "removing")
+
+
+def record_to_json(record: MetadataRecord) -> tuple[bytes, bytes]:
+    """`(key, value)` of a metadata record; the key lets compaction keep the newest state of each thing."""
+    body = {"type": record.type, **asdict(record)}
+    return record.key.encode(), json.dumps(body, separators=(",", ":")).encode()
+
+
+def record_from_json(value: bytes) -> MetadataRecord:
+    """The record of a value. CorruptMessageError when its type or a field is unknown."""
+    try:
+        body = json.loads(value)
+        record_type = _RECORD_TYPES[body.pop("type")]
+        for name in _TUPLE_FIELDS:
+            if name in body:
+                body[name] = tuple(body[name])
+        record: MetadataRecord = record_type(**body)
+    except (ValueError, KeyError, TypeError) as reason:
+        raise CorruptMessageError(f"not a metadata record: {value[:200]!r} ({reason})") from reason
+    return record
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerState:
+    """What the cluster knows of one broker. A fenced broker leads nothing."""
+
+    registration: RegisterBrokerRecord
+    fenced: bool = False
+    clean_shutdown: bool = False
+
+    @property
+    def broker_epoch(self) -> int:
+        return self.registration.broker_epoch
+
+
+Response = TypeVar("Response", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Result(Generic[Response]):
+    """A decision: the records to commit in one piece (none = nothing to do) and the answer for the caller."""
+
+    records: tuple[MetadataRecord, ...]
+    response: Response
+
+
+@dataclass(slots=True)
+class ClusterImage:
+    """The fold. `replay` is its only mutator; one running part owns one image."""
+
+    cluster_id: str = ""
+    controller_id: int = NO_LEADER
+    controller_epoch: int = 0
+    brokers: dict[int, BrokerState] = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    partitions: dict[TopicPartition, PartitionRecord] = field(default_factory=dict)
+    configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    next_producer_id: int = 0
+    last_broker_epoch: int = 0
+
+    def replay(self, record: MetadataRecord) -> None:
+        """Fold one record in."""
+        match record:
+            case PartitionRecord():
+                self.partitions[record.topic_partition] = record
+            case RegisterBrokerRecord():
+                self.brokers[record.broker_id] = BrokerState(record)
+                self.last_broker_epoch = max(self.last_broker_epoch, record.broker_epoch)
+            case FenceBrokerRecord():
+                self._fence(record)
+            case ControllerRecord():
+                self.controller_id = record.controller_id
+                self.controller_epoch = record.controller_epoch
+            case TopicRecord():
+                self._remove_topic(record.name)  # compaction may have left parts of an older topic of this name
+                self.topic_ids[record.name] = record.topic_id
+            case RemoveTopicRecord():
+                self._remove_topic(record.name)
+            case ConfigRecord():
+                self._set_config(record)
+            case ProducerIdsRecord():
+                self.next_producer_id = record.next_producer_id
+            case ClusterRecord():
+                self.cluster_id = record.cluster_id
+
+    def _fence(self, record: FenceBrokerRecord) -> None:
+        known = self.brokers.get(record.broker_id)
+        if known and known.broker_epoch == record.broker_epoch:
+            self.brokers[record.broker_id] = replace(known, fenced=True, clean_shutdown=record.clean)
+
+    def _remove_topic(self, name: str) -> None:
+        self.topic_ids.pop(name, None)
+        self.configs.pop(name, None)
+        for topic_partition in self.partitions_of(name):
+            del self.partitions[topic_partition]
+
+    def _set_config(self, record: ConfigRecord) -> None:
+        overrides = self.configs.setdefault(record.topic, {})
+        if record.value is None:
+            overrides.pop(record.name, None)
+        else:
+            overrides[record.name] = record.value
+
+    def live_brokers(self) -> dict[int, BrokerState]:
+        """Brokers that are registered and not fenced."""
+        return {i: b for i, b in self.brokers.items() if not b.fenced}
+
+    def is_current(self, broker_id: int, broker_epoch: int) -> bool:
+        """True while `broker_epoch` is the live registration of the broker."""
+        broker = self.brokers.get(broker_id)
+        return broker is not None and not broker.fenced and broker.broker_epoch == broker_epoch
+
+    def partitions_of(self, topic: str) -> list[TopicPartition]:
+        """The topic's partitions in order; an empty list for an unknown topic."""
+        if topic not in self.topic_ids and not any(tp.topic == topic for tp in self.partitions):
+            return []
+        return sorted(tp for tp in self.partitions if tp.topic == topic)
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionRecord:
+        """The partition's state. UnknownTopicOrPartitionError naming what exists."""
+        state = self.partitions.get(topic_partition)
+        if state is None:
+            known = len(self.partitions_of(topic_partition.topic))
+            what = f"topic '{topic_partition.topic}' has {known} partitions" if known else "no such topic"
+            raise UnknownTopicOrPartitionError(f"{topic_partition}: {what}")
+        return state
+
+    def topic_config(self, topic: str) -> Mapping[str, str]:
+        """The topic's overrides by Kafka name."""
+        return self.configs.get(topic, {})

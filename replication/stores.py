@@ -1,0 +1,48 @@
+"""Where a part finds its tables and small objects: the only place that knows how roots are laid out.
+
+I/O: opens object stores. A simulation gives an in-memory implementation of the same port.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from replication.metadata import METADATA_PARTITION, MetadataLog
+from storage.clock import Clock, Ids
+from storage.delta_table import DeltaLogTable
+from storage.records import TopicPartition
+from storage.store import ObjectStore, open_store
+from storage.table import LogTable
+
+
+class Stores(Protocol):
+    """Tables and objects by root URL. A root is one storage domain: a broker's, or the metadata root."""
+
+    def objects(self, root: str) -> ObjectStore:
+        """Small objects below the root (progress, sessions, inbox)."""
+        ...
+
+    def table(self, root: str, topic_partition: TopicPartition) -> LogTable:
+        """The replica `<root>/<topic>-<partition>`."""
+        ...
+
+
+class DeltaStores:
+    """Real Delta tables on object stores, one cached connection a root."""
+
+    def __init__(self, ids: Ids) -> None:
+        self._ids = ids
+        self._objects: dict[str, ObjectStore] = {}
+
+    def objects(self, root: str) -> ObjectStore:
+        if root not in self._objects:
+            self._objects[root] = open_store(root)
+        return self._objects[root]
+
+    def table(self, root: str, topic_partition: TopicPartition) -> LogTable:
+        return DeltaLogTable(self.objects(root), str(topic_partition), self._ids)
+
+
+def open_metadata(stores: Stores, metadata_root: str, clock: Clock, ids: Ids) -> MetadataLog:
+    """The cluster's metadata log, not yet read."""
+    return MetadataLog(stores.table(metadata_root, METADATA_PARTITION), clock, ids)

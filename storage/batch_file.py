@@ -1,0 +1,105 @@
+"""One record batch file: an immutable Parquet file whose bits are checked when read. Pure (bytes in, bytes out).
+
+Pages carry checksums; the footer does not, so its CRC32C stands in the file name:
+`segment=<20 digits>/<uuid>.<8 hex digits>.parquet` (DESIGN §3).
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Sequence
+
+import crc32c
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from storage.errors import CorruptMessageError
+from storage.records import DATA_SCHEMA
+from storage.table import DataFile
+
+MAGIC = b"PAR1"
+TRAILER_BYTES = 8
+"""A Parquet file ends with the footer's length (4 bytes, little endian) and the magic `PAR1`."""
+DICTIONARY_COLUMNS = ["timestamp_type", "producer_id", "producer_epoch", "sequence", "batch_base", "attributes"]
+STATISTICS_COLUMNS = ["offset_delta", "timestamp"]
+COMPRESSION_LEVEL = 1
+
+
+def encode(table: pa.Table, compression_level: int = COMPRESSION_LEVEL) -> tuple[bytes, str]:
+    """Rows of `DATA_SCHEMA` as (file bytes, CRC32C of the footer in 8 hex digits)."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd",
+        compression_level=compression_level,
+        use_dictionary=DICTIONARY_COLUMNS,
+        write_statistics=STATISTICS_COLUMNS,
+        write_page_checksum=True,
+        store_schema=False,
+        row_group_size=max(1, table.num_rows),
+    )
+    data = sink.getvalue().to_pybytes()
+    return data, footer_crc(data, "a new file")
+
+
+def footer_crc(data: bytes, name: str) -> str:
+    """CRC32C (8 hex digits) of footer, footer length and magic. CorruptMessageError when there is no footer."""
+    if len(data) < len(MAGIC) + TRAILER_BYTES or data[: len(MAGIC)] != MAGIC:
+        raise CorruptMessageError(f"{name}: {len(data)} bytes that do not begin as a Parquet file")
+    (footer_bytes,) = struct.unpack_from("<I", data, len(data) - TRAILER_BYTES)
+    start = len(data) - TRAILER_BYTES - footer_bytes
+    if start < len(MAGIC):
+        raise CorruptMessageError(f"{name}: its footer claims {footer_bytes} bytes of {len(data)}")
+    return f"{crc32c.crc32c(memoryview(data)[start:]):08x}"
+
+
+def file_path(segment: int, file_id: str, crc: str) -> str:
+    """Where a file lies below its table.
+
+    >>> file_path(7, "ab", "0000ffff")
+    'segment=00000000000000000007/ab.0000ffff.parquet'
+    """
+    return f"segment={segment:020}/{file_id}.{crc}.parquet"
+
+
+def crc_of_path(path: str) -> str:
+    """The footer's CRC32C that a path names. CorruptMessageError when it names none."""
+    parts = path.rsplit(".", 2)
+    if len(parts) != 3 or len(parts[1]) != 8 or parts[2] != "parquet":
+        raise CorruptMessageError(f"{path}: its name states no footer CRC32C")
+    return parts[1]
+
+
+def check(data: bytes, path: str) -> None:
+    """Compare the footer with the CRC32C in the path. CorruptMessageError naming file and both values."""
+    expected = crc_of_path(path)
+    found = footer_crc(data, path)
+    if found != expected:
+        raise CorruptMessageError(f"{path}: footer CRC32C is {found}, expected {expected}")
+
+
+def decode(data: bytes, path: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """Rows of a file's bytes, all columns of `DATA_SCHEMA` or those named. CorruptMessageError when a bit is wrong."""
+    check(data, path)
+    try:
+        table = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True).read(
+            columns=list(columns) if columns is not None else None, use_threads=False
+        )
+    except (OSError, pa.ArrowException) as reason:
+        raise CorruptMessageError(f"{path}: {reason}") from reason
+    wanted = DATA_SCHEMA if columns is None else pa.schema([DATA_SCHEMA.field(name) for name in columns])
+    if not table.schema.equals(wanted):
+        raise CorruptMessageError(f"{path}: its columns are {table.schema}, expected {wanted}")
+    return table
+
+
+def describe(table: pa.Table, path: str, size_bytes: int) -> DataFile:
+    """What a commit needs to know of a file with these rows: counts, deltas and timestamps (ms)."""
+    deltas = pc.min_max(table["offset_delta"]).as_py()
+    timestamps = pc.min_max(table["timestamp"].cast(pa.int64())).as_py()
+    return DataFile(
+        path, size_bytes, table.num_rows, deltas["min"], deltas["max"], timestamps["min"], timestamps["max"]
+    )

@@ -1,0 +1,54 @@
+"""Time, pauses and fresh identifiers as arguments, so that a simulation can own all three.
+
+I/O: the system clock. Every other module takes a `Clock` or a plain `now_ms`.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What a running part may ask of time; a simulation gives a virtual one."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970 UTC: for record timestamps, never for deciding who is alive."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds of this process's monotonic clock: for timeouts and sessions."""
+        ...
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        """Pause the calling part."""
+        ...
+
+
+class Ids(Protocol):
+    """Where fresh identifiers come from."""
+
+    def new_id(self) -> str:
+        """A new 32-digit hexadecimal identifier."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        time.sleep(duration_ms / 1000)
+
+
+class RandomIds:
+    """Random version 4 UUIDs."""
+
+    def new_id(self) -> str:
+        return uuid.uuid4().hex

@@ -1,0 +1,116 @@
+"""The `_delta_log` directory of one table: `commit_race.CommitLog` on an object store, and its checkpoints.
+
+I/O: through the `ObjectStore` port.
+"""
+
+from __future__ import annotations
+
+import json
+
+from storage.checkpoint import (
+    LAST_CHECKPOINT,
+    checkpoint_file,
+    checkpoint_versions,
+    commit_file,
+    decode_checkpoint,
+    pointed_version,
+)
+from storage.commit_race import StoredCommit
+from storage.delta_log import decode_commit, encode_commit
+from storage.errors import CorruptMessageError
+from storage.object_meta import ObjectMeta
+from storage.store import ObjectStore
+from storage.table import TableSnapshot
+
+
+class DeltaCommitLog:
+    """Commits `<20 digits>.json` and checkpoints of the table at `directory` of a store."""
+
+    def __init__(self, store: ObjectStore, directory: str) -> None:
+        self._store = store
+        self._log = f"{directory}/_delta_log"
+        self.name = f"{store.url}/{directory}"
+
+    def path_of(self, version: int) -> str:
+        """A commit's path in the store."""
+        return f"{self._log}/{commit_file(version)}"
+
+    def checkpoint_paths(self, version: int) -> list[str]:
+        """What a checkpoint consists of, in the store's paths."""
+        return [f"{self._log}/{checkpoint_file(version)}", f"{self._log}/{LAST_CHECKPOINT}"]
+
+    def create_version(self, version: int, stored: StoredCommit) -> bool:
+        return self._store.create(self.path_of(version), encode_commit(stored))
+
+    def read_version(self, version: int) -> StoredCommit | None:
+        data = self._store.get_optional(self.path_of(version))
+        return None if data is None else decode_commit(data, f"{self.name} version {version}")
+
+    def has_version(self, version: int, commit_id: str | None) -> bool:
+        if commit_id is None:
+            return self._store.exists(self.path_of(version))
+        data = self._store.get_optional(self.path_of(version))
+        return data is not None and f'"stratalogCommitId":{json.dumps(commit_id)}'.encode() in data
+
+    def delete_version(self, version: int) -> None:
+        self._store.delete(self.path_of(version))
+
+    def checkpoint_hint(self) -> int:
+        return pointed_version(self._store.get_optional(f"{self._log}/{LAST_CHECKPOINT}"))
+
+    def newest_checkpoint(self) -> int:
+        return next(iter(self._checkpoints()), -1)
+
+    def list_log(self) -> list[ObjectMeta]:
+        """Everything in the log, ordered by path."""
+        return self._store.list(f"{self._log}/")
+
+    def id_at(self, version: int) -> str | None:
+        """The commit id that a version carries; None when the commit is absent, foreign or unreadable."""
+        try:
+            stored = self.read_version(version)
+        except CorruptMessageError:
+            return None
+        return stored.commit.commit_id or None if stored else None
+
+    def read_checkpoint(self, version: int) -> TableSnapshot | None:
+        """A checkpoint; None when it is absent or unreadable (an older one or the commits then serve)."""
+        if version < 0:
+            return None
+        data = self._store.get_optional(f"{self._log}/{checkpoint_file(version)}")
+        if data is None:
+            return None
+        try:
+            return decode_checkpoint(data, version, f"{self.name} checkpoint {version}")
+        except CorruptMessageError:
+            return None
+
+    def newest_usable_checkpoint(self) -> TableSnapshot | None:
+        """The newest checkpoint that can be read: the one pointed at, else by listing."""
+        pointed = self.read_checkpoint(self.checkpoint_hint())
+        if pointed is not None:
+            return pointed
+        snapshots = (self.read_checkpoint(version) for version in self._checkpoints())
+        return next((snapshot for snapshot in snapshots if snapshot is not None), None)
+
+    def check_no_table(self) -> None:
+        """When neither version 0 nor a checkpoint can be read: CorruptMessageError if there are checkpoints."""
+        versions = self._checkpoints()
+        if versions:
+            raise CorruptMessageError(f"{self.name}: version 0 is gone and no checkpoint of {versions} is readable")
+
+    def delete_checkpoints_below(self, limit: int) -> None:
+        for version in self._checkpoints():
+            if version < limit:
+                self._store.delete(f"{self._log}/{checkpoint_file(version)}")
+
+    def drop_checkpoints_except(self, kept: int) -> None:
+        """Delete unreadable checkpoints: those newer than the one kept, and a pointer that names another."""
+        if self.checkpoint_hint() not in (-1, kept):
+            self._store.delete(f"{self._log}/{LAST_CHECKPOINT}")
+        for version in self._checkpoints():
+            if version > kept:
+                self._store.delete(f"{self._log}/{checkpoint_file(version)}")
+
+    def _checkpoints(self) -> list[int]:
+        return checkpoint_versions(meta.path for meta in self.list_log())

@@ -1,0 +1,245 @@
+"""Commits as the lines of a Delta log file `_delta_log/<20 digits>.json`, both ways. Pure.
+
+Besides Delta's actions a commit of ours states in `commitInfo` its own id, the id of the commit before it,
+and a CRC32C of the whole file, so that a torn or flipped file is known for what it is.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import crc32c
+import pyarrow as pa
+
+from storage.commit_race import StoredCommit
+from storage.errors import CorruptMessageError, UnsupportedTableFeatureError
+from storage.records import DATA_SCHEMA
+from storage.table import Commit, DataFile, FileEntry
+
+ENGINE_INFO = "stratalog/1"
+PARTITION_COLUMNS = ("segment", "leader_epoch", "base_offset")
+READER_VERSION = 1
+WRITER_VERSION = 2
+TABLE_PROPERTIES: Mapping[str, str] = {
+    "delta.enableExpiredLogCleanup": "false",
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
+}
+"""Set on every table: clean-up of the log is ours alone, and checkpoints do not keep tombstones for a week."""
+
+_DELTA_TYPES = {
+    pa.int8(): "byte",
+    pa.int16(): "short",
+    pa.int32(): "integer",
+    pa.int64(): "long",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.timestamp("ms", tz="UTC"): "timestamp",
+}
+_CRC_FIELD = b'"stratalogCrc32c":"'
+_NO_CRC = b"00000000"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ISO_MIN_MS = -62_135_596_800_000
+_ISO_MAX_MS = 253_402_300_799_999
+_MIN_TAG = "stratalog.minTimestampMs"
+_MAX_TAG = "stratalog.maxTimestampMs"
+
+
+def encode_commit(stored: StoredCommit) -> bytes:
+    """The log file of a commit; with `properties` (version 0) also protocol, schema and partition columns."""
+    commit = stored.commit
+    info: dict[str, Any] = {
+        "timestamp": commit.timestamp_ms,
+        "operation": commit.operation,
+        "engineInfo": ENGINE_INFO,
+        "stratalogCommitId": commit.commit_id,
+        "stratalogPreviousCommitId": stored.previous_id,
+        "stratalogDataChange": commit.data_change,
+        "stratalogCrc32c": _NO_CRC.decode(),
+    }
+    actions: list[dict[str, Any]] = [{"commitInfo": info}]
+    if stored.properties is not None:
+        actions.append({"protocol": {"minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION}})
+        actions.append({"metaData": _metadata(commit, stored.properties)})
+    actions.extend({"txn": {"appId": name, "version": number}} for name, number in commit.txns.items())
+    actions.extend({"remove": _remove(path, commit)} for path in commit.removes)
+    actions.extend({"add": _add(entry, commit)} for entry in commit.adds)
+    data = "\n".join(json.dumps(action, separators=(",", ":")) for action in actions).encode()
+    return _with_crc(data, f"{crc32c.crc32c(data):08x}".encode())
+
+
+def decode_commit(data: bytes, name: str) -> StoredCommit:
+    """The commit in a log file; `name` is the table and version for messages.
+
+    A file without our id is a foreign commit. Raises CorruptMessageError when the file is torn or changed,
+    UnsupportedTableFeatureError when it needs more than reader 1 / writer 2.
+    """
+    try:
+        actions = json.loads(b"[" + b",".join(line for line in data.split(b"\n") if line) + b"]")
+        if not actions or not all(isinstance(action, dict) for action in actions):
+            raise ValueError("no actions")
+        info: dict[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
+        if "stratalogCommitId" in info:
+            _check_crc(data)
+        return _stored(actions, info, name)
+    except (ValueError, KeyError, TypeError, AttributeError) as reason:
+        raise CorruptMessageError(
+            f"{name}: the commit of {len(data)} bytes is unreadable: {type(reason).__name__}: {reason}"
+        ) from reason
+
+
+def file_entry(
+    path: str, size: int, partition_values: Mapping[str, str | None], stats: str, tags: Mapping[str, str] | None
+) -> FileEntry:
+    """A file from the fields of Delta's `add`. KeyError / TypeError / ValueError when one is missing or odd."""
+    numbers = json.loads(stats)
+    low, high = numbers["minValues"], numbers["maxValues"]
+    file = DataFile(
+        path,
+        size,
+        numbers["numRecords"],
+        low["offset_delta"],
+        high["offset_delta"],
+        _timestamp_ms(low.get("timestamp"), tags, _MIN_TAG),
+        _timestamp_ms(high.get("timestamp"), tags, _MAX_TAG),
+    )
+    segment, epoch, base = (partition_values[column] for column in PARTITION_COLUMNS)
+    if segment is None or epoch is None or base is None:
+        raise ValueError(f"{path} lacks a partition value: {dict(partition_values)}")
+    return FileEntry(file, int(segment), int(epoch), int(base))
+
+
+def check_protocol(protocol: Mapping[str, Any], name: str) -> None:
+    """Raises UnsupportedTableFeatureError when a table needs more than reader 1 / writer 2."""
+    reader, writer = protocol["minReaderVersion"], protocol["minWriterVersion"]
+    if reader > READER_VERSION or writer > WRITER_VERSION:
+        features = [*(protocol.get("readerFeatures") or []), *(protocol.get("writerFeatures") or [])]
+        raise UnsupportedTableFeatureError(
+            f"{name}: the table needs Delta reader {reader} / writer {writer} {sorted(set(features))}; "
+            f"a log is reader {READER_VERSION} / writer {WRITER_VERSION}"
+        )
+
+
+def own_properties(configuration: Mapping[str, str]) -> dict[str, str]:
+    """The table properties without those that `TABLE_PROPERTIES` states for every table."""
+    return {name: value for name, value in configuration.items() if name not in TABLE_PROPERTIES}
+
+
+def delta_schema() -> str:
+    """The table's schema as Delta writes it: partition columns, then the columns of `DATA_SCHEMA`."""
+    partitions = pa.schema([("segment", pa.string()), ("leader_epoch", pa.int32()), ("base_offset", pa.int64())])
+    return json.dumps({"type": "struct", "fields": [_field(field) for field in [*partitions, *DATA_SCHEMA]]})
+
+
+def _stored(actions: list[dict[str, Any]], info: Mapping[str, Any], name: str) -> StoredCommit:
+    for protocol in _bodies(actions, "protocol"):
+        check_protocol(protocol, name)
+    is_foreign = "stratalogCommitId" not in info
+    operation = str(info.get("operation", "unknown operation"))
+    # a foreign add need not have our stats: its commit takes the replica offline anyway
+    adds = () if is_foreign else tuple(_entry(add) for add in _bodies(actions, "add"))
+    commit = Commit(
+        commit_id="" if is_foreign else info["stratalogCommitId"],
+        operation=f"{operation} by {info.get('engineInfo', 'an unknown engine')}" if is_foreign else operation,
+        timestamp_ms=int(info.get("timestamp", 0)),
+        adds=adds,
+        removes=tuple(remove["path"] for remove in _bodies(actions, "remove")),
+        txns={txn["appId"]: txn["version"] for txn in _bodies(actions, "txn")},
+        data_change=bool(info.get("stratalogDataChange", True)),
+        is_foreign=is_foreign,
+    )
+    metadata = next(_bodies(actions, "metaData"), None)
+    return StoredCommit(
+        commit, info.get("stratalogPreviousCommitId"), own_properties(metadata["configuration"]) if metadata else None
+    )
+
+
+def _bodies(actions: list[dict[str, Any]], kind: str) -> Iterator[dict[str, Any]]:
+    return (action[kind] for action in actions if kind in action)
+
+
+def _entry(add: Mapping[str, Any]) -> FileEntry:
+    return file_entry(add["path"], add["size"], add["partitionValues"], add["stats"], add.get("tags"))
+
+
+def _metadata(commit: Commit, properties: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "id": str(uuid.uuid5(uuid.NAMESPACE_URL, commit.commit_id)),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": delta_schema(),
+        "partitionColumns": list(PARTITION_COLUMNS),
+        "configuration": {**TABLE_PROPERTIES, **properties},
+        "createdTime": commit.timestamp_ms,
+    }
+
+
+def _add(entry: FileEntry, commit: Commit) -> dict[str, Any]:
+    file = entry.file
+    low: dict[str, Any] = {"offset_delta": file.first_delta}
+    high: dict[str, Any] = {"offset_delta": file.last_delta}
+    nulls = {"offset_delta": 0}
+    add: dict[str, Any] = {
+        "path": file.path,
+        "partitionValues": {
+            "segment": f"{entry.segment:020}",
+            "leader_epoch": str(entry.leader_epoch),
+            "base_offset": str(entry.base_offset),
+        },
+        "size": file.size_bytes,
+        "modificationTime": commit.timestamp_ms,
+        "dataChange": commit.data_change,
+    }
+    least, greatest = file.min_timestamp_ms, file.max_timestamp_ms
+    if least is None or greatest is None:
+        nulls["timestamp"] = file.record_count
+    elif least >= _ISO_MIN_MS and greatest <= _ISO_MAX_MS:
+        low["timestamp"], high["timestamp"] = _iso(least), _iso(greatest)
+    else:  # beyond the years 1 to 9999 Delta has no text for it
+        add["tags"] = {_MIN_TAG: str(least), _MAX_TAG: str(greatest)}
+    stats = {"numRecords": file.record_count, "minValues": low, "maxValues": high, "nullCount": nulls}
+    add["stats"] = json.dumps(stats, separators=(",", ":"))
+    return add
+
+
+def _remove(path: str, commit: Commit) -> dict[str, Any]:
+    return {"path": path, "deletionTimestamp": commit.timestamp_ms, "dataChange": commit.data_change}
+
+
+def _iso(timestamp_ms: int) -> str:
+    moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
+    return f"{moment:%Y}".zfill(4) + f"{moment:-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03}Z"
+
+
+def _timestamp_ms(text: str | None, tags: Mapping[str, str] | None, tag: str) -> int | None:
+    if text is not None:
+        return (datetime.fromisoformat(text) - _EPOCH) // timedelta(milliseconds=1)
+    return int(tags[tag]) if tags and tag in tags else None
+
+
+def _with_crc(data: bytes, crc: bytes) -> bytes:
+    at = data.index(_CRC_FIELD) + len(_CRC_FIELD)
+    return data[:at] + crc + data[at + len(crc) :]
+
+
+def _check_crc(data: bytes) -> None:
+    at = data.index(_CRC_FIELD) + len(_CRC_FIELD)
+    expected = data[at : at + len(_NO_CRC)].decode()
+    found = f"{crc32c.crc32c(_with_crc(data, _NO_CRC)):08x}"
+    if found != expected:
+        raise ValueError(f"CRC32C is {found}, expected {expected}")
+
+
+def _field(field: pa.Field) -> dict[str, Any]:
+    return {"name": field.name, "type": _delta_type(field.type), "nullable": field.nullable, "metadata": {}}
+
+
+def _delta_type(arrow: pa.DataType) -> Any:
+    if pa.types.is_list(arrow):
+        element = arrow.value_field
+        return {"type": "array", "elementType": _delta_type(element.type), "containsNull": element.nullable}
+    if pa.types.is_struct(arrow):
+        return {"type": "struct", "fields": [_field(arrow.field(i)) for i in range(arrow.num_fields)]}
+    return _DELTA_TYPES[arrow]

@@ -1,0 +1,123 @@
+"""Leader epochs of a log and the offsets at which they began: KIP-101 and KIP-279. Pure.
+
+Entries ascend in epoch and in start offset. An entry `(epoch 2, start_offset 10)` says that offset 10 and
+those after it, up to the next entry, were written under leader epoch 2. Source: Kafka's LeaderEpochFileCache.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import NamedTuple
+
+UNDEFINED_EPOCH = -1
+UNDEFINED_EPOCH_OFFSET = -1
+
+
+class EpochEntry(NamedTuple):
+    """Epoch `epoch` began at offset `start_offset`."""
+
+    epoch: int
+    start_offset: int
+
+
+class EpochEndOffset(NamedTuple):
+    """Epoch `epoch` ended before offset `end_offset`; (-1, -1) means that the answer is not known."""
+
+    epoch: int
+    end_offset: int
+
+
+UNDEFINED = EpochEndOffset(UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderEpochCache:
+    """The epoch entries of one log, as a value: every change gives a new cache."""
+
+    entries: tuple[EpochEntry, ...] = ()
+
+    @property
+    def latest_epoch(self) -> int:
+        """The largest epoch with an entry, -1 when there is none."""
+        return self.entries[-1].epoch if self.entries else UNDEFINED_EPOCH
+
+    def assign(self, epoch: int, start_offset: int) -> LeaderEpochCache:
+        """The cache after `epoch` began at `start_offset`; the same object when that changes nothing.
+
+        Entries that the new one contradicts (epoch or start offset not below its own) go, as in Kafka:
+        (0,0) (2,10) with (3,10) assigned gives (0,0) (3,10), since epoch 2 wrote nothing.
+        Raises ValueError for a negative epoch or offset.
+        """
+        if epoch < 0 or start_offset < 0:
+            raise ValueError(f"epoch {epoch} and start offset {start_offset} must not be negative")
+        if self.entries and self.entries[-1].epoch == epoch and self.entries[-1].start_offset <= start_offset:
+            return self
+        kept = tuple(e for e in self.entries if e.epoch < epoch and e.start_offset < start_offset)
+        return LeaderEpochCache((*kept, EpochEntry(epoch, start_offset)))
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEndOffset:
+        """The end offset of the largest known epoch at or below `epoch`.
+
+        epoch           leader epoch asked for
+        log_end_offset  one past the last record of this log
+        returns         (-1, -1) when `epoch` is undefined or above every known one; (epoch, first start offset)
+                        when it is below every known one
+        example         entries (0,0) (2,10), log end 15: for 1 -> (0,10); for 2 -> (2,15); for 3 -> (-1,-1)
+        """
+        if epoch == UNDEFINED_EPOCH:
+            return UNDEFINED
+        if epoch == self.latest_epoch:
+            return EpochEndOffset(epoch, log_end_offset)
+        above = bisect_right(self.entries, epoch, key=lambda entry: entry.epoch)
+        if above == len(self.entries):
+            return UNDEFINED
+        floor_epoch = self.entries[above - 1].epoch if above else epoch
+        return EpochEndOffset(floor_epoch, self.entries[above].start_offset)
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch under which `offset` was (or would be) written; -1 below the first entry."""
+        above = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset)
+        return self.entries[above - 1].epoch if above else UNDEFINED_EPOCH
+
+    def truncate_from_end(self, end_offset: int) -> LeaderEpochCache:
+        """The cache after the log was cut to end at `end_offset`: entries starting there or later go."""
+        if not self.entries or self.entries[-1].start_offset < end_offset:
+            return self
+        return LeaderEpochCache(tuple(e for e in self.entries if e.start_offset < end_offset))
+
+    def truncate_from_start(self, start_offset: int) -> LeaderEpochCache:
+        """The cache after the log start moved to `start_offset`: the epoch in force there now starts there.
+
+        (0,0) (2,10) (4,20) with 15 gives (2,15) (4,20).
+        """
+        gone = bisect_right(self.entries, start_offset, key=lambda entry: entry.start_offset)
+        if gone == 0 or (gone == 1 and self.entries[0].start_offset == start_offset):
+            return self
+        in_force = EpochEntry(self.entries[gone - 1].epoch, start_offset)
+        return LeaderEpochCache((in_force, *self.entries[gone:]))
+
+    @staticmethod
+    def agreed_end(
+        own: LeaderEpochCache,
+        own_log_end: int,
+        leader: LeaderEpochCache,
+        leader_log_end: int,
+        leader_log_start: int = 0,
+    ) -> int:
+        """The offset below which a follower's log agrees with its leader's: where the follower truncates to.
+
+        KIP-279 asks the leader again and again about ever smaller epochs. With both caches at hand that is
+        one step: the largest epoch that both know, up to the smaller of its two ends. Two logs that hold
+        the same epoch agree on everything before it. With no common epoch nothing is known to agree, and
+        only what lies below the leader's log start (which it no longer has) may stay.
+
+        example  own (1,0) (2,20) end 30, leader (1,0) (3,15) end 25: common epoch 1, ends 20 and 15 -> 15
+        """
+        known = {entry.epoch for entry in leader.entries}
+        common = next((e.epoch for e in reversed(own.entries) if e.epoch in known), None)
+        if common is None:
+            return min(own_log_end, leader_log_start)
+        own_end = own.end_offset_for(common, own_log_end).end_offset
+        leader_end = leader.end_offset_for(common, leader_log_end).end_offset
+        return min(own_end, leader_end, own_log_end)

@@ -1,0 +1,262 @@
+"""Kafka's error vocabulary: one tree, Kafka's names, codes and `retriable`. Pure.
+
+    StratalogError                     code, retriable
+      one class per Kafka error        UnknownTopicOrPartitionError (3), NotLeaderOrFollowerError (6), …
+      StoreError                       the object store did not answer or answered with a fault
+        StoreUnavailableError            retriable; whether a write was applied is not known
+        ObjectNotFoundError              a named object is not there
+      ForeignCommitError               somebody else committed to a live table
+      UnsupportedTableFeatureError     a table uses a Delta feature that stratalog does not write
+
+Source: Kafka's `org.apache.kafka.common.protocol.Errors`. Losing a commit race is not an error:
+see `storage.table.Conflict`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class StratalogError(Exception):
+    """The root. `code` is Kafka's error code; `retriable` tells whether trying again can help."""
+
+    code: ClassVar[int] = -1
+    retriable: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """Kafka's constant, e.g. `UNKNOWN_TOPIC_OR_PARTITION`."""
+        return NAME_OF_CODE.get(self.code, "UNKNOWN_SERVER_ERROR")
+
+
+class UnknownServerError(StratalogError):
+    code = -1
+
+
+class OffsetOutOfRangeError(StratalogError):
+    code = 1
+
+
+class CorruptMessageError(StratalogError):
+    code = 2
+    retriable = True
+
+
+class UnknownTopicOrPartitionError(StratalogError):
+    code = 3
+    retriable = True
+
+
+class LeaderNotAvailableError(StratalogError):
+    code = 5
+    retriable = True
+
+
+class NotLeaderOrFollowerError(StratalogError):
+    code = 6
+    retriable = True
+
+
+class RequestTimedOutError(StratalogError):
+    code = 7
+    retriable = True
+
+
+class BrokerNotAvailableError(StratalogError):
+    code = 8
+
+
+class RecordTooLargeError(StratalogError):
+    code = 10
+
+
+class StaleControllerEpochError(StratalogError):
+    code = 11
+
+
+class InvalidTopicError(StratalogError):
+    code = 17
+
+
+class RecordListTooLargeError(StratalogError):
+    code = 18
+
+
+class NotEnoughReplicasError(StratalogError):
+    code = 19
+    retriable = True
+
+
+class NotEnoughReplicasAfterAppendError(StratalogError):
+    code = 20
+    retriable = True
+
+
+class InvalidRequiredAcksError(StratalogError):
+    code = 21
+
+
+class InvalidTimestampError(StratalogError):
+    code = 32
+
+
+class UnsupportedVersionError(StratalogError):
+    code = 35
+
+
+class TopicAlreadyExistsError(StratalogError):
+    code = 36
+
+
+class InvalidPartitionsError(StratalogError):
+    code = 37
+
+
+class InvalidReplicationFactorError(StratalogError):
+    code = 38
+
+
+class InvalidReplicaAssignmentError(StratalogError):
+    code = 39
+
+
+class InvalidConfigError(StratalogError):
+    code = 40
+
+
+class NotControllerError(StratalogError):
+    code = 41
+    retriable = True
+
+
+class InvalidRequestError(StratalogError):
+    code = 42
+
+
+class PolicyViolationError(StratalogError):
+    code = 44
+
+
+class OutOfOrderSequenceNumberError(StratalogError):
+    code = 45
+
+
+class DuplicateSequenceNumberError(StratalogError):
+    code = 46
+
+
+class InvalidProducerEpochError(StratalogError):
+    code = 47
+
+
+class KafkaStorageError(StratalogError):
+    code = 56
+    retriable = True
+
+
+class LogDirNotFoundError(StratalogError):
+    code = 57
+
+
+class UnknownProducerIdError(StratalogError):
+    code = 59
+
+
+class TopicDeletionDisabledError(StratalogError):
+    code = 73
+
+
+class FencedLeaderEpochError(StratalogError):
+    code = 74
+    retriable = True
+
+
+class UnknownLeaderEpochError(StratalogError):
+    code = 75
+    retriable = True
+
+
+class StaleBrokerEpochError(StratalogError):
+    code = 77
+
+
+class InvalidRecordError(StratalogError):
+    code = 87
+
+
+class InvalidUpdateVersionError(StratalogError):
+    code = 95
+
+
+class DuplicateBrokerRegistrationError(StratalogError):
+    code = 101
+
+
+class BrokerIdNotRegisteredError(StratalogError):
+    code = 102
+
+
+class InconsistentTopicIdError(StratalogError):
+    code = 103
+    retriable = True
+
+
+class InconsistentClusterIdError(StratalogError):
+    code = 104
+
+
+class IneligibleReplicaError(StratalogError):
+    code = 107
+
+
+class StoreError(StratalogError):
+    """The object store failed; the message names the object and the store's own words."""
+
+    code = KafkaStorageError.code
+    retriable = True
+
+
+class StoreUnavailableError(StoreError):
+    """No answer, or a fault: a write may or may not have been applied."""
+
+
+class ObjectNotFoundError(StoreError):
+    """The named object does not exist."""
+
+    retriable = False
+
+
+class ForeignCommitError(KafkaStorageError):
+    """A commit in a live table that no stratalog committer wrote: the replica goes offline."""
+
+    retriable = False
+
+
+class UnsupportedTableFeatureError(KafkaStorageError):
+    """The table's protocol or properties name a feature outside reader 1 / writer 2."""
+
+    retriable = False
+
+
+def _kafka_name(error: type[StratalogError]) -> str:
+    words = "".join("_" + c if c.isupper() else c for c in error.__name__.removesuffix("Error"))
+    return words.strip("_").upper()
+
+
+_SPECIAL_NAMES = {17: "INVALID_TOPIC_EXCEPTION", 10: "MESSAGE_TOO_LARGE", 56: "KAFKA_STORAGE_ERROR", -1: "UNKNOWN_SERVER_ERROR"}
+
+ERROR_OF_CODE: dict[int, type[StratalogError]] = {
+    error.code: error for error in StratalogError.__subclasses__() if error is not StoreError
+}
+NAME_OF_CODE: dict[int, str] = {0: "NONE"} | {
+    code: _SPECIAL_NAMES.get(code, _kafka_name(error)) for code, error in ERROR_OF_CODE.items()
+}
+
+
+def error_for_code(code: int, message: str) -> StratalogError:
+    """The exception for a Kafka error code, as another process reported it.
+
+    >>> error_for_code(3, "no topic t").name
+    'UNKNOWN_TOPIC_OR_PARTITION'
+    """
+    return ERROR_OF_CODE.get(code, UnknownServerError)(message)

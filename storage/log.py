@@ -1,0 +1,357 @@
+"""One replica's log of one partition over a `LogTable`: append, copy, truncate, read. I/O: through its table.
+
+Every commit is compare-and-swap on the version that this instance folded, and is refused when the table's
+leader epoch is not the writer's (DESIGN §4). A lost race is a value: `Conflict`; refresh, then decide again.
+An instance is not thread-safe; several instances may be open on one table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import pyarrow as pa
+
+from storage.clock import Clock, Ids
+from storage.config import LogConfig
+from storage.errors import (
+    FencedLeaderEpochError,
+    InconsistentTopicIdError,
+    ObjectNotFoundError,
+    UnknownLeaderEpochError,
+)
+from storage.log_append import (
+    Admission,
+    Appended,
+    HandedFiles,
+    admit,
+    admit_files,
+    place_files,
+    segment_of_append,
+)
+from storage.log_copy import Copied, CopyPlan, Cut, plan_copy, plan_cut
+from storage.log_read import (
+    entries_of,
+    rows_before_cut,
+    rows_between,
+)
+from storage.log_reader import RESOLVE_TRIES, LogReader
+from storage.log_state import NO_PRODUCERS, TOPIC_ID_PROPERTY, LogState, producers_path
+from storage.producers import ProducerEntry, ProducerStates
+from storage.records import NewRecordBatch, data_table
+from storage.table import (
+    LEADER_EPOCH,
+    LOG_END,
+    LOG_START,
+    PRODUCERS,
+    Commit,
+    Committed,
+    Conflict,
+    DataFile,
+    FileEntry,
+    LogTable,
+)
+
+EXPIRY_INTERVAL_MS = 60_000
+_NUMBERS = (1 << 63) - 1
+
+
+class PartitionLog(LogReader):
+    """One replica's log, to read and write. The constructor does no I/O; the first use folds the table."""
+
+    def __init__(self, table: LogTable, config: LogConfig, clock: Clock, ids: Ids) -> None:
+        super().__init__(table, clock)
+        self.config = config
+        self._ids = ids
+        self._expired_ms = 0
+        self._unflushed_records = 0
+        self._flushed_ms = 0
+        self._unplaced: tuple[tuple[NewRecordBatch, ...], DataFile] | None = None
+
+    def exists_or_create(self, topic_id: str) -> None:
+        """Create the table unless it exists. Raises InconsistentTopicIdError when it belongs to another topic."""
+        if self.table.snapshot() is None:
+            self.table.create({TOPIC_ID_PROPERTY: topic_id}, self._clock.wall_ms(), self._ids.new_id())
+        self._load()
+        if self.topic_id != topic_id:
+            raise InconsistentTopicIdError(f"{self.name}: topic id {self.topic_id}, expected {topic_id}")
+
+    def start_epoch(
+        self, leader_epoch: int, *, as_leader: bool, truncate_to: int | None = None, log_start: int | None = None
+    ) -> Committed | Conflict:
+        """State `leader_epoch` in the table, truncating in the same commit; always synced.
+
+        as_leader    also begin the epoch's entry at the (new) log end
+        truncate_to  the log ends there at most; producer and sink state go back with it
+        log_start    the log starts there at least
+        Raises FencedLeaderEpochError when the table is at a newer epoch. No write when all of it holds already.
+        """
+        state = self.state
+        self._check_not_fenced(state, leader_epoch)
+        cut = plan_cut(state, truncate_to, log_start)
+        epochs = cut.epochs.assign(leader_epoch, cut.log_end_offset) if as_leader else cut.epochs
+        txns = {LOG_END: cut.log_end_offset, LEADER_EPOCH: leader_epoch, LOG_START: cut.log_start_offset}
+        if txns == state.position_txns and epochs == state.epochs and not cut.removes:
+            return Committed(state.version)
+        sliced = self._slice_before(cut)
+        producers = self._producers_after(state, cut, sliced)
+        return self._commit(
+            "TRUNCATE" if cut.removes or truncate_to is not None else "START EPOCH",
+            self._clock.wall_ms(),
+            adds=sliced,
+            removes=cut.removes,
+            txns={**txns, **(state.epoch_txns(epochs) if epochs != state.epochs else {})},
+            producers=producers,
+            sync=True,
+        )
+
+    def _slice_before(self, cut: Cut) -> tuple[FileEntry, ...]:
+        entry = cut.straddling
+        if entry is None:
+            return ()
+        rows = rows_before_cut(self.table.read_file(entry.file), entry, cut.log_end_offset)
+        return self._rewritten(entry, rows)
+
+    def _rewritten(self, entry: FileEntry, rows: pa.Table) -> tuple[FileEntry, ...]:
+        """A part of a file as a file of its own, with the same labels."""
+        if rows.num_rows == 0:
+            return ()
+        file = self.table.write_file(rows, entry.segment)
+        return (FileEntry(file, entry.segment, entry.leader_epoch, entry.base_offset),)
+
+    def _producers_after(self, state: LogState, cut: Cut, sliced: Sequence[FileEntry]) -> ProducerStates | None:
+        """Producer state at the cut; None when it stays. Ids whose kept batches all went are looked up again."""
+        if cut.is_full:
+            return ProducerStates()
+        if cut.log_end_offset == state.log_end_offset:
+            return None
+        states, missing = self.producers.truncated(cut.log_end_offset)
+        gone = set(cut.removes)
+        kept = [entry for entry in state.files if entry.path not in gone]
+        found: dict[int, ProducerEntry] = {}
+        for entry in reversed([*kept, *sliced]):
+            if len(found) == len(missing):
+                break
+            entries = entries_of(self._batches_in(entry))
+            fresh = {i: e for i, e in entries.items() if i in missing and i not in found}
+            found.update(fresh)
+            states = states.with_entries(fresh)
+        return None if states == self.producers else states
+
+    def append(self, batches: Sequence[NewRecordBatch], leader_epoch: int, now_ms: int) -> Appended | Conflict:
+        """Append a group of batches as one file and one commit; one result per batch, in order.
+
+        A refused batch (MESSAGE_TOO_LARGE, OUT_OF_ORDER_SEQUENCE_NUMBER, …) has its error as result and spoils
+        no other. On Conflict nothing was appended; the file is kept for the next try with the same batches.
+        Raises FencedLeaderEpochError / UnknownLeaderEpochError unless the table is at `leader_epoch`.
+        """
+        state = self._writable(leader_epoch)
+        admission = admit(batches, self.producers, self.config, state.log_end_offset, now_ms)
+        accepted = tuple(batches[i] for i in admission.accepted)
+        if not accepted:
+            return Appended(state.version, admission.results)
+        segment = segment_of_append(state, accepted, self.config)
+        file = self._file_of(accepted, segment)
+        entry = FileEntry(file, segment, leader_epoch, state.log_end_offset)
+        outcome = self._commit_append("WRITE", (entry,), admission, now_ms)
+        if isinstance(outcome, Conflict):
+            self._unplaced = (accepted, file)
+        return outcome
+
+    def append_files(self, handed: Sequence[HandedFiles], leader_epoch: int, now_ms: int) -> Appended | Conflict:
+        """Append files that writers in other processes left in this table's directory, as one commit.
+
+        A sink's batch id at or below its last one is a success without a write. Whether the files exist is the
+        caller's to check. Raises as `append`.
+        """
+        state = self._writable(leader_epoch)
+        admission = admit_files(handed, self.producers, state.log_end_offset, now_ms)
+        files = [file for i in admission.accepted for file in handed[i].files]
+        if not files:
+            return Appended(state.version, admission.results)
+        return self._commit_append("WRITE", place_files(state, files, leader_epoch, self.config), admission, now_ms)
+
+    def _commit_append(
+        self, operation: str, adds: tuple[FileEntry, ...], admission: Admission, now_ms: int
+    ) -> Appended | Conflict:
+        producers = None
+        if admission.producers is not self.producers:
+            producers = self._without_expired(admission.producers, now_ms)
+        txns = {LOG_END: admission.log_end_offset}
+        outcome = self._commit(operation, now_ms, adds=adds, txns=txns, producers=producers)
+        if isinstance(outcome, Conflict):
+            return outcome
+        return Appended(outcome.version, admission.results, adds)
+
+    def _file_of(self, batches: tuple[NewRecordBatch, ...], segment: int) -> DataFile:
+        """The batches as a data file: the one of a lost race when they are the same batches.
+
+        Only after a Conflict is it certain that no commit names that file.
+        """
+        unplaced, self._unplaced = self._unplaced, None
+        if unplaced and len(unplaced[0]) == len(batches) and all(map(_is_same, unplaced[0], batches)):
+            return unplaced[1]
+        return self.table.write_file(data_table(batches), segment)
+
+    def _is_flush_due(self, records: int) -> bool:
+        """`flush.messages` counts records, `flush.ms` the time since the last synced append."""
+        return (
+            self._unflushed_records + records >= self.config.flush_messages
+            or self._clock.monotonic_ms() - self._flushed_ms >= self.config.flush_ms
+        )
+
+    def _without_expired(self, producers: ProducerStates, now_ms: int) -> ProducerStates:
+        if now_ms - self._expired_ms < EXPIRY_INTERVAL_MS:
+            return producers
+        self._expired_ms = now_ms
+        return producers.expired(now_ms)
+
+    def copy_from(self, leader: PartitionLog, leader_epoch: int, max_bytes: int) -> Copied | Conflict:
+        """Take over what the leader has above this log's end, at most `max_bytes` (but one file), as one commit.
+
+        Bytes are copied as they are; the first file is sliced when it begins below the own log end. Offsets
+        that the leader lacks (compacted) are gaps here too. Log start, epoch entries and producer state follow.
+        Raises FencedLeaderEpochError / UnknownLeaderEpochError unless both tables are at `leader_epoch`,
+        OffsetOutOfRangeError when this log must be truncated first.
+        """
+        for _ in range(RESOLVE_TRIES):
+            try:
+                return self._copy_round(leader, leader_epoch, max_bytes)
+            except ObjectNotFoundError:
+                if not leader._refresh_after_miss():
+                    raise
+        raise ObjectNotFoundError(f"{leader.name}: files to copy vanished {RESOLVE_TRIES} times")
+
+    def _copy_round(self, leader: PartitionLog, leader_epoch: int, max_bytes: int) -> Copied | Conflict:
+        own, theirs = self._writable(leader_epoch), leader._writable(leader_epoch)
+        plan = plan_copy(own, theirs, max_bytes)
+        txns = {LOG_END: plan.end_offset, LEADER_EPOCH: leader_epoch, LOG_START: plan.log_start_offset}
+        if txns == own.position_txns and not plan.files:
+            return Copied(plan.start_offset, plan.end_offset, own.version)
+        adds = tuple(copy for entry in plan.files for copy in self._copied(leader, entry, plan.start_offset))
+        number, producers = self._producers_to_copy(leader, plan, adds)
+        outcome = self._commit(
+            "COPY",
+            self._clock.wall_ms(),
+            adds=adds,
+            removes=plan.removes,
+            txns={**txns, **(own.epoch_txns(plan.epochs) if plan.epochs != own.epochs else {})},
+            producers=producers,
+            producers_number=number,
+        )
+        if isinstance(outcome, Conflict):
+            return outcome
+        return Copied(plan.start_offset, plan.end_offset, outcome.version)
+
+    def _copied(self, leader: PartitionLog, entry: FileEntry, start_offset: int) -> tuple[FileEntry, ...]:
+        """A leader's file in this table: its bytes under its name, or a slice under a new one.
+
+        A file that left this log lately is written under a new name, since its old object may be deleted.
+        """
+        if entry.start_offset >= start_offset and entry.path not in self.state.removed:
+            self.table.copy_file(leader.table, entry.file)
+            return (entry,)
+        rows = rows_between(leader.table.read_file(entry.file), entry, start_offset, entry.end_offset)
+        return self._rewritten(entry, rows)
+
+    def _producers_to_copy(
+        self, leader: PartitionLog, plan: CopyPlan, adds: Sequence[FileEntry]
+    ) -> tuple[int | None, ProducerStates | None]:
+        """Number and value of the producer state after the round; (None, None) when it stays.
+
+        A round that reaches the leader's log end takes the leader's state. A shorter one must not know more
+        than its records: it folds the batches that it copied onto the own state.
+        """
+        if plan.is_complete:
+            number = leader.state.producers_number
+            return (None, None) if number == self.state.producers_number else (number, leader.producers)
+        theirs, _ = leader.producers.truncated(plan.end_offset)
+        states = ProducerStates() if plan.removes else self.producers
+        if leader.producers.producers:
+            for entry in adds:
+                for producer_id, producer_epoch, batch in self._batches_in(entry):
+                    states = states.with_batch(producer_id, producer_epoch, batch)
+        states = ProducerStates(states.producers, {**states.sinks, **theirs.sinks})
+        return (None, None) if states == self.producers else (None, states)
+
+    def replace_files(
+        self,
+        removes: Iterable[FileEntry],
+        adds: Iterable[FileEntry],
+        *,
+        leader_epoch: int,
+        operation: str,
+        now_ms: int,
+        data_change: bool,
+        log_start: int | None = None,
+    ) -> Committed | Conflict:
+        """Swap files in one commit: a merge or compaction (`data_change` False / True), retention (no adds).
+
+        Log end, epochs and producers stay; `log_start` moves the log start up. Raises as `append`.
+        """
+        state = self._writable(leader_epoch)
+        start = max(state.log_start_offset, log_start or 0)
+        return self._commit(
+            operation,
+            now_ms,
+            adds=tuple(adds),
+            removes=tuple(entry.path for entry in removes),
+            txns={LOG_START: start},
+            data_change=data_change,
+        )
+
+    def _check_not_fenced(self, state: LogState, leader_epoch: int) -> None:
+        if state.leader_epoch > leader_epoch:
+            raise FencedLeaderEpochError(f"{self.name}: leader epoch {leader_epoch} < current {state.leader_epoch}")
+
+    def _writable(self, leader_epoch: int) -> LogState:
+        state = self.state
+        self._check_not_fenced(state, leader_epoch)
+        if state.leader_epoch < leader_epoch:
+            raise UnknownLeaderEpochError(
+                f"{self.name}: leader epoch {leader_epoch} has not started, current {state.leader_epoch}"
+            )
+        return state
+
+    def _commit(
+        self,
+        operation: str,
+        now_ms: int,
+        *,
+        adds: tuple[FileEntry, ...] = (),
+        removes: tuple[str, ...] = (),
+        txns: Mapping[str, int],
+        producers: ProducerStates | None = None,
+        producers_number: int | None = None,
+        data_change: bool = True,
+        sync: bool = False,
+    ) -> Committed | Conflict:
+        """Commit the next version and fold it. The producer state's object is written before the commit."""
+        state = self.state
+        all_txns = {**state.position_txns, **txns}
+        if producers is not None:
+            all_txns[PRODUCERS] = self._write_producers(producers, producers_number)
+        records = sum(entry.file.record_count for entry in adds) if data_change else 0
+        sync = sync or self._is_flush_due(records)
+        commit = Commit(self._ids.new_id(), operation, now_ms, adds, removes, all_txns, data_change)
+        outcome = self.table.commit(state.version + 1, commit, sync=sync)
+        if isinstance(outcome, Conflict):
+            self._is_in_doubt = True
+            return outcome
+        state.replay(outcome.version, commit)
+        self._unflushed_records = 0 if sync else self._unflushed_records + records
+        self._flushed_ms = self._clock.monotonic_ms() if sync else self._flushed_ms
+        if producers is not None:
+            self._producers = (all_txns[PRODUCERS], producers)
+        return outcome
+
+    def _write_producers(self, producers: ProducerStates, number: int | None) -> int:
+        if not producers.producers and not producers.sinks:
+            return NO_PRODUCERS
+        if number is None:
+            number = int(self._ids.new_id(), 16) % _NUMBERS + 1
+        self.table.write_object(producers_path(number), producers.to_json())
+        return number
+
+
+def _is_same(left: object, right: object) -> bool:
+    return left is right

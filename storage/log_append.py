@@ -1,0 +1,243 @@
+"""What of a group of batches may be appended, and at which offsets: the rules before a commit. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.config import LogConfig
+from storage.errors import (
+    InvalidRecordError,
+    InvalidTimestampError,
+    RecordListTooLargeError,
+    RecordTooLargeError,
+    StratalogError,
+)
+from storage.log_state import LogState
+from storage.producers import BatchMetadata, Duplicate, ProducerStates, SinkBatch, sequence_after
+from storage.records import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    PAYLOAD_SCHEMA,
+    TIMESTAMP_MS_LIMIT,
+    NewRecordBatch,
+)
+from storage.segments import LogSegment, empty_segment, segment_jitter_ms, should_roll
+from storage.table import DataFile, FileEntry
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAppended:
+    """A batch is in the log at these offsets, both inclusive. A sink's duplicate knows no base_offset: -1."""
+
+    base_offset: int
+    last_offset: int
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The answer to a group, one result per batch in order; `files` are what its commit added (or none)."""
+
+    version: int
+    results: tuple[BatchAppended | StratalogError, ...]
+    files: tuple[FileEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HandedFiles:
+    """Files that a writer in another process left in this table's directory, in order; deltas count from 0.
+
+    sink_id        the Spark query that wrote them, with a growing `batch_id`; None for others
+    producer_id …  as in `NewRecordBatch`, for all records of the files as one batch
+    """
+
+    files: tuple[DataFile, ...]
+    sink_id: str | None = None
+    batch_id: int = -1
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    base_sequence: int = NO_SEQUENCE
+
+    @property
+    def record_count(self) -> int:
+        return sum(file.record_count for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What becomes of a group: `accepted` are positions in it, `log_end_offset` and `producers` hold after it."""
+
+    results: tuple[BatchAppended | StratalogError, ...]
+    accepted: tuple[int, ...]
+    log_end_offset: int
+    producers: ProducerStates
+
+
+class _Group:
+    """A group under admission: later batches see what the earlier ones did."""
+
+    def __init__(self, producers: ProducerStates, log_end_offset: int, now_ms: int) -> None:
+        self.producers = producers
+        self.log_end_offset = log_end_offset
+        self.now_ms = now_ms
+        self.results: list[BatchAppended | StratalogError] = []
+        self.accepted: list[int] = []
+
+    def take(self, record_count: int) -> BatchAppended:
+        base_offset = self.log_end_offset
+        self.log_end_offset += record_count
+        self.accepted.append(len(self.results))
+        return BatchAppended(base_offset, self.log_end_offset - 1)
+
+    def note_producer(self, batch: NewRecordBatch | HandedFiles, placed: BatchAppended) -> None:
+        if batch.producer_id == NO_PRODUCER_ID:
+            return
+        base, count = batch.base_sequence, batch.record_count
+        last = sequence_after(base, count - 1) if base != NO_SEQUENCE else NO_SEQUENCE
+        metadata = BatchMetadata(base, last, placed.base_offset, placed.last_offset, self.now_ms)
+        self.producers = self.producers.with_batch(batch.producer_id, batch.producer_epoch, metadata)
+
+    def admission(self) -> Admission:
+        return Admission(tuple(self.results), tuple(self.accepted), self.log_end_offset, self.producers)
+
+
+def admit(
+    batches: Iterable[NewRecordBatch], producers: ProducerStates, config: LogConfig, log_end_offset: int, now_ms: int
+) -> Admission:
+    """Check each batch after those before it; a refused one has its error as result and spoils no other."""
+    group = _Group(producers, log_end_offset, now_ms)
+    for batch in batches:
+        group.results.append(_admit_batch(group, batch, config))
+    return group.admission()
+
+
+def admit_files(
+    handed: Iterable[HandedFiles], producers: ProducerStates, log_end_offset: int, now_ms: int
+) -> Admission:
+    """The same for files written elsewhere; their size is not limited."""
+    group = _Group(producers, log_end_offset, now_ms)
+    for files in handed:
+        group.results.append(_admit_files(group, files))
+    return group.admission()
+
+
+def _admit_batch(group: _Group, batch: NewRecordBatch, config: LogConfig) -> BatchAppended | StratalogError:
+    try:
+        check_records(batch, config)
+        known = group.producers.check(batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.record_count)
+    except StratalogError as refusal:
+        return refusal
+    if isinstance(known, Duplicate):
+        return BatchAppended(known.base_offset, known.last_offset, duplicate=True)
+    placed = group.take(batch.record_count)
+    group.note_producer(batch, placed)
+    return placed
+
+
+def _admit_files(group: _Group, handed: HandedFiles) -> BatchAppended | StratalogError:
+    try:
+        _check_handed(handed)
+        known = group.producers.check(
+            handed.producer_id, handed.producer_epoch, handed.base_sequence, handed.record_count
+        )
+    except StratalogError as refusal:
+        return refusal
+    if handed.sink_id is not None and not isinstance(known, Duplicate):
+        known = group.producers.check_sink(handed.sink_id, handed.batch_id)
+    if isinstance(known, Duplicate):
+        return BatchAppended(known.base_offset, known.last_offset, duplicate=True)
+    placed = group.take(handed.record_count)
+    group.note_producer(handed, placed)
+    if handed.sink_id is not None:
+        batch = SinkBatch(handed.batch_id, placed.last_offset, group.now_ms)
+        group.producers = group.producers.with_sink(handed.sink_id, batch)
+    return placed
+
+
+def check_records(batch: NewRecordBatch, config: LogConfig) -> None:
+    """Raise what is wrong with a batch whatever the log holds.
+
+    InvalidRecordError (schema, no rows, no key in a compacted topic), RecordTooLargeError (`max.message.bytes`),
+    RecordListTooLargeError (`segment.bytes`), InvalidTimestampError (Delta keeps microseconds).
+    """
+    if not batch.payload.schema.equals(PAYLOAD_SCHEMA):
+        raise InvalidRecordError(f"a batch has the columns {PAYLOAD_SCHEMA.names}, found {batch.payload.schema}")
+    if batch.record_count == 0:
+        raise InvalidRecordError("a batch has at least one record")
+    if config.is_compacted and batch.payload["key"].null_count:
+        raise InvalidRecordError("a compacted topic takes no record without a key")
+    size_bytes = batch.size_bytes
+    if size_bytes > config.max_message_bytes:
+        raise RecordTooLargeError(f"a batch of {size_bytes} bytes > max.message.bytes {config.max_message_bytes}")
+    if size_bytes > config.segment_bytes:
+        raise RecordListTooLargeError(f"a batch of {size_bytes} bytes > segment.bytes {config.segment_bytes}")
+    for bound_ms in timestamp_range(batch.payload):
+        if bound_ms is not None and abs(bound_ms) > TIMESTAMP_MS_LIMIT:
+            raise InvalidTimestampError(f"timestamp {bound_ms} ms is outside ±{TIMESTAMP_MS_LIMIT} ms")
+
+
+def _check_handed(handed: HandedFiles) -> None:
+    if not handed.files:
+        raise InvalidRecordError("a hand-over names at least one file")
+    for file in handed.files:
+        if file.record_count < 1 or (file.first_delta, file.last_delta) != (0, file.record_count - 1):
+            raise InvalidRecordError(
+                f"{file.path}: {file.record_count} records with deltas {file.first_delta}…{file.last_delta}, "
+                "needed 0, 1, 2 …"
+            )
+
+
+def timestamp_range(payload: pa.Table) -> tuple[int | None, int | None]:
+    """The smallest and largest timestamp of rows in milliseconds; None when no row has one."""
+    bounds = pc.min_max(payload["timestamp"])
+    return bounds["min"].value, bounds["max"].value
+
+
+def segment_of_append(state: LogState, batches: Sequence[NewRecordBatch], config: LogConfig) -> int:
+    """The segment (its base offset) that a group appended at the log end goes to."""
+    newest = [ms for batch in batches if (ms := timestamp_range(batch.payload)[1]) is not None]
+    return _next_segment(
+        state.active_segment,
+        sum(batch.size_bytes for batch in batches),
+        sum(batch.record_count for batch in batches),
+        max(newest, default=None),
+        state.log_end_offset,
+        config,
+        state.name,
+    ).base_offset
+
+
+def place_files(
+    state: LogState, files: Iterable[DataFile], leader_epoch: int, config: LogConfig
+) -> tuple[FileEntry, ...]:
+    """Files one after the other from the log end on, each in the segment where it belongs."""
+    active, next_offset, placed = state.active_segment, state.log_end_offset, []
+    for file in files:
+        active = _next_segment(
+            active, file.size_bytes, file.record_count, file.max_timestamp_ms, next_offset, config, state.name
+        )
+        entry = FileEntry(file, active.base_offset, leader_epoch, next_offset)
+        active = active.with_file(entry)
+        next_offset = entry.end_offset
+        placed.append(entry)
+    return tuple(placed)
+
+
+def _next_segment(
+    active: LogSegment | None,
+    size_bytes: int,
+    record_count: int,
+    timestamp_ms: int | None,
+    next_offset: int,
+    config: LogConfig,
+    log_name: str,
+) -> LogSegment:
+    jitter_ms = segment_jitter_ms(config, log_name, active.base_offset) if active else 0
+    if active is None or should_roll(active, size_bytes, record_count, timestamp_ms, next_offset, config, jitter_ms):
+        return empty_segment(next_offset)
+    return active

@@ -1,0 +1,138 @@
+"""What a follower's log takes over from its leader's in one round, and what a truncation leaves. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from storage.epochs import LeaderEpochCache
+from storage.errors import OffsetOutOfRangeError
+from storage.log_state import LogState
+from storage.segments import files_between
+from storage.table import FileEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A follower took over `[start_offset, end_offset)`; equal offsets mean that there was nothing to copy."""
+
+    start_offset: int
+    end_offset: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlan:
+    """One round of copying: `files` of the leader, of which the first may begin before `start_offset`.
+
+    `removes` is the follower's whole log when the leader's log starts above the follower's log end.
+    `is_complete` tells that the round reaches the leader's log end. `epochs` holds after the round.
+    """
+
+    start_offset: int
+    end_offset: int
+    log_start_offset: int
+    files: tuple[FileEntry, ...]
+    removes: tuple[str, ...]
+    epochs: LeaderEpochCache
+    is_complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A truncation: the log's new bounds, the files that go, and the one to slice first, if any."""
+
+    log_start_offset: int
+    log_end_offset: int
+    removes: tuple[str, ...]
+    straddling: FileEntry | None
+    epochs: LeaderEpochCache
+    is_full: bool
+
+
+def plan_copy(own: LogState, leader: LogState, max_bytes: int) -> CopyPlan:
+    """The next round: whole files up to `max_bytes` (at least one) from the follower's log end on.
+
+    Raises OffsetOutOfRangeError when the follower must truncate first: it is ahead of the leader, or its last
+    record has another epoch than the leader's.
+    """
+    check_agreement(own, leader)
+    is_reset = leader.log_start_offset > own.log_end_offset
+    start = leader.log_start_offset if is_reset else own.log_end_offset
+    wanted = files_between(leader.files, start, leader.log_end_offset)
+    files = _within(wanted, max_bytes)
+    is_complete = len(files) == len(wanted)
+    end = leader.log_end_offset if is_complete else files[-1].end_offset
+    return CopyPlan(
+        start,
+        end,
+        start if is_reset else max(own.log_start_offset, min(leader.log_start_offset, end)),
+        files,
+        tuple(entry.path for entry in own.files) if is_reset else (),
+        _epochs_after(LeaderEpochCache() if is_reset else own.epochs, leader.epochs, start, end),
+        is_complete,
+    )
+
+
+def check_agreement(own: LogState, leader: LogState) -> None:
+    """Raise OffsetOutOfRangeError unless the leader's log goes on where the follower's ends (LogMatching)."""
+    if own.log_end_offset > leader.log_end_offset:
+        raise OffsetOutOfRangeError(
+            f"{own.name}: log end {own.log_end_offset} > the leader's {leader.log_end_offset}: truncate first"
+        )
+    last_offset = own.log_end_offset - 1
+    if last_offset < max(own.log_start_offset, leader.log_start_offset):
+        return
+    own_epoch, leader_epoch = own.epochs.epoch_at(last_offset), leader.epochs.epoch_at(last_offset)
+    if own_epoch != leader_epoch:
+        raise OffsetOutOfRangeError(
+            f"{own.name}: offset {last_offset} has epoch {own_epoch}, the leader's {leader_epoch}: truncate first"
+        )
+
+
+def plan_cut(state: LogState, truncate_to: int | None, log_start: int | None) -> Cut:
+    """What to do so that the log ends at `truncate_to` at most and starts at `log_start` at least.
+
+    A cut below the log start, or a log start above the log end, empties the log (`is_full`), as Kafka's
+    truncateFullyAndStartAt. None leaves the bound as it is.
+    """
+    start = max(state.log_start_offset, log_start or 0)
+    end = state.log_end_offset if truncate_to is None else min(truncate_to, state.log_end_offset)
+    if end < start:
+        bound = end if log_start is None else max(end, log_start)
+        everything = tuple(entry.path for entry in state.files)
+        return Cut(bound, bound, everything, None, LeaderEpochCache(), True)
+    above = reversed_files_above(state.files, end)
+    straddling = next((entry for entry in above if entry.start_offset < end), None)
+    epochs = state.epochs if truncate_to is None else state.epochs.truncate_from_end(end)
+    return Cut(start, end, tuple(entry.path for entry in above), straddling, epochs, False)
+
+
+def reversed_files_above(files: Sequence[FileEntry], offset: int) -> list[FileEntry]:
+    """The files that hold an offset at or above `offset`, newest first; `files` are ordered by offset."""
+    above: list[FileEntry] = []
+    for entry in reversed(files):
+        if entry.end_offset <= offset:
+            break
+        above.append(entry)
+    return above
+
+
+def _within(files: Sequence[FileEntry], max_bytes: int) -> tuple[FileEntry, ...]:
+    taken: list[FileEntry] = []
+    size_bytes = 0
+    for entry in files:
+        size_bytes += entry.file.size_bytes
+        if taken and size_bytes > max_bytes:
+            break
+        taken.append(entry)
+    return tuple(taken)
+
+
+def _epochs_after(own: LeaderEpochCache, leader: LeaderEpochCache, start: int, end: int) -> LeaderEpochCache:
+    """Own entries that have records, then the leader's newer ones that begin below the new log end."""
+    epochs = own.truncate_from_end(start)
+    for entry in leader.entries:
+        if entry.epoch > epochs.latest_epoch and entry.start_offset < end:
+            epochs = epochs.assign(entry.epoch, entry.start_offset)
+    return epochs

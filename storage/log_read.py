@@ -1,0 +1,140 @@
+"""Rows of data files by absolute offset: reading, slicing, and the batches that they hold. Pure.
+
+A data file's rows ascend in `offset_delta`, so a range is a slice found by binary search, not a filter.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.producers import BatchMetadata, ProducerEntry, ProducerStates
+from storage.records import DATA_SCHEMA, NO_PRODUCER_ID
+from storage.table import FileEntry
+
+READ_SCHEMA = pa.schema(
+    [
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("leader_epoch", pa.int32(), nullable=False),
+        *[
+            pa.field("batch_base_offset", pa.int64(), nullable=False) if field.name == "batch_base" else field
+            for field in DATA_SCHEMA
+            if field.name != "offset_delta"
+        ],
+    ]
+)
+"""The columns of a read: absolute offsets and the leader epoch, otherwise those of a data file."""
+
+PRODUCER_COLUMNS = ("offset_delta", "producer_id", "producer_epoch", "sequence", "batch_base")
+_SEQUENCE_MASK = 0x7FFFFFFF
+
+
+def no_rows() -> pa.Table:
+    """A read that found nothing."""
+    return READ_SCHEMA.empty_table()
+
+
+def as_read(table: pa.Table, entry: FileEntry) -> pa.Table:
+    """Rows of a data file as `READ_SCHEMA`."""
+    base = pa.scalar(entry.base_offset, pa.int64())
+    columns = [
+        pc.add(table["offset_delta"].cast(pa.int64()), base),
+        pa.chunked_array([pa.repeat(pa.scalar(entry.leader_epoch, pa.int32()), table.num_rows)]),
+    ]
+    for field in DATA_SCHEMA:
+        if field.name == "batch_base":
+            columns.append(pc.add(table["batch_base"].cast(pa.int64()), base))
+        elif field.name != "offset_delta":
+            columns.append(table[field.name])
+    return pa.table(columns, schema=READ_SCHEMA)
+
+
+def rows_between(table: pa.Table, entry: FileEntry, start_offset: int, end_offset: int) -> pa.Table:
+    """The rows of a data file with offsets in `[start_offset, end_offset)`; without copying."""
+    if start_offset <= entry.start_offset and entry.end_offset <= end_offset:
+        return table
+    first = _row_at(table, start_offset - entry.base_offset)
+    last = _row_at(table, end_offset - entry.base_offset)
+    return table.slice(first, max(0, last - first))
+
+
+def rows_before_cut(table: pa.Table, entry: FileEntry, cut_offset: int) -> pa.Table:
+    """The rows that stay when the log is cut to end at `cut_offset`: whole batches below it.
+
+    A batch that the cut goes through is dropped, as Kafka does.
+    """
+    row = _row_at(table, cut_offset - entry.base_offset)
+    bases = table["batch_base"]
+    if 0 < row < table.num_rows and bases[row] == bases[row - 1]:
+        row = _row_at(table, bases[row].as_py())
+    return table.slice(0, row)
+
+
+def first_at_or_after(
+    table: pa.Table, entry: FileEntry, timestamp_ms: int, log_start_offset: int
+) -> tuple[int, int] | None:
+    """The first row of a data file, from the log start on, with this timestamp or a later one: (offset, ms)."""
+    rows = rows_between(table, entry, log_start_offset, entry.end_offset)
+    times = rows["timestamp"].cast(pa.int64())
+    row = pc.index(pc.fill_null(pc.greater_equal(times, timestamp_ms), False), True).as_py()
+    if row < 0:
+        return None
+    return entry.base_offset + rows["offset_delta"][row].as_py(), times[row].as_py()
+
+
+def producer_batches(table: pa.Table, base_offset: int, now_ms: int) -> list[tuple[int, int, BatchMetadata]]:
+    """The batches of producers in a data file, in order: (producer id, producer epoch, batch).
+
+    table  rows with `PRODUCER_COLUMNS`. A batch whose first rows compaction removed has its old base sequence.
+    """
+    batches: list[tuple[int, int, BatchMetadata]] = []
+    if table.num_rows == 0 or pc.max(table["producer_id"]).as_py() == NO_PRODUCER_ID:
+        return batches
+    runs = pc.run_end_encode(table["batch_base"].combine_chunks())
+    first = 0
+    for end in runs.run_ends.to_pylist():
+        if (producer_id := table["producer_id"][first].as_py()) != NO_PRODUCER_ID:
+            epoch = table["producer_epoch"][first].as_py()
+            batches.append((producer_id, epoch, _batch(table, first, end - 1, base_offset, now_ms)))
+        first = end
+    return batches
+
+
+def entries_of(batches: list[tuple[int, int, BatchMetadata]]) -> dict[int, ProducerEntry]:
+    """What batches in order of offset leave behind, per producer id."""
+    states = ProducerStates()
+    for producer_id, producer_epoch, batch in batches:
+        states = states.with_batch(producer_id, producer_epoch, batch)
+    return dict(states.producers)
+
+
+def merged_rows(parts: list[tuple[pa.Table, int]], base_offset: int) -> pa.Table:
+    """Data files `(rows, base_offset)` in order of offset as one, its deltas relative to `base_offset`."""
+    return pa.concat_tables([_rebased(rows, base - base_offset) for rows, base in parts])
+
+
+def _rebased(rows: pa.Table, shift: int) -> pa.Table:
+    if shift == 0:
+        return rows
+    for name in ("offset_delta", "batch_base"):
+        position = rows.schema.get_field_index(name)
+        shifted = pc.add_checked(rows[name], pa.scalar(shift, pa.int32()))
+        rows = rows.set_column(position, rows.schema.field(position), shifted)
+    return rows
+
+
+def _batch(table: pa.Table, first: int, last: int, base_offset: int, now_ms: int) -> BatchMetadata:
+    first_delta, last_delta = table["offset_delta"][first].as_py(), table["offset_delta"][last].as_py()
+    first_sequence, last_sequence = table["sequence"][first].as_py(), table["sequence"][last].as_py()
+    batch_base = table["batch_base"][first].as_py()
+    if first_sequence >= 0:
+        first_sequence = (first_sequence - (first_delta - batch_base)) & _SEQUENCE_MASK
+    return BatchMetadata(first_sequence, last_sequence, base_offset + batch_base, base_offset + last_delta, now_ms)
+
+
+def _row_at(table: pa.Table, delta: int) -> int:
+    """The first row whose offset_delta is at or above `delta`."""
+    deltas = table["offset_delta"]
+    return bisect_left(range(table.num_rows), delta, key=lambda row: deltas[row].as_py())

@@ -1,0 +1,234 @@
+"""One replica's log to read: its state, folded and kept up to date, and its records. I/O: through its table.
+
+A reader commits nothing, so any process may hold one, on a live replica too. `storage.log.PartitionLog` is a
+reader that also writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+
+from storage.clock import Clock
+from storage.epochs import LeaderEpochCache
+from storage.errors import (
+    CorruptMessageError,
+    ObjectNotFoundError,
+    OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
+)
+from storage.log_read import (
+    PRODUCER_COLUMNS,
+    as_read,
+    first_at_or_after,
+    no_rows,
+    producer_batches,
+    rows_between,
+)
+from storage.log_state import NO_PRODUCERS, LogState, producers_path
+from storage.producers import BatchMetadata, ProducerStates
+from storage.segments import LogSegment, files_between, files_for_timestamp
+from storage.table import FileEntry, LogTable
+
+RESOLVE_TRIES = 5
+"""How often an offset is resolved again because the file that held it was merged away meanwhile."""
+DOUBT_INTERVAL_MS = 10_000
+"""How long an idle log trusts its position before it looks whether clean-up has passed it."""
+
+T = TypeVar("T")
+
+
+class LogReader:
+    """A replica's log, to read. The constructor does no I/O; the first use folds the table."""
+
+    def __init__(self, table: LogTable, clock: Clock) -> None:
+        self.table = table
+        self._clock = clock
+        self._state: LogState | None = None
+        self._producers: tuple[int, ProducerStates] = (NO_PRODUCERS, ProducerStates())
+        self._is_in_doubt = False
+        self._checked_ms = 0
+
+    @property
+    def name(self) -> str:
+        return self.table.name
+
+    @property
+    def state(self) -> LogState:
+        """The fold as of the last refresh or own commit. Not to be changed."""
+        if self._state is None:
+            self._load()
+        assert self._state is not None
+        return self._state
+
+    @property
+    def version(self) -> int:
+        return self.state.version
+
+    @property
+    def topic_id(self) -> str:
+        return self.state.topic_id
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch that this replica has started; -1 before the first."""
+        return self.state.leader_epoch
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.state.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.state.log_end_offset
+
+    @property
+    def epochs(self) -> LeaderEpochCache:
+        return self.state.epochs
+
+    @property
+    def files(self) -> Sequence[FileEntry]:
+        """The live files, ordered by offset."""
+        return self.state.files
+
+    @property
+    def segments(self) -> Sequence[LogSegment]:
+        return self.state.segments
+
+    @property
+    def producers(self) -> ProducerStates:
+        """Producer and sink state up to the log end, read from its object when it is first needed."""
+        for _ in range(RESOLVE_TRIES):
+            number = self.state.producers_number
+            if self._producers[0] == number:
+                return self._producers[1]
+            try:
+                self._producers = (number, self._read_producers(number))
+            except ObjectNotFoundError:
+                if not self._refresh_after_miss():
+                    raise
+        raise ObjectNotFoundError(f"{self.name}: producer state vanished {RESOLVE_TRIES} times")
+
+    def refresh(self) -> bool:
+        """Fold what was committed since; True when anything changed.
+
+        Raises ForeignCommitError, CorruptMessageError, UnknownTopicOrPartitionError (no table).
+        """
+        if self._state is None:
+            self._load()
+            return True
+        before = self._state
+        changed = self._fold_new_commits()
+        if not changed and self._is_position_cleaned_up():
+            self._load()
+            changed = self.state.version != before.version
+        return changed
+
+    def _fold_new_commits(self) -> bool:
+        state = self.state
+        before = state.version
+        while (commit := self.table.read_commit(state.version + 1)) is not None:
+            state.replay(state.version + 1, commit)
+        if state.version != before:
+            self._is_in_doubt = False
+            self._checked_ms = self._clock.monotonic_ms()
+        return state.version != before
+
+    def _is_position_cleaned_up(self) -> bool:
+        """Whether clean-up has deleted the version that this instance stands on: looked at now and then."""
+        now_ms = self._clock.monotonic_ms()
+        if not self._is_in_doubt and now_ms - self._checked_ms < DOUBT_INTERVAL_MS:
+            return False
+        self._checked_ms = now_ms
+        self._is_in_doubt = False
+        return self.table.read_commit(self.state.version) is None
+
+    def _load(self) -> None:
+        snapshot = self.table.snapshot()
+        if snapshot is None:
+            raise UnknownTopicOrPartitionError(f"{self.name}: there is no table")
+        state = LogState(snapshot, self.name)
+        if self._state is not None:
+            state.removed = self._state.removed
+        self._state = state
+        self._is_in_doubt = False
+        self._checked_ms = self._clock.monotonic_ms()
+
+    def _refresh_after_miss(self) -> bool:
+        self._is_in_doubt = True
+        return self.refresh()
+
+    def read(self, start_offset: int, max_bytes: int, end_offset: int | None = None) -> pa.Table:
+        """Records from `start_offset` on, below `end_offset` (default: log end), as `READ_SCHEMA`.
+
+        Whole files until `max_bytes` on storage are reached, at least one. No rows mean that there are none
+        up to the bound. Raises OffsetOutOfRangeError below the log start or above the log end.
+        """
+        return self._resolving(lambda: self._read_once(start_offset, max_bytes, end_offset))
+
+    def read_range(self, start_offset: int, end_offset: int, max_bytes: int = 1 << 24) -> Iterator[pa.Table]:
+        """Everything in `[start_offset, end_offset)` as tables of about `max_bytes` on storage each."""
+        while start_offset < end_offset:
+            table = self.read(start_offset, max_bytes, end_offset)
+            if table.num_rows == 0:
+                return
+            yield table
+            start_offset = table["offset"][-1].as_py() + 1
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """The first record with this timestamp or a later one: (offset, its timestamp); None when there is none."""
+        return self._resolving(lambda: self._find_timestamp(timestamp_ms))
+
+    def _read_once(self, start_offset: int, max_bytes: int, end_offset: int | None) -> pa.Table:
+        state = self.state
+        if not state.log_start_offset <= start_offset <= state.log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"{self.name}: offset {start_offset} is outside [{state.log_start_offset}, {state.log_end_offset}]"
+            )
+        bound = state.log_end_offset if end_offset is None else min(end_offset, state.log_end_offset)
+        parts: list[pa.Table] = []
+        size_bytes = 0
+        for entry in files_between(state.files, start_offset, bound):
+            if parts and size_bytes + entry.file.size_bytes > max_bytes:
+                break
+            rows = rows_between(self.table.read_file(entry.file), entry, start_offset, bound)
+            if rows.num_rows:
+                parts.append(as_read(rows, entry))
+                size_bytes += entry.file.size_bytes
+        return pa.concat_tables(parts) if parts else no_rows()
+
+    def _find_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        state = self.state
+        for entry in files_for_timestamp(state.files, timestamp_ms):
+            if entry.end_offset <= state.log_start_offset:
+                continue
+            rows = self.table.read_file(entry.file, ("offset_delta", "timestamp"))
+            found = first_at_or_after(rows, entry, timestamp_ms, state.log_start_offset)
+            if found is not None:
+                return found
+        return None
+
+    def _resolving(self, look_up: Callable[[], T]) -> T:
+        """Run a look-up; when a file is gone because it was merged away, fold and resolve the offset again."""
+        for _ in range(RESOLVE_TRIES):
+            try:
+                return look_up()
+            except ObjectNotFoundError:
+                if not self._refresh_after_miss():
+                    raise
+        return look_up()
+
+    def _batches_in(self, entry: FileEntry) -> list[tuple[int, int, BatchMetadata]]:
+        rows = self.table.read_file(entry.file, PRODUCER_COLUMNS)
+        return producer_batches(rows, entry.base_offset, self._clock.wall_ms())
+
+    def _read_producers(self, number: int) -> ProducerStates:
+        if number == NO_PRODUCERS:
+            return ProducerStates()
+        data = self.table.read_object(producers_path(number))
+        try:
+            return ProducerStates.from_json(data)
+        except ValueError as reason:
+            raise CorruptMessageError(f"{self.name}/{producers_path(number)}: {reason}") from reason

@@ -1,0 +1,220 @@
+"""The object store port and its implementations: memory, local disk, and S3 / Azure / GCS through obstore.
+
+I/O: this is where objects are written and read.
+Paths are relative to the store's root, with `/` between names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import ObjectStore as RemoteStore
+from obstore.store import from_url
+
+from storage.errors import LogDirNotFoundError, ObjectNotFoundError, StoreUnavailableError
+from storage.local_store import LocalStore
+from storage.object_meta import ObjectMeta
+
+__all__ = ["LocalStore", "MemoryStore", "ObjectMeta", "ObjectStore", "ObstoreStore", "open_store"]
+
+Answer = TypeVar("Answer")
+
+
+class ObjectStore(Protocol):
+    """One storage domain. Every call may raise StoreUnavailableError (a write may have been applied)."""
+
+    @property
+    def url(self) -> str:
+        """Of the root, without a slash at its end: `file:///x/y`, `s3://bucket/prefix`."""
+        ...
+
+    @property
+    def durable_on_answer(self) -> bool:
+        """Whether what `put` and `create` answered survives a power loss without `sync`."""
+        ...
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write an object, atomically replacing one that exists."""
+        ...
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Write an object if there is none, atomically; False when there is one."""
+        ...
+
+    def get(self, path: str) -> bytes:
+        """An object's bytes. ObjectNotFoundError when absent."""
+        ...
+
+    def get_optional(self, path: str) -> bytes | None:
+        """An object's bytes, None when absent: the cheap probe of polling loops."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int | None:
+        """An object's size in bytes, None when absent."""
+        ...
+
+    def list(self, prefix: str) -> list[ObjectMeta]:
+        """All objects whose path starts with `prefix`, at any depth, ordered by path."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Delete an object; absent is fine."""
+        ...
+
+    def delete_tree(self, path: str, tombstone_id: str, /) -> None:
+        """Delete everything below a directory. A local disk renames it `<path>.<tombstone_id>-delete` first."""
+        ...
+
+    def sync(self, paths: Sequence[str]) -> None:
+        """Make objects (or directories) durable, with the directories that lead to them; absent ones are fine."""
+        ...
+
+
+class MemoryStore:
+    """A store in a dictionary path -> bytes, which several stores may share. `now_ms` dates what is written."""
+
+    durable_on_answer = True
+
+    def __init__(
+        self, objects: dict[str, bytes] | None = None, now_ms: Callable[[], int] = lambda: 0, name: str = ""
+    ) -> None:
+        self.objects = {} if objects is None else objects
+        self.modified_ms: dict[str, int] = {}
+        self.url = f"memory:///{name}"
+        self._now_ms = now_ms
+
+    def put(self, path: str, data: bytes) -> None:
+        self.objects[path] = data
+        self.modified_ms[path] = self._now_ms()
+
+    def create(self, path: str, data: bytes) -> bool:
+        if path in self.objects:
+            return False
+        self.put(path, data)
+        return True
+
+    def get(self, path: str) -> bytes:
+        if path not in self.objects:
+            raise ObjectNotFoundError(f"{self.url}/{path} does not exist")
+        return self.objects[path]
+
+    def get_optional(self, path: str) -> bytes | None:
+        return self.objects.get(path)
+
+    def exists(self, path: str) -> bool:
+        return path in self.objects
+
+    def size(self, path: str) -> int | None:
+        return len(self.objects[path]) if path in self.objects else None
+
+    def list(self, prefix: str) -> list[ObjectMeta]:
+        paths = sorted(path for path in self.objects if path.startswith(prefix))
+        return [ObjectMeta(path, len(self.objects[path]), self.modified_ms.get(path, 0)) for path in paths]
+
+    def delete(self, path: str) -> None:
+        self.objects.pop(path, None)
+        self.modified_ms.pop(path, None)
+
+    def delete_tree(self, path: str, _tombstone_id: str, /) -> None:
+        for meta in self.list(path + "/"):
+            self.delete(meta.path)
+
+    def sync(self, paths: Sequence[str]) -> None:
+        pass
+
+
+class ObstoreStore:
+    """An object store behind obstore: S3, Azure, GCS, whatever `obstore.store.from_url` knows."""
+
+    durable_on_answer = True
+
+    def __init__(self, store: RemoteStore, url: str) -> None:
+        self.url = url.rstrip("/")
+        self._store = store
+
+    def put(self, path: str, data: bytes) -> None:
+        self._call("put", path, lambda: obstore.put(self._store, path, data))
+
+    def create(self, path: str, data: bytes) -> bool:
+        try:
+            self._call("create", path, lambda: obstore.put(self._store, path, data, mode="create"))
+        except FileExistsError:
+            return False
+        return True
+
+    def get(self, path: str) -> bytes:
+        data = self.get_optional(path)
+        if data is None:
+            raise ObjectNotFoundError(f"{self.url}/{path} does not exist")
+        return data
+
+    def get_optional(self, path: str) -> bytes | None:
+        try:
+            return self._call("get", path, lambda: obstore.get(self._store, path).bytes().to_bytes())
+        except FileNotFoundError:
+            return None
+
+    def exists(self, path: str) -> bool:
+        return self.size(path) is not None
+
+    def size(self, path: str) -> int | None:
+        try:
+            return self._call("head", path, lambda: obstore.head(self._store, path))["size"]
+        except FileNotFoundError:
+            return None
+
+    def list(self, prefix: str) -> list[ObjectMeta]:
+        directory = prefix.rpartition("/")[0]  # obstore's prefixes are whole names
+        chunks = self._call("list", prefix, lambda: list(obstore.list(self._store, directory or None)))
+        found = [
+            ObjectMeta(meta["path"], meta["size"], int(meta["last_modified"].timestamp() * 1000))
+            for chunk in chunks
+            for meta in chunk
+            if meta["path"].startswith(prefix)
+        ]
+        return sorted(found, key=lambda meta: meta.path)
+
+    def delete(self, path: str) -> None:
+        try:
+            self._call("delete", path, lambda: obstore.delete(self._store, path))
+        except FileNotFoundError:
+            return
+
+    def delete_tree(self, path: str, _tombstone_id: str, /) -> None:
+        while metas := self.list(path + "/"):
+            for meta in metas:
+                self.delete(meta.path)
+
+    def sync(self, paths: Sequence[str]) -> None:
+        pass
+
+    def _call(self, operation: str, path: str, call: Callable[[], Answer]) -> Answer:
+        """Run an obstore call; FileNotFoundError and FileExistsError pass, other faults are StoreUnavailableError."""
+        try:
+            return call()
+        except FileNotFoundError:
+            raise
+        except AlreadyExistsError as reason:  # obstore's own, no FileExistsError
+            raise FileExistsError(path) from reason
+        except (BaseError, OSError) as reason:
+            raise StoreUnavailableError(f"{operation} {self.url}/{path}: {str(reason).splitlines()[0]}") from reason
+
+
+def open_store(url_or_path: str, sub: str = "", *, create: bool = False) -> ObjectStore:
+    """The store at a URL (`s3://bucket/prefix`, `file:///x`) or plain path, or at the directory `sub` below it.
+
+    `create` makes a local directory. Raises LogDirNotFoundError naming the place when it is not there or
+    unknown, KafkaStorageError when a local disk cannot create-if-absent.
+    """
+    place = f"{url_or_path.rstrip('/')}/{sub}" if sub else url_or_path
+    if "://" not in place or place.startswith("file://"):
+        return LocalStore(place, create=create)
+    try:
+        return ObstoreStore(from_url(place), place)
+    except (BaseError, ValueError) as reason:
+        raise LogDirNotFoundError(f"{place}: {str(reason).splitlines()[0]}") from reason

@@ -1,0 +1,187 @@
+"""The port between a partition log and the table that holds it, and the values that cross it. Pure.
+
+A table is a sequence of commits `0, 1, 2 …`; creating commit N if it is absent is the only lock. Two
+implementations: `storage.delta_table.DeltaLogTable` (a real Delta table on an object store) and
+`storage.memory_table.MemoryLogTable` (for rules and simulation). `tests/contract` runs one suite on both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+LOG_END = "stratalog.log-end"
+LEADER_EPOCH = "stratalog.leader-epoch"
+LOG_START = "stratalog.log-start"
+PRODUCERS = "stratalog.producers"
+EPOCH_PREFIX = "stratalog.epoch."
+REMOVED_EPOCH = -1
+"""`txn stratalog.epoch.<e>` restated as this means: the entry of epoch e was truncated away."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """An immutable data file on storage that no commit names yet. Offsets are still relative."""
+
+    path: str
+    size_bytes: int
+    record_count: int
+    first_delta: int
+    last_delta: int
+    min_timestamp_ms: int | None
+    max_timestamp_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """A data file that a commit placed in the log: Delta's `add` action.
+
+    It covers the half-open offsets `[start_offset, end_offset)`; a file with base_offset 100 and deltas
+    0..9 covers [100, 110). Compaction may leave gaps inside.
+    """
+
+    file: DataFile
+    segment: int
+    leader_epoch: int
+    base_offset: int
+
+    @property
+    def path(self) -> str:
+        return self.file.path
+
+    @property
+    def start_offset(self) -> int:
+        return self.base_offset + self.file.first_delta
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + self.file.last_delta + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The content of one table version, as decided by its writer.
+
+    `txns` maps names (`LOG_END` …) to 64-bit numbers; the last stated value of a name holds.
+    `commit_id` is the writer's own mark, by which it knows its commit again after an unclear answer.
+    `data_change` is False for upkeep that leaves the readable records as they were.
+    `is_foreign` is True on read when no stratalog committer wrote the version.
+    """
+
+    commit_id: str
+    operation: str
+    timestamp_ms: int
+    adds: tuple[FileEntry, ...] = ()
+    removes: tuple[str, ...] = ()
+    txns: Mapping[str, int] = field(default_factory=dict)
+    data_change: bool = True
+    is_foreign: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The commit is version `version` of the table."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Somebody else's commit is (or was) at the wanted version: refresh, fold, decide again."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableSnapshot:
+    """A full fold of a table at `version`. `files` are live, in no particular order."""
+
+    version: int
+    files: tuple[FileEntry, ...]
+    txns: Mapping[str, int]
+    properties: Mapping[str, str]
+
+
+class LogTable(Protocol):
+    """One replica's table. Not thread-safe: each part that works on it opens its own.
+
+    Every call may raise StoreUnavailableError (retriable; a write may have been applied).
+    """
+
+    @property
+    def name(self) -> str:
+        """Where it is, for messages: e.g. `file:///data/broker-1/access-log-0`."""
+        ...
+
+    def create(self, properties: Mapping[str, str], timestamp_ms: int, commit_id: str) -> bool:
+        """Make version 0 with table properties (`stratalog.topic-id` …). False when it exists already."""
+        ...
+
+    def snapshot(self) -> TableSnapshot | None:
+        """Fold the whole table (checkpoint and later commits); None when there is no table.
+
+        Raises UnsupportedTableFeatureError, ForeignCommitError, CorruptMessageError (unreadable log).
+        """
+        ...
+
+    def read_commit(self, version: int) -> Commit | None:
+        """One version; None when it is absent (not written yet, or cleaned up)."""
+        ...
+
+    def commit(self, version: int, commit: Commit, *, sync: bool = False) -> Committed | Conflict:
+        """Create `version` if absent, under the ghost rule (a win counts only if version - 1 still stands).
+
+        On a lost race reads the version back: the own `commit_id` there means Committed. `sync` makes the
+        commit, its directory and everything written before through this table durable first.
+        """
+        ...
+
+    def write_file(self, table: pa.Table, segment: int) -> DataFile:
+        """Write rows of `DATA_SCHEMA` as a new data file that no commit names yet."""
+        ...
+
+    def copy_file(self, source: LogTable, file: DataFile) -> None:
+        """Copy a data file's bytes from another replica under the same path, footer checked."""
+        ...
+
+    def read_file(self, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows of a data file. ObjectNotFoundError when it is gone, CorruptMessageError when a bit is wrong."""
+        ...
+
+    def read_object(self, path: str) -> bytes:
+        """A small object of the table (`_producers/…json`). ObjectNotFoundError when absent."""
+        ...
+
+    def write_object(self, path: str, data: bytes) -> None:
+        """Write a small object of the table."""
+        ...
+
+    def delete_objects(self, paths: Sequence[str]) -> None:
+        """Delete data files or small objects; absent ones are fine."""
+        ...
+
+    def list_objects(self, prefix: str) -> list[tuple[str, int]]:
+        """`(path, last_modified_ms)` below a prefix, outside `_delta_log`."""
+        ...
+
+    def checkpoint(self) -> int:
+        """Write a checkpoint of the newest version, so that opening is cheap. Returns its version."""
+        ...
+
+    def clean_log(self, keep_from_version: int, keep_from_ms: int) -> int:
+        """Delete commits below both limits and below the newest checkpoint, ascending. Returns how many."""
+        ...
+
+    def recover_tail(self) -> int:
+        """After an unclean stop: drop commits from the first unreadable one, or one whose data file is missing.
+
+        Returns the version kept, -1 when nothing is left. Only while nobody else works on the table.
+        """
+        ...
+
+    def drop(self) -> None:
+        """Delete the table, log first, so that no straggler can commit to it again."""
+        ...

@@ -1,0 +1,101 @@
+"""A cluster that stands still: tables, metadata and leaders' progress on disk, moved by the test and by no broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from clients.cluster_view import ClusterView
+from replication.progress import ProgressWriter, ReplicaProgress, leader_progress_path
+from replication.state import MetadataRecord, PartitionRecord, RegisterBrokerRecord, Result, TopicRecord
+from replication.stores import DeltaStores, open_metadata
+from storage.clock import RandomIds, SystemClock
+from storage.config import LogConfig
+from storage.log import PartitionLog
+from storage.log_append import Appended
+from storage.records import Header, NewRecordBatch, TopicPartition, payload_table
+
+Row = tuple[int | None, bytes | None, bytes | None, Sequence[Header] | None]
+
+
+class StillCluster:
+    """Brokers 1 and 2; broker 1 leads every partition until `lead` says otherwise."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = SystemClock()
+        self.root = str(folder / "metadata")
+        self.roots = {1: str(folder / "broker-1"), 2: str(folder / "broker-2")}
+        for root in (self.root, *self.roots.values()):
+            Path(root).mkdir(parents=True)
+        self.stores = DeltaStores(RandomIds())
+        self.metadata = open_metadata(self.stores, self.root, self.clock, RandomIds())
+        self.metadata.create()
+        self.logs: dict[tuple[int, TopicPartition], PartitionLog] = {}
+        self.progress = {
+            i: ProgressWriter(self.stores.objects(root), leader_progress_path(i)) for i, root in self.roots.items()
+        }
+        self.tell(*(RegisterBrokerRecord(i, i, f"life-{i}", root) for i, root in self.roots.items()))
+
+    def tell(self, *records: MetadataRecord) -> None:
+        self.metadata.propose(lambda image: Result(records, None))
+
+    def view(self) -> ClusterView:
+        return ClusterView(self.root, stores=self.stores)
+
+    def create_topic(self, topic: str, partitions: int) -> list[TopicPartition]:
+        self.tell(TopicRecord(topic, f"id-of-{topic}"))
+        created = [TopicPartition(topic, number) for number in range(partitions)]
+        for topic_partition in created:
+            self.lead(topic_partition, 1, 0)
+            self.publish(topic_partition, 0)
+        return created
+
+    def lead(self, topic_partition: TopicPartition, leader: int, epoch: int) -> None:
+        """A new leader under a new epoch; its table starts the epoch, nothing is published yet."""
+        self.tell(PartitionRecord(*topic_partition, (1, 2), leader, epoch, (1, 2), epoch, 1))
+        log = self.log(topic_partition, leader)
+        log.exists_or_create(f"id-of-{topic_partition.topic}")
+        log.start_epoch(epoch, as_leader=True)
+
+    def log(self, topic_partition: TopicPartition, broker_id: int) -> PartitionLog:
+        key = (broker_id, topic_partition)
+        if key not in self.logs:
+            table = self.stores.table(self.roots[broker_id], topic_partition)
+            self.logs[key] = PartitionLog(table, LogConfig(), self.clock, RandomIds())
+        return self.logs[key]
+
+    def leader(self, topic_partition: TopicPartition) -> int:
+        return self.metadata.image.partition(topic_partition).leader
+
+    def append(self, topic_partition: TopicPartition, rows: Sequence[Row], *, attributes: int = 0) -> None:
+        """Append to the leader's log; not committed until `publish`."""
+        log = self.log(topic_partition, self.leader(topic_partition))
+        batch = NewRecordBatch(payload_table(rows), attributes=attributes)
+        assert isinstance(log.append([batch], log.leader_epoch, self.clock.wall_ms()), Appended)
+
+    def publish(self, topic_partition: TopicPartition, high_watermark: int) -> None:
+        """Let the leader publish a high watermark."""
+        leader = self.leader(topic_partition)
+        log = self.log(topic_partition, leader)
+        writer = self.progress[leader]
+        writer.update(
+            [
+                ReplicaProgress(
+                    topic_partition,
+                    log.leader_epoch,
+                    log.log_end_offset,
+                    log.version,
+                    high_watermark,
+                    log.log_start_offset,
+                    0,
+                    f"id-of-{topic_partition.topic}",
+                )
+            ]
+        )
+        writer.publish()
+
+    def commit(self, topic_partition: TopicPartition, values: Sequence[str], *, first_ms: int = 1_000) -> None:
+        """Append records, key and value alike and a millisecond apart, and publish them as committed."""
+        rows: list[Row] = [(first_ms + i, v.encode(), v.encode(), None) for i, v in enumerate(values)]
+        self.append(topic_partition, rows)
+        self.publish(topic_partition, self.log(topic_partition, self.leader(topic_partition)).log_end_offset)

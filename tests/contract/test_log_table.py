@@ -1,0 +1,375 @@
+"""Both `LogTable`s keep the port's contract: races, ghosts, lost answers, torn commits, clean-up, reopening."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from storage.delta_table import DeltaLogTable
+from storage.errors import CorruptMessageError, KafkaStorageError, ObjectNotFoundError, StoreUnavailableError
+from storage.memory_table import MemoryLogTable
+from storage.records import Header, NewRecordBatch, data_table, payload_table
+from storage.table import LEADER_EPOCH, LOG_END, LOG_START, Commit, Committed, Conflict, FileEntry
+from tests.contract.table_labs import DeltaLab, Lab, MemoryLab
+
+LATER_MS = 1 << 60
+Table = MemoryLogTable | DeltaLogTable
+
+
+@pytest.fixture(params=["memory", "delta"])
+def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Lab:
+    return MemoryLab() if request.param == "memory" else DeltaLab(tmp_path)
+
+
+@pytest.fixture
+def table(lab: Lab) -> Table:
+    made = lab.open()
+    assert made.create({"stratalog.topic-id": "t1"}, 1_000, "c0")
+    return made
+
+
+def rows(*values: bytes) -> pa.Table:
+    payload = payload_table([(1_700_000_000_000 + i, b"k", v, [Header("h", b"1")]) for i, v in enumerate(values)])
+    return data_table([NewRecordBatch(payload, producer_id=7, producer_epoch=0, base_sequence=0)])
+
+
+def empty(commit_id: str) -> Commit:
+    return Commit(commit_id, "START EPOCH", 2_000)
+
+
+def grow(table: Table, last: int, first: int = 1) -> None:
+    for version in range(first, last + 1):
+        assert table.commit(version, empty(f"c{version}")) == Committed(version)
+
+
+def append(table: Table, version: int, base_offset: int, *values: bytes) -> FileEntry:
+    file = table.write_file(rows(*values), 0)
+    entry = FileEntry(file, 0, 3, base_offset)
+    txns = {LOG_END: base_offset + len(values), LEADER_EPOCH: 3}
+    assert table.commit(version, Commit(f"c{version}", "APPEND", 2_000, (entry,), (), txns)) == Committed(version)
+    return entry
+
+
+def clean_up_to(table: Table, version: int) -> None:
+    table.checkpoint()
+    table.clean_log(version, LATER_MS)
+
+
+def lose_answer() -> None:
+    raise StoreUnavailableError("no answer")
+
+
+def test_a_new_table_states_an_empty_log(lab: Lab, table: Table) -> None:
+    snapshot = lab.open().snapshot()
+    assert snapshot is not None
+    assert (snapshot.version, snapshot.files) == (0, ())
+    assert snapshot.txns == {LOG_END: 0, LEADER_EPOCH: -1, LOG_START: 0}
+    assert snapshot.properties == {"stratalog.topic-id": "t1"}
+
+
+def test_no_table_is_none_and_is_made_once(lab: Lab) -> None:
+    assert lab.open().snapshot() is None
+    assert lab.open().read_commit(0) is None
+    assert [lab.open().create({}, 1, f"c{i}") for i in range(2)] == [True, False]
+
+
+def test_a_commit_reads_back_as_it_was_written(lab: Lab, table: Table) -> None:
+    file = table.write_file(rows(b"a", b"b"), 40)
+    commit = Commit("c1", "APPEND", 5, (FileEntry(file, 40, 3, 42),), ("gone",), {LOG_END: 44, LOG_START: -1}, False)
+    assert table.commit(1, commit) == Committed(1)
+    assert lab.open().read_commit(1) == commit
+    assert lab.open().read_commit(2) is None
+
+
+def test_a_snapshot_folds_adds_removes_and_the_last_txns(lab: Lab, table: Table) -> None:
+    first, second = append(table, 1, 0, b"a", b"b"), append(table, 2, 2, b"c")
+    table.commit(3, Commit("c3", "TRUNCATE", 9, removes=(second.path,), txns={LOG_END: 2}))
+    snapshot = lab.open().snapshot()
+    assert snapshot is not None
+    assert snapshot.files == (first,)
+    assert snapshot.txns == {LOG_END: 2, LEADER_EPOCH: 3, LOG_START: 0}
+
+
+def test_one_of_two_writers_wins_a_version(lab: Lab, table: Table) -> None:
+    assert table.commit(1, empty("mine")) == Committed(1)
+    assert lab.open().commit(1, empty("yours")) == Conflict(1)
+
+
+def test_racing_committers_win_each_version_once(lab: Lab, table: Table) -> None:
+    wins: list[int] = []
+
+    def race(writer: int) -> None:
+        handle = lab.open()
+        wins.extend(
+            version
+            for version in range(1, 41)
+            if isinstance(handle.commit(version, empty(f"w{writer}-{version}")), Committed)
+        )
+
+    threads = [threading.Thread(target=race, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(wins) == list(range(1, 41))
+
+
+def test_a_version_without_the_one_before_it_is_a_conflict(lab: Lab, table: Table) -> None:
+    assert table.commit(5, empty("gap")) == Conflict(5)
+    assert not lab.has_commit(5)
+
+
+@pytest.mark.parametrize("cleaned_to", [5, 6, 7, 12])
+def test_a_sleeper_that_wins_a_cleaned_version_has_a_ghost(lab: Lab, table: Table, cleaned_to: int) -> None:
+    grow(table, 4)
+    sleeper = lab.open()
+    sleeper.snapshot()
+    grow(table, 20, first=5)
+    clean_up_to(table, cleaned_to)
+    assert sleeper.commit(5, empty("ghost")) == Conflict(5)
+    reopened = lab.open()
+    snapshot = reopened.snapshot()
+    assert snapshot is not None
+    assert snapshot.version == 20
+    assert lab.has_commit(5) == (cleaned_to == 5)  # then it is the real one
+
+
+def test_two_sleepers_in_a_row_are_ghosts_both(lab: Lab, table: Table) -> None:
+    grow(table, 4)
+    first, second = lab.open(), lab.open()
+    first.snapshot()
+    grow(table, 5, first=5)
+    second.snapshot()
+    grow(table, 20, first=6)
+    clean_up_to(table, 12)
+    outcomes: list[Committed | Conflict] = []
+    lab.on("create:done", 5, lambda: outcomes.append(second.commit(6, empty("ghost 6"))))
+    assert first.commit(5, empty("ghost 5")) == Conflict(5)
+    assert outcomes == [Conflict(6)]
+    assert not lab.has_commit(5)
+    assert not lab.has_commit(6)
+
+
+def test_a_real_commit_overtaken_by_clean_up_is_committed(lab: Lab, table: Table) -> None:
+    grow(table, 4)
+    other = lab.open()
+
+    def go_on() -> None:
+        grow(other, 9, first=6)
+        clean_up_to(other, 5)
+
+    lab.on("create:done", 5, go_on)
+    assert table.commit(5, empty("c5")) == Committed(5)
+    assert lab.has_commit(5)
+
+
+def test_a_commit_cleaned_up_before_its_check_is_unknown(lab: Lab, table: Table) -> None:
+    grow(table, 4)
+    other = lab.open()
+
+    def go_on() -> None:
+        grow(other, 9, first=6)
+        clean_up_to(other, 8)
+
+    lab.on("create:done", 5, go_on)
+    with pytest.raises(StoreUnavailableError, match="may or may not"):
+        table.commit(5, empty("c5"))
+
+
+def test_a_lost_answer_is_settled_by_reading_back(lab: Lab, table: Table) -> None:
+    lab.on("create:done", 1, lose_answer)
+    assert table.commit(1, empty("mine")) == Committed(1)
+
+
+def test_a_lost_request_raises_and_leaves_nothing(lab: Lab, table: Table) -> None:
+    lab.on("create", 1, lose_answer)
+    with pytest.raises(StoreUnavailableError):
+        table.commit(1, empty("mine"))
+    assert not lab.has_commit(1)
+
+
+def test_a_retried_request_that_meets_itself_is_committed(lab: Lab, table: Table) -> None:
+    lab.open().commit(1, empty("mine"))
+    assert table.commit(1, empty("mine")) == Committed(1)
+
+
+def test_a_lost_answer_to_a_lost_race_is_a_conflict(lab: Lab, table: Table) -> None:
+    lab.open().commit(1, empty("yours"))
+    lab.on("create:done", 1, lose_answer)
+    assert table.commit(1, empty("mine")) == Conflict(1)
+
+
+def test_create_never_revives_a_table_whose_first_commit_was_cleaned_up(lab: Lab, table: Table) -> None:
+    grow(table, 9)
+    clean_up_to(table, 9)
+    assert not lab.open().create({}, 1, "again")
+    assert not lab.has_commit(0)
+
+
+def test_a_creator_that_slept_until_version_0_was_cleaned_up_has_a_ghost(lab: Lab) -> None:
+    def live_on() -> None:
+        other = lab.open()
+        other.create({}, 1, "c0")
+        grow(other, 9)
+        clean_up_to(other, 5)
+
+    lab.on("create", 0, live_on)
+    assert not lab.open().create({}, 1, "ghost")
+    assert not lab.has_commit(0)
+
+
+def test_a_ghost_seen_by_a_tail_reader_is_nothing(lab: Lab, table: Table) -> None:
+    grow(table, 4)
+    reader, sleeper = lab.open(), lab.open()
+    sleeper.snapshot()
+    grow(table, 20, first=5)
+    clean_up_to(table, 12)
+    seen: list[Commit | None] = []
+    lab.on("create:done", 5, lambda: seen.append(reader.read_commit(5)))
+    sleeper.commit(5, empty("ghost"))
+    assert seen == [None]
+
+
+def test_a_replaced_table_is_noticed_by_its_reader(lab: Lab, table: Table) -> None:
+    grow(table, 3)
+    reader = lab.open()
+    reader.snapshot()
+    table.drop()
+    table.create({"stratalog.topic-id": "t2"}, 1, "d0")
+    for version in range(1, 5):
+        table.commit(version, empty(f"d{version}"))
+    with pytest.raises(KafkaStorageError, match="replaced"):
+        reader.read_commit(4)
+    assert reader.commit(4, empty("c4")) == Conflict(4)
+
+
+def test_checkpoint_clean_up_and_reopening_keep_the_fold(lab: Lab, table: Table) -> None:
+    entries = [append(table, n, n - 1, b"v") for n in range(1, 31)]
+    before = table.snapshot()
+    assert table.checkpoint() == 30
+    assert table.clean_log(25, 0) == 0  # none is old enough
+    assert table.clean_log(25, LATER_MS) == 25
+    entries.append(append(table, 31, 30, b"w"))
+    after = lab.open().snapshot()
+    assert before is not None
+    assert after is not None
+    assert (after.version, after.properties) == (31, before.properties)
+    assert sorted(after.files, key=lambda entry: entry.base_offset) == entries
+    assert after.txns == {**before.txns, LOG_END: 31}
+    assert table.clean_log(1_000, LATER_MS) == 5  # up to the checkpoint, never above
+
+
+def test_reading_on_after_clean_up(lab: Lab, table: Table) -> None:
+    grow(table, 20)
+    clean_up_to(table, 15)
+    reader = lab.open()
+    assert reader.read_commit(15) is None  # nothing before it stands: it counts as cleaned up
+    commits = [reader.read_commit(version) for version in range(16, 21)]
+    assert [c and c.commit_id for c in commits] == ["c16", "c17", "c18", "c19", "c20"]
+
+
+def test_a_snapshot_racing_with_clean_up_starts_again(lab: Lab, table: Table) -> None:
+    grow(table, 10)
+    table.checkpoint()
+    grow(table, 20, first=11)
+    reader, cleaner = lab.open(), lab.open()
+    lab.on("get", 14, lambda: clean_up_to(cleaner, 20))
+    snapshot = reader.snapshot()
+    assert snapshot is not None
+    assert snapshot.version == 20
+
+
+def test_a_torn_commit_is_corrupt_and_names_its_version(lab: Lab, table: Table) -> None:
+    grow(table, 3)
+    lab.tear(2)
+    with pytest.raises(CorruptMessageError, match="version 2"):
+        lab.open().read_commit(2)
+    with pytest.raises(CorruptMessageError, match="version 2"):
+        lab.open().snapshot()
+
+
+def test_recovery_drops_from_the_first_torn_commit(lab: Lab, table: Table) -> None:
+    grow(table, 6)
+    lab.tear(4)
+    recovered = lab.open()
+    assert recovered.recover_tail() == 3
+    snapshot = recovered.snapshot()
+    assert snapshot is not None
+    assert snapshot.version == 3
+    assert recovered.commit(4, empty("new c4")) == Committed(4)
+
+
+def test_recovery_drops_from_the_first_commit_whose_file_is_not_whole(lab: Lab, table: Table) -> None:
+    append(table, 1, 0, b"a")
+    lost = append(table, 2, 1, b"b")
+    append(table, 3, 2, b"c")
+    lab.lose_file(lost.file)
+    assert lab.open().recover_tail() == 1
+    snapshot = lab.open().snapshot()
+    assert snapshot is not None
+    assert (snapshot.version, snapshot.txns[LOG_END]) == (1, 1)
+
+
+def test_recovery_lets_merged_away_files_be_gone(lab: Lab, table: Table) -> None:
+    old = append(table, 1, 0, b"a")
+    table.commit(2, Commit("c2", "MERGE", 1, removes=(old.path,)))
+    table.delete_objects([old.path])
+    assert lab.open().recover_tail() == 2
+
+
+def test_recovery_looks_only_above_the_checkpoint(lab: Lab, table: Table) -> None:
+    entry = append(table, 1, 0, b"a")
+    table.checkpoint()
+    lab.lose_file(entry.file)
+    assert lab.open().recover_tail() == 1
+
+
+def test_files_are_read_whole_and_by_column(lab: Lab, table: Table) -> None:
+    written = rows(b"a", b"b", b"c")
+    file = table.write_file(written, 0)
+    assert (file.record_count, file.first_delta, file.last_delta) == (3, 0, 2)
+    assert (file.min_timestamp_ms, file.max_timestamp_ms) == (1_700_000_000_000, 1_700_000_000_002)
+    assert lab.open().read_file(file).equals(written)
+    assert table.read_file(file, ["value", "offset_delta"]).equals(written.select(["value", "offset_delta"]))
+
+
+def test_a_copied_file_is_the_same_file(lab: Lab, table: Table) -> None:
+    follower = lab.open("copy-0")
+    file = table.write_file(rows(b"a", b"b"), 0)
+    follower.copy_file(table, file)
+    assert follower.read_file(file).equals(table.read_file(file))
+
+
+def test_missing_files_and_objects_are_named(table: Table) -> None:
+    file = table.write_file(rows(b"a"), 0)
+    table.delete_objects([file.path, "never/there"])
+    with pytest.raises(ObjectNotFoundError, match=file.path):
+        table.read_file(file)
+    with pytest.raises(ObjectNotFoundError, match=r"_producers/1\.json"):
+        table.read_object("_producers/1.json")
+
+
+def test_objects_are_listed_outside_the_log(table: Table) -> None:
+    table.write_object("_producers/01.json", b"{}")
+    table.write_object("_producers/02.json", b"[]")
+    file = table.write_file(rows(b"a"), 0)
+    assert [path for path, _ in table.list_objects("_producers/")] == ["_producers/01.json", "_producers/02.json"]
+    assert [path for path, _ in table.list_objects("")] == ["_producers/01.json", "_producers/02.json", file.path]
+    assert table.read_object("_producers/02.json") == b"[]"
+
+
+def test_a_dropped_table_takes_no_commit_of_a_straggler(lab: Lab, table: Table) -> None:
+    grow(table, 3)
+    straggler = lab.open()
+    straggler.snapshot()
+    table.drop()
+    assert straggler.commit(4, empty("late")) == Conflict(4)
+    assert lab.open().snapshot() is None
+
+
+def test_checkpointing_no_table_is_an_error(lab: Lab) -> None:
+    with pytest.raises(ObjectNotFoundError):
+        lab.open().checkpoint()

@@ -1,0 +1,98 @@
+"""Cluster images for the decision tests, and the checks every decision must pass. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from replication.state import (
+    NO_LEADER,
+    ClusterImage,
+    ControllerRecord,
+    FenceBrokerRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    Result,
+    TopicRecord,
+    record_from_json,
+    record_to_json,
+)
+from storage.records import TopicPartition
+
+TOPIC = "orders"
+CONTROLLER_EPOCH = 3
+T = TypeVar("T")
+
+
+def partition(
+    replicas: Sequence[int],
+    leader: int,
+    isr: Sequence[int],
+    *,
+    number: int = 0,
+    leader_epoch: int = 5,
+    partition_epoch: int = 9,
+    controller_epoch: int = CONTROLLER_EPOCH,
+) -> PartitionRecord:
+    return PartitionRecord(
+        TOPIC, number, tuple(replicas), leader, leader_epoch, tuple(isr), partition_epoch, controller_epoch
+    )
+
+
+def image_of(
+    brokers: Sequence[int],
+    *partitions: PartitionRecord,
+    fenced: Mapping[int, bool] | None = None,
+    racks: Mapping[int, str] | None = None,
+) -> ClusterImage:
+    """Broker i has broker epoch 10 + i, root /data/i, incarnation `run-i`. `fenced` maps the fenced ones to clean."""
+    image = ClusterImage()
+    image.replay(ControllerRecord(brokers[0] if brokers else NO_LEADER, CONTROLLER_EPOCH))
+    for i in brokers:
+        image.replay(RegisterBrokerRecord(i, 10 + i, f"run-{i}", f"/data/{i}", rack=(racks or {}).get(i)))
+    for i, clean in (fenced or {}).items():
+        image.replay(FenceBrokerRecord(i, 10 + i, clean=clean))
+    if partitions:
+        image.replay(TopicRecord(TOPIC, "id-orders"))
+    for state in partitions:
+        image.replay(state)
+    return image
+
+
+def commit(image: ClusterImage, result: Result[T]) -> T:
+    """Fold a decision in as the metadata log would, through its JSON, and check DESIGN §10 on what changed."""
+    before = dict(image.partitions)
+    for record in result.records:
+        image.replay(record_from_json(record_to_json(record)[1]))
+    for record in result.records:
+        if isinstance(record, PartitionRecord):
+            check_partition(before.get(record.topic_partition), record)
+    assert len({r.key for r in result.records}) == len(result.records), "one record a thing in one commit"
+    return result.response
+
+
+def check_partition(before: PartitionRecord | None, after: PartitionRecord) -> None:
+    assert after.isr, "the ISR is never empty"
+    assert set(after.isr) <= set(after.replicas)
+    assert after.leader in (NO_LEADER, *after.isr)
+    if before is None:
+        return
+    assert after.partition_epoch == before.partition_epoch + 1
+    assert after.leader_epoch >= before.leader_epoch
+    if after.leader_epoch == before.leader_epoch:
+        assert after.leader == before.leader, "one leader per epoch"
+        return
+    if after.unclean == before.unclean:
+        assert after.leader in (NO_LEADER, *before.isr), "a clean leader holds every acknowledged record"
+        assert set(after.isr) <= set(before.isr), "only the epoch's leader adds to the ISR"
+    else:
+        assert after.isr == (after.leader,)
+
+
+def state(image: ClusterImage, number: int = 0) -> PartitionRecord:
+    return image.partition(TopicPartition(TOPIC, number))
+
+
+def brief(state: PartitionRecord) -> tuple[int, tuple[int, ...], int]:
+    """`(leader, isr, leader_epoch)`"""
+    return state.leader, state.isr, state.leader_epoch

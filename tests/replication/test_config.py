@@ -1,0 +1,92 @@
+"""Cluster settings: Kafka's names and defaults, ranges and wording, and conf/ in step with the code."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from replication.config import CLUSTER_TOML, TOPICS_TOML, BrokerConfig, flatten_toml, settings
+from storage.config import LogConfig
+from storage.errors import InvalidConfigError
+
+
+def test_defaults_are_those_of_the_design() -> None:
+    config = BrokerConfig()
+    assert (config.replica_lag_time_max_ms, config.broker_session_timeout_ms) == (10_000, 9_000)
+    assert (config.broker_heartbeat_interval_ms, config.num_replica_fetchers) == (2_000, 1)
+    assert (config.stratalog_fetch_session_ms, config.stratalog_fetch_sessions) == (60_000, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "parsed"),
+    [
+        ("num.partitions", 6, 6),
+        ("num.partitions", " 6 ", 6),
+        ("delete.topic.enable", False, False),
+        ("delete.topic.enable", "FALSE", False),
+        ("log.dir", "text", "text"),
+    ],
+)
+def test_a_value_comes_from_toml_or_from_a_command_line(name: str, value: object, parsed: object) -> None:
+    assert BrokerConfig.from_properties({name: value}).properties()[name] == parsed
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("num.partitons", 6, "Unknown broker config name: num.partitons"),
+        ("num.partitions", 0, "Invalid value 0 for configuration num.partitions: Value must be at least 1"),
+        ("num.partitions", "six", "Invalid value six for configuration num.partitions: Not a number of type INT"),
+        ("num.partitions", True, "Invalid value True for configuration num.partitions: Not a number of type INT"),
+        ("num.partitions", 1.5, "Invalid value 1.5 for configuration num.partitions: Not a number of type INT"),
+        ("num.partitions", 2**31, "Not a number of type INT"),
+        ("delete.topic.enable", "yes", "Expected value to be either true or false"),
+        ("delete.topic.enable", 1, "Expected value to be either true or false"),
+        ("log.dir", "", "configuration log.dir: String must be non-empty"),
+        ("log.dir", 7, "configuration log.dir: Expected value to be a string"),
+        ("broker.heartbeat.interval.ms", 9_001, "at most broker.session.timeout.ms, which is 9000"),
+        ("stratalog.progress.poll.min.ms", 21, "at most stratalog.progress.poll.max.ms, which is 20"),
+    ],
+)
+def test_a_wrong_name_or_value_is_refused_by_name(name: str, value: object, message: str) -> None:
+    with pytest.raises(InvalidConfigError, match=re.escape(message)):
+        BrokerConfig.from_properties({name: value})
+
+
+def test_a_range_holds_for_a_config_made_in_code_too() -> None:
+    with pytest.raises(InvalidConfigError, match=r"replica\.lag\.time\.max\.ms: Value must be at least 1"):
+        BrokerConfig(replica_lag_time_max_ms=-1)
+
+
+def test_toml_tables_and_dotted_names_say_the_same() -> None:
+    table = "[replica.lag]\ntime.max.ms = 1\n[num]\npartitions = 6\n"
+    assert flatten_toml(table) == flatten_toml("replica.lag.time.max.ms = 1\nnum.partitions = 6\n")
+
+
+def test_an_override_comes_before_the_file() -> None:
+    assert BrokerConfig.from_toml("num.partitions = 6", {"num.partitions": "12"}).num_partitions == 12
+
+
+def test_text_that_is_no_toml_is_refused_with_its_line() -> None:
+    with pytest.raises(InvalidConfigError, match="line 2"):
+        BrokerConfig.from_toml("num.partitions = 6\nnum.replica.fetchers =\n")
+
+
+def test_cluster_toml_lists_every_setting_with_its_default() -> None:
+    listed = flatten_toml(CLUSTER_TOML.read_text(encoding="utf-8"))
+    assert listed == {setting.name: setting.default for setting in settings()}
+
+
+def test_topics_toml_lists_every_topic_config_with_its_default() -> None:
+    listed = LogConfig.from_properties(flatten_toml(TOPICS_TOML.read_text(encoding="utf-8")))
+    assert listed.overrides == {each.name: each.default for each in LogConfig.describe()}
+
+
+@pytest.mark.parametrize("path", [CLUSTER_TOML, TOPICS_TOML], ids=lambda path: path.name)
+def test_every_value_in_conf_stands_below_its_meaning(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    values = [(above, line) for above, line in pairwise(lines) if " = " in line and not line.startswith("#")]
+    assert [line for above, line in values if not above.startswith("#")] == []

@@ -1,0 +1,84 @@
+"""The Spark session: sized for fetch sessions, quiet, with Delta Lake; its conf in step with pip."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from delta import configure_spark_with_delta_pip
+from pyspark.sql import SparkSession as Session
+
+from clients.spark_session import (
+    SPARK_DEFAULTS,
+    local_master,
+    parse_spark_defaults,
+    session_settings,
+    stratalog_session,
+)
+from storage.errors import UnknownServerError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.parametrize(
+    ("master", "slots", "cores", "expected"),
+    [
+        ("local[*]", 6, 2, "local[8]"),
+        ("local[*]", 0, 2, "local[2]"),
+        ("local[4]", 6, 2, "local[4]"),
+        ("spark://host:7077", 6, 2, "spark://host:7077"),
+    ],
+)
+def test_only_an_open_local_master_grows_by_the_fetch_slots(master: str, slots: int, cores: int, expected: str) -> None:
+    assert local_master(master, slots, cores) == expected
+
+
+def test_what_is_given_comes_before_the_file() -> None:
+    given = {"spark.driver.memory": "9g", "spark.master": "yarn"}
+    settings = session_settings("job", 6, 2, given)
+    assert (settings["spark.driver.memory"], settings["spark.master"]) == ("9g", "yarn")
+    assert settings["spark.scheduler.mode"] == "FAIR"
+    assert "spark.driver.host" not in settings
+
+
+def test_the_delta_jar_of_the_file_is_the_one_that_the_installed_delta_asks_for() -> None:
+    asked = configure_spark_with_delta_pip(Session.builder)._options["spark.jars.packages"]
+    assert parse_spark_defaults(SPARK_DEFAULTS.read_text(encoding="utf-8"))["spark.jars.packages"] == asked
+
+
+def test_java_that_is_missing_is_said_clearly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from clients import spark_session
+
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(UnknownServerError, match="Spark needs Java 17 or newer"):
+        spark_session._require_java()
+
+
+def test_a_delta_table_is_written_read_and_changed(spark: SparkSession, tmp_path: Path) -> None:
+    table = str(tmp_path / "table")
+    spark.range(3).write.format("delta").save(table)
+    spark.sql(f"DELETE FROM delta.`{table}` WHERE id = 1")
+    assert sorted(row.id for row in spark.read.format("delta").load(table).collect()) == [0, 2]
+    assert spark.read.format("delta").option("versionAsOf", 0).load(table).count() == 3
+
+
+def test_a_running_session_is_returned_as_it_is(spark: SparkSession) -> None:
+    assert stratalog_session("another", fetch_slots=99).sparkContext.appName == "stratalog-tests"
+
+
+def test_a_worker_imports_the_rooms(spark: SparkSession) -> None:
+    def codes(batches):  # type: ignore[no-untyped-def]
+        from storage.errors import NAME_OF_CODE
+
+        assert NAME_OF_CODE[3] == "UNKNOWN_TOPIC_OR_PARTITION"
+        yield from batches
+
+    assert spark.range(4).mapInArrow(codes, "id long").count() == 4
+
+
+def test_a_failed_task_leaves_the_terminal_alone(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Exception, match="boom"):
+        spark.sql("SELECT raise_error('boom')").collect()
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,82 @@
+"""A record batch file reads back as it was written, or is known to be corrupt."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+
+from storage.batch_file import check, decode, describe, encode, file_path
+from storage.errors import CorruptMessageError
+from storage.records import DATA_SCHEMA, TIMESTAMP_MS_LIMIT, Header, NewRecordBatch, data_table, payload_table
+
+
+def rows(count: int) -> pa.Table:
+    records = [
+        (1_700_000_000_000 + i, None if i % 3 else b"key", b"value %d" % i, [Header("h", None)] if i % 2 else None)
+        for i in range(count)
+    ]
+    return data_table([NewRecordBatch(payload_table(records), producer_id=9, producer_epoch=1, base_sequence=5)])
+
+
+@pytest.mark.parametrize("count", [1, 2, 1_000])
+def test_rows_read_back_with_their_schema(count: int) -> None:
+    data, crc = encode(rows(count))
+    read = decode(data, file_path(0, "f", crc))
+    assert read.equals(rows(count))
+    assert read.schema.equals(DATA_SCHEMA)
+    assert decode(data, file_path(0, "f", crc), ["value"]).equals(rows(count).select(["value"]))
+
+
+@pytest.mark.parametrize("timestamp", [None, -TIMESTAMP_MS_LIMIT, TIMESTAMP_MS_LIMIT, 0])
+def test_timestamps_at_the_edges_read_back(timestamp: int | None) -> None:
+    table = data_table([NewRecordBatch(payload_table([(timestamp, None, None, None)]))])
+    data, crc = encode(table)
+    path = file_path(0, "f", crc)
+    assert decode(data, path).equals(table)
+    file = describe(table, path, len(data))
+    assert (file.min_timestamp_ms, file.max_timestamp_ms) == (timestamp, timestamp)
+
+
+def test_a_flipped_bit_is_corrupt_or_reads_right() -> None:
+    table = rows(20)
+    data, crc = encode(table)
+    path = file_path(0, "f", crc)
+    flips = random.Random(7)
+    seen_corrupt = 0
+    for _ in range(400):
+        at, bit = flips.randrange(len(data)), flips.randrange(8)
+        flipped = bytearray(data)
+        flipped[at] ^= 1 << bit
+        try:
+            assert decode(bytes(flipped), path).equals(table), f"byte {at} bit {bit} reads wrong"
+        except CorruptMessageError:
+            seen_corrupt += 1
+    assert seen_corrupt > 300
+
+
+@pytest.mark.parametrize("kept", [0, 3, 8, 100, -1, -8])
+def test_a_short_file_is_corrupt(kept: int) -> None:
+    data, crc = encode(rows(20))
+    with pytest.raises(CorruptMessageError):
+        decode(data[:kept], file_path(0, "f", crc))
+
+
+def test_a_wrong_footer_names_file_and_both_checksums() -> None:
+    data, crc = encode(rows(1))
+    with pytest.raises(CorruptMessageError, match=rf"f\.00000000\.parquet.*{crc}.*00000000"):
+        check(data, file_path(0, "f", "00000000"))
+
+
+def test_a_name_without_checksum_is_refused() -> None:
+    data, _ = encode(rows(1))
+    with pytest.raises(CorruptMessageError, match="states no footer"):
+        check(data, "segment=0/part-00000.parquet")
+
+
+def test_another_schema_is_corrupt() -> None:
+    table = rows(1).drop_columns(["attributes"])
+    data, crc = encode(table)
+    with pytest.raises(CorruptMessageError, match=r"attributes|columns"):
+        decode(data, file_path(0, "f", crc))

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import pytest
+
+from storage.config import LogConfig
+from storage.errors import ForeignCommitError, KafkaStorageError, OffsetOutOfRangeError
+from storage.log_read import READ_SCHEMA
+from storage.table import Commit, Conflict
+from tests.storage.logs import MIB, Replicas, append, batch, contents, idempotent, started, values, write
+from tests.storage.test_log_replication import merge
+
+
+@pytest.fixture(params=["memory", "delta"])
+def replicas(request, tmp_path) -> Replicas:
+    return Replicas.new(tmp_path if request.param == "delta" else None)
+
+
+@pytest.fixture
+def memory() -> Replicas:
+    return Replicas.new()
+
+
+def test_a_read_has_absolute_offsets_epochs_and_batch_bounds(replicas):
+    log = replicas.leader(epoch=3)
+    append(log, batch("a"), epoch=3)
+    append(log, batch("bc"), idempotent("d", 0), epoch=3)
+    table = log.read(2, MIB)
+    assert table.schema == READ_SCHEMA
+    assert table["offset"].to_pylist() == [2, 3]
+    assert table["batch_base_offset"].to_pylist() == [1, 3]
+    assert table["leader_epoch"].to_pylist() == [3, 3]
+    assert table["producer_id"].to_pylist() == [-1, 7]
+
+
+@pytest.mark.parametrize(
+    ("start", "max_files", "end", "found"),
+    [
+        (0, 9, None, "a b c d e f"),
+        (0, 1, None, "a b"),
+        (1, 0, None, "b"),
+        (1, 2, None, "b c"),
+        (2, 9, 4, "c d"),
+        (0, 9, 99, "a b c d e f"),
+        (6, 9, None, ""),
+        (3, 9, 3, ""),
+    ],
+)
+def test_a_read_takes_whole_files_up_to_its_size_and_its_bound(replicas, start, max_files, end, found):
+    log = replicas.leader()
+    write(log, "a b", "c", "d e f")
+    size = max(entry.file.size_bytes for entry in log.files[:2])
+    table = log.read(start, max_files * size if max_files < 9 else MIB, end)
+    assert [v.decode() for v in table["value"].to_pylist()] == found.split()
+
+
+@pytest.mark.parametrize("offset", [-1, 1, 5])
+def test_a_read_outside_the_log_is_out_of_range(replicas, offset):
+    log = replicas.leader()
+    write(log, "a", "b", "c", "d")
+    log.replace_files(log.files[:2], [], leader_epoch=0, operation="DELETE", now_ms=1, data_change=True, log_start=2)
+    with pytest.raises(OffsetOutOfRangeError, match=rf"offset {offset} is outside \[2, 4\]"):
+        log.read(offset, MIB)
+    assert values(log) == "c d"
+
+
+def test_a_log_start_inside_a_file_hides_the_records_before_it(replicas):
+    log = replicas.leader()
+    write(log, "a b c")
+    log.replace_files([], [], leader_epoch=0, operation="DELETE RECORDS", now_ms=1, data_change=True, log_start=1)
+    assert contents(log) == [(1, "b"), (2, "c")]
+    assert log.offset_for_timestamp(0) == (1, 1_001)
+
+
+def test_a_reader_finds_its_offset_after_the_file_was_merged_away(replicas):
+    log = replicas.leader()
+    write(log, "a", "b c", "d")
+    reader = replicas.log()
+    assert values(reader) == "a b c d"
+    old = [entry.path for entry in log.files]
+    merge(log, 0, 2)
+    log.table.delete_objects(old)
+    assert contents(reader) == [(0, "a"), (1, "b"), (2, "c"), (3, "d")]
+    assert [t["batch_base_offset"].to_pylist() for t in reader.read_range(0, 4)] == [[0, 1, 1, 3]]
+
+
+def test_merges_leave_the_log_as_it_was(replicas):
+    log = replicas.leader(config=LogConfig.from_properties({"segment.files.max": 3}))
+    write(log, "a", "b c", "d", "e", "f")
+    before = contents(log)
+    merge(log, 1, 2)
+    merge(log, 0, 1)
+    assert contents(log) == contents(replicas.log()) == before
+    assert [(s.base_offset, s.end_offset) for s in log.segments] == [(0, 4), (4, 6)]
+    write(log, "g")
+    assert contents(log) == [*before, (6, "g")]
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "found"),
+    [(0, (0, 10)), (10, (0, 10)), (11, (2, 30)), (30, (2, 30)), (31, (5, 40)), (41, None)],
+)
+def test_offset_for_timestamp_is_the_first_record_at_or_after(replicas, timestamp, found):
+    log = replicas.leader()
+    append(log, batch("ab", timestamps=[10, 5]))
+    append(log, batch("cd", timestamps=[30, 20]))
+    append(log, batch("e", timestamps=[None]))
+    append(log, batch("fg", timestamps=[40, None]))
+    assert log.offset_for_timestamp(timestamp) == found
+
+
+def test_look_ups_open_few_files_however_long_the_log_is(memory):
+    log = memory.leader()
+    for i in range(200):
+        append(log, batch("a", timestamps=[i * 10]))
+    opened: list[str] = []
+    memory.disks["1"].access = lambda operation, table, detail: opened.append(detail) if operation == "get" else None
+    assert log.offset_for_timestamp(1_570) == (157, 1_570)
+    assert log.read(157, 1)["offset"].to_pylist() == [157]
+    assert len(opened) == 2
+
+
+def test_refresh_tells_whether_anything_changed(replicas):
+    log, reader = replicas.leader(), replicas.log()
+    assert not reader.refresh()
+    write(log, "a")
+    assert reader.refresh()
+    assert not reader.refresh()
+    assert reader.version == log.version
+
+
+def test_refresh_over_cleaned_up_commits_folds_a_snapshot(replicas):
+    log, sleeper = replicas.leader(), replicas.log()
+    write(log, *"abcdef")
+    log.table.checkpoint()
+    replicas.clock.sleep_ms(60_000)
+    assert log.table.clean_log(log.version, 1 << 60) > 0
+    assert sleeper.refresh()
+    assert values(sleeper) == "a b c d e f"
+    write(log, "g")
+    assert sleeper.refresh()
+    assert (sleeper.version, values(sleeper)) == (log.version, "a b c d e f g")
+
+
+def test_a_sleeper_cannot_append_on_a_cleaned_up_version(replicas):
+    log, sleeper = replicas.leader(), replicas.log()
+    write(log, *"abcdef")
+    log.table.checkpoint()
+    log.table.clean_log(log.version, 1 << 60)
+    assert isinstance(sleeper.append([batch("z")], 0, 1), Conflict)
+    assert sleeper.refresh(), "a conflict makes the position doubtful at once"
+    write(sleeper, "z")
+    log.refresh()
+    assert values(log) == "a b c d e f z"
+
+
+def test_a_foreign_commit_stops_the_log(memory):
+    log, reader = memory.leader(), memory.log()
+    foreign = Commit("x", "DELETE", 1, is_foreign=True)
+    log.table.commit(log.version + 1, foreign)
+    with pytest.raises(ForeignCommitError, match="DELETE"):
+        reader.refresh()
+
+
+def test_a_replaced_table_is_noticed(replicas):
+    log, reader = replicas.leader(), replicas.log()
+    log.table.drop()
+    other = replicas.leader()
+    write(other, "x")
+    started(other, 1)
+    with pytest.raises(KafkaStorageError, match="replaced"):
+        reader.refresh()

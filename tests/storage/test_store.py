@@ -1,0 +1,127 @@
+"""Every object store keeps the port's promises: atomic create, whole reads, named errors."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import obstore.store
+import pytest
+
+from storage.errors import KafkaStorageError, LogDirNotFoundError, ObjectNotFoundError, StoreUnavailableError
+from storage.local_store import LocalStore
+from storage.store import MemoryStore, ObjectStore, ObstoreStore, open_store
+
+
+@pytest.fixture(params=["memory", "local", "obstore memory", "obstore local"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    made: dict[str, ObjectStore] = {
+        "memory": MemoryStore(),
+        "local": LocalStore(str(tmp_path)),
+        "obstore memory": ObstoreStore(obstore.store.MemoryStore(), "memory:///"),
+        "obstore local": ObstoreStore(obstore.store.LocalStore(str(tmp_path)), tmp_path.as_uri()),
+    }
+    return made[str(request.param)]
+
+
+def test_an_object_is_created_once_and_replaced_by_put(store: ObjectStore) -> None:
+    assert [store.create("a/b/1", b"x"), store.create("a/b/1", b"y")] == [True, False]
+    assert store.get("a/b/1") == b"x"
+    store.put("a/b/1", b"zz")
+    assert (store.get("a/b/1"), store.size("a/b/1"), store.exists("a/b/1")) == (b"zz", 2, True)
+
+
+def test_an_absent_object_is_named(store: ObjectStore) -> None:
+    assert (store.get_optional("no/1"), store.size("no/1"), store.exists("no/1")) == (None, None, False)
+    with pytest.raises(ObjectNotFoundError, match="no/1"):
+        store.get("no/1")
+    store.delete("no/1")
+
+
+def test_a_listing_is_by_prefix_and_ordered(store: ObjectStore) -> None:
+    for path in ("b/2", "a/x/1", "a/1", "ab/1"):
+        store.put(path, path.encode())
+    assert [m.path for m in store.list("")] == ["a/1", "a/x/1", "ab/1", "b/2"]
+    assert [(m.path, m.size_bytes) for m in store.list("a/")] == [("a/1", 3), ("a/x/1", 5)]
+    assert [m.path for m in store.list("a")] == ["a/1", "a/x/1", "ab/1"]
+    assert store.list("none/") == []
+
+
+def test_a_deleted_tree_is_gone_and_nothing_else(store: ObjectStore) -> None:
+    for path in ("t-1/a/1", "t-1/2", "t-10/1"):
+        store.put(path, b"x")
+    store.delete_tree("t-1", "id")
+    assert [m.path for m in store.list("")] == ["t-10/1"]
+    store.delete_tree("t-1", "id")
+
+
+def test_sync_takes_files_directories_and_absent_ones(store: ObjectStore) -> None:
+    store.put("a/b/1", b"x")
+    store.sync(["a/b/1", "a/b", "a/gone"])
+    assert store.get("a/b/1") == b"x"
+
+
+def test_big_objects_are_whole(store: ObjectStore) -> None:
+    data = os.urandom(6 << 20)
+    store.put("big", data)
+    assert store.get("big") == data
+
+
+def test_temporary_files_of_a_crash_are_not_listed(tmp_path: Path) -> None:
+    (tmp_path / "1.json#17").write_bytes(b"half")
+    assert LocalStore(str(tmp_path)).list("") == []
+
+
+@pytest.mark.parametrize("form", ["{}", "file://{}"])
+def test_a_local_root_is_opened_by_path_or_url(tmp_path: Path, form: str) -> None:
+    place = form.format(tmp_path)
+    with pytest.raises(LogDirNotFoundError, match="broker-1"):
+        open_store(place, "broker-1")
+    store = open_store(place, "broker-1", create=True)
+    store.put("x", b"1")
+    assert (tmp_path / "broker-1" / "x").read_bytes() == b"1"
+    assert [m.path for m in open_store(place, "broker-1").list("")] == ["x"]
+
+
+def test_a_url_with_odd_characters_comes_back(tmp_path: Path) -> None:
+    store = open_store(f"{tmp_path}/a b%c", create=True)
+    assert open_store(store.url).url == store.url
+
+
+def test_an_unknown_scheme_is_refused() -> None:
+    with pytest.raises(LogDirNotFoundError, match="gopher://x"):
+        open_store("gopher://x")
+
+
+def test_a_disk_without_hard_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(source: str, target: str) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(KafkaStorageError, match="hard links"):
+        open_store(str(tmp_path), "b", create=True)
+    assert list((tmp_path / "b").iterdir()) == []
+
+
+def test_a_vanished_root_is_not_filled_in(tmp_path: Path) -> None:
+    store = open_store(f"{tmp_path}/disk", create=True)
+    (tmp_path / "disk").rmdir()
+    with pytest.raises(StoreUnavailableError):
+        store.put("t-0/1", b"x")
+    assert not (tmp_path / "disk").exists()
+
+
+def test_sync_reaches_the_directories_that_were_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    real = os.fsync
+
+    def record(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    store = LocalStore(str(tmp_path))
+    store.put("t-0/_delta_log/0.json", b"x")
+    store.sync(["t-0/_delta_log/0.json"])
+    root = str(tmp_path)
+    assert synced == [f"{root}/t-0/_delta_log/0.json", f"{root}/t-0/_delta_log", f"{root}/t-0", root]

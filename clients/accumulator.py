@@ -1,7 +1,8 @@
 """Batches waiting and in flight, per partition, in order. Pure: time is an argument, the producer holds the lock.
 
-For one partition: new records join the last waiting batch; at most `max_in_flight` batches are under way;
-a batch to be sent again goes back to its place and is then sent alone, so order survives retries.
+For one partition: new records join the last waiting batch; a batch to be sent again goes back to its place
+and is then sent alone, so order survives retries. At most `max.in.flight` batches are sent from the oldest
+one without an outcome on, answered or not: the broker knows a repeated batch among the last five only.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class PartitionQueue:
         self.topic_partition = topic_partition
         self.waiting: deque[ProducerBatch] = deque()
         self.in_flight: list[ProducerBatch] = []
+        self._unsettled: list[ProducerBatch] = []
         self.producer_id = producer_id if config.enable_idempotence else NO_PRODUCER_ID
         self.producer_epoch = 0 if config.enable_idempotence else NO_PRODUCER_EPOCH
         self._config = config
@@ -66,7 +68,7 @@ class PartitionQueue:
             return None
         if head.attempts:
             return head.retry_at_ms
-        if len(self.in_flight) >= self._config.max_in_flight_requests_per_connection:
+        if len(self._unsettled) >= self._config.max_in_flight_requests_per_connection:
             return None
         if head.closed or len(self.waiting) > 1 or is_flushing:
             return head.created_ms
@@ -80,6 +82,8 @@ class PartitionQueue:
         batch.close()
         if self._config.enable_idempotence and batch.sequence == NO_SEQUENCE:
             self._give_sequence(batch)
+        if not batch.attempts:
+            self._unsettled.append(batch)
         batch.attempts += 1
         batch.sent_ms = now_ms
         self.in_flight.append(batch)
@@ -95,7 +99,10 @@ class PartitionQueue:
             batch.retry_at_ms = now_ms + wait_ms
             self._put_back(batch)
         elif verdict.action is Action.SPLIT:
-            for part in reversed(batch.split()):
+            parts = batch.split()
+            at = self._unsettled.index(batch)
+            self._unsettled[at : at + 1] = parts
+            for part in parts:
                 self._put_back(part)
         else:
             self._gone(batch, verdict.action is Action.FAIL)
@@ -118,6 +125,8 @@ class PartitionQueue:
         batch.done = True
         if batch.sequence != NO_SEQUENCE:
             self._has_gap = failed
+        while self._unsettled and self._unsettled[0].done:
+            del self._unsettled[0]
 
     def _circumstances(self, batch: ProducerBatch) -> Circumstances:
         others = [b.order for b in self.in_flight if b is not batch] + [b.order for b in self.waiting if b.attempts]

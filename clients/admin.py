@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self, TypeVar
 
+from clients.bootstrap import Cluster
 from clients.cluster_view import DEFAULT_TIMEOUT_MS, ClusterView
-from clients.transport import Cluster
 from replication import topics
 from replication.state import ClusterImage, PartitionRecord, Result
 from storage.config import LogConfig

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import pyarrow as pa
 
+from clients.bootstrap import Cluster, root_of
 from clients.records import OffsetAndTimestamp
-from clients.transport import Cluster, root_of
 from replication.progress import UNKNOWN, ProgressReader, leader_progress_path
 from replication.state import NO_LEADER, ClusterImage, PartitionRecord, Result
 from replication.stores import DeltaStores, Stores, open_metadata
@@ -28,8 +29,8 @@ from storage.errors import (
     StoreError,
     UnknownTopicOrPartitionError,
 )
-from storage.log import PartitionLog
-from storage.log_read import READ_SCHEMA
+from storage.log_read import no_rows
+from storage.log_reader import LogReader
 from storage.records import TopicPartition
 
 DEFAULT_TIMEOUT_MS = 30_000
@@ -49,6 +50,14 @@ class Watermarks:
     high_watermark: int
     leader_epoch: int
     version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Records of a partition as `READ_SCHEMA`; everything below `next_offset` was looked at."""
+
+    rows: pa.Table
+    next_offset: int
 
 
 class ClusterView:
@@ -78,9 +87,8 @@ class ClusterView:
         self._partitions: dict[str, tuple[TopicPartition, ...]] = {}
         self._available: dict[str, tuple[int, ...]] = {}
         self._progress: dict[int, tuple[int, ProgressReader]] = {}
-        self._polled_ms: dict[int, int] = {}
         self._marks: dict[_Life, Watermarks] = {}
-        self._logs: dict[tuple[TopicPartition, str, str], PartitionLog] = {}
+        self._logs: dict[tuple[TopicPartition, str, str], LogReader] = {}
         self.refresh()
 
     # -- topology ----------------------------------------------------------------------------------------
@@ -130,10 +138,12 @@ class ClusterView:
     def available_partitions(self, topic: str) -> tuple[int, ...]:
         """Numbers of the topic's partitions that have a leader, as of the last refresh."""
         found = self._available.get(topic)
-        if found is None:
-            states = self.image.partitions
-            with_leader = (tp.partition for tp in self.partitions(topic) if states[tp].leader != NO_LEADER)
-            found = self._available[topic] = tuple(with_leader)
+        if found is not None:
+            return found
+        with self._lock:
+            partitions, states = self.partitions(topic), self.image.partitions
+            found = tuple(tp.partition for tp in partitions if states[tp].leader != NO_LEADER)
+            self._available[topic] = found
         return found
 
     def partition_state(self, topic_partition: TopicPartition) -> PartitionRecord:
@@ -166,15 +176,23 @@ class ClusterView:
             self.clock.sleep_ms(pause_ms)
             pause_ms = min(2 * pause_ms, WAIT_MS_MAX)
 
-    def published(self, topic_partition: TopicPartition, max_age_ms: int = 0) -> Watermarks | None:
+    def poll_progress(self) -> None:
+        """Look at what every leader known so far has published: one small object a broker."""
+        with self._lock:
+            for _, reader in self._progress.values():
+                # Storage out of reach shows, and is dealt with, where a partition is read.
+                with suppress(StoreError, LogDirNotFoundError):
+                    reader.poll()
+
+    def published(self, topic_partition: TopicPartition, *, look: bool = True) -> Watermarks | None:
         """As `watermarks`, without waiting or refreshing metadata: None while the leader has not started.
 
-        What the leader published is looked up unless that was done less than `max_age_ms` ago.
+        `look` False is for many partitions at once, after `poll_progress`.
         """
         with self._lock:
             state = self.partition_state(topic_partition)
             life = self._life(state)
-            entry = self._leader_entry(state, life, max_age_ms)
+            entry = self._leader_entry(state, life, look)
             if entry is None:
                 return None
             known = self._marks.get(life)
@@ -218,15 +236,26 @@ class ClusterView:
         An empty table: nothing is there (yet). Raises OffsetOutOfRangeError below the log's start or past its
         high watermark, LeaderNotAvailableError, UnknownTopicOrPartitionError.
         """
+        return self.fetch(topic_partition, offset, max_bytes, end_offset, timeout_ms).rows
+
+    def fetch(
+        self,
+        topic_partition: TopicPartition,
+        offset: int,
+        max_bytes: int,
+        end_offset: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> Fetched:
+        """As `read`, and where to read on: compaction may have left nothing for a long stretch."""
         marks = self._marks_for_reading(topic_partition)
         if marks is None or offset > marks.high_watermark:
             marks = self.watermarks(topic_partition, timeout_ms)
         with self._lock:
-            return self._read(topic_partition, marks, offset, max_bytes, end_offset)
+            return self._fetch(topic_partition, marks, offset, max_bytes, end_offset)
 
-    def _read(
+    def _fetch(
         self, topic_partition: TopicPartition, marks: Watermarks, offset: int, max_bytes: int, end_offset: int | None
-    ) -> pa.Table:
+    ) -> Fetched:
         if not marks.log_start_offset <= offset <= marks.high_watermark:
             raise OffsetOutOfRangeError(
                 f"{topic_partition}: offset {offset} is outside "
@@ -234,12 +263,15 @@ class ClusterView:
             )
         wanted_end = marks.high_watermark if end_offset is None else min(end_offset, marks.high_watermark)
         if offset >= wanted_end:
-            return READ_SCHEMA.empty_table()
+            return Fetched(no_rows(), offset)
         log, readable_end = self._readable_log(topic_partition, marks)
         end = min(wanted_end, readable_end)
-        return log.read(offset, max_bytes, end) if offset < end else READ_SCHEMA.empty_table()
+        if offset >= end:
+            return Fetched(no_rows(), offset)
+        rows = log.read(offset, max_bytes, end)
+        return Fetched(rows, rows["offset"][-1].as_py() + 1 if rows.num_rows else end)
 
-    def _readable_log(self, topic_partition: TopicPartition, marks: Watermarks) -> tuple[PartitionLog, int]:
+    def _readable_log(self, topic_partition: TopicPartition, marks: Watermarks) -> tuple[LogReader, int]:
         """A replica's log and the offset up to which it may be read: the leader's, else one that follows its epoch.
 
         A follower's table that shows the current epoch has been truncated to what the leader has (DESIGN §6).
@@ -258,24 +290,26 @@ class ClusterView:
                 return log, min(marks.high_watermark, log.log_end_offset)
         raise LeaderNotAvailableError(f"{topic_partition}: no replica is readable: {reason}") from reason
 
-    def _log(self, topic_partition: TopicPartition, broker_id: int) -> PartitionLog:
-        root = self.image.brokers[broker_id].registration.root
+    def _log(self, topic_partition: TopicPartition, broker_id: int) -> LogReader:
+        broker = self.image.brokers.get(broker_id)
+        if broker is None:
+            raise LogDirNotFoundError(f"{topic_partition}: broker {broker_id} has never registered")
+        root = broker.registration.root
         key = (topic_partition, self.image.topic_ids.get(topic_partition.topic, ""), root)
         if key not in self._logs:
             table = self.stores.table(root, topic_partition)
-            self._logs[key] = PartitionLog(table, LogConfig(), self.clock, self.ids)
+            self._logs[key] = LogReader(table, self.clock)
         return self._logs[key]
 
     # -- progress ----------------------------------------------------------------------------------------
 
-    def _leader_entry(self, state: PartitionRecord, life: _Life, max_age_ms: int) -> Watermarks | None:
+    def _leader_entry(self, state: PartitionRecord, life: _Life, look: bool) -> Watermarks | None:
+        is_known = state.leader in self._progress
         reader = self._leader_progress(state.leader)
         if reader is None:
             return None
-        now_ms = self.clock.monotonic_ms()
-        if not max_age_ms or now_ms - self._polled_ms.get(state.leader, 0) >= max_age_ms:
+        if look or not is_known:
             reader.poll()
-            self._polled_ms[state.leader] = now_ms
         entry = reader.entries.get(state.topic_partition)
         if entry is None or entry.leader_epoch != state.leader_epoch or entry.topic_id != life[1]:
             return None
@@ -292,7 +326,6 @@ class ClusterView:
             objects = self.stores.objects(broker.registration.root)
             known = broker.broker_epoch, ProgressReader(objects, leader_progress_path(broker.broker_epoch))
             self._progress[leader] = known
-            self._polled_ms.pop(leader, None)
         return known[1]
 
     def _marks_for_reading(self, topic_partition: TopicPartition) -> Watermarks | None:

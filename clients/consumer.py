@@ -12,11 +12,11 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clients.cluster_view import ClusterView
+from clients.bootstrap import Cluster
+from clients.cluster_view import ClusterView, Fetched
 from clients.positions import Position, Positions
 from clients.records import ConsumerRecord, OffsetAndTimestamp
 from clients.settings import ConsumerConfig
-from clients.transport import Cluster
 from storage.errors import (
     CorruptMessageError,
     InvalidRequestError,
@@ -25,11 +25,10 @@ from storage.errors import (
     StratalogError,
     UnknownServerError,
 )
-from storage.log_read import READ_SCHEMA
+from storage.log_read import READ_SCHEMA, no_rows
 from storage.records import Header, TopicPartition
 
 METADATA_REFRESH_MS = 50
-PROGRESS_POLL_MS = 1
 IDLE_PAUSE_MS_MIN, IDLE_PAUSE_MS_MAX = 1, 20
 CONTROL = 0x20
 """Kafka's attribute bit of a control batch: transaction markers, which only brokers look at."""
@@ -197,6 +196,7 @@ class Consumer:
         except StratalogError as reason:
             if not _will_pass(reason):
                 raise
+        self._view.poll_progress()
         for position in self._positions.in_turn():
             if self._fetch_one(position):
                 return position
@@ -207,38 +207,21 @@ class Consumer:
             if position.offset is None:
                 self._reset(position, timeout_ms=0)
             assert position.offset is not None
-            marks = self._view.published(position.topic_partition, PROGRESS_POLL_MS)
+            marks = self._view.published(position.topic_partition, look=False)
             if marks is not None and position.offset == marks.high_watermark:
                 return False
-            rows = self._read(position, position.offset)
-            return self._fetched(position, rows)
+            fetched = self._read(position, position.offset)
+            position.put(_without_control(fetched.rows), fetched.next_offset)
+            return position.has_rows()
         except StratalogError as reason:
             # A leader is being replaced, or its storage is out of reach: nothing to read for now.
             if not _will_pass(reason):
                 raise
             return False
 
-    def _fetched(self, position: Position, rows: pa.Table) -> bool:
-        if rows.num_rows == 0:
-            self._skip_absent(position)
-            return False
-        next_offset = rows["offset"][-1].as_py() + 1
-        position.put(_without_control(rows), next_offset)
-        return position.has_rows()
-
-    def _skip_absent(self, position: Position) -> None:
-        """Compaction may leave nothing between here and the high watermark as it was when that was read."""
-        marks = self._view.published(position.topic_partition)
-        assert position.offset is not None
-        if marks is None or position.offset >= marks.high_watermark:
-            return
-        again = self._view.read(position.topic_partition, position.offset, 1, marks.high_watermark, timeout_ms=0)
-        if again.num_rows == 0:
-            position.seek(marks.high_watermark)
-
-    def _read(self, position: Position, offset: int) -> pa.Table:
+    def _read(self, position: Position, offset: int) -> Fetched:
         try:
-            return self._view.read(
+            return self._view.fetch(
                 position.topic_partition, offset, self.config.max_partition_fetch_bytes, timeout_ms=0
             )
         except OffsetOutOfRangeError:
@@ -248,7 +231,8 @@ class Consumer:
                     f"{{{position.topic_partition}={offset}}}"
                 ) from None
         self._reset(position, timeout_ms=0)
-        return READ_SCHEMA.empty_table()
+        assert position.offset is not None
+        return Fetched(no_rows(), position.offset)
 
     def _reset(self, position: Position, timeout_ms: int) -> None:
         policy = self.config.auto_offset_reset
@@ -290,6 +274,8 @@ def _will_pass(reason: StratalogError) -> bool:
 
 
 def _without_control(rows: pa.Table) -> pa.Table:
+    if rows.num_rows == 0:
+        return rows
     is_control = pc.bit_wise_and(rows["attributes"], pa.scalar(CONTROL, pa.int16()))
     if pc.max(is_control).as_py() == 0:
         return rows

@@ -6,6 +6,7 @@ record is stored once and in order per partition, whatever brokers fail within `
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,17 +17,19 @@ import pyarrow as pa
 
 from clients.accumulator import Accumulator
 from clients.batch import record_size_bytes
+from clients.bootstrap import Cluster
 from clients.cluster_view import ClusterView
 from clients.partitioner import Partitioner, StickyPartitioner, check_partition
 from clients.records import RecordFuture, RecordMetadata, TableMetadata
 from clients.sender import Sender
 from clients.settings import ProducerConfig
 from clients.table_batches import TableDelivery, TablePart, table_parts
-from clients.transport import Cluster, InboxTransport, InProcessTransport, Transport
+from clients.transport import InboxTransport, InProcessTransport, Transport
 from replication.controller_decisions import allocate_producer_ids
 from replication.state import ClusterImage, Result
 from storage.errors import (
     InvalidRecordError,
+    InvalidRequestError,
     InvalidTimestampError,
     RecordTooLargeError,
     RequestTimedOutError,
@@ -38,6 +41,8 @@ from storage.records import TIMESTAMP_MS_LIMIT, Header, TopicPartition, as_paylo
 
 METADATA_POLL_MS = 100
 INBOX_BATCH_SIZE = 1_048_576
+
+_log = logging.getLogger(__name__)
 
 Bytes = bytes | bytearray | memoryview | str | None
 OnDelivery = Callable[[RecordMetadata | None, StratalogError | None], None]
@@ -84,7 +89,7 @@ class Producer:
 
     def _transport_to(self, cluster: Cluster) -> Transport:
         if isinstance(cluster, str):
-            return InboxTransport(self._view.stores, self._view.ids, self._view.topic_config)
+            return InboxTransport(self._view)
         return InProcessTransport(cluster)
 
     def _producer_ids(self) -> Callable[[], int]:
@@ -204,6 +209,8 @@ class Producer:
 
     def flush(self, timeout: float | None = None) -> None:
         """Send everything at once and wait until all of it has an outcome; RequestTimedOutError after `timeout` s."""
+        if self._sender.is_current_thread():
+            raise InvalidRequestError("flush inside a delivery callback would wait for itself")
         clock = self._view.clock
         deadline_ms = None if timeout is None else clock.monotonic_ms() + 1000 * timeout
         with self._lock:
@@ -220,15 +227,19 @@ class Producer:
                 self._sender.flushes -= 1
 
     def close(self, timeout: float | None = None) -> None:
-        """Flush, then stop the sender. Records that have no outcome after `timeout` seconds fail."""
+        """Flush, then stop the sender. Records that have no outcome after `timeout` seconds fail.
+
+        Inside a delivery callback nothing is waited for: what is under way fails.
+        """
         if self._is_closed:
             return
         self._is_closed = True
         try:
-            self.flush(timeout)
-        except RequestTimedOutError:
+            if not self._sender.is_current_thread():
+                self.flush(timeout)
+        except RequestTimedOutError as left:
             # Kafka's close does not raise: the records that are given up say so in their futures.
-            pass
+            _log.warning("closing with records under way: %s", left)
         finally:
             self._sender.stop(timeout)
 

@@ -118,8 +118,12 @@ class Sender:
         """End the thread; batches without an outcome fail."""
         self._is_stopped = True
         self._mailbox.put(None)
-        if threading.current_thread() is not self._thread:
+        if not self.is_current_thread():
             self._thread.join(timeout_s)
+
+    def is_current_thread(self) -> bool:
+        """True inside a delivery callback."""
+        return threading.current_thread() is self._thread
 
     def _run(self) -> None:
         wait_ms: float = IDLE_WAIT_MS

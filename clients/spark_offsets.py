@@ -48,16 +48,17 @@ class OffsetFetcher:
 
     def retried(self, fetch: Callable[[], T]) -> T:
         """Call `fetch`, again after a retriable error, as often as `fetchOffset.numRetries` allows."""
-        for attempt in range(1, max(1, self._options.num_retries) + 1):
+        attempt = 1
+        while True:
             try:
                 return fetch()
             except StratalogError as reason:
                 if not reason.retriable or attempt >= self._options.num_retries:
                     raise
                 _LOG.warning("Error in attempt %d getting offsets: %s", attempt, reason)
+            attempt += 1
             self.view.clock.sleep_ms(self._options.retry_interval_ms)
             self.view.refresh()
-        return fetch()
 
     def assigned(self) -> list[TopicPartition]:
         """The partitions that the subscription means now, in order; internal topics are left out."""
@@ -132,6 +133,5 @@ class OffsetFetcher:
         return offsets
 
     def leader_epoch(self, topic_partition: TopicPartition) -> int:
-        """The newest leader epoch that published a high watermark, which a replica to read from must have seen."""
-        marks = self.view.published(topic_partition)
-        return marks.leader_epoch if marks is not None else 0
+        """The leader epoch now: a replica whose table shows it has no other records below the offsets seen."""
+        return self.view.partition_state(topic_partition).leader_epoch

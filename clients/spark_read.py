@@ -36,22 +36,13 @@ RETRY_MS = 50
 CONTROL_ATTRIBUTE = 0x20
 NO_TIMESTAMP_TYPE = -1
 
-SOURCE_DDL = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
-)
-HEADERS_DDL = "headers array<struct<key:string,value:binary>>"
 _ARROW_HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
 _LOG = logging.getLogger("stratalog.source")
 
 
-def source_ddl(include_headers: bool) -> str:
-    """The source's schema, the Kafka connector's."""
-    return f"{SOURCE_DDL}, {HEADERS_DDL}" if include_headers else SOURCE_DDL
-
-
 def arrow_schema(include_headers: bool) -> pa.Schema:
-    """`source_ddl` as Spark's Arrow schema."""
+    """The source's columns, the Kafka connector's, as Spark's Arrow schema."""
     fields = [
         ("key", pa.binary()),
         ("value", pa.binary()),

@@ -93,13 +93,17 @@ class SinkTask:
     def _partition_count(self, topic: str) -> int:
         if topic not in self._partition_counts:
             try:
-                self._partition_counts[topic] = len(self._retried(lambda: self._view.partitions(topic)))
+                self._partition_counts[topic] = self._retried(lambda: self._count_partitions(topic))
             except UnknownTopicOrPartitionError as reason:
                 raise RequestTimedOutError(
                     f"Topic {topic} not present in metadata after {self._options.max_block_ms} ms."
                 ) from reason
             self._configs[topic] = LogConfig.from_properties(self._view.image.topic_config(topic))
         return self._partition_counts[topic]
+
+    def _count_partitions(self, topic: str) -> int:
+        self._view.refresh()
+        return len(self._view.partitions(topic))
 
     def _write(self, topic_partition: TopicPartition, rows: pa.Table) -> WrittenFile:
         self._view.refresh()

@@ -8,17 +8,19 @@ driver: the cluster is reached through storage only.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, cast
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
     InputPartition,
 )
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -47,7 +49,7 @@ from clients.spark_plan import (
     split_ranges,
     stream_ranges,
 )
-from clients.spark_read import RangeReaders, RangeToRead, source_ddl
+from clients.spark_read import RangeReaders, RangeToRead, arrow_schema
 from clients.spark_sink import StratalogStreamWriter, StratalogWriter, view_of
 from storage.errors import InvalidConfigError, StratalogError
 
@@ -65,8 +67,8 @@ class StratalogDataSource(DataSource):
     def name(cls) -> str:
         return "stratalog"
 
-    def schema(self) -> str:
-        return source_ddl(include_headers(self.options))
+    def schema(self) -> StructType:
+        return from_arrow_schema(arrow_schema(include_headers(self.options)))
 
     def reader(self, schema: StructType) -> StratalogReader:
         self._check_schema(schema)
@@ -83,7 +85,7 @@ class StratalogDataSource(DataSource):
         return StratalogStreamWriter(sink_options(self.options), schema)
 
     def _check_schema(self, schema: StructType) -> None:
-        if schema.simpleString() != StructType.fromDDL(self.schema()).simpleString():
+        if schema.simpleString() != self.schema().simpleString():
             raise InvalidConfigError("Kafka source has a fixed schema and cannot be set with a custom one")
 
 
@@ -149,7 +151,7 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._options = options
         self._fetcher: OffsetFetcher | None = None
         self._initial: OffsetsJson | None = None
-        self._may_pin = True
+        self._is_fresh = True
         self._is_available_now = False
         self._frozen: Offsets | None = None
         self._latest: Offsets = {}
@@ -180,19 +182,20 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def latestOffset(self, start: Mapping[str, Mapping[str, int]], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         start_offsets = offsets_from_json(start)
         self._latest = self._available(start_offsets)
+        is_first_batch = self._is_fresh and start == self._initial
+        self._is_fresh = False
         if isinstance(limit, ReadAllAvailable):
             return offsets_to_json(self._latest)
-        if self._may_pin and start == self._initial:
-            self._may_pin = False
+        if is_first_batch:
             return offsets_to_json(start_offsets)
         return offsets_to_json(self._limited(start_offsets))
 
     def _available(self, start: Offsets) -> Offsets:
         if self._is_available_now:
             if self._frozen is None:
-                self._frozen = self.fetcher.latest()
+                self._frozen = self._caught_up(start, self.fetcher.latest())
             return self._frozen
-        if self._may_pin:
+        if self._is_fresh:
             return self._caught_up(start, self.fetcher.latest())
         return self._caught_up(start, self._long_poll(start))
 
@@ -241,9 +244,9 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def partitions(
         self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
     ) -> Sequence[InputPartition]:
-        self._may_pin = False
         first, last = offsets_from_json(start), offsets_from_json(end)
-        if first == last or self._is_replayed_pin(start, first, last):
+        is_replay, self._is_fresh = self._is_fresh, False
+        if first == last or (is_replay and self._is_empty_first_batch(start, last)):
             return []
         if self._frozen is not None:
             check_available_now(self._frozen, last, self.fetcher.latest())
@@ -251,9 +254,10 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         ranges = stream_ranges(first, last, earliest_of_new, self._report)
         return _tasks(ranges, self._options, self.fetcher)
 
-    def _is_replayed_pin(self, start: object, first: Offsets, last: Offsets) -> bool:
-        """The empty batch 0 of a query that died in it: its start is asked anew and may be later than its end."""
-        return start == self._initial and all(last[tp] <= first.get(tp, last[tp]) for tp in last)
+    def _is_empty_first_batch(self, start: Mapping[str, Mapping[str, int]], last: Offsets) -> bool:
+        """A query that died in its empty first batch runs it again; its start, asked anew, may be past its end."""
+        first = offsets_from_json(start)
+        return start == self._initial and all(last[tp] <= first.get(tp, -1) for tp in last)
 
     def _report(self, loss: StratalogError) -> None:
         if self._options.fail_on_data_loss:
@@ -270,7 +274,6 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Nothing is held open."""
 
 
-def register(spark: Any, formats: Iterable[type[DataSource]] = (StratalogDataSource,)) -> None:
+def register(spark: SparkSession) -> None:
     """Make `format("stratalog")` known to a session whose Python path lacks `pyspark_stratalog`."""
-    for each in formats:
-        spark.dataSource.register(each)
+    spark.dataSource.register(StratalogDataSource)

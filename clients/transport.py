@@ -6,50 +6,24 @@ the answer (DESIGN §4). Both answer with a future that always completes or is g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Protocol
 
+from clients.bootstrap import BrokerFace, RunningCluster
+from clients.cluster_view import ClusterView
 from replication.inbox import answer_path, decode_answer, encode_request, request_path
 from replication.requests import HandedFiles, ProduceRequest, ProduceResponse
 from replication.state import BrokerState
-from replication.stores import Stores
-from storage.clock import Ids
-from storage.config import LogConfig
 from storage.errors import LeaderNotAvailableError, LogDirNotFoundError, RequestTimedOutError, StratalogError
 from storage.log_append import check_records
 from storage.records import TopicPartition, data_table
 from storage.store import ObjectStore
 from storage.table import LogTable
 
-
-class BrokerFace(Protocol):
-    """What a client calls of a broker in its own process."""
-
-    def produce(self, request: ProduceRequest) -> Future[ProduceResponse]: ...
-
-
-class RunningCluster(Protocol):
-    """What a client needs of a `replication.cluster.Cluster` in its own process."""
-
-    @property
-    def root(self) -> str:
-        """The metadata root."""
-        ...
-
-    def brokers(self) -> Mapping[int, BrokerFace]:
-        """The running brokers by id."""
-        ...
-
-
-Cluster = str | RunningCluster
-"""How a client is told its cluster: a running one, or the URL or path of the metadata root."""
-
-
-def root_of(cluster: Cluster) -> str:
-    """The metadata root of a cluster."""
-    return cluster if isinstance(cluster, str) else cluster.root
+METADATA_AGE_MS = 200
+"""How soon the writer notices that the broker it waits for was declared dead."""
 
 
 class Transport(Protocol):
@@ -104,6 +78,16 @@ class InProcessTransport:
                 _fail(future, RequestTimedOutError(f"broker {leader} is gone; whether it stored the batch is unknown"))
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request in an inbox, for one registration of that broker."""
+
+    objects: ObjectStore
+    broker_id: int
+    broker_epoch: int
+    future: Future[ProduceResponse]
+
+
 class InboxTransport:
     """Hands data files over to leaders in other processes.
 
@@ -113,21 +97,19 @@ class InboxTransport:
     max_in_flight = 1
     poll_interval_ms = 2
 
-    def __init__(self, stores: Stores, ids: Ids, config_of: Callable[[str], LogConfig]) -> None:
-        self._config_of = config_of
-        self._stores = stores
-        self._ids = ids
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
         self._tables: dict[tuple[str, TopicPartition], LogTable] = {}
-        self._open: dict[str, tuple[ObjectStore, Future[ProduceResponse]]] = {}
+        self._open: dict[str, _Asked] = {}
 
     def send(self, broker: BrokerState, request: ProduceRequest) -> Future[ProduceResponse]:
         root, batch = broker.registration.root, request.batch
         try:
-            objects = self._stores.objects(root)
+            objects = self._view.stores.objects(root)
         except LogDirNotFoundError as reason:
             raise LeaderNotAvailableError(f"{request.topic_partition}: {reason}") from reason
         # The broker does not open the file, so what it checks of a batch is checked here.
-        check_records(batch, self._config_of(request.topic_partition.topic))
+        check_records(batch, self._view.topic_config(request.topic_partition.topic))
         file = self._table(root, request.topic_partition).write_file(data_table([batch]), 0)
         handed = HandedFiles(
             request.topic_partition,
@@ -138,28 +120,39 @@ class InboxTransport:
             acks=request.acks,
             timeout_ms=request.timeout_ms,
         )
-        request_id = self._ids.new_id()
+        request_id = self._view.ids.new_id()
         future: Future[ProduceResponse] = Future()
-        self._open[request_id] = (objects, future)
+        self._open[request_id] = _Asked(objects, broker.registration.broker_id, broker.broker_epoch, future)
         objects.put(request_path(request_id), encode_request([handed], broker.broker_epoch))
         return future
 
     def poll(self) -> None:
-        for request_id, (objects, future) in list(self._open.items()):
-            if future.done():
+        if self._open:
+            self._view.refresh(METADATA_AGE_MS)
+        for request_id, asked in list(self._open.items()):
+            if asked.future.done() or self._is_answered(request_id, asked) or self._is_lost(asked):
                 del self._open[request_id]
-                continue
-            answer = objects.get_optional(answer_path(request_id))
-            if answer is None:
-                continue
-            del self._open[request_id]
-            _complete(future, answer)
-            objects.delete(answer_path(request_id))
+
+    def _is_answered(self, request_id: str, asked: _Asked) -> bool:
+        answer = asked.objects.get_optional(answer_path(request_id))
+        if answer is None:
+            return False
+        _complete(asked.future, answer)
+        asked.objects.delete(answer_path(request_id))
+        return True
+
+    def _is_lost(self, asked: _Asked) -> bool:
+        """A broker that was fenced or registered anew will not answer for its old epoch."""
+        if self._view.image.is_current(asked.broker_id, asked.broker_epoch):
+            return False
+        reason = f"broker {asked.broker_id} epoch {asked.broker_epoch} is over; whether it stored the batch is unknown"
+        _fail(asked.future, RequestTimedOutError(reason))
+        return True
 
     def _table(self, root: str, topic_partition: TopicPartition) -> LogTable:
         key = (root, topic_partition)
         if key not in self._tables:
-            self._tables[key] = self._stores.table(root, topic_partition)
+            self._tables[key] = self._view.stores.table(root, topic_partition)
         return self._tables[key]
 
 

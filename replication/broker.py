@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from replication.broker_inbox import BrokerInbox
 from replication.broker_decisions import IsrChange, alter_partition, register_broker, shut_down_broker
+from replication.broker_inbox import BrokerInbox
 from replication.config import BrokerConfig
 from replication.follower_watch import FollowerWatch
+from replication.isr_changes import WantedIsr, all_isr_changes, expansions
 from replication.leader_and_isr import (
     BecomeFollower,
     BecomeLeader,
@@ -48,6 +49,8 @@ from storage.errors import (
     DuplicateBrokerRegistrationError,
     InconsistentTopicIdError,
     NotLeaderOrFollowerError,
+    StaleBrokerEpochError,
+    StoreError,
     StratalogError,
 )
 from storage.log import PartitionLog
@@ -84,7 +87,7 @@ class Broker:
         *,
         topic_defaults: Mapping[str, object] | None = None,
         upkeep_limits: UpkeepLimits | None = None,
-        on_registered: Callable[[int], None] = lambda broker_epoch: None,
+        on_registered: Callable[[int], None] = lambda _broker_epoch: None,
     ) -> None:
         self.config = config
         self.identity = identity
@@ -111,6 +114,7 @@ class Broker:
         self._replicas: dict[TopicPartition, LocalReplica] = {}
         self._touched: set[TopicPartition] = set()
         self._changed: set[TopicPartition] = set()
+        self._moved: set[TopicPartition] = set()
         self._upkeep: dict[TopicPartition, Upkeep] = {}
         self._due_ms: dict[str, int] = {}
         self._beat = 0
@@ -133,11 +137,15 @@ class Broker:
         return future
 
     def _enqueue(self, waiting: WaitingAppend) -> None:
-        if self.stopped_by is not None:
-            waiting.answer(NotLeaderOrFollowerError(f"broker {self.broker_id} is down: {self.stopped_by}"))
-            return
         self._inbound.append(waiting)
+        if self.stopped_by is not None:
+            self._refuse_inbound()
         self.wake.set()
+
+    def _refuse_inbound(self) -> None:
+        while self._inbound:
+            reason = NotLeaderOrFollowerError(f"broker {self.broker_id} is down: {self.stopped_by}")
+            self._inbound.popleft().answer(reason)
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -155,7 +163,6 @@ class Broker:
         self._register()
 
     def _register(self) -> None:
-        self._beat += 1
         self._put_session(0)
         self.broker_epoch = self.metadata.propose(
             lambda image: register_broker(
@@ -198,8 +205,7 @@ class Broker:
         for replica in self.leaders.values():
             replica.resign(NotLeaderOrFollowerError(str(reason)))
         self.leaders.clear()
-        while self._inbound:
-            self._inbound.popleft().answer(NotLeaderOrFollowerError(str(reason)))
+        self._refuse_inbound()
 
     # -- one turn --------------------------------------------------------------------------------------
 
@@ -207,29 +213,44 @@ class Broker:
         """One turn of the loop; True when something moved (take the next turn at once)."""
         if self.stopped_by is not None:
             return False
+        now_ms = self._clock.monotonic_ms()
+        self._attempt(lambda: self._keep_registered(now_ms))
+        moved = self._append(now_ms)
+        moved |= self._attempt(lambda: self._follow_followers(now_ms))
+        moved |= self._attempt(lambda: self._poll_inbox(now_ms))
+        self._attempt(lambda: self._change_isrs(self._isr_changes(now_ms)))
+        self._purgatory.expire(now_ms)
+        self._attempt(lambda: self._publish(now_ms))
+        if not moved and self._is_due("upkeep", now_ms, UPKEEP_INTERVAL_MS):
+            self._attempt(self._keep_up)
+        return moved
+
+    def _attempt(self, part: Callable[[], bool | None]) -> bool:
+        """One part of a turn. A store that is away stops only what needs it: a leader cut off from the
+        metadata log serves on, and what is safe is decided by epochs, not by that."""
+        try:
+            return bool(part())
+        except StoreError as reason:
+            _LOG.warning("broker %d, trying again: %s", self.broker_id, reason)
+            return False
+
+    def _keep_registered(self, now_ms: int) -> None:
         if self._announced_epoch != self.broker_epoch:
             self._announce()
-        now_ms = self._clock.monotonic_ms()
         if self._is_due("session", now_ms, self.config.broker_heartbeat_interval_ms):
             self._put_session(self.broker_epoch)
         if self._is_due("metadata", now_ms, self.config.stratalog_metadata_poll_ms):
             self._follow_metadata(now_ms)
-        moved = self._append(now_ms)
-        if self._is_due("inbox", now_ms, self.config.stratalog_inbox_poll_ms):
-            moved |= self._inbox.poll()
-        moved |= self._follow_followers(now_ms)
-        if self._is_due("isr", now_ms, max(self.config.replica_lag_time_max_ms // 2, 1)):
-            self._shrink_isrs(now_ms)
-        self._purgatory.expire(now_ms)
-        self._publish(now_ms)
-        if not moved and self._is_due("upkeep", now_ms, UPKEEP_INTERVAL_MS):
-            self._keep_up()
-        return moved
+
+    def _poll_inbox(self, now_ms: int) -> bool:
+        return self._is_due("inbox", now_ms, self.config.stratalog_inbox_poll_ms) and self._inbox.poll()
 
     def pause_ms(self) -> int:
         """How long the loop may rest after a turn in which nothing moved."""
         config = self.config
-        return config.stratalog_progress_poll_max_ms if self._purgatory.is_empty else config.stratalog_progress_poll_min_ms
+        return (
+            config.stratalog_progress_poll_max_ms if self._purgatory.is_empty else config.stratalog_progress_poll_min_ms
+        )
 
     def _is_due(self, name: str, now_ms: int, interval_ms: int) -> bool:
         if now_ms < self._due_ms.get(name, 0):
@@ -351,14 +372,14 @@ class Broker:
         replica = self.leaders.pop(topic_partition, None)
         self._upkeep.pop(topic_partition, None)
         if replica is not None:
-            replica.resign(NotLeaderOrFollowerError(f"{topic_partition} is not led by broker {self.broker_id}: {reason}"))
+            replica.resign(
+                NotLeaderOrFollowerError(f"{topic_partition} is not led by broker {self.broker_id}: {reason}")
+            )
         if self._progress is not None:
             self._progress.forget(topic_partition)
 
     def _log_change(self, state: PartitionRecord, what: str) -> None:
-        STATE_CHANGE_LOG.info(
-            "[Broker %d] %s %s: %s", self.broker_id, state.topic_partition, what, state.state_json()
-        )
+        STATE_CHANGE_LOG.info("[Broker %d] %s %s: %s", self.broker_id, state.topic_partition, what, state.state_json())
 
     # -- appends and the high watermark ------------------------------------------------------------------
 
@@ -407,34 +428,20 @@ class Broker:
                 moved.add(progress.topic_partition)
         for topic_partition in moved:
             self._raise_high_watermark(self.leaders[topic_partition], now_ms)
-        self._expand_isrs(moved)
+        self._moved |= moved
         return bool(moved)
 
     # -- ISR changes (R17) -------------------------------------------------------------------------------
 
-    def _expand_isrs(self, candidates: set[TopicPartition]) -> None:
+    def _isr_changes(self, now_ms: int) -> list[WantedIsr]:
+        moved, self._moved = self._moved, set()
         live = self.metadata.image.live_brokers()
-        changes = []
-        for topic_partition in candidates:
-            replica = self.leaders[topic_partition]
-            joining = replica.partition.may_join(live) if replica.partition else set()
-            if joining:
-                assert replica.partition is not None
-                replica.partition.begin_joining(joining)
-                changes.append((replica, tuple(sorted({*replica.partition.isr, *joining}))))
-        self._change_isrs(changes)
+        lag_ms_max = self.config.replica_lag_time_max_ms
+        if self._is_due("isr", now_ms, max(lag_ms_max // 2, 1)):
+            return all_isr_changes(list(self.leaders.values()), live, now_ms, lag_ms_max)
+        return expansions((self.leaders[tp] for tp in moved if tp in self.leaders), live)
 
-    def _shrink_isrs(self, now_ms: int) -> None:
-        changes = []
-        for replica in self.leaders.values():
-            if replica.partition is None:
-                continue
-            lagging = replica.partition.out_of_sync(now_ms, self.config.replica_lag_time_max_ms)
-            if lagging:
-                changes.append((replica, tuple(r for r in replica.partition.isr if r not in lagging)))
-        self._change_isrs(changes)
-
-    def _change_isrs(self, changes: list[tuple[LeaderReplica, tuple[int, ...]]]) -> None:
+    def _change_isrs(self, changes: list[WantedIsr]) -> None:
         """Commit the changes of all partitions in one piece. Until the outcome is known the maximal ISR holds."""
         if not changes:
             return
@@ -443,10 +450,10 @@ class Broker:
             IsrChange(replica.state.topic_partition, replica.leader_epoch, replica.state.partition_epoch, isr, epochs)
             for replica, isr in changes
         ]
-        self.metadata.propose(
-            lambda image: alter_partition(image, self.broker_id, self.broker_epoch, wanted)
-        )
-        self._follow_all = True  # the answers are in the image: apply them like everybody else's changes
+        try:
+            self.metadata.propose(lambda image: alter_partition(image, self.broker_id, self.broker_epoch, wanted))
+        except StaleBrokerEpochError as reason:
+            _LOG.info("broker %d: %s", self.broker_id, reason)
         self._follow_metadata(self._clock.monotonic_ms())
         for replica, _ in changes:
             if replica.partition is not None:

@@ -74,8 +74,8 @@ class BrokerInbox:
         for part in handed:
             waiting = WaitingAppend(part, self._collector(request_id, responses, len(handed)))
             if broker_epoch != self.broker_epoch:
-                reason = f"handed over to broker epoch {broker_epoch}, this is {self.broker_epoch}"
-                waiting.answer(NotLeaderOrFollowerError(reason))
+                refusal = f"handed over to broker epoch {broker_epoch}, this is {self.broker_epoch}"
+                waiting.answer(NotLeaderOrFollowerError(refusal))
             elif not part.files:
                 waiting.answer(InvalidRequestError(f"{part.topic_partition}: a hand-over without files"))
             else:

@@ -15,8 +15,8 @@ import logging
 from collections import deque
 
 from replication.config import BrokerConfig
-from replication.follower_watch import ENDED
 from replication.followed_replica import FollowedReplica
+from replication.follower_watch import ENDED
 from replication.progress import (
     ProgressReader,
     ProgressWriter,
@@ -180,7 +180,7 @@ class FetchSession:
 
     def _assign(self) -> None:
         image = self._metadata.image
-        for topic_partition, state in image.partitions.items():
+        for state in image.partitions.values():
             if self._follows(state):
                 self._follow(state, image.topic_ids.get(state.topic, ""))
         for topic_partition in list(self.replicas):

@@ -37,8 +37,17 @@ def state_epoch_first(own: PartitionLog, leader_epoch: int, truncate_to: int | N
     """Rule (b): the epoch stands in the follower's own table before anything is done under it.
 
     A straggling fetch task of an older epoch then meets Conflict and is fenced. False: a race was lost.
+    `truncate_to` None leaves the log as it is.
     """
     return not isinstance(own.start_epoch(leader_epoch, as_leader=False, truncate_to=truncate_to), Conflict)
+
+
+def is_still_under(own: PartitionLog, leader_epoch: int) -> bool:
+    """After a lost race: the own table still shows this epoch, so that whoever won only copied the same records.
+
+    The other half of rule (b): a commit under another epoch means that the logs must be compared again.
+    """
+    return own.leader_epoch == leader_epoch
 
 
 class FollowedReplica:
@@ -91,17 +100,19 @@ class FollowedReplica:
         return True
 
     def _divergence(self) -> int | None:
-        """Where the own log stops agreeing with the leader's (KIP-101, KIP-279); None when it agrees wholly."""
+        """The offset up to which the own log agrees with the leader's (KIP-101, KIP-279): where to truncate to.
+
+        None when that was checked before: since this epoch was stated only copies were added.
+        """
         if self.own.leader_epoch == self.leader_epoch:
-            return None  # checked when this epoch was stated; since then only copies were added
-        agreed = LeaderEpochCache.agreed_end(
+            return None
+        return LeaderEpochCache.agreed_end(
             self.own.epochs,
             self.own.log_end_offset,
             self.leader.epochs,
             self.leader.log_end_offset,
             self.leader.log_start_offset,
         )
-        return agreed if agreed < self.own.log_end_offset else None
 
     def _copy(self, max_bytes: int) -> bool:
         self.leader.refresh()
@@ -113,10 +124,8 @@ class FollowedReplica:
         if isinstance(outcome, Conflict):
             # Another session of this broker copied first (then go on from there), or a newer epoch began.
             self.own.refresh()
-            if self.own.leader_epoch != self.leader_epoch:
-                self.has_started = False
-                return False
-            return True
+            self.has_started = is_still_under(self.own, self.leader_epoch)
+            return self.has_started
         self.copied_count += 1
         return self.own.log_end_offset < self.leader.log_end_offset
 

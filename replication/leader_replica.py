@@ -16,6 +16,7 @@ from replication.progress import UNKNOWN, ReplicaProgress
 from replication.purgatory import DelayedProduce, ProducePurgatory
 from replication.requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE, HandedFiles, ProduceRequest, ProduceResponse
 from replication.state import PartitionRecord
+from storage import log_append
 from storage.clock import Clock
 from storage.config import LogConfig
 from storage.errors import (
@@ -27,7 +28,6 @@ from storage.errors import (
     StoreUnavailableError,
     StratalogError,
 )
-from storage import log_append
 from storage.log import PartitionLog
 from storage.log_append import Appended, BatchAppended
 from storage.records import NewRecordBatch
@@ -56,7 +56,8 @@ class _Group:
     """Requests of one kind that go into one commit; kept until the outcome of that commit is known."""
 
     members: tuple[WaitingAppend, ...]
-    content: tuple[NewRecordBatch, ...] | tuple[log_append.HandedFiles, ...]
+    batches: tuple[NewRecordBatch, ...] = ()
+    handed: tuple[log_append.HandedFiles, ...] = ()
 
 
 class LeaderReplica:
@@ -190,9 +191,9 @@ class LeaderReplica:
 
     def _append(self, group: _Group) -> Appended | Conflict:
         wall_ms = self._clock.wall_ms()
-        if isinstance(group.content[0], NewRecordBatch):
-            return self.log.append(group.content, self.leader_epoch, wall_ms)  # type: ignore[arg-type]
-        return self.log.append_files(group.content, self.leader_epoch, wall_ms)  # type: ignore[arg-type]
+        if group.handed:
+            return self.log.append_files(group.handed, self.leader_epoch, wall_ms)
+        return self.log.append(group.batches, self.leader_epoch, wall_ms)
 
     def _answer(self, group: _Group, appended: Appended, now_ms: int) -> None:
         for member, result in zip(group.members, appended.results, strict=True):
@@ -225,7 +226,7 @@ class LeaderReplica:
         """Stop leading: everybody who waits gets `error`. What was stored stays where it is."""
         self.partition = None
         self.failure = error
-        for member in (*(group or self._in_flight or _Group((), ())).members, *self.waiting):
+        for member in (*(group or self._in_flight or _Group(())).members, *self.waiting):
             member.answer(error)
         self._in_flight = None
         self.waiting.clear()
@@ -259,7 +260,7 @@ def _group_of(members: list[WaitingAppend]) -> _Group:
     requests = [member.request for member in members]
     batches = tuple(r.batch for r in requests if isinstance(r, ProduceRequest))
     handed = tuple(_as_handed_files(r) for r in requests if isinstance(r, HandedFiles))
-    return _Group(tuple(members), batches or handed)
+    return _Group(tuple(members), batches, handed)
 
 
 def _as_handed_files(request: HandedFiles) -> log_append.HandedFiles:

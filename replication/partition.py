@@ -128,12 +128,15 @@ class Partition:
             return False
         return follower.last_caught_up_ms is None or now_ms - follower.last_caught_up_ms > lag_ms_max
 
-    def may_join(self, live: Iterable[int]) -> set[int]:
-        """Followers outside the ISR whose log reached the high watermark and the epoch's start (R17)."""
+    def may_join(self, live: Iterable[int], *, again: bool = False) -> set[int]:
+        """Followers outside the ISR whose log reached the high watermark and the epoch's start (R17).
+
+        again   also those whose joining was tried and whose outcome is not known
+        """
         if self.high_watermark == UNKNOWN:
             return set()
         needed = max(self.high_watermark, self.epoch_start_offset)
-        outside = (set(self.followers) & set(live)) - self.maximal_isr
+        outside = (set(self.followers) & set(live)) - (set(self.isr) if again else self.maximal_isr)
         return {r for r in outside if self.followers[r].log_end_offset >= needed}
 
     def begin_joining(self, replicas: Iterable[int]) -> None:

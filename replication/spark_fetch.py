@@ -11,7 +11,6 @@ import json
 import logging
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -20,18 +19,18 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from replication.config import BrokerConfig
 from replication.fetch_runner import FetchJob, end_sessions, run_session
 from replication.fetcher import stop_path
 from replication.stores import DeltaStores
-from storage.clock import RandomIds
+from storage.clock import RandomIds, SystemClock
 
 _LOG = logging.getLogger("stratalog.fetcher")
 
 FORMAT = "stratalog-fetch"
-END_WAIT_S = 15.0
+END_WAIT_MS = 15_000
 
 
 class FetchSource(DataSource):
@@ -44,7 +43,7 @@ class FetchSource(DataSource):
     def schema(self) -> str:
         return "broker_id int, rounds bigint"
 
-    def streamReader(self, schema: Any) -> FetchReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: Any) -> FetchReader:  # noqa: N802, ARG002 - Spark's names
         return FetchReader(dict(self.options))
 
 
@@ -61,11 +60,11 @@ class FetchReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         return {"round": 0}
 
-    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: N802
+    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: N802, ARG002
         """The next round at once; the same round (no batch) when the broker stopped."""
         job = self._job()
         if DeltaStores(RandomIds()).objects(job.root).exists(stop_path(job.broker_epoch)):
-            time.sleep(0.2)
+            SystemClock().sleep_ms(200)
             return start
         return {"round": start["round"] + 1}
 
@@ -75,7 +74,7 @@ class FetchReader(DataSourceStreamReader):
         return [InputPartition(end["round"])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if partition is None or partition.value is None:
+        if partition.value is None:  # Spark's stand-in for an empty plan
             return
         job = self._job()
         slot = int(self._options["slot"])
@@ -135,10 +134,11 @@ class SparkFetchRunner:
         """End the sessions first: stopping a query while its task polls ends in a stack overflow inside Spark."""
         for job in {id(job): job for job, _ in self._queries}.values():
             end_sessions(job, RandomIds())
-        deadline = time.monotonic() + END_WAIT_S
+        clock = SystemClock()
+        deadline_ms = clock.monotonic_ms() + END_WAIT_MS
         for _, query in self._queries:
-            while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
-                time.sleep(0.05)
+            while query.isActive and query.status["isTriggerActive"] and clock.monotonic_ms() < deadline_ms:
+                clock.sleep_ms(50)
             query.stop()
         self._queries.clear()
         shutil.rmtree(self._checkpoints, ignore_errors=True)

@@ -244,15 +244,15 @@ class BrokerState:
         return self.registration.broker_epoch
 
 
-Response = TypeVar("Response", covariant=True)
+Response_co = TypeVar("Response_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Result(Generic[Response]):
+class Result(Generic[Response_co]):
     """A decision: the records to commit in one piece (none = nothing to do) and the answer for the caller."""
 
     records: tuple[MetadataRecord, ...]
-    response: Response
+    response: Response_co
 
 
 @dataclass(slots=True)

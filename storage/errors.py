@@ -243,7 +243,12 @@ def _kafka_name(error: type[StratalogError]) -> str:
     return words.strip("_").upper()
 
 
-_SPECIAL_NAMES = {17: "INVALID_TOPIC_EXCEPTION", 10: "MESSAGE_TOO_LARGE", 56: "KAFKA_STORAGE_ERROR", -1: "UNKNOWN_SERVER_ERROR"}
+_SPECIAL_NAMES = {
+    -1: "UNKNOWN_SERVER_ERROR",
+    10: "MESSAGE_TOO_LARGE",
+    17: "INVALID_TOPIC_EXCEPTION",
+    56: "KAFKA_STORAGE_ERROR",
+}
 
 ERROR_OF_CODE: dict[int, type[StratalogError]] = {
     error.code: error for error in StratalogError.__subclasses__() if error is not StoreError

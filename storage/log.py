@@ -8,6 +8,7 @@ An instance is not thread-safe; several instances may be open on one table.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -17,6 +18,7 @@ from storage.errors import (
     FencedLeaderEpochError,
     InconsistentTopicIdError,
     ObjectNotFoundError,
+    StoreUnavailableError,
     UnknownLeaderEpochError,
 )
 from storage.log_append import (
@@ -55,6 +57,25 @@ EXPIRY_INTERVAL_MS = 60_000
 _NUMBERS = (1 << 63) - 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A commit to be made, and what holds after it. `record_count` counts towards `flush.messages`."""
+
+    commit: Commit
+    producers: ProducerStates | None
+    record_count: int
+    sync: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenAppend:
+    """An append under way: its content as given, its commit, and the answer if that commit stands."""
+
+    content: tuple[NewRecordBatch | HandedFiles, ...]
+    draft: _Draft
+    appended: Appended
+
+
 class PartitionLog(LogReader):
     """One replica's log, to read and write. The constructor does no I/O; the first use folds the table."""
 
@@ -65,6 +86,7 @@ class PartitionLog(LogReader):
         self._expired_ms = 0
         self._unflushed_records = 0
         self._flushed_ms = 0
+        self._open_append: _OpenAppend | None = None
         self._unplaced: tuple[tuple[NewRecordBatch, ...], DataFile] | None = None
 
     def exists_or_create(self, topic_id: str) -> None:
@@ -142,8 +164,12 @@ class PartitionLog(LogReader):
 
         A refused batch (MESSAGE_TOO_LARGE, OUT_OF_ORDER_SEQUENCE_NUMBER, …) has its error as result and spoils
         no other. On Conflict nothing was appended; the file is kept for the next try with the same batches.
+        After StoreUnavailableError the outcome is open: the same batches once more settle it, without a second copy.
         Raises FencedLeaderEpochError / UnknownLeaderEpochError unless the table is at `leader_epoch`.
         """
+        settled = self._settled(batches)
+        if settled is not None:
+            return settled
         state = self._writable(leader_epoch)
         admission = admit(batches, self.producers, self.config, state.log_end_offset, now_ms)
         accepted = tuple(batches[i] for i in admission.accepted)
@@ -152,7 +178,7 @@ class PartitionLog(LogReader):
         segment = segment_of_append(state, accepted, self.config)
         file = self._file_of(accepted, segment)
         entry = FileEntry(file, segment, leader_epoch, state.log_end_offset)
-        outcome = self._commit_append("WRITE", (entry,), admission, now_ms)
+        outcome = self._commit_append(batches, (entry,), admission, now_ms)
         if isinstance(outcome, Conflict):
             self._unplaced = (accepted, file)
         return outcome
@@ -163,24 +189,50 @@ class PartitionLog(LogReader):
         A sink's batch id at or below its last one is a success without a write. Whether the files exist is the
         caller's to check. Raises as `append`.
         """
+        settled = self._settled(handed)
+        if settled is not None:
+            return settled
         state = self._writable(leader_epoch)
         admission = admit_files(handed, self.producers, state.log_end_offset, now_ms)
         files = [file for i in admission.accepted for file in handed[i].files]
         if not files:
             return Appended(state.version, admission.results)
-        return self._commit_append("WRITE", place_files(state, files, leader_epoch, self.config), admission, now_ms)
+        return self._commit_append(handed, place_files(state, files, leader_epoch, self.config), admission, now_ms)
 
     def _commit_append(
-        self, operation: str, adds: tuple[FileEntry, ...], admission: Admission, now_ms: int
+        self,
+        content: Sequence[NewRecordBatch] | Sequence[HandedFiles],
+        adds: tuple[FileEntry, ...],
+        admission: Admission,
+        now_ms: int,
     ) -> Appended | Conflict:
         producers = None
         if admission.producers is not self.producers:
             producers = self._without_expired(admission.producers, now_ms)
-        txns = {LOG_END: admission.log_end_offset}
-        outcome = self._commit(operation, now_ms, adds=adds, txns=txns, producers=producers)
-        if isinstance(outcome, Conflict):
-            return outcome
-        return Appended(outcome.version, admission.results, adds)
+        draft = self._draft("WRITE", now_ms, adds=adds, txns={LOG_END: admission.log_end_offset}, producers=producers)
+        appended = Appended(self.state.version + 1, admission.results, adds)
+        return self._put_append(_OpenAppend(tuple(content), draft, appended))
+
+    def _put_append(self, append: _OpenAppend) -> Appended | Conflict:
+        try:
+            outcome = self._put(append.draft, append.appended.version)
+        except StoreUnavailableError:
+            self._open_append = append
+            raise
+        return outcome if isinstance(outcome, Conflict) else append.appended
+
+    def _settled(self, content: Sequence[NewRecordBatch] | Sequence[HandedFiles]) -> Appended | Conflict | None:
+        """What became of an append that got no answer, when the same content comes again; None for a new one.
+
+        The very same commit at the same version settles it: it is there already, wins now, or lost.
+        """
+        append, self._open_append = self._open_append, None
+        if append is None or len(append.content) != len(content) or not all(map(_is_same, append.content, content)):
+            return None
+        if self.state.version < append.appended.version:
+            return self._put_append(append)
+        path = append.appended.files[0].path
+        return append.appended if any(entry.path == path for entry in reversed(self.state.files)) else None
 
     def _file_of(self, batches: tuple[NewRecordBatch, ...], segment: int) -> DataFile:
         """The batches as a data file: the one of a lost race when they are the same batches.
@@ -325,23 +377,51 @@ class PartitionLog(LogReader):
         data_change: bool = True,
         sync: bool = False,
     ) -> Committed | Conflict:
-        """Commit the next version and fold it. The producer state's object is written before the commit."""
-        state = self.state
-        all_txns = {**state.position_txns, **txns}
+        """Commit the next version and fold it."""
+        draft = self._draft(
+            operation,
+            now_ms,
+            adds=adds,
+            removes=removes,
+            txns=txns,
+            producers=producers,
+            producers_number=producers_number,
+            data_change=data_change,
+            sync=sync,
+        )
+        return self._put(draft, self.state.version + 1)
+
+    def _draft(
+        self,
+        operation: str,
+        now_ms: int,
+        *,
+        adds: tuple[FileEntry, ...] = (),
+        removes: tuple[str, ...] = (),
+        txns: Mapping[str, int],
+        producers: ProducerStates | None = None,
+        producers_number: int | None = None,
+        data_change: bool = True,
+        sync: bool = False,
+    ) -> _Draft:
+        """A commit on what is folded. The producer state's object is written before the commit that names it."""
+        all_txns = {**self.state.position_txns, **txns}
         if producers is not None:
             all_txns[PRODUCERS] = self._write_producers(producers, producers_number)
         records = sum(entry.file.record_count for entry in adds) if data_change else 0
-        sync = sync or self._is_flush_due(records)
         commit = Commit(self._ids.new_id(), operation, now_ms, adds, removes, all_txns, data_change)
-        outcome = self.table.commit(state.version + 1, commit, sync=sync)
+        return _Draft(commit, producers, records, sync or self._is_flush_due(records))
+
+    def _put(self, draft: _Draft, version: int) -> Committed | Conflict:
+        outcome = self.table.commit(version, draft.commit, sync=draft.sync)
         if isinstance(outcome, Conflict):
             self._is_in_doubt = True
             return outcome
-        state.replay(outcome.version, commit)
-        self._unflushed_records = 0 if sync else self._unflushed_records + records
-        self._flushed_ms = self._clock.monotonic_ms() if sync else self._flushed_ms
-        if producers is not None:
-            self._producers = (all_txns[PRODUCERS], producers)
+        self.state.replay(outcome.version, draft.commit)
+        self._unflushed_records = 0 if draft.sync else self._unflushed_records + draft.record_count
+        self._flushed_ms = self._clock.monotonic_ms() if draft.sync else self._flushed_ms
+        if draft.producers is not None:
+            self._producers = (draft.commit.txns[PRODUCERS], draft.producers)
         return outcome
 
     def _write_producers(self, producers: ProducerStates, number: int | None) -> int:

@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark session of the run. Its JVM's logs are in the run's temporary folder."""
-    from clients.spark_session import stratalog_session
+    from replication.spark_session import stratalog_session
 
     session = stratalog_session("stratalog-tests", fetch_slots=FETCH_SLOTS, log_dir=tmp_path_factory.mktemp("spark"))
     yield session

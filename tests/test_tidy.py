@@ -19,15 +19,12 @@ LIBRARY = ("storage", "replication", "clients")
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 
-IMPURE = {"time", "random", "uuid", "secrets", "obstore", "deltalake", "pyspark", "delta", "socket", "subprocess"}
-"""What a module that calls itself pure does not import."""
+IO_MODULES = {"obstore", "deltalake", "pyspark", "delta", "py4j", "socket", "subprocess"}
+"""What a module that calls itself pure does not import, besides time, randomness and ids."""
 
-ONLY_IN = {
-    "obstore": {"storage/store.py"},
-    "time": {"storage/clock.py"},
-    "uuid": {"storage/clock.py"},
-}
-"""Modules whose place in storage, replication and clients is one file: time, ids and objects come as arguments."""
+CHANCE_MODULES = {"time", "random", "uuid", "secrets"}
+FROM_ARGUMENTS = {"random.Random", "uuid.UUID", "uuid.uuid5", "uuid.NAMESPACE_URL"}
+"""What may be used of them anywhere: values and types whose content comes from their arguments."""
 
 MACHINE_PATH = re.compile(r"(?<![\w.}~-])/(?:home|root|work|farm|tmp|Users)/\w")
 UNFINISHED = re.compile(r"\b(?:TOD[O]|FIXM[E]|XX[X]|NotImplemente[d]Error)\b|mark\.(?:ski[p]|xfai[l])")
@@ -67,9 +64,24 @@ def top(name: str) -> str:
     return name.split(".", maxsplit=1)[0]
 
 
+def chance_in(path: Path) -> Iterator[str]:
+    """Uses of the system's time and of chance: `time.monotonic`, `uuid.uuid4`, `random.choice` …"""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.ImportFrom) and node.module in CHANCE_MODULES:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in CHANCE_MODULES:
+            names = [f"{node.value.id}.{node.attr}"]
+        else:
+            continue
+        yield from (f"{path}:{node.lineno}: {name}" for name in names if name not in FROM_ARGUMENTS)
+
+
+def docstring_of(path: Path) -> str:
+    return ast.get_docstring(tree_of(path)) or ""
+
+
 def is_pure(path: Path) -> bool:
-    docstring = ast.get_docstring(tree_of(path)) or ""
-    return "Pure." in docstring and "I/O:" not in docstring
+    return bool(re.search(r"\bPure\b", docstring_of(path))) and "I/O" not in docstring_of(path)
 
 
 def lines_matching(pattern: re.Pattern[str], paths: list[Path]) -> list[str]:
@@ -90,19 +102,24 @@ def test_a_room_imports_only_itself_and_the_rooms_below(room: str) -> None:
     assert upward == []
 
 
-def test_a_pure_module_imports_no_time_randomness_or_io() -> None:
+def test_a_module_says_whether_it_is_pure_or_does_io() -> None:
+    files = [path for path in python_files(*LIBRARY) if path.name != "__init__.py"]
+    assert [str(path) for path in files if not is_pure(path) and "I/O" not in docstring_of(path)] == []
+
+
+def test_a_pure_module_imports_no_io() -> None:
     impure = [
         f"{path}:{line}: {name}"
         for path in python_files(*LIBRARY)
         if is_pure(path)
         for line, name in imports_of(path)
-        if top(name) in IMPURE
+        if top(name) in IO_MODULES
     ]
     assert impure == []
 
 
-def test_a_pure_module_uses_no_impure_one_of_its_own_rooms() -> None:
-    """Values and ports are pure, so a rule never needs a module that does I/O, not even for a type."""
+def test_a_pure_module_imports_no_room_module_that_does_io() -> None:
+    """Values and ports are pure, so a rule needs no module that does I/O, not even for a type."""
     files = {".".join(path.with_suffix("").parts): path for path in python_files(*LIBRARY)}
     impure = [
         f"{path}:{line}: {name}"
@@ -114,33 +131,25 @@ def test_a_pure_module_uses_no_impure_one_of_its_own_rooms() -> None:
     assert impure == []
 
 
-def test_time_ids_and_the_object_store_have_one_place() -> None:
-    elsewhere = [
+def test_time_chance_and_fresh_ids_come_from_the_clock_module_alone() -> None:
+    files = [path for path in python_files(*LIBRARY) if path.as_posix() != "storage/clock.py"]
+    assert [use for path in files for use in chance_in(path)] == []
+
+
+def test_obstore_is_imported_by_the_store_alone() -> None:
+    files = [path for path in python_files(*LIBRARY) if path.as_posix() != "storage/store.py"]
+    assert [str(path) for path in files if "obstore" in {top(name) for _, name in imports_of(path)}] == []
+
+
+def test_a_module_that_imports_spark_says_so_and_is_not_in_storage() -> None:
+    """Spark stands behind `I/O:` in the module's docstring, so that one sees where it is needed."""
+    unsaid = [
         f"{path}:{line}: {name}"
         for path in python_files(*LIBRARY)
         for line, name in imports_of(path)
-        if top(name) in ONLY_IN and path.as_posix() not in ONLY_IN[top(name)]
+        if top(name) in {"pyspark", "delta", "py4j"}
+        and (path.parts[0] == "storage" or "spark" not in docstring_of(path).partition("I/O")[2].lower())
     ]
-    assert elsewhere == []
-
-
-def test_spark_is_imported_by_modules_named_after_it() -> None:
-    """`storage` knows no Spark; in `replication` and `clients` the file's name says so."""
-    elsewhere = [
-        f"{path}:{line}: {name}"
-        for path in python_files(*LIBRARY)
-        for line, name in imports_of(path)
-        if top(name) in {"pyspark", "delta", "py4j"} and (path.parts[0] == "storage" or "spark" not in path.stem)
-    ]
-    assert elsewhere == []
-
-
-def test_a_module_says_whether_it_is_pure_or_does_io() -> None:
-    unsaid = []
-    for path in python_files(*LIBRARY):
-        docstring = ast.get_docstring(tree_of(path)) or ""
-        if path.name != "__init__.py" and "Pure." not in docstring and "I/O:" not in docstring:
-            unsaid.append(str(path))
     assert unsaid == []
 
 

@@ -18,9 +18,9 @@ from replication.requests import ACKS_ALL, ProduceRequest
 from replication.state import PartitionRecord, record_from_json
 from replication.stores import open_metadata
 from replication.topics import create_topic
+from storage.config import LogConfig
 from storage.errors import OffsetOutOfRangeError, StratalogError
 from storage.log import PartitionLog
-from storage.config import LogConfig
 from storage.memory_table import MemoryDisk, MemoryLogTable
 from storage.records import NewRecordBatch, TopicPartition, payload_table
 from storage.store import MemoryStore
@@ -110,13 +110,14 @@ class SimCluster:
 
     def _disk(self, name: str, broker_id: int) -> MemoryDisk:
         disk = MemoryDisk(now_ms=lambda: self.clock.wall_ms())
-        disk.access = lambda operation, table, detail: self._access(disk, broker_id, operation, table, detail)
+        root = f"memory:///{name}"
+        disk.access = lambda operation, table, detail: self._access(disk, root, broker_id, operation, table, detail)
         return disk
 
-    def _access(self, disk: MemoryDisk, broker_id: int, operation: str, table: str, detail: str) -> None:
+    def _access(self, disk: MemoryDisk, root: str, broker_id: int, operation: str, table: str, detail: str) -> None:
         if operation == "create:done":
             self._version_created(disk, broker_id, table, int(detail.rsplit("/", 1)[1]))
-        self.scheduler.access(operation, f"{broker_id}/{table}", detail)
+        self.scheduler.access(operation, root, f"{table}/{detail}")
 
     def objects(self, root: str) -> SimObjects:
         if root not in self._objects:
@@ -219,7 +220,9 @@ class SimCluster:
         host.broker = broker
         host.actors = [
             self.scheduler.spawn(name, f"host-{broker_id}", lambda: self._run_broker(broker)),
-            self.scheduler.spawn(f"c{broker_id}.{host.lives}", f"host-{broker_id}", lambda: self._run_controller(controller, broker)),
+            self.scheduler.spawn(
+                f"c{broker_id}.{host.lives}", f"host-{broker_id}", lambda: self._run_controller(controller, broker)
+            ),
         ]
 
     def _run_broker(self, broker: Broker) -> None:
@@ -286,6 +289,10 @@ class SimCluster:
         self.tell(f"pause of {name} for {duration_ms} ms")
         self.scheduler.pause(name, duration_ms)
 
+    def cut(self, host: str, root: str, duration_ms: int) -> None:
+        self.tell(f"{host} cannot reach {root} for {duration_ms} ms")
+        self.scheduler.cut(host, root, duration_ms)
+
     # -- clients -----------------------------------------------------------------------------------------
 
     def start_clients(self, producers: int = 2, consumers: int = 1) -> None:
@@ -305,14 +312,21 @@ class SimCluster:
             self.value_count += count
             payload = payload_table([(self.clock.wall_ms(), None, value, None) for value in values])
             batch = NewRecordBatch(payload, number, 0, sequences[partition]) if idempotent else NewRecordBatch(payload)
-            outcome = self._send(metadata, TopicPartition(TOPIC, partition), batch, values, retries=50 if idempotent else 0)
+            outcome = self._send(
+                metadata, TopicPartition(TOPIC, partition), batch, values, retries=50 if idempotent else 0
+            )
             if idempotent and not outcome:
                 return  # as Kafka's producer: after a failed batch the sequence is lost
             sequences[partition] += count
             self.clock.sleep_ms(self.scheduler.random.randrange(5, 80))
 
     def _send(
-        self, metadata: object, topic_partition: TopicPartition, batch: NewRecordBatch, values: list[bytes], retries: int
+        self,
+        metadata: object,
+        topic_partition: TopicPartition,
+        batch: NewRecordBatch,
+        values: list[bytes],
+        retries: int,
     ) -> bool:
         for _ in range(retries + 1):
             try:
@@ -333,7 +347,9 @@ class SimCluster:
                 continue
             response = future.result()
             if response.error is None:
-                self.tell(f"ack {topic_partition} [{response.base_offset}..{response.last_offset}] epoch {response.leader_epoch} {values}")
+                self.tell(
+                    f"ack {topic_partition} [{response.base_offset}..{response.last_offset}] epoch {response.leader_epoch} {values}"
+                )
                 for i, value in enumerate(values):
                     self.invariants.acknowledged(topic_partition, response.base_offset + i, value)
                 return True

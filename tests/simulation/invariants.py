@@ -16,7 +16,7 @@ from storage.records import TopicPartition
 from storage.table import LEADER_EPOCH, Commit, FileEntry
 
 
-class Violation(AssertionError):
+class Violation(AssertionError):  # noqa: N818 - the field's word
     """An invariant does not hold."""
 
     def __init__(self, invariant: str, message: str) -> None:
@@ -38,6 +38,7 @@ class Invariants:
     acked_values: dict[bytes, tuple[TopicPartition, int]] = field(default_factory=dict)
     high_watermarks: dict[TopicPartition, dict[int, int]] = field(default_factory=dict)
     sequences: dict[tuple[TopicPartition, int, int], int] = field(default_factory=dict)
+    places: dict[bytes, tuple[TopicPartition, int]] = field(default_factory=dict)
     on_event: Callable[[str], None] = lambda event: None
 
     # -- metadata ----------------------------------------------------------------------------------------
@@ -77,7 +78,7 @@ class Invariants:
             if known != value:
                 raise Violation(
                     "LogMatching",
-                    f"{topic_partition} epoch {entry.leader_epoch} offset {offset}: {known!r} and {value!r} (broker {broker_id})",
+                    f"{topic_partition} epoch {entry.leader_epoch} offset {offset}: {known!r}, {value!r} on {broker_id}",
                 )
 
     def log_of(self, broker_id: int, topic_partition: TopicPartition) -> dict[int, bytes | None]:
@@ -143,9 +144,13 @@ class Invariants:
         """A client was told that its record is committed (acks=all)."""
         known = self.acked.setdefault((topic_partition, offset), value)
         if known != value:
-            raise Violation("ConsistentRead", f"{topic_partition} offset {offset} acknowledged as {known!r} and {value!r}")
+            raise Violation(
+                "ConsistentRead", f"{topic_partition} offset {offset} acknowledged as {known!r} and {value!r}"
+            )
         if self.read.get((topic_partition, offset), value) != value:
-            raise Violation("ConsistentRead", f"{topic_partition} offset {offset}: read {self.read[topic_partition, offset]!r}")
+            raise Violation(
+                "ConsistentRead", f"{topic_partition} offset {offset}: read {self.read[topic_partition, offset]!r}"
+            )
         self.acked_values[value] = (topic_partition, offset)
 
     def was_read(
@@ -157,8 +162,11 @@ class Invariants:
             raise Violation("ConsistentRead", f"{topic_partition} offset {offset}: {known!r}, then {value!r}")
         if self.acked.get((topic_partition, offset), value) != value:
             raise Violation(
-                "ConsistentRead", f"{topic_partition} offset {offset}: {self.acked[topic_partition, offset]!r} acknowledged, {value!r} read"
+                "ConsistentRead",
+                f"{topic_partition} offset {offset}: {self.acked[topic_partition, offset]!r} acknowledged, {value!r} read",
             )
+        if value is not None and self.places.setdefault(value, (topic_partition, offset)) != (topic_partition, offset):
+            raise Violation("NoDuplicates", f"{value!r} at {self.places[value]} and at {topic_partition} {offset}")
         if producer_id >= 0:
             first = self.sequences.setdefault((topic_partition, producer_id, sequence), offset)
             if first != offset:

@@ -26,12 +26,19 @@ def no_epoch_in_the_followers_table() -> Iterator[None]:
     """Rule (b) off: without something to truncate the follower goes on under the new epoch without a commit."""
 
     def state_epoch_first(own: PartitionLog, leader_epoch: int, truncate_to: int | None) -> bool:
-        if truncate_to is not None:
+        if truncate_to is not None and truncate_to < own.log_end_offset:
             return not isinstance(own.start_epoch(leader_epoch, as_leader=False, truncate_to=truncate_to), Conflict)
         own.state._txns[LEADER_EPOCH] = leader_epoch  # only in memory; the next copy states it
         return True
 
-    with patch("replication.followed_replica.state_epoch_first", state_epoch_first):
+    def is_still_under(own: PartitionLog, leader_epoch: int) -> bool:
+        own.state._txns[LEADER_EPOCH] = leader_epoch
+        return True
+
+    with (
+        patch("replication.followed_replica.state_epoch_first", state_epoch_first),
+        patch("replication.followed_replica.is_still_under", is_still_under),
+    ):
         yield
 
 

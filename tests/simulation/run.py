@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from random import Random
 
 from storage.records import TopicPartition
-from tests.simulation.cluster import TOPIC, SimCluster
+from tests.simulation.cluster import METADATA_ROOT, TOPIC, SimCluster
 from tests.simulation.invariants import Violation
 from tests.simulation.scheduler import Faults
 
@@ -24,6 +25,7 @@ class Outcome:
 
 def simulate(seed: int, *, duration_ms: int = 8_000, faults: Faults | None = None, partitions: int = 1) -> Outcome:
     """Run one seed: `duration_ms` of virtual time with faults, then until all is well again."""
+    faults = faults or Faults.drawn(Random(seed))
     sim = SimCluster(seed, partitions=partitions, min_isr=1 + seed % 2, faults=faults)
     violation: Violation | None = None
     try:
@@ -40,31 +42,61 @@ def simulate(seed: int, *, duration_ms: int = 8_000, faults: Faults | None = Non
 
 
 def _trouble(sim: SimCluster, duration_ms: int) -> None:
-    random = sim.scheduler.random
+    rng = sim.scheduler.random
     end_ms = sim.scheduler.now_ms + duration_ms
     while sim.scheduler.now_ms < end_ms:
-        sim.scheduler.run_until(sim.scheduler.now_ms + random.randrange(200, 1_500))
-        _one_fault(sim)
+        sim.scheduler.run_until(sim.scheduler.now_ms + rng.randrange(200, 1_500))
+        weights = sim.scheduler.faults.weights
+        if any(weights):
+            rng.choices(TROUBLES, weights)[0](sim)
 
 
-def _one_fault(sim: SimCluster) -> None:
-    random = sim.scheduler.random
-    broker_id = random.choice(list(sim.hosts))
-    running = sim.hosts[broker_id].broker is not None
-    match random.randrange(6):
-        case 0 | 1 if running:
-            sim.crash(broker_id)
-        case 0 | 1 | 2 if not running:
+def _crash_or_restart(sim: SimCluster) -> None:
+    broker_id = sim.scheduler.random.choice(list(sim.hosts))
+    if sim.hosts[broker_id].broker is None:
+        sim.tell(f"restart of broker {broker_id}")
+        sim.start_host(broker_id)
+    else:
+        sim.crash(broker_id)
+
+
+def _restart_all(sim: SimCluster) -> None:
+    for broker_id, host in sim.hosts.items():
+        if host.broker is None:
             sim.tell(f"restart of broker {broker_id}")
             sim.start_host(broker_id)
-        case 3:
-            sim.pause(f"host-{broker_id}", random.randrange(100, 3_000))
-        case 4:
-            sessions = [a.host for a in sim.scheduler.actors if a.host.startswith("fetch-")]
-            if sessions:
-                sim.pause(random.choice(sessions), random.randrange(100, 3_000))
-        case _:
-            pass
+
+
+def _pause_broker(sim: SimCluster) -> None:
+    rng = sim.scheduler.random
+    sim.pause(f"host-{rng.choice(list(sim.hosts))}", rng.randrange(100, 3_000))
+
+
+def _pause_session(sim: SimCluster) -> None:
+    rng = sim.scheduler.random
+    sessions = _sessions(sim)
+    if sessions:
+        sim.pause(rng.choice(sessions), rng.randrange(500, 5_000))
+
+
+def _cut_broker(sim: SimCluster) -> None:
+    """The broker is thought dead, but leads on: a zombie with clients and followers."""
+    rng = sim.scheduler.random
+    sim.cut(f"host-{rng.choice(list(sim.hosts))}", METADATA_ROOT, rng.randrange(500, 4_000))
+
+
+def _cut_session(sim: SimCluster) -> None:
+    rng = sim.scheduler.random
+    sessions = _sessions(sim)
+    if sessions:
+        sim.cut(rng.choice(sessions), METADATA_ROOT, rng.randrange(500, 4_000))
+
+
+def _sessions(sim: SimCluster) -> list[str]:
+    return [actor.host for actor in sim.scheduler.actors if actor.host.startswith("fetch-")]
+
+
+TROUBLES = (_crash_or_restart, _restart_all, _pause_broker, _pause_session, _cut_broker, _cut_session)
 
 
 def _heal(sim: SimCluster) -> None:
@@ -97,7 +129,11 @@ def _check_end(sim: SimCluster) -> None:
         content = sim.invariants.log_of(leader, topic_partition)
         for (known, offset), value in sim.invariants.acked.items():
             if known == topic_partition and content.get(offset) != value:
-                raise Violation("AckedRecordsNotLost", f"{topic_partition} offset {offset}: {value!r}, has {content.get(offset)!r}")
+                raise Violation(
+                    "AckedRecordsNotLost", f"{topic_partition} offset {offset}: {value!r}, has {content.get(offset)!r}"
+                )
         for (known, offset), read in sim.invariants.read.items():
             if known == topic_partition and content.get(offset) != read:
-                raise Violation("ConsistentRead", f"{topic_partition} offset {offset}: {read!r}, has {content.get(offset)!r}")
+                raise Violation(
+                    "ConsistentRead", f"{topic_partition} offset {offset}: {read!r}, has {content.get(offset)!r}"
+                )

@@ -17,14 +17,34 @@ from storage.errors import StoreUnavailableError
 
 @dataclass(slots=True)
 class Faults:
-    """How likely each fault is at one storage access, and how long a parked call stays parked."""
+    """How likely each fault is at one storage access, and how long a parked call stays parked.
+
+    `focus` is the one kind of access that is parked with `focus_park`. `weights` are those of the larger
+    troubles, in the order of `tests.simulation.run.TROUBLES`.
+    """
 
     switch: float = 0.2
     park: float = 0.002
     park_ms_max: int = 3_000
+    focus: str = ""
+    focus_park: float = 0.0
     lost_request: float = 0.001
     lost_answer: float = 0.001
+    weights: tuple[int, ...] = (2, 2, 1, 1, 2, 1)
     is_on: bool = True
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Faults:
+        """Every run has a mix of its own: rare histories need many of one fault and none of another."""
+        return cls(
+            park=rng.choice([0.0, 0.0005, 0.002, 0.005]),
+            park_ms_max=rng.choice([500, 2_000, 4_000, 6_000]),
+            focus=rng.choice(["", "create", "create:done", "put", "put:done", "get:done"]),
+            focus_park=rng.choice([0.01, 0.03, 0.1]),
+            lost_request=rng.choice([0.0, 0.001, 0.003]),
+            lost_answer=rng.choice([0.0, 0.001, 0.003]),
+            weights=tuple(rng.choice([0, 1, 3]) for _ in range(6)),
+        )
 
 
 @dataclass(slots=True)
@@ -51,6 +71,7 @@ class Scheduler:
     steps: int = 0
     actors: list[Actor] = field(default_factory=list)
     paused_until_ms: dict[str, int] = field(default_factory=dict)
+    cut_until_ms: dict[tuple[str, str], int] = field(default_factory=dict)
     random: random.Random = field(init=False)
     current: Actor | None = None
     on_step: Callable[[], None] = lambda: None
@@ -83,22 +104,24 @@ class Scheduler:
         actor.wake_ms = self.now_ms + max(1, round(duration_ms))
         self._give_way()
 
-    def access(self, operation: str, where: str, detail: str) -> None:
+    def access(self, operation: str, root: str, detail: str) -> None:
         """A storage access: perhaps somebody else goes first, perhaps it takes long, perhaps it fails."""
         actor = self.current
         if actor is None or not self.faults.is_on:
             return
+        if self.cut_until_ms and self.cut_until_ms.get((actor.host, root), 0) > self.now_ms:
+            raise StoreUnavailableError(f"simulated: {actor.host} cannot reach {root}")
         draw = self.random.random()
         faults = self.faults
-        if draw < faults.park:
+        if draw < (faults.focus_park if operation == faults.focus else faults.park):
             actor.wake_ms = self.now_ms + self.random.randrange(1, faults.park_ms_max)
             self._give_way()
-        elif draw < faults.park + faults.switch:
+        elif draw < faults.switch:
             self._give_way()
         elif draw > 1 - faults.lost_request and not operation.endswith(":done"):
-            raise StoreUnavailableError(f"simulated: {operation} {where}/{detail} was lost")
+            raise StoreUnavailableError(f"simulated: {operation} {root}/{detail} was lost")
         elif draw > 1 - faults.lost_answer and operation.endswith(":done"):
-            raise StoreUnavailableError(f"simulated: the answer of {operation} {where}/{detail} was lost")
+            raise StoreUnavailableError(f"simulated: the answer of {operation} {root}/{detail} was lost")
 
     def _give_way(self) -> None:
         self.hub.switch()
@@ -120,6 +143,10 @@ class Scheduler:
     def pause(self, host: str, duration_ms: int) -> None:
         """The host stands still (SIGSTOP): its actors do not run, its clock goes on."""
         self.paused_until_ms[host] = self.now_ms + duration_ms
+
+    def cut(self, host: str, root: str, duration_ms: int) -> None:
+        """The host cannot reach a storage root for a while."""
+        self.cut_until_ms[host, root] = self.now_ms + duration_ms
 
     def step(self) -> bool:
         """Let one actor run until it gives way; False when nobody is left."""

@@ -9,7 +9,7 @@ import pytest
 from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession as Session
 
-from clients.spark_session import (
+from replication.spark_session import (
     SPARK_DEFAULTS,
     local_master,
     parse_spark_defaults,

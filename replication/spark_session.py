@@ -6,6 +6,7 @@ output (Ivy, warnings, stack traces) goes to a log file instead of the user's te
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import sys
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from py4j.java_gateway import JavaGateway
+from py4j.java_gateway import JavaClass, JavaGateway
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
@@ -27,7 +28,6 @@ from storage.errors import UnknownServerError
 SPARK_DEFAULTS = CONF_DIR / "spark-defaults.conf"
 LOG4J2_PROPERTIES = CONF_DIR / "log4j2.properties"
 
-_DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _LOGGING_OPTION = f"-Dlog4j2.configurationFile={LOG4J2_PROPERTIES.as_uri()}"
 _LOG_TAIL_LINES = 20
 
@@ -47,6 +47,7 @@ def stratalog_session(
     conf = SparkConf(loadDefaults=is_submitted())
     given = dict(conf.getAll()) | dict(extra or {})
     conf.setAll(list(session_settings(app_name, fetch_slots, _core_count(), given).items()))
+    atexit.register(shutil.rmtree, _warehouse(), ignore_errors=True)
     if is_submitted():
         _start(conf)
     else:
@@ -69,7 +70,7 @@ def session_settings(app_name: str, fetch_slots: int, core_count: int, given: Ma
         settings.setdefault("spark.driver.host", "localhost")
         settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
         # The catalog lives in memory: a table of an earlier process would only stand in the way.
-        settings.setdefault("spark.sql.warehouse.dir", (_own_folder() / f"warehouse-{os.getpid()}").as_uri())
+        settings.setdefault("spark.sql.warehouse.dir", _warehouse().as_uri())
     if _is_checkout():
         settings.setdefault("spark.executorEnv.PYTHONPATH", _python_path())
     return settings
@@ -109,14 +110,19 @@ def _start_with_jvm(conf: SparkConf, log_file: Path) -> None:
 
 def _start(conf: SparkConf, gateway: JavaGateway | None = None) -> None:
     context = SparkContext(conf=conf, gateway=gateway)
-    if _DELTA_EXTENSION not in context.getConf().get("spark.sql.extensions", ""):
+    # An absent class looks like a package to Py4J; Spark itself would start without Delta and fail at the first table.
+    if not isinstance(context._jvm.io.delta.sql.DeltaSparkSessionExtension, JavaClass):  # type: ignore[union-attr]
+        packages = conf.get("spark.jars.packages", "")
         context.stop()
-        raise UnknownServerError(f"Spark runs without Delta Lake: spark.sql.extensions lacks {_DELTA_EXTENSION}")
+        raise UnknownServerError(
+            f"Spark was started without Delta Lake: use SPARK_CONF_DIR={CONF_DIR} or spark-submit --packages {packages}"
+        )
 
 
 def _failure_message(output_file: Path) -> str:
-    tail = output_file.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_TAIL_LINES:]
-    return "\n".join(["Spark did not start; the end of " + str(output_file) + ":", *tail])
+    lines = output_file.read_text(encoding="utf-8", errors="replace").splitlines()
+    tail = [line for line in lines if not line.startswith("\tat ")][-_LOG_TAIL_LINES:]
+    return "\n".join([f"Spark did not start; the end of {output_file} without stack frames:", *tail])
 
 
 def _require_java() -> None:
@@ -167,6 +173,11 @@ def _log_file(log_dir: str | Path | None) -> Path:
 
 def _own_folder() -> Path:
     return Path(tempfile.gettempdir()).resolve() / f"stratalog-{os.getuid()}"
+
+
+def _warehouse() -> Path:
+    """Tables saved by name; gone with the process, as their names are."""
+    return _own_folder() / f"warehouse-{os.getpid()}"
 
 
 def _core_count() -> int:

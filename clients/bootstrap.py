@@ -1,0 +1,37 @@
+"""How a client is told its cluster: a running one in its own process, or the place of its metadata. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Protocol
+
+from replication.requests import ProduceRequest, ProduceResponse
+
+
+class BrokerFace(Protocol):
+    """What a client calls of a broker in its own process."""
+
+    def produce(self, request: ProduceRequest) -> Future[ProduceResponse]: ...
+
+
+class RunningCluster(Protocol):
+    """What a client needs of a `replication.cluster.Cluster` in its own process."""
+
+    @property
+    def root(self) -> str:
+        """The metadata root."""
+        ...
+
+    def brokers(self) -> Mapping[int, BrokerFace]:
+        """The running brokers by id."""
+        ...
+
+
+Cluster = str | RunningCluster
+"""How a client is told its cluster: a running one, or the URL or path of the metadata root."""
+
+
+def root_of(cluster: Cluster) -> str:
+    """The metadata root of a cluster."""
+    return cluster if isinstance(cluster, str) else cluster.root

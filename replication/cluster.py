@@ -1,0 +1,310 @@
+"""The embedded cluster: several brokers with their storage domains in one Python process (DESIGN §9).
+
+I/O: directories, threads and, through a fetch runner, Spark. `Cluster.start("path")` makes or reopens
+`path/metadata` and `path/broker-1..n`. Each broker has one thread for its loop and one for its controller
+candidate; its fetch sessions run as Structured Streaming queries, or in threads where Spark has no free slots.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Literal, Self
+
+from replication.broker import Broker, BrokerIdentity
+from replication.config import TOPICS_TOML, BrokerConfig, flatten_toml
+from replication.controller import Controller
+from replication.fetch_runner import FetchJob, FetchRunner, ThreadFetchRunner
+from replication.meta_properties import check_meta_properties
+from replication.state import ClusterImage, ClusterRecord, Result
+from replication.stores import DeltaStores, open_metadata
+from storage.clock import RandomIds, SystemClock
+from storage.errors import BrokerNotAvailableError, InvalidRequestError, KafkaStorageError, StratalogError
+from storage.store import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOG = logging.getLogger("stratalog.cluster")
+
+FORMAT_VERSION = 1
+START_WAIT_S = 60.0
+Fetcher = Literal["auto", "spark", "thread"]
+
+
+@dataclass(slots=True)
+class _BrokerProcess:
+    """One broker's threads. `dead` stops them after the turn they are in, without another write."""
+
+    broker: Broker
+    controller: Controller
+    dead: threading.Event = field(default_factory=threading.Event)
+    registered: threading.Event = field(default_factory=threading.Event)
+    threads: list[threading.Thread] = field(default_factory=list)
+    failure: StratalogError | None = None
+
+    def start(self) -> None:
+        name = f"broker-{self.broker.broker_id}"
+        self.threads = [
+            threading.Thread(target=self._run_broker, name=name, daemon=True),
+            threading.Thread(target=self._run_controller, name=f"controller-{self.broker.broker_id}", daemon=True),
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def _run_broker(self) -> None:
+        broker = self.broker
+        while not self.dead.is_set() and not self.registered.is_set():
+            self._try(self._register)
+        while not self.dead.is_set() and broker.stopped_by is None:
+            if not self._try(broker.step):
+                broker.wake.wait(broker.pause_ms() / 1000)
+                broker.wake.clear()
+
+    def _register(self) -> bool:
+        self.broker.start()
+        self.registered.set()
+        return True
+
+    def _run_controller(self) -> None:
+        while not self.dead.is_set() and self.broker.stopped_by is None:
+            if self.registered.is_set():
+                self._try(self._step_controller)
+            self.dead.wait(self.controller.poll_interval_ms / 1000)
+
+    def _step_controller(self) -> bool:
+        self.controller.step()
+        return False
+
+    def _try(self, turn: Callable[[], bool]) -> bool:
+        try:
+            return turn()
+        except StratalogError as reason:
+            self.failure = reason
+            _LOG.warning("broker %d, trying again: %s", self.broker.broker_id, reason)
+            self.dead.wait(0.1)
+            return False
+
+    def join(self) -> None:
+        self.dead.set()
+        self.broker.wake.set()
+        for thread in self.threads:
+            thread.join(timeout=30)
+
+
+class Cluster:
+    """Brokers of one embedded cluster. Use `Cluster.start`, then `stop` (or a `with` block)."""
+
+    def __init__(
+        self,
+        path: Path,
+        broker_ids: Sequence[int],
+        config: BrokerConfig,
+        racks: Mapping[int, str],
+        runner: FetchRunner,
+        spark: SparkSession | None,
+        lock: IO[str],
+    ) -> None:
+        self.path = path
+        self.root = str(path / "metadata")
+        self.config = config
+        self.spark = spark
+        self.fetcher = "thread" if isinstance(runner, ThreadFetchRunner) else "spark"
+        self._broker_ids = tuple(broker_ids)
+        self._racks = dict(racks)
+        self._runner = runner
+        self._lock = lock
+        self._processes: dict[int, _BrokerProcess] = {}
+        self._topic_defaults = flatten_toml(TOPICS_TOML.read_text(encoding="utf-8"))
+
+    @classmethod
+    def start(
+        cls,
+        path: str | Path,
+        brokers: int = 3,
+        *,
+        spark: SparkSession | None = None,
+        fetcher: Fetcher = "auto",
+        racks: Mapping[int, str] | None = None,
+        config: Mapping[str, object] | None = None,
+    ) -> Self:
+        """Make or reopen the cluster below `path` and start `brokers` brokers, ids from 1.
+
+        spark    the session whose slots run the fetch sessions; None starts a local one with slots to spare
+        fetcher  `spark`, `thread`, or `auto`: Spark unless the given session has too few slots (with a warning)
+        racks    rack by broker id
+        config   settings by Kafka's names over conf/cluster.toml's, e.g. {"replica.lag.time.max.ms": 10_000}
+        Raises KafkaStorageError when another process runs this cluster, InvalidConfigError, LogDirNotFoundError.
+        """
+        if brokers < 1:
+            raise InvalidRequestError(f"a cluster has at least 1 broker, {brokers} were asked for")
+        settings = BrokerConfig.from_properties(dict(config or {}))
+        root = Path(path).absolute()
+        lock = _lock(root)
+        try:
+            runner, session = _fetch_runner(fetcher, spark, brokers, settings)
+            cluster = cls(root, range(1, brokers + 1), settings, racks or {}, runner, session, lock)
+            cluster._start()
+        except BaseException:
+            lock.close()
+            raise
+        return cluster
+
+    def _start(self) -> None:
+        open_store(self.root, create=True)
+        metadata = open_metadata(DeltaStores(RandomIds()), self.root, SystemClock(), RandomIds())
+        metadata.log.table.recover_tail()
+        metadata.create()
+        cluster_id = metadata.propose(lambda image: _identify(image, RandomIds().new_id()))
+        for broker_id in self._broker_ids:
+            root = self._broker_root(broker_id)
+            check_meta_properties(open_store(root, create=True), cluster_id, broker_id, FORMAT_VERSION)
+        for broker_id in self._broker_ids:
+            self._start_broker(broker_id)
+        self._wait_until_registered(self._broker_ids)
+
+    def _broker_root(self, broker_id: int) -> str:
+        return str(self.path / f"broker-{broker_id}")
+
+    def _start_broker(self, broker_id: int) -> None:
+        ids, clock, root = RandomIds(), SystemClock(), self._broker_root(broker_id)
+        stores = DeltaStores(ids)
+        broker = Broker(
+            BrokerIdentity(broker_id, root, self._racks.get(broker_id)),
+            self.config,
+            self.root,
+            stores,
+            clock,
+            ids,
+            topic_defaults=self._topic_defaults,
+            on_registered=lambda epoch: self._start_fetching(broker_id, epoch),
+        )
+        controller = Controller(broker_id, self.config, self.root, DeltaStores(ids), clock, ids)
+        process = _BrokerProcess(broker, controller)
+        self._processes[broker_id] = process
+        process.start()
+
+    def _start_fetching(self, broker_id: int, broker_epoch: int) -> None:
+        """Called by the broker's loop at every registration; starting a query takes seconds, so not there."""
+        job = FetchJob(broker_id, broker_epoch, self._broker_root(broker_id), self.root, self.config)
+        threading.Thread(target=self._runner.start, args=(job,), name=f"start-fetch-{broker_id}", daemon=True).start()
+
+    def _wait_until_registered(self, broker_ids: Sequence[int]) -> None:
+        for broker_id in broker_ids:
+            process = self._processes[broker_id]
+            if not process.registered.wait(START_WAIT_S):
+                raise BrokerNotAvailableError(
+                    f"broker {broker_id} did not start in {START_WAIT_S:.0f} s: {process.failure}"
+                )
+
+    # -- what a user does with it ------------------------------------------------------------------------
+
+    def broker(self, broker_id: int) -> Broker:
+        """A running broker. BrokerNotAvailableError when it is not running."""
+        process = self._processes.get(broker_id)
+        if process is None:
+            raise BrokerNotAvailableError(f"broker {broker_id} is not running; running: {sorted(self._processes)}")
+        return process.broker
+
+    def brokers(self) -> dict[int, Broker]:
+        """The running brokers by id."""
+        return {broker_id: process.broker for broker_id, process in self._processes.items()}
+
+    def kill(self, broker_id: int) -> None:
+        """Stop a broker as a crash would: nothing is flushed or deregistered; its fetch sessions live on as
+        zombies until they notice that its session has expired."""
+        broker = self.broker(broker_id)
+        process = self._processes.pop(broker_id)
+        process.join()
+        broker.stop(BrokerNotAvailableError(f"broker {broker_id} was killed"))
+
+    def restart(self, broker_id: int) -> None:
+        """Start a killed broker again on its old directory."""
+        if broker_id in self._processes or broker_id not in self._broker_ids:
+            raise InvalidRequestError(f"broker {broker_id} cannot be restarted; stopped: {self.stopped_brokers()}")
+        self._start_broker(broker_id)
+        self._wait_until_registered([broker_id])
+
+    def stopped_brokers(self) -> list[int]:
+        return [i for i in self._broker_ids if i not in self._processes]
+
+    def stop(self) -> None:
+        """Shut all brokers down in order, end the fetch sessions, release the directory."""
+        if self._lock.closed:
+            return
+        for process in self._processes.values():
+            process.join()
+        for process in self._processes.values():
+            try:
+                process.broker.shut_down()
+            except StratalogError as reason:
+                _LOG.warning("broker %d did not shut down cleanly: %s", process.broker.broker_id, reason)
+        self._processes.clear()
+        self._runner.stop()
+        self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def describe(self) -> str:
+        """A few lines on what runs where."""
+        lines = [f"cluster at {self.path}", f"metadata root {self.root}", f"follower fetch by {self.fetcher}"]
+        for broker_id in self._broker_ids:
+            state = "running" if broker_id in self._processes else "stopped"
+            lines.append(f"broker {broker_id}: {state}, {self._broker_root(broker_id)}")
+        return "\n".join(lines)
+
+
+def _identify(image: ClusterImage, new_id: str) -> Result[str]:
+    """The cluster's id; a new cluster gets `new_id`."""
+    if image.cluster_id:
+        return Result((), image.cluster_id)
+    return Result((ClusterRecord(new_id, FORMAT_VERSION),), new_id)
+
+
+def _lock(root: Path) -> IO[str]:
+    """One process runs an embedded cluster at a time."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        lock = (root / ".lock").open("w")
+    except OSError as reason:
+        raise KafkaStorageError(f"{root}: cannot be used for a cluster: {reason}") from reason
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as reason:
+        lock.close()
+        raise KafkaStorageError(f"{root}: another process runs this cluster") from reason
+    return lock
+
+
+def _fetch_runner(
+    fetcher: Fetcher, spark: SparkSession | None, brokers: int, config: BrokerConfig
+) -> tuple[FetchRunner, SparkSession | None]:
+    """Who runs the fetch sessions. They hold `brokers x sessions` Spark slots for good (hazards 18)."""
+    if fetcher == "thread":
+        return ThreadFetchRunner(RandomIds()), spark
+    from replication.spark_fetch import SparkFetchRunner
+    from replication.spark_session import stratalog_session
+
+    slots = brokers * config.stratalog_fetch_sessions
+    if spark is None:
+        spark = stratalog_session("stratalog", fetch_slots=slots)
+    free = spark.sparkContext.defaultParallelism
+    if fetcher == "auto" and free < slots + 1:
+        _LOG.warning(
+            "the Spark session has %d slots, %d fetch sessions would hold %d of them for good: "
+            "followers fetch in threads instead",
+            free, slots, slots,
+        )  # fmt: skip
+        return ThreadFetchRunner(RandomIds()), spark
+    return SparkFetchRunner(spark), spark

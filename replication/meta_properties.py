@@ -1,0 +1,38 @@
+"""`meta.properties`: which cluster and broker a storage domain belongs to, and in which format it is written.
+
+I/O: one object in the broker's root. As Kafka's file of this name.
+"""
+
+from __future__ import annotations
+
+from storage.errors import InconsistentClusterIdError, InvalidRequestError, UnsupportedVersionError
+from storage.store import ObjectStore
+
+PATH = "meta.properties"
+
+
+def check_meta_properties(store: ObjectStore, cluster_id: str, broker_id: int, format_version: int) -> None:
+    """Write the identity of a new root; refuse a root of another cluster, broker or newer format."""
+    wanted = {"version": str(format_version), "cluster.id": cluster_id, "broker.id": str(broker_id)}
+    if store.create(PATH, _encode(wanted)):
+        return
+    found = _decode(store.get(PATH))
+    if found.get("cluster.id") != cluster_id:
+        raise InconsistentClusterIdError(
+            f"{store.url} belongs to cluster {found.get('cluster.id')}, this is cluster {cluster_id}"
+        )
+    if found.get("broker.id") != str(broker_id):
+        raise InvalidRequestError(f"{store.url} belongs to broker {found.get('broker.id')}, this is broker {broker_id}")
+    if int(found.get("version", "0")) > format_version:
+        raise UnsupportedVersionError(
+            f"{store.url} is written in format {found['version']}, this release knows formats up to {format_version}"
+        )
+
+
+def _encode(properties: dict[str, str]) -> bytes:
+    return "".join(f"{name}={value}\n" for name, value in properties.items()).encode()
+
+
+def _decode(data: bytes) -> dict[str, str]:
+    lines = (line.strip() for line in data.decode().splitlines())
+    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))

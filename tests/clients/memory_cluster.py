@@ -1,0 +1,167 @@
+"""A cluster in memory for client tests: metadata, tables and progress objects, with the leaders played by the test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+
+from replication.progress import ProgressWriter, ReplicaProgress, leader_progress_path
+from replication.requests import ProduceRequest, ProduceResponse
+from replication.state import (
+    ClusterImage,
+    MetadataRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    Result,
+    TopicRecord,
+)
+from replication.stores import open_metadata
+from storage.clock import RandomIds, SystemClock
+from storage.config import LogConfig
+from storage.errors import LogDirNotFoundError, StratalogError
+from storage.log import Appended, PartitionLog
+from storage.memory_table import MemoryDisk, MemoryLogTable
+from storage.records import NewRecordBatch, TopicPartition, payload_table
+from storage.store import MemoryStore, ObjectStore
+from storage.table import LogTable
+
+ROOT = "memory:///metadata"
+
+
+class MemoryStores:
+    """`replication.stores.Stores` in memory; a root in `lost` cannot be reached."""
+
+    def __init__(self) -> None:
+        self.ids = RandomIds()
+        self.disks: dict[str, MemoryDisk] = {}
+        self.stores: dict[str, MemoryStore] = {}
+        self.lost: set[str] = set()
+
+    def objects(self, root: str) -> ObjectStore:
+        if root in self.lost:
+            raise LogDirNotFoundError(f"{root} is gone")
+        return self.stores.setdefault(root, MemoryStore())
+
+    def table(self, root: str, topic_partition: TopicPartition) -> LogTable:
+        if root in self.lost:
+            raise LogDirNotFoundError(f"{root} is gone")
+        return MemoryLogTable(self.disks.setdefault(root, MemoryDisk()), str(topic_partition), self.ids)
+
+
+class MemoryCluster:
+    """Brokers 1 to 3 and the topics that the test makes. It is also a `RunningCluster`: its brokers append at once."""
+
+    root = ROOT
+
+    def __init__(self) -> None:
+        self.stores = MemoryStores()
+        self.clock, self.ids = SystemClock(), RandomIds()
+        self.metadata = open_metadata(self.stores, ROOT, self.clock, self.ids)
+        self.metadata.create()
+        self.logs: dict[tuple[int, TopicPartition], PartitionLog] = {}
+        self.writers: dict[int, ProgressWriter] = {}
+        self.running = {broker: MemoryBroker(self, broker) for broker in (1, 2, 3)}
+        for broker in (1, 2, 3):
+            self.commit(RegisterBrokerRecord(broker, broker, self.ids.new_id(), self.root_of(broker)))
+            objects = self.stores.objects(self.root_of(broker))
+            self.writers[broker] = ProgressWriter(objects, leader_progress_path(broker))
+
+    def root_of(self, broker: int) -> str:
+        return f"memory:///broker-{broker}"
+
+    def brokers(self) -> Mapping[int, MemoryBroker]:
+        return self.running
+
+    def commit(self, *records: MetadataRecord) -> None:
+        def decide(_: ClusterImage) -> Result[None]:
+            return Result(tuple(records), None)
+
+        self.metadata.propose(decide)
+
+    def create_topic(self, topic: str, partitions: int = 1, *, started: bool = True) -> list[TopicPartition]:
+        made = [TopicPartition(topic, p) for p in range(partitions)]
+        states = [PartitionRecord(topic, p, (1, 2, 3), 1, 0, (1, 2, 3), 0, 0) for p in range(partitions)]
+        self.commit(TopicRecord(topic, self.ids.new_id()), *states)
+        if started:
+            for topic_partition in made:
+                self.start_leader(topic_partition)
+                self.publish(topic_partition)
+        return made
+
+    def state(self, topic_partition: TopicPartition) -> PartitionRecord:
+        self.metadata.refresh()
+        return self.metadata.image.partition(topic_partition)
+
+    def elect(self, topic_partition: TopicPartition, leader: int, *, unclean: bool = False) -> None:
+        """The leader changes; it has not started yet."""
+        state = self.state(topic_partition)
+        self.commit(state.changed(leader=leader, bump_leader_epoch=True, unclean=unclean))
+
+    def log(self, broker: int, topic_partition: TopicPartition) -> PartitionLog:
+        key = (broker, topic_partition)
+        if key not in self.logs:
+            table = self.stores.table(self.root_of(broker), topic_partition)
+            self.logs[key] = PartitionLog(table, LogConfig(), self.clock, self.ids)
+            self.logs[key].exists_or_create(self.metadata.image.topic_ids[topic_partition.topic])
+        return self.logs[key]
+
+    def start_leader(self, topic_partition: TopicPartition) -> None:
+        state = self.state(topic_partition)
+        self.log(state.leader, topic_partition).start_epoch(state.leader_epoch, as_leader=True)
+
+    def follow(self, broker: int, topic_partition: TopicPartition) -> None:
+        """A follower copies everything from the leader."""
+        state = self.state(topic_partition)
+        log = self.log(broker, topic_partition)
+        log.start_epoch(state.leader_epoch, as_leader=False)
+        log.copy_from(self.log(state.leader, topic_partition), state.leader_epoch, 1 << 30)
+
+    def append(self, topic_partition: TopicPartition, *values: bytes, time_ms: int = 1) -> None:
+        """The leader appends; nothing is committed before `publish`."""
+        batch = NewRecordBatch(payload_table([(time_ms, None, value, None) for value in values]))
+        self.append_batch(topic_partition, batch)
+
+    def append_batch(self, topic_partition: TopicPartition, batch: NewRecordBatch) -> ProduceResponse:
+        state = self.state(topic_partition)
+        appended = self.log(state.leader, topic_partition).append([batch], state.leader_epoch, 1)
+        assert isinstance(appended, Appended)
+        result = appended.results[0]
+        if isinstance(result, StratalogError):
+            return ProduceResponse(topic_partition, error=result)
+        stored = (result.base_offset, result.last_offset, state.leader_epoch, result.duplicate)
+        return ProduceResponse(topic_partition, *stored)
+
+    def publish(self, topic_partition: TopicPartition, high_watermark: int | None = None, log_start: int = 0) -> None:
+        """The leader publishes a high watermark, by default its log end."""
+        state = self.state(topic_partition)
+        log = self.log(state.leader, topic_partition)
+        end = log.log_end_offset if high_watermark is None else high_watermark
+        topic_id = self.metadata.image.topic_ids[topic_partition.topic]
+        progress = ReplicaProgress(
+            topic_partition, state.leader_epoch, log.log_end_offset, log.version, end, log_start, 0, topic_id
+        )
+        self.writers[state.leader].update([progress])
+        self.writers[state.leader].publish()
+
+
+class MemoryBroker:
+    """Appends and publishes at once, unless `script` holds other answers: an error, or None for silence."""
+
+    def __init__(self, cluster: MemoryCluster, broker_id: int) -> None:
+        self.cluster = cluster
+        self.broker_id = broker_id
+        self.script: list[StratalogError | None] = []
+        self.requests: list[ProduceRequest] = []
+
+    def produce(self, request: ProduceRequest) -> Future[ProduceResponse]:
+        self.requests.append(request)
+        future: Future[ProduceResponse] = Future()
+        if self.script:
+            error = self.script.pop(0)
+            if error is not None:
+                future.set_result(ProduceResponse(request.topic_partition, error=error))
+            return future
+        response = self.cluster.append_batch(request.topic_partition, request.batch)
+        self.cluster.publish(request.topic_partition)
+        future.set_result(response)
+        return future

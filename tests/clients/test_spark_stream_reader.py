@@ -1,0 +1,176 @@
+"""The planning side of a stream: where it starts, how far a batch goes, and that nothing is skipped after a crash."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from clients.spark_conditions import DataLossError
+from clients.spark_options import stream_options
+from clients.spark_source import LONG_POLL_MS, RangePartition, StratalogStreamReader
+from storage.records import TopicPartition
+from tests.clients.still_cluster import StillCluster
+
+LIMIT = ReadMaxRows(2**63 - 1)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> StillCluster:
+    return StillCluster(tmp_path)
+
+
+def reader(cluster: StillCluster, **options: object) -> StratalogStreamReader:
+    given: dict[str, Any] = {"stratalog.root": cluster.root, "fetchOffset.retryIntervalMs": 1, **options}
+    if not {"subscribePattern", "assign"} & set(given):
+        given["subscribe"] = "t"
+    return StratalogStreamReader(stream_options({name: str(value) for name, value in given.items()}))
+
+
+def ranges(stream: StratalogStreamReader, start: Any, end: Any) -> list[tuple[int, int, int]]:
+    return [shape(part) for part in stream.partitions(start, end)]
+
+
+def shape(part: InputPartition) -> tuple[int, int, int]:
+    assert isinstance(part, RangePartition)
+    return part.wanted.topic_partition.partition, part.wanted.start, part.wanted.end
+
+
+def begun(stream: StratalogStreamReader) -> dict[str, Any]:
+    """The stream after its empty first batch; its start."""
+    start = stream.initialOffset()
+    assert stream.latestOffset(start, LIMIT) == start
+    assert ranges(stream, start, start) == []
+    return start
+
+
+def test_the_first_batch_is_empty_so_that_its_end_keeps_the_start(cluster: StillCluster) -> None:
+    (t0,) = cluster.create_topic("t", 1)
+    cluster.commit(t0, list("abc"))
+    first_life = reader(cluster)
+    start = first_life.initialOffset()
+    cluster.commit(t0, list("de"))
+    assert first_life.initialOffset() == start == {"t": {"0": 3}}
+    assert first_life.latestOffset(start, LIMIT) == start
+    # it dies before batch 0 is committed; in the next life the start is asked anew
+    second_life = reader(cluster)
+    asked_anew = second_life.initialOffset()
+    assert asked_anew == {"t": {"0": 5}}
+    assert ranges(second_life, asked_anew, start) == []
+    end = second_life.latestOffset(start, LIMIT)
+    assert ranges(second_life, start, end) == [(0, 3, 5)]
+
+
+def test_a_replayed_first_batch_does_not_end_an_available_now_query(cluster: StillCluster) -> None:
+    (t0,) = cluster.create_topic("t", 1)
+    cluster.commit(t0, ["a"])
+    second_life = reader(cluster, startingOffsets="earliest")
+    second_life.prepareForTriggerAvailableNow()
+    start = second_life.initialOffset()
+    assert ranges(second_life, start, start) == []  # batch 0 again
+    assert second_life.latestOffset(start, LIMIT) == {"t": {"0": 1}}
+
+
+def test_trigger_once_reads_everything_in_its_only_batch(cluster: StillCluster) -> None:
+    (t0,) = cluster.create_topic("t", 1)
+    cluster.commit(t0, list("abc"))
+    stream = reader(cluster, startingOffsets="earliest", maxOffsetsPerTrigger=1)
+    assert stream.getDefaultReadLimit() == ReadMaxRows(1)
+    assert stream.latestOffset(stream.initialOffset(), ReadAllAvailable()) == {"t": {"0": 3}}
+
+
+def test_limits_of_a_trigger(cluster: StillCluster) -> None:
+    (t0,) = cluster.create_topic("t", 1)
+    cluster.commit(t0, list("abcde"))
+    stream = reader(cluster, startingOffsets="earliest", maxOffsetsPerTrigger=3)
+    start = begun(stream)
+    assert stream.latestOffset(start, LIMIT) == {"t": {"0": 3}}
+    assert stream.reportLatestOffset() == {"t": {"0": 5}}
+    assert stream.latestOffset({"t": {"0": 3}}, LIMIT) == {"t": {"0": 5}}
+
+
+def test_a_batch_waits_for_the_least_number_of_records(cluster: StillCluster) -> None:
+    (t0,) = cluster.create_topic("t", 1)
+    cluster.commit(t0, ["a"])
+    stream = reader(cluster, startingOffsets="earliest", minOffsetsPerTrigger=3, maxTriggerDelay="5m")
+    start = begun(stream)
+    first = stream.latestOffset(start, LIMIT)  # as the connector: the delay counts from 1970 for the first batch
+    assert first == {"t": {"0": 1}}
+    cluster.commit(t0, list("bc"))
+    assert stream.latestOffset(first, LIMIT) == first
+    cluster.commit(t0, ["d"])
+    assert stream.latestOffset(first, LIMIT) == {"t": {"0": 4}}
+
+
+def test_available_now_stops_where_the_log_ended_when_it_began(cluster: StillCluster) -> None:
+    (t0,) = cluster.create_topic("t", 1)
+    cluster.commit(t0, ["a"])
+    stream = reader(cluster, startingOffsets="earliest")
+    stream.prepareForTriggerAvailableNow()
+    start = begun(stream)
+    cluster.commit(t0, ["b"])
+    assert stream.latestOffset(start, LIMIT) == {"t": {"0": 1}}
+    assert ranges(stream, start, {"t": {"0": 1}}) == [(0, 0, 1)]
+    assert stream.latestOffset({"t": {"0": 1}}, LIMIT) == {"t": {"0": 1}}
+
+
+def test_an_idle_stream_waits_a_little(cluster: StillCluster) -> None:
+    cluster.create_topic("t", 1)
+    stream = reader(cluster)
+    start = begun(stream)
+    began = time.monotonic()
+    assert stream.latestOffset(start, LIMIT) == start
+    assert time.monotonic() - began >= LONG_POLL_MS / 1000
+
+
+def test_a_partition_without_a_started_leader_stays_while_the_others_go_on(cluster: StillCluster) -> None:
+    t0, t1 = cluster.create_topic("t", 2)
+    stream = reader(cluster)
+    start = begun(stream)
+    cluster.commit(t0, ["a"])
+    assert stream.latestOffset(start, LIMIT) == {"t": {"0": 1, "1": 0}}
+    cluster.lead(t0, 2, 1)  # and publishes nothing yet
+    cluster.commit(t1, ["b"])
+    assert stream.latestOffset({"t": {"0": 1, "1": 0}}, LIMIT) == {"t": {"0": 1, "1": 1}}
+
+
+def test_new_and_deleted_partitions(cluster: StillCluster) -> None:
+    cluster.create_topic("t", 1)
+    stream = reader(cluster, subscribePattern="t")
+    start = begun(stream)
+    new = TopicPartition("t", 1)
+    cluster.lead(new, 1, 0)
+    cluster.commit(new, ["a"])
+    time.sleep(0.1)  # metadata is looked at every 50 ms
+    end = stream.latestOffset(start, LIMIT)
+    assert end == {"t": {"0": 0, "1": 1}}
+    assert ranges(stream, start, end) == [(1, 0, 1)]
+    with pytest.raises(DataLossError, match=r"Partitions Set\(gone-0\) have been deleted"):
+        stream.partitions({**start, "gone": {"0": 4}}, end)
+
+
+def test_a_start_beyond_the_end_is_reported_once_it_is_read(cluster: StillCluster) -> None:
+    cluster.create_topic("t", 1)
+    stream = reader(cluster, startingOffsets='{"t":{"0":7}}')
+    start = begun(stream)
+    end = stream.latestOffset(start, LIMIT)
+    assert end == {"t": {"0": 0}}
+    with pytest.raises(DataLossError, match="Partition t-0 offset was changed from 7 to 0"):
+        reader(cluster).partitions(start, end)
+
+
+def test_a_reader_and_its_partitions_travel_to_executors(cluster: StillCluster) -> None:
+    (t0,) = cluster.create_topic("t", 1)
+    cluster.commit(t0, ["a"])
+    stream = reader(cluster, startingOffsets="earliest")
+    start = begun(stream)
+    (part,) = stream.partitions(start, stream.latestOffset(start, LIMIT))
+    elsewhere = pickle.loads(pickle.dumps(reader(cluster)))
+    (batch,) = elsewhere.read(pickle.loads(pickle.dumps(part)))
+    assert batch["value"].to_pylist() == [b"a"]
+    assert list(elsewhere.read(InputPartition(None))) == []

@@ -1,0 +1,47 @@
+"""Kafka before 0.11, for comparison: a follower truncates to the high watermark it knows (seed 004, 3.3; R25).
+
+The product has no such switch. A follower learns the high watermark with each fetch, thus one fetch late; on
+becoming a follower it cuts its log there at once, without asking the leader, and copies on blindly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from replication.followed_replica import FollowedReplica, state_epoch_first
+from tests.scenarios.scenario_cluster import ScenarioCluster
+
+
+@contextmanager
+def truncation_by_high_watermark(sim: ScenarioCluster) -> Iterator[None]:
+    """Epochs still elect and fence, but they no longer decide where logs are cut."""
+
+    def key_of(replica: FollowedReplica) -> tuple[int, object]:
+        return sim.broker_of(replica.own.table._disk), replica.state.topic_partition  # type: ignore[attr-defined]
+
+    def start(replica: FollowedReplica) -> bool:
+        replica.own.exists_or_create(replica.topic_id)
+        if replica.own.leader_epoch >= replica.leader_epoch:
+            replica.has_started = replica.own.leader_epoch == replica.leader_epoch
+            return replica.has_started
+        known = sim.known_high_watermarks.get(key_of(replica), 0)  # type: ignore[arg-type]
+        replica.has_started = state_epoch_first(replica.own, replica.leader_epoch, max(known, 0))
+        return True
+
+    original_copy = FollowedReplica._copy
+
+    def copy(replica: FollowedReplica, max_bytes: int) -> bool:
+        published = sim.invariants.high_watermarks.get(replica.state.topic_partition, {})
+        known = published.get(replica.leader_epoch)
+        if known is not None:
+            sim.known_high_watermarks[key_of(replica)] = known  # type: ignore[index]
+        return original_copy(replica, max_bytes)
+
+    with (
+        patch.object(FollowedReplica, "_start", start),
+        patch.object(FollowedReplica, "_copy", copy),
+        patch("storage.log_copy.check_agreement", lambda own, leader: None),
+    ):
+        yield

@@ -1,0 +1,165 @@
+"""The simulated cluster with its random faults off and handles for everything that a scenario may do to it.
+
+Brokers, controllers and fetch sessions are the real code; storage accesses never park or fail by chance, so what
+happens is what the scenario says. Time is virtual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from replication.broker import Broker
+from replication.controller import Controller
+from replication.state import PartitionRecord, RemoveTopicRecord, record_from_json
+from replication.stores import open_metadata
+from storage.memory_table import MemoryDisk
+from storage.records import TopicPartition
+from tests.simulation.cluster import METADATA_ROOT, Host, SimCluster
+from tests.simulation.scheduler import Actor, Faults
+
+FOR_EVER_MS = 10**9
+NO_FAULTS = Faults(switch=0, park=0, lost_request=0, lost_answer=0)
+SEED = 1
+
+
+class ScenarioCluster(SimCluster):
+    """Hosts 1 to `brokers`; each is a machine with a broker, a controller candidate and fetch sessions."""
+
+    def __init__(self, brokers: int) -> None:
+        super().__init__(SEED, brokers=brokers, faults=NO_FAULTS)
+        self.metadata = open_metadata(self, METADATA_ROOT, self.clock, self.ids)
+        self.controllers: dict[int, Controller] = {}
+        self.earlier: dict[int, Broker] = {}
+        self.history: list[PartitionRecord] = []
+        self.known_high_watermarks: dict[tuple[int, TopicPartition], int] = {}
+        self._not_fetching: set[int] = set()
+
+    # -- time --------------------------------------------------------------------------------------------
+
+    def wait(self, duration_ms: int) -> None:
+        end_ms = self.scheduler.now_ms + duration_ms
+        self.scheduler.run_until(end_ms)
+        self.scheduler.now_ms = max(self.scheduler.now_ms, end_ms)  # with all hosts dead nobody else moves it
+
+    # -- starting ----------------------------------------------------------------------------------------
+
+    def start_all(self) -> None:
+        """Broker 1 first, so that it is the controller in every scenario."""
+        self.metadata.create()
+        for broker_id in self.hosts:
+            self.start_host(broker_id)
+            self.wait(500)
+
+    def start_beside(self, broker_id: int) -> None:
+        """A new process of the broker while its earlier one still exists, from now on known as `old-<id>`."""
+        host = self.hosts[broker_id]
+        assert host.broker is not None, f"broker {broker_id} is not running"
+        self.earlier[broker_id] = host.broker
+        for actor in host.actors:
+            actor.host = f"old-{broker_id}"
+        paused_until_ms = self.scheduler.paused_until_ms.pop(f"host-{broker_id}", 0)
+        self.scheduler.paused_until_ms[f"old-{broker_id}"] = paused_until_ms
+        self.start_host(broker_id)
+
+    def _run_controller(self, controller: Controller, broker: Broker) -> None:
+        self.controllers[broker.broker_id] = controller
+        super()._run_controller(controller, broker)
+
+    def _start_sessions(self, host: Host, broker_epoch: int) -> None:
+        super()._start_sessions(host, broker_epoch)
+        if host.broker_id in self._not_fetching:
+            self.stop_fetching(host.broker_id)
+
+    # -- what may happen to a host -----------------------------------------------------------------------
+
+    def stop_fetching(self, broker_id: int) -> None:
+        """The broker's fetch tasks stand still, those of its later processes too."""
+        self._not_fetching.add(broker_id)
+        for name in self._names(f"fetch-{broker_id}"):
+            self.pause(name, FOR_EVER_MS)
+
+    def resume_fetching(self, broker_id: int) -> None:
+        self._not_fetching.discard(broker_id)
+        for name in self._names(f"fetch-{broker_id}"):
+            self.scheduler.paused_until_ms.pop(name, None)
+
+    def pause_target(self, target: str, duration_ms: int) -> None:
+        for name in self._names(target):
+            self.pause(name, duration_ms)
+
+    def resume_target(self, target: str) -> None:
+        for name in self._names(target):
+            self.scheduler.paused_until_ms.pop(name, None)
+
+    def cut_target(self, target: str, root: str, duration_ms: int) -> None:
+        for name in self._names(target):
+            self.cut(name, f"memory:///{root}", duration_ms)
+
+    def kill_machines(self, broker_ids: Iterable[int], *, power_loss: bool = False) -> None:
+        """Brokers and their fetch tasks are gone at once. A power loss also takes what was not synced."""
+        for broker_id in broker_ids:
+            self.crash(broker_id)
+            names = set(self._names(str(broker_id)))
+            self.scheduler.kill([a for a in list(self.scheduler.actors) if a.host in names])
+            for name in names:
+                self.scheduler.paused_until_ms.pop(name, None)
+            if power_loss:
+                self.hosts[broker_id].disk.lose_unsynced()
+
+    def _names(self, target: str) -> list[str]:
+        """Scheduler hosts of a target: `2` the machine, `broker-2` its process, `fetch-2` its fetch tasks, `old-2`."""
+        kind, _, number = target.rpartition("-")
+        fetches = sorted({a.host for a in self.scheduler.actors if a.host.startswith(f"fetch-{number}.")})
+        names = {"": [f"host-{number}", *fetches], "broker": [f"host-{number}"], "fetch": fetches, "old": [target]}
+        return names[kind]
+
+    def is_paused(self, broker_id: int) -> bool:
+        return self.scheduler.paused_until_ms.get(f"host-{broker_id}", 0) > self.scheduler.now_ms
+
+    def process(self, name: str) -> Broker | None:
+        """`1` or `broker-1`: the running broker; `old-1`: its earlier process."""
+        kind, _, number = name.rpartition("-")
+        return self.earlier.get(int(number)) if kind == "old" else self.hosts[int(number)].broker
+
+    # -- what is seen ------------------------------------------------------------------------------------
+
+    def _metadata_committed(self, commit: object) -> None:
+        files = self.metadata_disk.tables["__cluster_metadata-0"]
+        for entry in commit.adds:  # type: ignore[attr-defined]
+            records = [record_from_json(v) for v in files.data_files[entry.path]["value"].to_pylist()]
+            self.history += [r for r in records if isinstance(r, PartitionRecord)]
+            for removed in (r for r in records if isinstance(r, RemoveTopicRecord)):
+                self._forget_topic(removed.name)
+        super()._metadata_committed(commit)
+
+    def _forget_topic(self, topic: str) -> None:
+        """The invariants are about one topic, not about one that is created later under its name."""
+        seen = self.invariants
+        for by_partition in (seen.partitions, seen.high_watermarks):
+            for key in [k for k in by_partition if k.topic == topic]:
+                del by_partition[key]
+        for by_key in (seen.leader_of, seen.values, seen.read, seen.acked, seen.sequences):
+            for key in [k for k in by_key if k[0].topic == topic]:
+                del by_key[key]
+        for by_value in (seen.acked_values, seen.places):
+            for value in [v for v, (topic_partition, _) in by_value.items() if topic_partition.topic == topic]:
+                del by_value[value]
+
+    def object_written(self, root: str, path: str, data: bytes) -> None:
+        super().object_written(root, path, data)
+        if path.endswith("/leader"):
+            broker_id = int(root.rsplit("-", 1)[1])
+            for topic_partition, replica in self._led_by(broker_id):
+                self.known_high_watermarks[broker_id, topic_partition] = replica
+
+    def _led_by(self, broker_id: int) -> list[tuple[TopicPartition, int]]:
+        broker = self.hosts[broker_id].broker
+        led = broker.leaders if broker is not None else {}
+        return [(tp, r.partition.high_watermark) for tp, r in led.items() if r.partition is not None]
+
+    def broker_of(self, disk: MemoryDisk) -> int:
+        return next(i for i, host in self.hosts.items() if host.disk is disk)
+
+    def actors_of(self, target: str) -> list[Actor]:
+        names = set(self._names(target))
+        return [a for a in self.scheduler.actors if a.host in names]

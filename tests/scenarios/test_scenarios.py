@@ -1,0 +1,53 @@
+"""Each history in this folder runs through the real brokers and ends as it is written down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.script import played
+from tests.scenarios.verbs import Stage
+from tests.simulation.invariants import Violation
+
+FOLDER = Path(__file__).parent
+SCENARIOS = sorted(FOLDER.glob("*.txt"))
+
+
+def play(text: str) -> str:
+    """The scenario's text with its present output. A violated invariant is output too, and the last there is."""
+    stage = Stage()
+    violation: list[str] = []
+
+    def run(command: str) -> list[str]:
+        if violation:
+            return []
+        try:
+            return stage.run(command)
+        except Violation as found:
+            violation.append(f"violation of {found}")
+            return violation
+
+    try:
+        return played(text, run)
+    finally:
+        stage.close()
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_scenario(path: Path, request: pytest.FixtureRequest) -> None:
+    text = path.read_text(encoding="utf-8")
+    shown = play(text)
+    if request.config.getoption("--rewrite", default=False):
+        path.write_text(shown, encoding="utf-8")
+        return
+    assert shown == text
+
+
+def test_a_scenario_repeats_itself() -> None:
+    text = SCENARIOS[0].read_text(encoding="utf-8")
+    assert play(text) == play(text)
+
+
+def test_every_scenario_begins_with_its_story() -> None:
+    assert [path.name for path in SCENARIOS if not path.read_text(encoding="utf-8").startswith("# ")] == []

@@ -25,7 +25,7 @@ from storage.errors import (
     StratalogError,
     UnknownServerError,
 )
-from storage.log_read import READ_SCHEMA, no_rows
+from storage.log_read import READ_SCHEMA
 from storage.records import Header, TopicPartition
 
 METADATA_REFRESH_MS = 50
@@ -117,8 +117,7 @@ class Consumer:
         """The offset of the next record to be returned, resetting first if there is none yet."""
         position = self._position(topic_partition)
         if position.offset is None:
-            self._reset(position, self.config.default_api_timeout_ms)
-        assert position.offset is not None
+            return self._reset(position, self.config.default_api_timeout_ms)
         return position.offset
 
     def pause(self, topic_partitions: Iterable[TopicPartition]) -> None:
@@ -204,13 +203,11 @@ class Consumer:
 
     def _fetch_one(self, position: Position) -> bool:
         try:
-            if position.offset is None:
-                self._reset(position, timeout_ms=0)
-            assert position.offset is not None
+            offset = self._reset(position, timeout_ms=0) if position.offset is None else position.offset
             marks = self._view.published(position.topic_partition, look=False)
-            if marks is not None and position.offset == marks.high_watermark:
+            if marks is not None and offset == marks.high_watermark:
                 return False
-            fetched = self._read(position, position.offset)
+            fetched = self._read(position, offset)
             position.put(_without_control(fetched.rows), fetched.next_offset)
             return position.has_rows()
         except StratalogError as reason:
@@ -220,28 +217,28 @@ class Consumer:
             return False
 
     def _read(self, position: Position, offset: int) -> Fetched:
+        limit = self.config.max_partition_fetch_bytes
         try:
-            return self._view.fetch(
-                position.topic_partition, offset, self.config.max_partition_fetch_bytes, timeout_ms=0
-            )
+            return self._view.fetch(position.topic_partition, offset, limit, timeout_ms=0)
         except OffsetOutOfRangeError:
             if self.config.auto_offset_reset == "none":
                 raise OffsetOutOfRangeError(
                     "Fetch position out of range with no reset policy for partitions: "
                     f"{{{position.topic_partition}={offset}}}"
                 ) from None
-        self._reset(position, timeout_ms=0)
-        assert position.offset is not None
-        return Fetched(no_rows(), position.offset)
+        reset_to = self._reset(position, timeout_ms=0)
+        return self._view.fetch(position.topic_partition, reset_to, limit, timeout_ms=0)
 
-    def _reset(self, position: Position, timeout_ms: int) -> None:
+    def _reset(self, position: Position, timeout_ms: int) -> int:
         policy = self.config.auto_offset_reset
         if policy == "none":
             raise OffsetOutOfRangeError(
                 f"Undefined offset with no reset policy for partitions: [{position.topic_partition}]"
             )
         marks = self._view.watermarks(position.topic_partition, timeout_ms)
-        position.seek(marks.log_start_offset if policy == "earliest" else marks.high_watermark)
+        offset = marks.log_start_offset if policy == "earliest" else marks.high_watermark
+        position.seek(offset)
+        return offset
 
     # -- ending ------------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from uuid import uuid4
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -21,6 +20,7 @@ from clients.spark_hand_over import HandOver, SinkBatchId
 from clients.spark_options import SinkOptions
 from clients.spark_sink_rows import check_columns
 from clients.spark_sink_task import SinkTask, WrittenFile
+from storage.clock import RandomIds
 from storage.errors import InvalidRequestError
 
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
@@ -51,7 +51,7 @@ class StratalogWriter(DataSourceArrowWriter):
             )
         check_schema(schema, options)
         self._options = options
-        self._batch = SinkBatchId(uuid4().hex, 0, is_replayable=False)
+        self._batch = SinkBatchId(RandomIds().new_id(), 0, is_replayable=False)
         if options.txn_app_id is not None and options.txn_version is not None:
             self._batch = SinkBatchId(options.txn_app_id, options.txn_version, is_replayable=True)
 

@@ -115,6 +115,7 @@ class Broker:
         self._touched: set[TopicPartition] = set()
         self._changed: set[TopicPartition] = set()
         self._moved: set[TopicPartition] = set()
+        self._raised: set[TopicPartition] = set()
         self._upkeep: dict[TopicPartition, Upkeep] = {}
         self._due_ms: dict[str, int] = {}
         self._beat = 0
@@ -221,6 +222,7 @@ class Broker:
         self._attempt(lambda: self._change_isrs(self._isr_changes(now_ms)))
         self._purgatory.expire(now_ms)
         self._attempt(lambda: self._publish(now_ms))
+        self._complete_raised()
         if not moved and self._is_due("upkeep", now_ms, UPKEEP_INTERVAL_MS):
             self._attempt(self._keep_up)
         return moved
@@ -267,17 +269,17 @@ class Broker:
 
     def _follow_metadata(self, now_ms: int) -> None:
         changed = self.metadata.refresh()
-        if not changed and not self._follow_all and not self._touched:
-            return
-        if not self._is_current(now_ms):
-            return
         image = self.metadata.image
-        for restarted in self._followers.update_brokers(image.brokers):
-            self._forget_follower(restarted, now_ms)
+        # Noted before anything can fail: what was folded is not reported again.
         self._touched |= {r.topic_partition for r in changed if isinstance(r, PartitionRecord)}
         if self._follow_all or any(isinstance(r, TopicRecord | RemoveTopicRecord | ConfigRecord) for r in changed):
             self._touched |= set(image.partitions) | set(self._replicas)
-        self._follow_all = False
+            self._follow_all = False
+        if not self._is_current(now_ms):
+            return
+        if changed or self._touched:
+            for restarted in self._followers.update_brokers(image.brokers):
+                self._forget_follower(restarted, now_ms)
         for topic_partition in sorted(self._touched):
             self._apply(topic_partition, image.partitions.get(topic_partition), now_ms)
             self._touched.discard(topic_partition)
@@ -410,7 +412,14 @@ class Broker:
         lag_ms_max = self.config.replica_lag_time_max_ms
         if replica.partition and replica.partition.maybe_increment_high_watermark(now_ms, lag_ms_max):
             self._changed.add(replica.state.topic_partition)
-        replica.complete_waiting()
+        self._raised.add(replica.state.topic_partition)
+
+    def _complete_raised(self) -> None:
+        """Answer acks=all, after the high watermark was published: a producer can read its own write."""
+        raised, self._raised = self._raised, set()
+        for topic_partition in raised:
+            if topic_partition in self.leaders:
+                self.leaders[topic_partition].complete_waiting()
 
     def _follow_followers(self, now_ms: int) -> bool:
         polls_eagerly = not self._purgatory.is_empty

@@ -221,9 +221,7 @@ def shut_down_broker(image: ClusterImage, broker_id: int, broker_epoch: int) -> 
     check_broker_epoch(image, broker_id, broker_epoch)
     live = image.live_brokers().keys()
     touched = [p for p in image.partitions.values() if broker_id in p.isr or p.leader == broker_id]
-    moved = [
-        _elected(p, elect_controlled_shutdown(p, live, {broker_id}), image.controller_epoch) for p in touched
-    ]
+    moved = [_elected(p, elect_controlled_shutdown(p, live, {broker_id}), image.controller_epoch) for p in touched]
     changed = tuple(p for p in moved if p)
     remaining = tuple(p.topic_partition for p in changed if p.leader == NO_LEADER)
     return Result((*changed, FenceBrokerRecord(broker_id, broker_epoch, clean=True)), remaining)

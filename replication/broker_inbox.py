@@ -100,4 +100,3 @@ class BrokerInbox:
             self._answers.popleft()
             self._taken.discard(request_id)
         return moved
-

@@ -218,9 +218,7 @@ class LeaderReplica:
         if self.partition is None or self.partition.high_watermark == UNKNOWN:
             return 0
         enough = self.partition.has_enough_replicas(self.config.min_insync_replicas)
-        return self._purgatory.high_watermark_moved(
-            self.state.topic_partition, self.partition.high_watermark, enough
-        )
+        return self._purgatory.high_watermark_moved(self.state.topic_partition, self.partition.high_watermark, enough)
 
     def resign(self, error: StratalogError, group: _Group | None = None) -> None:
         """Stop leading: everybody who waits gets `error`. What was stored stays where it is."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from storage.errors import InvalidRecordError, InvalidTimestampError
@@ -138,23 +139,24 @@ def data_table(batches: Sequence[NewRecordBatch]) -> pa.Table:
     parts, first_delta = [], 0
     for batch in batches:
         count = batch.record_count
-        deltas = pa.array(range(first_delta, first_delta + count), pa.int32())
-        if batch.base_sequence == NO_SEQUENCE:
-            sequences = pa.repeat(pa.scalar(NO_SEQUENCE, pa.int32()), count)
-        else:
-            sequences = pa.array(
-                [(batch.base_sequence + i) & 0x7FFFFFFF for i in range(count)], pa.int32()
-            )
         columns = [
-            deltas,
+            pa.array(np.arange(first_delta, first_delta + count, dtype=np.int32)),
             *batch.payload.columns,
             pa.repeat(pa.scalar(batch.timestamp_type, pa.int8()), count),
             pa.repeat(pa.scalar(batch.producer_id, pa.int64()), count),
             pa.repeat(pa.scalar(batch.producer_epoch, pa.int16()), count),
-            sequences,
+            _sequences(batch.base_sequence, count),
             pa.repeat(pa.scalar(first_delta, pa.int32()), count),
             pa.repeat(pa.scalar(batch.attributes, pa.int16()), count),
         ]
         parts.append(pa.table(columns, schema=DATA_SCHEMA))
         first_delta += count
     return pa.concat_tables(parts)
+
+
+def _sequences(base_sequence: int, count: int) -> pa.Array:
+    """Sequences from `base_sequence` on; after 2,147,483,647 comes 0."""
+    if base_sequence == NO_SEQUENCE:
+        return pa.repeat(pa.scalar(NO_SEQUENCE, pa.int32()), count)
+    counted = np.arange(base_sequence, base_sequence + count, dtype=np.int64) & 0x7FFFFFFF
+    return pa.array(counted.astype(np.int32))

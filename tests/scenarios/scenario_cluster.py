@@ -19,14 +19,13 @@ from tests.simulation.scheduler import Actor, Faults
 
 FOR_EVER_MS = 10**9
 NO_FAULTS = Faults(switch=0, park=0, lost_request=0, lost_answer=0)
-SEED = 1
 
 
 class ScenarioCluster(SimCluster):
     """Hosts 1 to `brokers`; each is a machine with a broker, a controller candidate and fetch sessions."""
 
-    def __init__(self, brokers: int) -> None:
-        super().__init__(SEED, brokers=brokers, faults=NO_FAULTS)
+    def __init__(self, brokers: int, seed: int) -> None:
+        super().__init__(seed, brokers=brokers, faults=NO_FAULTS)
         self.metadata = open_metadata(self, METADATA_ROOT, self.clock, self.ids)
         self.controllers: dict[int, Controller] = {}
         self.earlier: dict[int, Broker] = {}

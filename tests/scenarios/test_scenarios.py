@@ -14,9 +14,9 @@ FOLDER = Path(__file__).parent
 SCENARIOS = sorted(FOLDER.glob("*.txt"))
 
 
-def play(text: str) -> str:
+def play(text: str, seed: int = 1) -> str:
     """The scenario's text with its present output. A violated invariant is output too, and the last there is."""
-    stage = Stage()
+    stage = Stage(seed)
     violation: list[str] = []
 
     def run(command: str) -> list[str]:

@@ -11,16 +11,12 @@ import logging
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 from tests.simulation.mutations import MUTATIONS
-from tests.simulation.run import Outcome, simulate
+from tests.simulation.run import Outcome, run_seeds, simulate
 
 SEEDS_A_TASK = 20
-
-
-def run_seeds(first_seed: int, count: int) -> list[Outcome]:
-    logging.disable(logging.CRITICAL)
-    return [simulate(seed) for seed in range(first_seed, first_seed + count)]
 
 
 def search(mutation: str, first_seed: int, minutes: float) -> Outcome | None:
@@ -62,7 +58,7 @@ def _run_all(first_seed: int, seeds: int, workers: int, started: float) -> int:
         (s, min(SEEDS_A_TASK, first_seed + seeds - s)) for s in range(first_seed, first_seed + seeds, SEEDS_A_TASK)
     ]
     outcomes: list[Outcome] = []
-    with ProcessPoolExecutor(workers) as pool:
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         for done in pool.map(run_seeds, *zip(*tasks, strict=True)):
             outcomes += done
     bad = [outcome for outcome in outcomes if outcome.violation is not None]

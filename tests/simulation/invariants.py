@@ -22,6 +22,10 @@ class Violation(AssertionError):  # noqa: N818 - the field's word
     def __init__(self, invariant: str, message: str) -> None:
         super().__init__(f"{invariant}: {message}")
         self.invariant = invariant
+        self.message = message
+
+    def __reduce__(self) -> tuple[type[Violation], tuple[str, str]]:
+        return Violation, (self.invariant, self.message)
 
 
 @dataclass(slots=True)

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from clients.committed_view import committed
+from storage.errors import ForeignCommitError
 from storage.records import Header, TopicPartition
 from tests.clients.still_cluster import StillCluster
 
@@ -100,6 +102,18 @@ def test_batch_refusals_reach_the_user(
     with pytest.raises(AnalysisException) as refusal:
         read(**options).collect()
     assert text in str(refusal.value)
+
+
+def test_a_table_that_somebody_else_wrote_to_is_refused_by_name(
+    spark: SparkSession, cluster: StillCluster, read: Callable[..., DataFrame]
+) -> None:
+    (t0,) = cluster.create_topic("t", 1)
+    cluster.commit(t0, ["a"])
+    spark.sql(f"delete from delta.`{cluster.roots[1]}/t-0` where base_offset = 0")
+    with pytest.raises(ForeignCommitError, match="t-0 cannot be read as a log"):
+        committed(spark, cluster.root, "t")
+    with pytest.raises(PySparkException, match="t-0 cannot be read as a log"):
+        read().collect()
 
 
 class Stream:

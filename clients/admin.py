@@ -154,12 +154,12 @@ class Admin:
         image = self._view.image
         return TopicDescription(name, image.topic_ids[name], partitions, dict(image.topic_config(name)))
 
-    def delete_topics(self, names: Iterable[str], *, enabled: bool = True) -> None:
+    def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics; brokers then drop their replicas. Every one is tried, then the first error is raised.
 
-        `enabled` is the cluster's `delete.topic.enable`. TopicDeletionDisabledError, UnknownTopicOrPartitionError.
+        TopicDeletionDisabledError (`delete.topic.enable` is false), UnknownTopicOrPartitionError.
         """
-        _each(names, lambda name: self._view.propose(lambda image: topics.delete_topic(image, name, enabled)))
+        _each(names, lambda name: self._view.propose(lambda image: topics.delete_topic(image, name)))
 
     def create_partitions(self, name: str, count: int) -> int:
         """Grow a topic to `count` partitions and wait for their leaders; how many are new. InvalidPartitionsError."""

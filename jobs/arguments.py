@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from jobs.properties import key_values, read_properties
 from jobs.terminal import UsageError, complain
@@ -69,7 +69,7 @@ def program(tool: str, called_as: str) -> str:
     ('strata-topics', 'python -m jobs.topics')
     """
     name = Path(called_as).name
-    return name if name.startswith("strata-") else f"python -m jobs.{tool}"
+    return f"strata-{tool.replace('_', '-')}" if name.startswith("strata-") else f"python -m jobs.{tool}"
 
 
 def _version() -> str:
@@ -119,15 +119,13 @@ def client_properties(config_file: str | None, pairs: Iterable[str] = ()) -> dic
     return {name: value for name, value in given.items() if name not in _OVERWRITTEN}
 
 
-def one_spelling(given: argparse.Namespace, flag: str, deprecated: str) -> object:
+def one_spelling(given: argparse.Namespace, flag: str, deprecated: str) -> Any:
     """The value of a flag that has an older name, which is taken with a warning. UsageError when both are given."""
     new, old = (getattr(given, name.replace("-", "_").replace(".", "_")) for name in (flag, deprecated))
     if new and old:
         raise UsageError(f"Options --{deprecated} and --{flag} cannot be specified together.")
     if old:
-        complain(
-            f"Option --{deprecated} is deprecated and will be removed in a future version. Use --{flag} instead."
-        )
+        complain(f"Option --{deprecated} is deprecated and will be removed in a future version. Use --{flag} instead.")
     return old or new
 
 

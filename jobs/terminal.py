@@ -105,5 +105,10 @@ def quiet_logging(log_file: Path | None = None) -> None:
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
 
+def is_submitted() -> bool:
+    """True when spark-submit started this process; asked here without importing pyspark, which takes a second."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
 def _terminate(_signal: int, _frame: FrameType | None) -> None:
     raise Terminated

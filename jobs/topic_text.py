@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from clients.admin import TopicDescription
+from jobs.terminal import UsageError
 from replication.state import NO_LEADER, PartitionRecord
 from storage.config import LogConfig
 from storage.errors import InvalidReplicaAssignmentError
-from jobs.terminal import UsageError
 
 COLLISION_WARNING = (
     "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could collide. "
@@ -56,7 +56,7 @@ def parse_topic_configs(pairs: Iterable[str]) -> dict[str, str]:
         raise UsageError(
             'requirement failed: Invalid topic config: all configs to be added must be in the format "key=val".'
         )
-    configs = {name: value for name, value in split}
+    configs = {pair[0]: pair[1] for pair in split}
     LogConfig.from_properties(configs)
     return configs
 

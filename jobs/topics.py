@@ -182,6 +182,16 @@ class TopicCommand:
         self._view = view
         self._admin = Admin(view.root, view=view)
 
+    def run(self, action: str) -> None:
+        """Do what one of `ACTIONS` says."""
+        {
+            "list": self.list_all,
+            "describe": self.describe,
+            "create": self.create,
+            "alter": self.alter,
+            "delete": self.delete,
+        }[action]()
+
     def create(self) -> None:
         given = self._given
         configs = topic_text.parse_topic_configs(given.config)
@@ -209,7 +219,7 @@ class TopicCommand:
             raise UsageError("The partitions must be greater than 0")
         return NewTopic(given.topic, partitions, factor, configs)
 
-    def list(self) -> None:
+    def list_all(self) -> None:
         print("\n".join(self._selected()))
 
     def describe(self) -> None:
@@ -303,7 +313,7 @@ def topics(arguments: Sequence[str] | None) -> int:
     wait_ms = timeout_ms(client_properties(given.command_config))
     try:
         command = TopicCommand(given, ClusterView(cluster_root(given), timeout_ms=wait_ms))
-        getattr(command, action)()
+        command.run(action)
     except StratalogError as error:
         # Scripts look for Kafka's line on standard output; the error's name follows on standard error.
         print(f"Error while executing topic command : {error}")

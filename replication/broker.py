@@ -60,7 +60,6 @@ from storage.upkeep import Upkeep, UpkeepLimits
 _LOG = logging.getLogger("stratalog.broker")
 STATE_CHANGE_LOG = logging.getLogger("stratalog.state.change")
 
-UPKEEP_INTERVAL_MS = 250
 BEAT_INTERVAL_MS = 1_000
 
 
@@ -223,7 +222,7 @@ class Broker:
         self._purgatory.expire(now_ms)
         self._attempt(lambda: self._publish(now_ms))
         self._complete_raised()
-        if not moved and self._is_due("upkeep", now_ms, UPKEEP_INTERVAL_MS):
+        if not moved and self._is_due("upkeep", now_ms, self.config.stratalog_upkeep_interval_ms):
             self._attempt(self._keep_up)
         return moved
 

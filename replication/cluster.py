@@ -17,11 +17,11 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Literal, Self
 
 from replication.broker import Broker, BrokerIdentity
-from replication.config import TOPICS_TOML, BrokerConfig, flatten_toml
+from replication.config import CLUSTER_TOML, TOPICS_TOML, BrokerConfig, flatten_toml
 from replication.controller import Controller
 from replication.fetch_runner import FetchJob, FetchRunner, ThreadFetchRunner
 from replication.meta_properties import check_meta_properties
-from replication.state import ClusterImage, ClusterRecord, Result
+from replication.state import CLUSTER_WIDE, ClusterImage, ClusterRecord, ConfigRecord, Result
 from replication.stores import DeltaStores, open_metadata
 from storage.clock import RandomIds, SystemClock
 from storage.errors import BrokerNotAvailableError, InvalidRequestError, KafkaStorageError, StratalogError
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("stratalog.cluster")
 
 FORMAT_VERSION = 1
+SHARED_SETTINGS = ("num.partitions", "default.replication.factor", "delete.topic.enable")
 START_WAIT_S = 60.0
 Fetcher = Literal["auto", "spark", "thread"]
 
@@ -121,6 +122,7 @@ class Cluster:
         self._lock = lock
         self._processes: dict[int, _BrokerProcess] = {}
         self._topic_defaults = flatten_toml(TOPICS_TOML.read_text(encoding="utf-8"))
+        self._text_logs = _open_text_logs(path / config.log_dir)
 
     @classmethod
     def start(
@@ -143,7 +145,7 @@ class Cluster:
         """
         if brokers < 1:
             raise InvalidRequestError(f"a cluster has at least 1 broker, {brokers} were asked for")
-        settings = BrokerConfig.from_properties(dict(config or {}))
+        settings = BrokerConfig.from_toml(CLUSTER_TOML.read_text(encoding="utf-8"), config)
         root = Path(path).absolute()
         lock = _lock(root)
         try:
@@ -161,6 +163,7 @@ class Cluster:
         metadata.log.table.recover_tail()
         metadata.create()
         cluster_id = metadata.propose(lambda image: _identify(image, RandomIds().new_id()))
+        metadata.propose(lambda image: _state_settings(image, self.config))
         for broker_id in self._broker_ids:
             root = self._broker_root(broker_id)
             check_meta_properties(open_store(root, create=True), cluster_id, broker_id, FORMAT_VERSION)
@@ -239,13 +242,16 @@ class Cluster:
             return
         for process in self._processes.values():
             process.join()
-        for process in self._processes.values():
+        for process in self._processes.values() if self.config.controlled_shutdown_enable else ():
             try:
                 process.broker.shut_down()
             except StratalogError as reason:
                 _LOG.warning("broker %d did not shut down cleanly: %s", process.broker.broker_id, reason)
         self._processes.clear()
         self._runner.stop()
+        for name, handler in self._text_logs:
+            logging.getLogger(name).removeHandler(handler)
+            handler.close()
         self._lock.close()
 
     def __enter__(self) -> Self:
@@ -265,11 +271,31 @@ class Cluster:
         return "\n".join(lines)
 
 
+def _open_text_logs(folder: Path) -> list[tuple[str, logging.Handler]]:
+    """`state-change.log`, as Kafka's brokers write it: every leader and ISR change with its state."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = "stratalog.state.change"
+    handler = logging.FileHandler(folder / "state-change.log", encoding="utf-8")
+    handler.setFormatter(logging.Formatter("[%(asctime)s] %(levelname)s %(message)s"))
+    logger = logging.getLogger(name)
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    return [(name, handler)]
+
+
 def _identify(image: ClusterImage, new_id: str) -> Result[str]:
     """The cluster's id; a new cluster gets `new_id`."""
     if image.cluster_id:
         return Result((), image.cluster_id)
     return Result((ClusterRecord(new_id, FORMAT_VERSION),), new_id)
+
+
+def _state_settings(image: ClusterImage, config: BrokerConfig) -> Result[None]:
+    """The settings that clients need to know go into the metadata log."""
+    stated = {name: str(value).lower() for name, value in config.properties().items() if name in SHARED_SETTINGS}
+    changed = {name: value for name, value in stated.items() if image.cluster_config(name, "") != value}
+    return Result(tuple(ConfigRecord(CLUSTER_WIDE, name, value) for name, value in changed.items()), None)
 
 
 def _lock(root: Path) -> IO[str]:
@@ -296,7 +322,7 @@ def _fetch_runner(
     from replication.spark_fetch import SparkFetchRunner
     from replication.spark_session import stratalog_session
 
-    slots = brokers * config.stratalog_fetch_sessions
+    slots = brokers * config.stratalog_fetch_sessions * config.num_replica_fetchers
     if spark is None:
         spark = stratalog_session("stratalog", fetch_slots=slots)
     free = spark.sparkContext.defaultParallelism

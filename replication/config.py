@@ -85,9 +85,6 @@ class BrokerConfig:
     Building one checks every range; InvalidConfigError names the setting that is out of it.
     """
 
-    auto_create_topics_enable: bool = _setting(
-        False, "", "make a topic when somebody names it (Kafka: true; here a typo should not make a table)"
-    )
     broker_heartbeat_interval_ms: int = _setting(
         2_000, "ms", "pause between two writes of a broker's session object", 1
     )
@@ -100,8 +97,7 @@ class BrokerConfig:
     fetch_max_bytes: int = _setting(57_671_680, "bytes", "the most one consumer fetch answers with", 1_024)
     log_dir: str = _setting("logs", "", "folder of state-change.log and other text logs, below the cluster's folder")
     num_partitions: int = _setting(1, "partitions", "of a topic created without a number of partitions", 1)
-    num_replica_fetchers: int = _setting(1, "tasks", "fetch tasks of a follower for each broker it follows", 1)
-    producer_id_expiration_ms: int = _setting(86_400_000, "ms", "an idle producer id is forgotten after this long", 1)
+    num_replica_fetchers: int = _setting(1, "tasks", "fetch tasks of a follower, which share its partitions", 1)
     replica_fetch_backoff_ms: int = _setting(
         1_000, "ms", "a partition whose fetch failed is left alone for this long", 0
     )

@@ -43,7 +43,7 @@ class FetchRunner(Protocol):
         ...
 
 
-def run_session(job: FetchJob, name: str, duration_ms: int, ids: Ids, *, stands_by: bool = True) -> FetchSession:
+def run_session(job: FetchJob, share: int, name: str, duration_ms: int, ids: Ids) -> FetchSession:
     """Run one session to its end; called wherever the scheduler put it."""
     session = FetchSession(
         job.broker_id,
@@ -55,7 +55,7 @@ def run_session(job: FetchJob, name: str, duration_ms: int, ids: Ids, *, stands_
         stores=DeltaStores(ids),
         clock=SystemClock(),
         ids=ids,
-        stands_by=stands_by,
+        share=share,
     )
     session.run(duration_ms)
     return session
@@ -75,18 +75,18 @@ class ThreadFetchRunner:
         self._threads: list[threading.Thread] = []
 
     def start(self, job: FetchJob) -> None:
-        thread = threading.Thread(
-            target=self._run, args=(job,), name=f"fetcher-{job.broker_id}-{job.broker_epoch}", daemon=True
-        )
         self._jobs.append(job)
-        self._threads.append(thread)
-        thread.start()
+        for share in range(job.config.num_replica_fetchers):
+            name = f"fetcher-{job.broker_id}-{job.broker_epoch}-{share}"
+            thread = threading.Thread(target=self._run, args=(job, share), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
-    def _run(self, job: FetchJob) -> None:
+    def _run(self, job: FetchJob, share: int) -> None:
         while True:
             try:
                 name = f"thread-{self._ids.new_id()[:8]}"
-                if run_session(job, name, job.config.stratalog_fetch_session_ms, self._ids).is_over:
+                if run_session(job, share, name, job.config.stratalog_fetch_session_ms, self._ids).is_over:
                     return
             except StratalogError as reason:
                 _LOG.warning("fetch sessions of broker %d, trying again: %s", job.broker_id, reason)

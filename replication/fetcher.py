@@ -4,7 +4,8 @@ I/O: through its stores. Spark (or a thread, or the simulator) schedules it and 
 session watches one progress object per leader broker, copies what moved, commits to the broker's own
 tables and publishes one progress object of its own: the commit, then the progress, is the acknowledgement.
 
-Two sessions of a broker overlap: the younger stands by until the elder ends or falls silent, which hides the
+A follower's partitions may be shared out to several tasks (`num.replica.fetchers`); each watches all leaders.
+Two sessions of a share overlap: the younger stands by until the elder ends or falls silent, which hides the
 gap between two micro-batches (DESIGN §6). Both working at once is safe (§4), only wasteful.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
+from zlib import crc32
 
 from replication.config import BrokerConfig
 from replication.followed_replica import FollowedReplica
@@ -41,7 +43,6 @@ BEAT_INTERVAL_MS = 200
 SILENCE_MS = 1_000
 RESCAN_INTERVAL_MS = 2_000
 FORGOTTEN_MS = 60_000
-UPKEEP_INTERVAL_MS = 1_000
 REPLICA_BACKOFF_MS = 20
 
 
@@ -66,15 +67,16 @@ class FetchSession:
         stores: Stores,
         clock: Clock,
         ids: Ids,
-        stands_by: bool = True,
+        share: int = 0,
         upkeep_limits: UpkeepLimits | None = None,
     ) -> None:
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
-        self.name = name
+        self.name = f"{share}-{name}"
+        self._share = share
         self.replicas: dict[TopicPartition, FollowedReplica] = {}
         self.is_over = False
-        self.state = STANDBY if stands_by else ACTIVE
+        self.state = STANDBY
         self._root = root
         self._config = config
         self._stores = stores
@@ -83,12 +85,13 @@ class FetchSession:
         self._upkeep_limits = upkeep_limits
         self._objects = stores.objects(root)
         self._metadata = open_metadata(stores, metadata_root, clock, ids)
-        self._writer = ProgressWriter(self._objects, fetch_progress_path(broker_epoch, name))
+        self._writer = ProgressWriter(self._objects, fetch_progress_path(broker_epoch, self.name))
         self._leaders: dict[tuple[int, int], ProgressReader] = {}
         self._dirty: deque[TopicPartition] = deque()
         self._upkeep: dict[TopicPartition, Upkeep] = {}
         self._retry_at_ms: dict[TopicPartition, int] = {}
         self._due_ms: dict[str, int] = {}
+        self._metadata_seen_ms = clock.monotonic_ms()
         self._others: dict[str, tuple[bytes | None, int]] = {}
 
     # -- life --------------------------------------------------------------------------------------------
@@ -108,12 +111,19 @@ class FetchSession:
             except StratalogError as reason:
                 _LOG.warning("fetch session %s of broker %d, trying again: %s", self.name, self.broker_id, reason)
                 self._clock.sleep_ms(self._config.replica_fetch_backoff_ms)
+                if self._is_blind():
+                    break
                 continue
             if moved:
                 idle_since_ms = self._clock.monotonic_ms()
                 continue
             self._clock.sleep_ms(self._pause_ms(self._clock.monotonic_ms() - idle_since_ms))
         self.end()
+
+    def _is_blind(self) -> bool:
+        """The metadata log has been out of reach for a session timeout: leave the work to another session."""
+        blind_ms = self._clock.monotonic_ms() - self._metadata_seen_ms
+        return blind_ms > self._config.broker_session_timeout_ms
 
     def _pause_ms(self, idle_ms: int) -> int:
         """Short right after work, longer when long idle."""
@@ -135,6 +145,7 @@ class FetchSession:
         now_ms = self._clock.monotonic_ms()
         if self._is_due("metadata", now_ms, self._config.stratalog_metadata_poll_ms):
             self._follow_metadata()
+            self._metadata_seen_ms = now_ms
         if self._is_due("stop", now_ms, BEAT_INTERVAL_MS) and self._objects.exists(stop_path(self.broker_epoch)):
             self.is_over = True
         if self.is_over:
@@ -145,7 +156,7 @@ class FetchSession:
         self._watch_leaders(now_ms)
         moved = self._catch_up(now_ms)
         self._publish(now_ms)
-        if not moved and self._is_due("upkeep", now_ms, UPKEEP_INTERVAL_MS):
+        if not moved and self._is_due("upkeep", now_ms, self._config.stratalog_upkeep_interval_ms):
             self._keep_up()
         return moved
 
@@ -189,7 +200,9 @@ class FetchSession:
                 self._forget(topic_partition)
 
     def _follows(self, state: PartitionRecord) -> bool:
-        return self.broker_id in state.replicas and state.leader not in (self.broker_id, NO_LEADER)
+        if self.broker_id not in state.replicas or state.leader in (self.broker_id, NO_LEADER):
+            return False
+        return crc32(str(state.topic_partition).encode()) % self._config.num_replica_fetchers == self._share
 
     def _follow(self, state: PartitionRecord, topic_id: str) -> None:
         topic_partition = state.topic_partition
@@ -213,7 +226,7 @@ class FetchSession:
     # -- standing by -------------------------------------------------------------------------------------
 
     def _takes_over(self, now_ms: int) -> bool:
-        """True when no other session of this broker is at work: it ended, fell silent, or never was."""
+        """True when no other session of this share is at work: it ended, fell silent, or never was."""
         if self._is_due("others", now_ms, BEAT_INTERVAL_MS):
             self._find_others(now_ms)
         if any(self._is_at_work(path, now_ms) for path in list(self._others)):
@@ -224,7 +237,7 @@ class FetchSession:
         return True
 
     def _find_others(self, now_ms: int) -> None:
-        prefix = f"{progress_prefix(self.broker_epoch)}fetch-"
+        prefix = fetch_progress_path(self.broker_epoch, f"{self._share}-")
         own = fetch_progress_path(self.broker_epoch, self.name)
         for meta in self._objects.list(progress_prefix(self.broker_epoch)):
             if not meta.path.startswith(prefix) or meta.path == own:

@@ -71,7 +71,8 @@ class FetchReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         if start["round"] >= end["round"]:
             return []
-        return [InputPartition(end["round"])]
+        shares = range(self._job().config.num_replica_fetchers)
+        return [InputPartition((end["round"], share)) for share in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:  # Spark's stand-in for an empty plan
@@ -81,9 +82,9 @@ class FetchReader(DataSourceStreamReader):
         ids = RandomIds()
         session_ms = job.config.stratalog_fetch_session_ms
         # The second query's first session is half as long: from then on the two hand over half way.
-        duration_ms = session_ms // 2 if slot == 1 and partition.value == 1 else session_ms
-        name = f"{slot}-{partition.value}-{ids.new_id()[:8]}"
-        session = run_session(job, name, duration_ms, ids)
+        number, share = partition.value
+        duration_ms = session_ms // 2 if slot == 1 and number == 1 else session_ms
+        session = run_session(job, share, f"{slot}-{number}-{ids.new_id()[:8]}", duration_ms, ids)
         if session.is_over:
             end_sessions(job, ids)
         yield pa.RecordBatch.from_arrays(

@@ -17,6 +17,7 @@ from storage.records import TopicPartition
 NO_LEADER = -1
 NO_BROKER_EPOCH = -1
 PRODUCER_ID_BLOCK = 1000
+CLUSTER_WIDE = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,10 @@ class RemoveTopicRecord:
 
 @dataclass(frozen=True, slots=True)
 class ConfigRecord:
-    """A topic's dynamic config; `value` None removes the override."""
+    """A topic's dynamic config, or with `topic` CLUSTER_WIDE a setting that all brokers share.
+
+    `value` None removes it.
+    """
 
     type: ClassVar[str] = "Config"
     topic: str
@@ -335,6 +339,10 @@ class ClusterImage:
             what = f"topic '{topic_partition.topic}' has {known} partitions" if known else "no such topic"
             raise UnknownTopicOrPartitionError(f"{topic_partition}: {what}")
         return state
+
+    def cluster_config(self, name: str, default: str) -> str:
+        """A setting that all brokers share, as the cluster was last started with."""
+        return self.configs.get(CLUSTER_WIDE, {}).get(name, default)
 
     def topic_config(self, topic: str) -> Mapping[str, str]:
         """The topic's overrides by Kafka name."""

@@ -69,6 +69,8 @@ def create_topic(
 ) -> Result[str]:
     """Create a topic with numbers of partitions and replicas, or with an `assignment`; the answer is its topic id.
 
+    A number not given is the cluster's `num.partitions` or `default.replication.factor`.
+
     `start_index` and `shift` are the caller's random numbers for `assign_replicas`; only live brokers are taken.
     The leader is the first live replica, the ISR the live ones, all epochs start at 0. A topic that exists under
     the same `topic_id` is the caller's own earlier success. Raises InvalidTopicError, TopicAlreadyExistsError,
@@ -82,6 +84,7 @@ def create_topic(
     overrides = dict(configs or {})
     check_configs(overrides)
     if assignment is None:
+        partitions, replication_factor = _or_defaults(image, partitions, replication_factor)
         assignment = _placed(image, 0, partitions, replication_factor, start_index, shift)
     else:
         _check_not_given(partitions, replication_factor)
@@ -121,12 +124,20 @@ def create_partitions(
     return Result(tuple(_new_partitions(image, name, assignment)), new)
 
 
-def delete_topic(image: ClusterImage, name: str, enabled: bool = True) -> Result[str]:
+def _or_defaults(image: ClusterImage, partitions: int, replication_factor: int) -> tuple[int, int]:
+    if partitions == NOT_GIVEN:
+        partitions = int(image.cluster_config("num.partitions", "1"))
+    if replication_factor == NOT_GIVEN:
+        replication_factor = int(image.cluster_config("default.replication.factor", "1"))
+    return partitions, replication_factor
+
+
+def delete_topic(image: ClusterImage, name: str) -> Result[str]:
     """Delete a topic; the answer is its topic id. Brokers that fold the record stop and delete their replicas.
 
-    Raises TopicDeletionDisabledError unless `enabled` (`delete.topic.enable`), UnknownTopicOrPartitionError.
+    Raises TopicDeletionDisabledError unless the cluster's `delete.topic.enable`, UnknownTopicOrPartitionError.
     """
-    if not enabled:
+    if image.cluster_config("delete.topic.enable", "true") != "true":
         raise TopicDeletionDisabledError("Topic deletion is disabled.")
     topic_id = _known_topic(image, name)
     return Result((RemoveTopicRecord(name, topic_id),), topic_id)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from replication.state import ClusterImage, ConfigRecord, RemoveTopicRecord, TopicRecord
+from replication.state import CLUSTER_WIDE, ClusterImage, ConfigRecord, RemoveTopicRecord, TopicRecord
 from replication.topics import alter_config, check_topic_name, create_partitions, create_topic, delete_topic
 from storage.errors import (
     InvalidConfigError,
@@ -81,6 +81,14 @@ def test_asking_again_under_the_same_topic_id_is_the_same_success() -> None:
     assert (again.records, again.response) == ((), "id")
 
 
+def test_numbers_not_given_are_the_clusters_defaults() -> None:
+    image = image_of([1, 2, 3])
+    image.replay(ConfigRecord(CLUSTER_WIDE, "num.partitions", "2"))
+    image.replay(ConfigRecord(CLUSTER_WIDE, "default.replication.factor", "3"))
+    create(image)
+    assert [len(replicas) for replicas, _, _ in leaders_and_isrs(image, "logs")] == [3, 3]
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "error", "words"),
     [
@@ -90,7 +98,7 @@ def test_asking_again_under_the_same_topic_id_is_the_same_success() -> None:
         ("__cluster_metadata", {"partitions": 1, "replication_factor": 1}, InvalidRequestError,
          "Creation of internal topic __cluster_metadata is prohibited."),
         ("new", {"partitions": 0, "replication_factor": 1}, InvalidPartitionsError, "larger than 0."),
-        ("new", {"partitions": 1}, InvalidReplicationFactorError, "larger than 0."),
+        ("new", {"partitions": 1, "replication_factor": 0}, InvalidReplicationFactorError, "larger than 0."),
         ("new", {"partitions": 1, "replication_factor": 1, "configs": {"no.such.config": "1"}}, InvalidConfigError,
          "Unknown topic config name"),
         ("new", {"replication_factor": 1, "assignment": {0: [1]}}, InvalidRequestError,
@@ -172,11 +180,13 @@ def test_delete_removes_the_topic_when_it_is_enabled() -> None:
     image = image_of([1])
     create(image, partitions=2, replication_factor=1, configs={"segment.bytes": "1024"})
     with pytest.raises(TopicDeletionDisabledError, match="Topic deletion is disabled"):
-        delete_topic(image, "logs", enabled=False)
+        image.replay(ConfigRecord(CLUSTER_WIDE, "delete.topic.enable", "false"))
+        delete_topic(image, "logs")
+    image.replay(ConfigRecord(CLUSTER_WIDE, "delete.topic.enable", None))
     decision = delete_topic(image, "logs")
     assert decision.records == (RemoveTopicRecord("logs", "id"),)
     commit(image, decision)
-    assert (image.topic_ids, image.partitions, image.configs) == ({}, {}, {})
+    assert (image.topic_ids, image.partitions, image.topic_config("logs")) == ({}, {}, {})
     with pytest.raises(UnknownTopicOrPartitionError):
         delete_topic(image, "logs")
     assert create(image, topic_id="id2", partitions=1, replication_factor=1) == "id2"

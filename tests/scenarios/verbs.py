@@ -196,7 +196,7 @@ class Stage:
     def do_produce(self, partition: str, *values: str, options: dict[str, str]) -> list[str]:
         topic_partition = partition_of(partition)
         self.sim.metadata.refresh()
-        leader = options.get("to", str(self.sim.metadata.image.partition(topic_partition).leader))
+        leader = options.get("to") or str(self.sim.metadata.image.partition(topic_partition).leader)
         broker = self.sim.process(leader) if leader != "-1" else None
         if broker is None:
             return [f"{' '.join(values)} -> LEADER_NOT_AVAILABLE" if leader == "-1" else f"broker {leader} is down"]

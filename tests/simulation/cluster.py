@@ -39,6 +39,7 @@ CONFIG = BrokerConfig.from_properties(
         "replica.fetch.backoff.ms": 50,
         "stratalog.metadata.poll.ms": 40,
         "stratalog.inbox.poll.ms": 1_000_000,
+        "stratalog.upkeep.interval.ms": 250,
         "stratalog.progress.poll.min.ms": 10,
         "stratalog.progress.poll.max.ms": 60,
     }

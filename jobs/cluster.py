@@ -1,0 +1,189 @@
+"""An embedded cluster that stays up until Ctrl-C: brokers, controller and follower fetch in this one process.
+
+I/O: directories below --path, threads, and a Spark session unless followers fetch in threads. Other processes
+work with it through its metadata root (`--root` of the other tools).
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from clients import Cluster
+from jobs.arguments import Parser, program
+from jobs.properties import key_values, parse_properties
+from jobs.terminal import DONE, FAILED, UsageError, complain, quiet_logging, run
+from replication.broker import Broker
+from replication.config import CLUSTER_TOML, BrokerConfig, flatten_toml, settings
+
+PURPOSE = """This tool runs a stratalog cluster in one process: some brokers, each with a directory of its own, and
+the controller. It stays up until Ctrl-C (or SIGTERM), then shuts down in order. Start it again on the same --path
+and everything is still there; after a kill -9, too."""
+EPILOG = """what lies below --path:
+  metadata/       the metadata root: what --root of the other tools names
+  broker-1/ ...   one directory a broker: a Delta table for each replica, <topic>-<partition>
+  logs/           cluster.log
+
+examples:
+  {prog} --path data/cluster
+  {prog} --path data/cluster --brokers 5 --rack 1=a,2=a,3=b,4=b,5=c --fetcher thread
+  {prog} --path data/cluster --override replica.lag.time.max.ms=30000
+
+--fetcher: how followers copy from leaders. spark: in Structured Streaming queries of a local Spark session (needs
+Java); thread: in threads of this process; auto: by Spark unless the session has too few slots.
+
+exit code: 0 after Ctrl-C or SIGTERM; 1 when the cluster could not start, or every broker stopped by itself
+
+settings for --override and --config (name = default unit):
+{settings}
+"""
+FETCHERS = ("auto", "spark", "thread")
+DEFAULT_PATH = "data/cluster"
+WATCH_S = 1.0
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def parser() -> Parser:
+    """All flags."""
+    made = Parser("cluster", PURPOSE, "")
+    made.epilog = EPILOG.format(prog=made.prog, settings=settings_table())
+    made.add_argument("--path", default=DEFAULT_PATH, metavar="DIR", help=f"The cluster's folder ({DEFAULT_PATH}).")
+    made.add_argument("--brokers", type=int, default=3, metavar="N", help="How many brokers, with ids from 1 (3).")
+    made.add_argument("--fetcher", choices=FETCHERS, default="auto", help="How followers copy from leaders (auto).")
+    made.add_argument(
+        "--config", metavar="FILE", help="Settings of the brokers, as TOML (*.toml) or Java properties; "
+        "conf/cluster.toml if not given.",
+    )  # fmt: skip
+    made.add_argument(
+        "--override", action="append", default=[], metavar="NAME=VALUE", help="One setting, before those of the "
+        "file; may be repeated.",
+    )  # fmt: skip
+    made.add_argument(
+        "--rack", action="append", default=[], metavar="ID=RACK", help="The rack of a broker: replicas are spread "
+        "over racks. May be repeated, or several with commas.",
+    )  # fmt: skip
+    return made
+
+
+def settings_table() -> str:
+    """Every setting with its default and unit, for `--help`."""
+    rows = []
+    for each in settings():
+        default = str(each.default).lower() if isinstance(each.default, bool) else each.default
+        rows.append(f"  {each.name} = {default}{f' {each.unit}' if each.unit else ''}\n      {each.doc}")
+    return "\n".join(rows)
+
+
+def broker_settings(config_file: str | None, overrides: Iterable[str]) -> dict[str, object]:
+    """The file's settings with single ones before them. UsageError, InvalidConfigError (in Kafka's words)."""
+    given = _read(Path(config_file)) if config_file else flatten_toml(CLUSTER_TOML.read_text(encoding="utf-8"))
+    found: dict[str, object] = {**given, **key_values(overrides)}
+    BrokerConfig.from_properties(found)
+    return found
+
+
+def _read(file: Path) -> dict[str, object]:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as reason:
+        raise UsageError(f"{file} cannot be read: {getattr(reason, 'strerror', None) or reason}") from reason
+    return flatten_toml(text) if file.suffix == ".toml" else dict(parse_properties(text))
+
+
+def racks(given: Iterable[str], brokers: int) -> dict[int, str]:
+    """`1=a,2=b` as rack by broker id. UsageError for a broker that there is not.
+
+    >>> racks(["1=a,2=b", "3=a"], brokers=3)
+    {1: 'a', 2: 'b', 3: 'a'}
+    """
+    found: dict[int, str] = {}
+    for pair in ",".join(given).split(",") if given else ():
+        name, _, rack = pair.partition("=")
+        if not (name.strip().isdigit() and rack.strip()):
+            raise UsageError(f"Invalid rack '{pair}': it must be in the format <broker id>=<rack>")
+        if not 1 <= int(name) <= brokers:
+            raise UsageError(f"Invalid rack '{pair}': the brokers are 1 to {brokers}")
+        found[int(name)] = rack.strip()
+    return found
+
+
+def greeting(cluster: Cluster) -> str:
+    """What runs, and how to use it from a second terminal."""
+    tools = ("topics", "console_producer", "console_consumer")
+    topics, producer, consumer = (program(tool, sys.argv[0]) for tool in tools)
+    root = shlex.quote(cluster.root)
+    return f"""{cluster.describe()}
+
+In a second terminal:
+  {topics} --root {root} --create --topic events --partitions 3 --replication-factor {min(3, len(cluster.brokers()))}
+  {producer} --root {root} --topic events
+  {consumer} --root {root} --topic events --from-beginning
+In Python:
+  from clients import Consumer, Producer
+  producer, consumer = Producer({cluster.root!r}), Consumer({cluster.root!r}, auto_offset_reset="earliest")
+
+Running. Ctrl-C stops the cluster."""
+
+
+def wait_for_the_end(cluster: Cluster, stop: threading.Event) -> int:
+    """Until `stop` is set or no broker runs any more; says when a broker stops by itself. The exit code."""
+    gone: set[int] = set()
+    while not stop.wait(WATCH_S):
+        for broker_id, broker in cluster.brokers().items():
+            if broker_id not in gone and has_stopped(broker):
+                gone.add(broker_id)
+                complain(f"ERROR broker {broker_id} stopped: {broker.stopped_by}")
+        if len(gone) == len(cluster.brokers()):
+            return FAILED
+    return DONE
+
+
+def has_stopped(broker: Broker) -> bool:
+    """By itself: it was fenced for good, or lost its storage."""
+    return broker.stopped_by is not None
+
+
+def start(given: argparse.Namespace) -> Cluster:
+    """The cluster that the flags describe, running. Raises what is wrong with them before anything is made."""
+    return Cluster.start(
+        given.path,
+        given.brokers,
+        fetcher=given.fetcher,
+        racks=racks(given.rack, given.brokers),
+        config=broker_settings(given.config, given.override),
+    )
+
+
+def cluster(arguments: Sequence[str] | None) -> int:
+    """The tool without its terminal: raises what went wrong."""
+    given = parser().parse(arguments)
+    if given.brokers < 1:
+        raise UsageError(f"A cluster has at least 1 broker, --brokers says {given.brokers}")
+    running = start(given)
+    stop = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in STOP_SIGNALS}
+    quiet_logging(running.path / running.config.log_dir / "cluster.log")
+    try:
+        print(greeting(running), flush=True)
+        return wait_for_the_end(running, stop)
+    finally:
+        # From here on a second Ctrl-C ends the process at once.
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        complain("Stopping ...")
+        running.stop()
+        complain("Stopped.")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; its exit code."""
+    return run(lambda: cluster(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

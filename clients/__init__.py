@@ -6,6 +6,8 @@ Spark's side (`format("stratalog")`) is in `clients.spark_source` and `clients.s
 which nothing here does.
 """
 
+from __future__ import annotations
+
 from clients.admin import (
     Admin,
     BrokerDescription,

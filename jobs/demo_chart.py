@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import matplotlib as mpl
@@ -18,7 +18,8 @@ from jobs.demo_log import Hit
 from jobs.demo_verdict import Ack, percentile
 
 STATUS_COLOURS = {"2xx": "#4c8bb8", "3xx": "#9cc3dc", "4xx": "#e0933a", "5xx": "#b8352c"}
-BAR_WIDTH = timedelta(minutes=45)
+BAR_WIDTH_DAYS = 45 / (24 * 60)
+SLOW_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +56,19 @@ def hits_by_class(hits: Mapping[Hit, int]) -> dict[str, Counter[datetime]]:
 
 def _draw_hits(axes: Axes, hits: Mapping[Hit, int], timeline: Timeline) -> None:
     minutes = sorted({hit.minute for hit in hits})
+    days = [_days(minute) for minute in minutes]
+    fed_day = _days(timeline.feed_minute)
+    axes.xaxis_date(UTC)
     below = [0] * len(minutes)
     for name, counts in hits_by_class(hits).items():
         heights = [counts[minute] for minute in minutes]
         if any(heights):
-            axes.bar(minutes, heights, BAR_WIDTH, bottom=below, color=STATUS_COLOURS.get(name), label=name)  # type: ignore[arg-type]
+            axes.bar(days, heights, BAR_WIDTH_DAYS, bottom=below, color=STATUS_COLOURS.get(name), label=name)
         below = [low + height for low, height in zip(below, heights, strict=True)]
-    axes.axvline(timeline.feed_minute, color="black", linestyle="--", linewidth=1)  # type: ignore[arg-type]
+    axes.axvline(fed_day, color="black", linestyle="--", linewidth=1)
     axes.annotate(
         f" broker {timeline.killed} was killed here",
-        (timeline.feed_minute, 1.0),  # type: ignore[arg-type]
+        (fed_day, 1.0),
         xycoords=("data", "axes fraction"),
         va="bottom",
         fontsize=9,
@@ -76,28 +80,46 @@ def _draw_hits(axes: Axes, hits: Mapping[Hit, int], timeline: Timeline) -> None:
     axes.legend(title="status", loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
 
 
+def _days(at: datetime) -> float:
+    """Matplotlib's dates: days since 1970, UTC."""
+    return at.timestamp() / 86_400
+
+
 def _draw_latency(axes: Axes, acks: Sequence[Ack], timeline: Timeline) -> None:
     def seconds(at_ms: float) -> float:
         return (at_ms - timeline.start_ms) / 1000
 
-    latencies = [ack.latency_ms for ack in acks]
-    axes.scatter([seconds(ack.acked_ms) for ack in acks], latencies, s=5, alpha=0.5, color="#4c8bb8", linewidths=0)
+    times, latencies = [seconds(ack.acked_ms) for ack in acks], [ack.latency_ms for ack in acks]
+    axes.scatter(times, latencies, s=5, alpha=0.5, color="#4c8bb8", linewidths=0)
+    slow = [ack for ack in acks if ack.latency_ms > SLOW_MS]
+    times, latencies = [seconds(ack.acked_ms) for ack in slow], [ack.latency_ms for ack in slow]
+    axes.scatter(times, latencies, s=25, color="#b8352c", zorder=3)
     axes.set_yscale("log")
-    median = percentile(latencies, 50)
-    axes.axhline(median, color="#2f5f80", linewidth=1)
-    axes.annotate(
-        f"median {median:.1f} ms", (1.0, median), xycoords=("axes fraction", "data"), va="center", fontsize=9
-    )
+    _draw_medians(axes, acks, timeline.start_ms)
     if timeline.failover_ms is not None:
         end_ms = timeline.kill_ms + timeline.failover_ms
         axes.axvspan(seconds(timeline.kill_ms), seconds(end_ms), color="#b8352c", alpha=0.12, linewidth=0)
         _mark(axes, seconds(end_ms), f"failed over after {timeline.failover_ms / 1000:.1f} s", "left")
     _mark(axes, seconds(timeline.kill_ms), f"broker {timeline.killed} killed", "right")
+    _mark(axes, 0.0, "queries start", "left", height=0.85)
     _mark(axes, seconds(timeline.restart_ms), "restarted", "left", height=0.85)
     axes.set_title("Time to the acknowledgement by all in-sync replicas, one record at a time", loc="left")
     axes.set_ylabel("latency [ms]")
-    axes.set_xlabel("time since the feed began [s]")
+    axes.set_xlabel("time since the streaming queries were started [s]")
     axes.margins(x=0.01)
+
+
+def _draw_medians(axes: Axes, acks: Sequence[Ack], start_ms: float) -> None:
+    """One line while the closed loop was alone, one since the queries began."""
+    for part in ([a for a in acks if a.acked_ms <= start_ms], [a for a in acks if a.acked_ms > start_ms]):
+        if part:
+            median = percentile([ack.latency_ms for ack in part], 50)
+            first, last = ((at - start_ms) / 1000 for at in (part[0].acked_ms, part[-1].acked_ms))
+            axes.hlines(median, first, last, color="black", linewidth=1.2, zorder=2)
+            axes.annotate(
+                f"median {median:.1f} ms", (last, median), ha="right", va="bottom", fontsize=9, zorder=4,
+                bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 1},
+            )  # fmt: skip
 
 
 def _mark(axes: Axes, at: float, text: str, side: str, height: float = 0.95) -> None:

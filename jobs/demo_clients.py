@@ -13,7 +13,6 @@ import pyarrow as pa
 from clients import Cluster, Consumer, Producer, StratalogError
 from jobs.demo_verdict import Ack, KeyedLine
 
-PAUSE_S = 0.02
 ACK_TIMEOUT_S = 60.0
 POLL_MS = 500
 
@@ -29,12 +28,13 @@ def pause(duration_ms: float) -> None:
 
 
 class ClosedLoop:
-    """A thread over all partitions in turn; `acks` grows while it runs. A short pause after each answer leaves
-    the cores to the rest of the demo."""
+    """A thread over all partitions in turn; `acks` grows while it runs. `pause_ms` after each answer leaves the
+    cores to others; 0 at first."""
 
     def __init__(self, cluster: Cluster, topic: str, partitions: int) -> None:
         self.acks: list[Ack] = []
         self.failure: StratalogError | None = None
+        self.pause_ms = 0
         self._cluster = cluster
         self._topic = topic
         self._partitions = partitions
@@ -54,13 +54,19 @@ class ClosedLoop:
     def _run(self) -> None:
         try:
             with Producer(self._cluster, acks="all") as producer:
-                while not self._ended.wait(PAUSE_S):
+                self._warm_up(producer)
+                while not self._ended.wait(self.pause_ms / 1000):
                     partition = len(self.acks) % self._partitions
                     sent_ms = now_ms()
                     producer.send(self._topic, b"%d" % len(self.acks), partition=partition).result(ACK_TIMEOUT_S)
                     self.acks.append(Ack(partition, sent_ms, now_ms()))
         except StratalogError as failure:
             self.failure = failure
+
+    def _warm_up(self, producer: Producer) -> None:
+        """The first acknowledgements wait until the followers' first fetch sessions run; that is not latency."""
+        for partition in range(self._partitions):
+            producer.send(self._topic, b"warm-up", partition=partition).result(ACK_TIMEOUT_S)
 
 
 class Tail:

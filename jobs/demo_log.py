@@ -22,7 +22,6 @@ STATUS_PATTERN = r'^\S+ \S+ \S+ \[[^\]]+\] "(?:[^"\\]|\\.)*" (\d{3}) '
 """Group 1 is the status code."""
 
 SPARK_TIME_FORMAT = "dd/MMM/yyyy:HH:mm:ss Z"
-_TIME_FORMAT = "%d/%b/%Y:%H:%M:%S %z"
 _TIME = re.compile(TIME_PATTERN)
 _STATUS = re.compile(STATUS_PATTERN)
 
@@ -47,7 +46,7 @@ def hit_of(line: str) -> Hit:
     time, status = _TIME.match(line), _STATUS.match(line)
     if time is None or status is None:
         raise ValueError(f"not a line of an access log: {line[:80]!r}")
-    at = datetime.strptime(time[1], _TIME_FORMAT)
+    at = datetime.strptime(time[1], "%d/%b/%Y:%H:%M:%S %z")
     return Hit(at.replace(second=0), int(status[1]))
 
 

@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 from jobs.demo_verdict import ReplicaComparison
 
 POSITION = ("base_offset + offset_delta AS offset", "base_offset + batch_base AS batch_offset", "leader_epoch")
-DATA = ("timestamp", "timestamp_type", "key", "value", "headers", "producer_id", "producer_epoch", "sequence", "attributes")
+PRODUCER = ("producer_id", "producer_epoch", "sequence", "attributes")
+DATA = ("timestamp", "timestamp_type", "key", "value", "headers", *PRODUCER)
 
 
 def compare_by_sql(spark: SparkSession, brokers: Sequence[Path], topic: str, partitions: int) -> ReplicaComparison:
@@ -61,5 +62,7 @@ def _records(path: Path) -> pa.Table:
 def _count_differing(first: pa.Table, other: pa.Table) -> int:
     if first.equals(other):
         return 0
-    ones, others = first.to_pylist(), other.to_pylist()
-    return abs(len(ones) - len(others)) + sum(a != b for a, b in zip(ones, others, strict=False))
+    ones: list[dict[str, object]] = first.to_pylist()
+    others: list[dict[str, object]] = other.to_pylist()
+    unequal = sum(one != another for one, another in zip(ones, others, strict=False))
+    return abs(len(ones) - len(others)) + unequal

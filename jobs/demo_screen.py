@@ -100,7 +100,7 @@ def ways_to_look(path: Path, topic: str, chart: Path, failover_version: int) -> 
         "  from replication.spark_session import stratalog_session",
         "  spark = stratalog_session('look')",
         "  # a replica of a partition is a Delta table",
-        f"  spark.sql('''SELECT base_offset + offset_delta AS offset, leader_epoch, string(key), string(value)",
+        "  spark.sql('''SELECT base_offset + offset_delta AS offset, leader_epoch, string(key), string(value)",
         f"               FROM delta.`{path}/broker-1/{topic}-0` ORDER BY offset''').show()",
         "  # what the streaming query counted",
         f"  spark.sql('SELECT * FROM delta.`{path}/hits_per_minute` ORDER BY minute, status').show()",

@@ -12,7 +12,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
 from replication.broker_decisions import IsrChange, alter_partition, register_broker, shut_down_broker
@@ -86,6 +86,7 @@ class Broker:
         *,
         topic_defaults: Mapping[str, object] | None = None,
         upkeep_limits: UpkeepLimits | None = None,
+        executor: Executor | None = None,
         on_registered: Callable[[int], None] = lambda _broker_epoch: None,
     ) -> None:
         self.config = config
@@ -104,6 +105,7 @@ class Broker:
         self._ids = ids
         self._topic_defaults = dict(topic_defaults or {})
         self._upkeep_limits = upkeep_limits
+        self._executor = executor
         self._on_registered = on_registered
         self._inbound: deque[WaitingAppend] = deque()
         self._purgatory = ProducePurgatory()
@@ -345,7 +347,7 @@ class Broker:
         log = PartitionLog(self._stores.table(self.root, topic_partition), config, self._clock, self._ids)
         replica = LeaderReplica(state, self.broker_id, topic_id, log, config, self._purgatory, self._clock)
         self.leaders[topic_partition] = replica
-        self._upkeep[topic_partition] = Upkeep(log, self._upkeep_limits)
+        self._upkeep[topic_partition] = Upkeep(log, self._upkeep_limits, self._executor)
         self._log_change(state, "became leader")
         self._start_leading(replica, now_ms)
 
@@ -446,8 +448,10 @@ class Broker:
         live = self.metadata.image.live_brokers()
         lag_ms_max = self.config.replica_lag_time_max_ms
         if self._is_due("isr", now_ms, max(lag_ms_max // 2, 1)):
-            return all_isr_changes(list(self.leaders.values()), live, now_ms, lag_ms_max)
-        return expansions((self.leaders[tp] for tp in moved if tp in self.leaders), live)
+            led = [replica.partition for replica in self.leaders.values() if replica.partition is not None]
+            return all_isr_changes(led, live, now_ms, lag_ms_max)
+        heard = (self.leaders[tp].partition for tp in moved if tp in self.leaders)
+        return expansions((partition for partition in heard if partition is not None), live)
 
     def _change_isrs(self, changes: list[WantedIsr]) -> None:
         """Commit the changes of all partitions in one piece. Until the outcome is known the maximal ISR holds."""
@@ -455,18 +459,20 @@ class Broker:
             return
         epochs = self._followers.broker_epochs()
         wanted = [
-            IsrChange(replica.state.topic_partition, replica.leader_epoch, replica.state.partition_epoch, isr, epochs)
-            for replica, isr in changes
+            IsrChange(p.state.topic_partition, p.leader_epoch, p.state.partition_epoch, isr, epochs)
+            for p, isr in changes
         ]
         try:
             self.metadata.propose(lambda image: alter_partition(image, self.broker_id, self.broker_epoch, wanted))
         except StaleBrokerEpochError as reason:
             _LOG.info("broker %d: %s", self.broker_id, reason)
-        self._follow_metadata(self._clock.monotonic_ms())
-        for replica, _ in changes:
-            if replica.partition is not None:
-                replica.partition.end_joining()
-                self._raise_high_watermark(replica, self._clock.monotonic_ms())
+        now_ms = self._clock.monotonic_ms()
+        self._follow_metadata(now_ms)
+        for partition, _ in changes:
+            partition.end_joining()
+            replica = self.leaders.get(partition.state.topic_partition)
+            if replica is not None:
+                self._raise_high_watermark(replica, now_ms)
 
     # -- publishing and upkeep ---------------------------------------------------------------------------
 

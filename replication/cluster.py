@@ -11,6 +11,7 @@ import fcntl
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -122,6 +123,7 @@ class Cluster:
         self._lock = lock
         self._processes: dict[int, _BrokerProcess] = {}
         self._topic_defaults = flatten_toml(TOPICS_TOML.read_text(encoding="utf-8"))
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._text_logs = _open_text_logs(path / config.log_dir)
 
     @classmethod
@@ -185,9 +187,12 @@ class Cluster:
             clock,
             ids,
             topic_defaults=self._topic_defaults,
+            executor=self._executor,
             on_registered=lambda epoch: self._start_fetching(broker_id, epoch),
         )
-        controller = Controller(broker_id, self.config, self.root, DeltaStores(ids), clock, ids)
+        controller = Controller(
+            broker_id, self.config, self.root, DeltaStores(ids), clock, ids, executor=self._executor
+        )
         process = _BrokerProcess(broker, controller)
         self._processes[broker_id] = process
         process.start()
@@ -249,6 +254,7 @@ class Cluster:
                 _LOG.warning("broker %d did not shut down cleanly: %s", process.broker.broker_id, reason)
         self._processes.clear()
         self._runner.stop()
+        self._executor.shutdown(wait=True)
         for name, handler in self._text_logs:
             logging.getLogger(name).removeHandler(handler)
             handler.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from concurrent.futures import Executor
 
 from replication.broker_decisions import fence_brokers, online_partitions
 from replication.config import BrokerConfig
@@ -36,6 +37,7 @@ class Controller:
         ids: Ids,
         *,
         upkeep_limits: UpkeepLimits | None = None,
+        executor: Executor | None = None,
     ) -> None:
         self.broker_id = broker_id
         self.epoch: int | None = None
@@ -46,7 +48,7 @@ class Controller:
         self._observer = SessionObserver(
             config.broker_session_timeout_ms, max(config.broker_session_timeout_ms // 3, 1)
         )
-        self._upkeep = Upkeep(self.metadata.log, upkeep_limits)
+        self._upkeep = Upkeep(self.metadata.log, upkeep_limits, executor)
         self._upkeep_due_ms = 0
 
     @property

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -45,6 +46,7 @@ class FetchRunner(Protocol):
 
 def run_session(job: FetchJob, share: int, name: str, duration_ms: int, ids: Ids) -> FetchSession:
     """Run one session to its end; called wherever the scheduler put it."""
+    executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
     session = FetchSession(
         job.broker_id,
         job.broker_epoch,
@@ -56,8 +58,10 @@ def run_session(job: FetchJob, share: int, name: str, duration_ms: int, ids: Ids
         clock=SystemClock(),
         ids=ids,
         share=share,
+        executor=executor,
     )
     session.run(duration_ms)
+    executor.shutdown(wait=True)
     return session
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
+from concurrent.futures import Executor
 from zlib import crc32
 
 from replication.config import BrokerConfig
@@ -69,6 +70,7 @@ class FetchSession:
         ids: Ids,
         share: int = 0,
         upkeep_limits: UpkeepLimits | None = None,
+        executor: Executor | None = None,
     ) -> None:
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
@@ -83,6 +85,7 @@ class FetchSession:
         self._clock = clock
         self._ids = ids
         self._upkeep_limits = upkeep_limits
+        self._executor = executor
         self._objects = stores.objects(root)
         self._metadata = open_metadata(stores, metadata_root, clock, ids)
         self._writer = ProgressWriter(self._objects, fetch_progress_path(broker_epoch, self.name))
@@ -215,7 +218,7 @@ class FetchSession:
         own = own or PartitionLog(self._stores.table(self._root, topic_partition), config, self._clock, self._ids)
         leader = PartitionLog(self._stores.table(leader_root, topic_partition), config, self._clock, self._ids)
         self.replicas[topic_partition] = FollowedReplica(state, topic_id, own, leader)
-        self._upkeep[topic_partition] = Upkeep(own, self._upkeep_limits)
+        self._upkeep[topic_partition] = Upkeep(own, self._upkeep_limits, self._executor)
         self._mark(topic_partition)
 
     def _forget(self, topic_partition: TopicPartition) -> None:

@@ -67,7 +67,8 @@ class FollowerWatch:
                     yield broker_id, progress
 
     def _poll_follower(self, follower: _Follower, now_ms: int) -> list[ReplicaProgress]:
-        moved = [p for reader in follower.sessions.values() for p in reader.poll()]
+        at_work = [reader for path, reader in follower.sessions.items() if path not in follower.ended]
+        moved = [p for reader in at_work for p in reader.poll()]
         newly_ended = {n for n, r in follower.sessions.items() if r.state == ENDED} - follower.ended
         follower.ended |= newly_ended
         has_active = len(follower.sessions) > len(follower.ended)

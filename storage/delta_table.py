@@ -6,7 +6,7 @@ Layout below the table's directory: `_delta_log/`, `segment=<20 digits>/`, `_pro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -132,6 +132,17 @@ class DeltaLogTable:
         self._store.sync(self._log.checkpoint_paths(version))
         self._unsynced.clear()
         return version
+
+    def checkpointer(self) -> Callable[[], int]:
+        """As the port says. What this handle has not synced yet, the other one syncs before its checkpoint."""
+        other = DeltaLogTable(self._store, self._directory, self._ids)
+        other._unsynced, self._unsynced = self._unsynced, {}
+
+        def write_checkpoint() -> int:
+            other._sync_all()
+            return other.checkpoint()
+
+        return write_checkpoint
 
     def clean_log(self, keep_from_version: int, keep_from_ms: int) -> int:
         """As the port says; checkpoints below the limits go too."""

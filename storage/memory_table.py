@@ -237,6 +237,9 @@ class MemoryLogTable:
         self._disk.access("put:done", self._name, "_delta_log/_last_checkpoint")
         return snapshot.version
 
+    def checkpointer(self) -> Callable[[], int]:
+        return MemoryLogTable(self._disk, self._name, self._ids).checkpoint
+
     def clean_log(self, keep_from_version: int, keep_from_ms: int) -> int:
         limit = min(keep_from_version, self._log.checkpoint_hint())
         files = self._log.files

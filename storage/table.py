@@ -7,7 +7,7 @@ implementations: `storage.delta_table.DeltaLogTable` (a real Delta table on an o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -169,6 +169,10 @@ class LogTable(Protocol):
 
     def checkpoint(self) -> int:
         """Write a checkpoint of the newest version, so that opening is cheap. Returns its version."""
+        ...
+
+    def checkpointer(self) -> Callable[[], int]:
+        """A function for another thread that does what `checkpoint` does, through a handle of its own."""
         ...
 
     def clean_log(self, keep_from_version: int, keep_from_ms: int) -> int:

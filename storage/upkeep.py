@@ -6,6 +6,7 @@ per table at a time does it: a leader's appender, or a follower's fetch task bet
 
 from __future__ import annotations
 
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -62,8 +63,16 @@ class UpkeepLimits:
 class Upkeep:
     """The upkeep of one log by the actor that owns it."""
 
-    def __init__(self, log: PartitionLog, limits: UpkeepLimits | None = None) -> None:
+    def __init__(
+        self,
+        log: PartitionLog,
+        limits: UpkeepLimits | None = None,
+        executor: Executor | None = None,
+    ) -> None:
+        """`executor` writes the checkpoints, each of which takes about 100 ms; None: the caller does."""
         self._log = log
+        self._executor = executor
+        self._running: Future[int] | None = None
         self._limits = limits or UpkeepLimits()
         self._checkpointed_version: int | None = None
         self._cleaned_ms = 0
@@ -100,10 +109,25 @@ class Upkeep:
 
     def _checkpoint(self) -> UpkeepDone | None:
         """At every multiple of `checkpoint_commits`, so that restarts neither skip nor repeat it."""
+        if self._running is not None:
+            return self._finish_checkpoint()
         every, before = self._limits.checkpoint_commits, self._checkpointed_version or 0
         if self._log.version // every <= before // every:
             return None
-        self._checkpointed_version = self._log.table.checkpoint()
+        if self._executor is not None:
+            self._running = self._executor.submit(self._log.table.checkpointer())
+            return None
+        return self._checkpointed(self._log.table.checkpoint())
+
+    def _finish_checkpoint(self) -> UpkeepDone | None:
+        running = self._running
+        if running is None or not running.done():
+            return None
+        self._running = None
+        return self._checkpointed(running.result())
+
+    def _checkpointed(self, version: int) -> UpkeepDone:
+        self._checkpointed_version = version
         self._is_cleaning_due = True
         return self._done(UpkeepWork.CHECKPOINT, 1)
 

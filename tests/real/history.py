@@ -195,7 +195,8 @@ def beyond_high_watermark(events: Sequence[Event]) -> Iterator[str]:
             highest[event.partition] = max(highest[event.partition], event.offset)
     for ack in (e for e in events if e.kind == ACK and e.partition in highest):
         if ack.offset >= highest[ack.partition]:
-            yield f"{ack.value} was acknowledged at {ack.partition}@{ack.offset}, the watermark ended at {highest[ack.partition]}"
+            place, end = f"{ack.partition}@{ack.offset}", highest[ack.partition]
+            yield f"{ack.value} was acknowledged at {place}, the watermark ended at {end}"
 
 
 RULES: dict[str, Callable[[Sequence[Event]], Iterator[str]]] = {

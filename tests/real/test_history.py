@@ -35,7 +35,6 @@ def without(kind: str, value: str, client: str | None = None) -> tuple[Event, ..
 
 PLANTED: list[tuple[str, tuple[Event, ...], set[str]]] = [
     ("a good history", GOOD, set()),
-    ("a failed record that was stored", GOOD[:7] + GOOD[7:], set()),
     ("an acknowledged record that no replica has", without(STORED, "b:1"), {"lost"}),
     ("an acknowledged record that one replica lacks", without(STORED, "b:1", "broker-2"), {"lost"}),
     ("a value at two offsets", (*GOOD, Event(30, "log", POLL, 0, 2, 3, "a:2")), {"duplicated"}),
@@ -58,7 +57,11 @@ PLANTED: list[tuple[str, tuple[Event, ...], set[str]]] = [
         (*GOOD, Event(0, "p1", SEND, value="a:9"), Event(12, "c1", POLL, 0, 3, 3, "a:9")),
         {"poll not monotonic"},
     ),
-    ("a high watermark that goes back", (*GOOD, Event(12, "watch", HIGH_WATERMARK, 0, 1, 5)), {"high watermark went back"}),
+    (
+        "a high watermark that goes back",
+        (*GOOD, Event(12, "watch", HIGH_WATERMARK, 0, 1, 5)),
+        {"high watermark went back"},
+    ),
     (
         "records of one key in the wrong order",
         (*GOOD, Event(0, "p1", SEND, value="a:0"), Event(30, "log", POLL, 0, 2, 3, "a:0")),

@@ -1,7 +1,7 @@
 """The simulated cluster with its random faults off and handles for everything that a scenario may do to it.
 
-Brokers, controllers and fetch sessions are the real code; storage accesses never park or fail by chance, so what
-happens is what the scenario says. Time is virtual.
+Brokers, controllers and fetch sessions are the real code; storage accesses never hang or fail by chance, so what
+happens is what the scenario says. Only the order in which actors come by turns is the seed's. Time is virtual.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from replication.stores import open_metadata
 from storage.memory_table import MemoryDisk
 from storage.records import TopicPartition
 from tests.simulation.cluster import METADATA_ROOT, Host, SimCluster
-from tests.simulation.scheduler import Actor, Faults
+from tests.simulation.scheduler import Faults
 
 FOR_EVER_MS = 10**9
-NO_FAULTS = Faults(switch=0, park=0, lost_request=0, lost_answer=0)
+INTERLEAVING = 0.2
+"""How often an actor gives way at a storage access: a history must end the same whoever goes first."""
 
 
 class ScenarioCluster(SimCluster):
     """Hosts 1 to `brokers`; each is a machine with a broker, a controller candidate and fetch sessions."""
 
     def __init__(self, brokers: int, seed: int) -> None:
-        super().__init__(seed, brokers=brokers, faults=NO_FAULTS)
+        faults = Faults(switch=INTERLEAVING, park=0, lost_request=0, lost_answer=0)
+        super().__init__(seed, brokers=brokers, faults=faults)
         self.metadata = open_metadata(self, METADATA_ROOT, self.clock, self.ids)
         self.controllers: dict[int, Controller] = {}
         self.earlier: dict[int, Broker] = {}
@@ -158,7 +160,3 @@ class ScenarioCluster(SimCluster):
 
     def broker_of(self, disk: MemoryDisk) -> int:
         return next(i for i, host in self.hosts.items() if host.disk is disk)
-
-    def actors_of(self, target: str) -> list[Actor]:
-        names = set(self._names(target))
-        return [a for a in self.scheduler.actors if a.host in names]

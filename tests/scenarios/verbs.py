@@ -1,19 +1,19 @@
 """The commands of a scenario: each takes its words, does something to the cluster and answers with lines of text.
 
-    brokers 3                                         machines 1 to 3, started one by one; broker 1 is the controller
-    create-topic t partitions=1 rf=3 min-isr=2        or replicas=2,1; unclean=true; any Kafka name=value
-    delete-topic t · set-config t min-isr=1
-    produce t-0 a b acks=all                          one batch; also timeout=500ms to=1 id=7 seq=0 later=x
-    answer x                                          the answer of a `later=x`
-    read t-0 [from=2] [avoid=1,2]                     what a client may see, which cannot read these brokers' tables
-    show t-0 · history t-0 · controller               what is; states since the last `history`
-    kill 1 2 · power-off 1 · kill-process 1           machines / and unsynced data / the process, not its fetch tasks
-    restart 1 · start-beside 1 · shut-down 1          `start-beside`: the earlier process, `old-1`, still exists
-    pause 2 3000ms · resume 2                         a machine; or broker-2, fetch-2, old-2
-    cut 1 metadata 2000ms                             a machine, broker-1 or fetch-1 cannot reach a root (broker-2 …)
-    stop-fetching 3 · resume-fetching 3 · wait 1500ms
-    fence-as 1 3 · alter-isr-as old-1 t-0 1,2,3       what a deposed controller, or leader, would still like to do
-    truncate-by high-watermark                        Kafka before 0.11
+brokers 3                                         machines 1 to 3, started one by one; broker 1 is the controller
+create-topic t partitions=1 rf=3 min-isr=2        or replicas=2,1; unclean=true; any Kafka name=value
+delete-topic t · set-config t min-isr=1
+produce t-0 a b acks=all                          one batch; also timeout=500ms to=1 id=7 seq=0 later=x
+answer x                                          the answer of a `later=x`
+read t-0 [from=2] [avoid=1,2]                     what a client may see, which cannot read these brokers' tables
+show t-0 · history t-0 · controller               what is; states since the last `history`
+kill 1 2 · power-off 1 · kill-process 1           machines / and unsynced data / the process, not its fetch tasks
+restart 1 · start-beside 1 · shut-down 1          `start-beside`: the earlier process, `old-1`, still exists
+pause 2 3000ms · resume 2                         a machine; or broker-2, fetch-2, old-2
+cut 1 metadata 2000ms                             a machine, broker-1 or fetch-1 cannot reach a root (broker-2 …)
+stop-fetching 3 · resume-fetching 3 · wait 1500ms
+fence-as 1 3 · alter-isr-as old-1 t-0 1,2,3       what a deposed controller, or leader, would still like to do
+truncate-by high-watermark                        Kafka before 0.11
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Stage:
         verb, *words = command.split()
         options = dict(word.split("=", 1) for word in words if "=" in word)
         try:
-            return self._verbs[verb](*(word for word in words if "=" not in word), **{"options": options})
+            return self._verbs[verb](*(word for word in words if "=" not in word), options=options)
         except StratalogError as reason:
             return [f"{reason.name}: {reason}"]
 

@@ -1,0 +1,111 @@
+"""Fetch sessions on Spark when something goes wrong: a worker is killed, the session has too few slots."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clients.admin import Admin, NewTopic
+from clients.producer import Producer
+from replication.cluster import Cluster
+from tests.real.history import ACK, FAIL, History, assert_clean
+from tests.real.parties import Reader, Writer, note_replicas, replicas_are_equal, wait_until
+from tests.real.python_workers import busiest_worker, kill, python_workers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TOPIC, PARTITIONS, BROKERS = "orders", 2, (1, 2, 3)
+TAKE_OVER_MS_MAX = 4_000
+"""A standby session takes over after a second of silence; the rest is for a machine that does other things too."""
+
+
+@contextmanager
+def producing(cluster: Cluster, history: History) -> Iterator[Admin]:
+    """A writer and a reader at work on a replicated topic; in the end all replicas are equal and nothing is lost."""
+    admin = Admin(cluster)
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3, {"min.insync.replicas": 2})])
+    with (
+        Reader(cluster.root, TOPIC, history, "reader"),
+        Writer(cluster, TOPIC, history, "writer", key_count=4, pause_s=0.02),
+    ):
+        await_acks(history)
+        yield admin
+    wait_until(lambda: replicas_are_equal(cluster.path, TOPIC, BROKERS, PARTITIONS), "equal replicas")
+    note_replicas(history, cluster.path, TOPIC, BROKERS, PARTITIONS)
+    events = history.events()
+    assert [event.value for event in events if event.kind == FAIL] == []
+    assert_clean(events)
+
+
+def await_acks(history: History, count: int = 100, timeout_s: float = 60) -> None:
+    enough = history.counts[ACK] + count
+    wait_until(lambda: history.counts[ACK] > enough, f"{count} more acknowledgements", timeout_s)
+
+
+def longest_silence_ms(history: History, since_ms: int) -> int:
+    """The longest time between two acknowledgements."""
+    times = [event.time_ms for event in history.events() if event.kind == ACK and event.time_ms >= since_ms]
+    return max(after - before for before, after in zip(times, times[1:], strict=False))
+
+
+def last_ack_ms(history: History) -> int:
+    return max(event.time_ms for event in history.events() if event.kind == ACK)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_killed_fetch_worker_is_replaced_by_the_session_that_stands_by(spark: SparkSession, tmp_path: Path) -> None:
+    history = History(tmp_path / "history.jsonl")
+    with (
+        Cluster.start(tmp_path / "cluster", spark=spark, fetcher="spark") as cluster,
+        producing(cluster, history) as admin,
+    ):
+        wait_until(lambda: len(python_workers()) >= 6, "two sessions of each broker")
+        for _ in range(4):
+            since_ms = last_ack_ms(history)
+            kill(busiest_worker())
+            await_acks(history, 200)
+            assert longest_silence_ms(history, since_ms) < TAKE_OVER_MS_MAX
+            assert all(len(state.isr) == 3 for state in admin.describe_topics([TOPIC])[TOPIC].partitions)
+            wait_until(lambda: len(python_workers()) >= 6, "a new session that stands by")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_all_fetch_workers_killed_at_once_are_started_again(spark: SparkSession, tmp_path: Path) -> None:
+    history = History(tmp_path / "history.jsonl")
+    with (
+        Cluster.start(tmp_path / "cluster", spark=spark, fetcher="spark") as cluster,
+        producing(cluster, history) as admin,
+    ):
+        for _ in range(2):
+            wait_until(lambda: len(python_workers()) >= 6, "two sessions of each broker")
+            for worker in python_workers():
+                kill(worker)
+            await_acks(history, 200)
+            wait_until(
+                lambda: all(len(state.isr) == 3 for state in admin.describe_topics([TOPIC])[TOPIC].partitions),
+                "all replicas in sync",
+            )
+
+
+def test_a_session_with_too_few_slots_gets_followers_in_threads_and_a_warning(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        caplog.at_level(logging.WARNING, "stratalog.cluster"),
+        Cluster.start(tmp_path / "cluster", brokers=4, spark=spark) as cluster,
+    ):
+        assert cluster.fetcher == "thread"
+        Admin(cluster).create_topics([NewTopic(TOPIC, 1, 4, {"min.insync.replicas": 4})])
+        with Producer(cluster, acks="all") as producer:
+            assert producer.send(TOPIC, "stored by all four").result(30).offset == 0
+    (warning,) = [record.getMessage() for record in caplog.records if record.name == "stratalog.cluster"]
+    assert "followers fetch in threads" in warning
+    assert "8 slots" in warning

@@ -1,0 +1,82 @@
+"""Tables and objects in memory, with storage that can be told to fail, for tests of the parts that do I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from replication.metadata import MetadataLog
+from replication.state import ClusterImage, MetadataRecord, PartitionRecord, RegisterBrokerRecord, Result, TopicRecord
+from replication.stores import open_metadata
+from storage.errors import StoreUnavailableError
+from storage.memory_table import MemoryDisk, MemoryLogTable
+from storage.records import TopicPartition
+from storage.store import MemoryStore
+from tests.storage.logs import CountingIds, FakeClock
+
+METADATA_ROOT = "metadata"
+
+Fault = Callable[[str, str, str], bool]
+"""`(operation, table, detail)` of a storage access -> whether it fails."""
+
+
+class FailingDisk(MemoryDisk):
+    """A disk on which accesses fail while `fault` says so. `…:done` means that only the answer is lost."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(access=self._access, now_ms=clock.wall_ms)
+        self.fault: Fault | None = None
+
+    def _access(self, operation: str, table: str, detail: str) -> None:
+        if self.fault is not None and self.fault(operation, table, detail):
+            raise StoreUnavailableError(f"test: {operation} {table}/{detail}")
+
+
+class MemoryStores:
+    """`replication.stores.Stores`: a disk and an object store a root."""
+
+    def __init__(self, clock: FakeClock | None = None) -> None:
+        self.clock = clock or FakeClock()
+        self.ids = CountingIds()
+        self.disks: dict[str, FailingDisk] = {}
+        self.stores: dict[str, MemoryStore] = {}
+
+    def objects(self, root: str) -> MemoryStore:
+        return self.stores.setdefault(root, MemoryStore({}, self.clock.wall_ms, root))
+
+    def disk(self, root: str) -> FailingDisk:
+        if root not in self.disks:
+            self.disks[root] = FailingDisk(self.clock)
+        return self.disks[root]
+
+    def table(self, root: str, topic_partition: TopicPartition) -> MemoryLogTable:
+        return MemoryLogTable(self.disk(root), str(topic_partition), self.ids)
+
+    def metadata(self) -> MetadataLog:
+        """Another fold of the metadata log, which is made when it is missing."""
+        metadata = open_metadata(self, METADATA_ROOT, self.clock, self.ids)
+        metadata.create()
+        return metadata
+
+
+def commit(metadata: MetadataLog, *records: MetadataRecord) -> None:
+    """Commit records as they are."""
+
+    def decide(_image: ClusterImage) -> Result[None]:
+        return Result(tuple(records), None)
+
+    metadata.propose(decide)
+
+
+def register(metadata: MetadataLog, broker_id: int, broker_epoch: int) -> None:
+    record = RegisterBrokerRecord(broker_id, broker_epoch, f"run-{broker_epoch}", f"broker-{broker_id}")
+    commit(metadata, record)
+
+
+def create(metadata: MetadataLog, topic: str, *states: PartitionRecord, topic_id: str = "id") -> None:
+    commit(metadata, TopicRecord(topic, topic_id), *states)
+
+
+def led_by(
+    leader: int, *, topic: str = "t", partition: int = 0, epoch: int = 0, replicas: tuple[int, ...] = (1, 2)
+) -> PartitionRecord:
+    return PartitionRecord(topic, partition, replicas, leader, epoch, replicas, epoch, 1)

@@ -1,0 +1,45 @@
+"""`meta.properties`: a root belongs to one broker of one cluster, in a format that is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from replication.meta_properties import PATH, check_meta_properties
+from storage.errors import InconsistentClusterIdError, InvalidRequestError, StratalogError, UnsupportedVersionError
+from storage.store import MemoryStore
+
+
+def test_a_new_root_is_marked_in_kafkas_format() -> None:
+    store = MemoryStore()
+    check_meta_properties(store, "cluster-a", 2, 1)
+    assert store.get(PATH) == b"version=1\ncluster.id=cluster-a\nbroker.id=2\n"
+
+
+def test_the_same_broker_comes_again() -> None:
+    store = MemoryStore()
+    check_meta_properties(store, "cluster-a", 2, 1)
+    check_meta_properties(store, "cluster-a", 2, 1)
+    check_meta_properties(store, "cluster-a", 2, 3)
+    assert b"version=1" in store.get(PATH), "a newer release opens it and rewrites nothing"
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "broker_id", "format_version", "error", "words"),
+    [
+        ("cluster-b", 2, 1, InconsistentClusterIdError, "belongs to cluster cluster-a, this is cluster cluster-b"),
+        ("cluster-a", 3, 1, InvalidRequestError, "belongs to broker 2, this is broker 3"),
+        ("cluster-a", 2, 0, UnsupportedVersionError, "format 1, this release knows formats up to 0"),
+    ],
+)
+def test_another_ones_root_is_refused(
+    cluster_id: str, broker_id: int, format_version: int, error: type[StratalogError], words: str
+) -> None:
+    store = MemoryStore()
+    check_meta_properties(store, "cluster-a", 2, 1)
+    with pytest.raises(error, match=words):
+        check_meta_properties(store, cluster_id, broker_id, format_version)
+
+
+def test_comments_and_blank_lines_are_read_over_as_in_kafkas_file() -> None:
+    store = MemoryStore({PATH: b"#Sat Oct 11 19:03:00 CST 2019\n\nbroker.id=2\nversion=1\ncluster.id=a=b\n"})
+    check_meta_properties(store, "a=b", 2, 1)

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from clients.bootstrap import Cluster, root_of
 from clients.records import OffsetAndTimestamp
-from replication.progress import UNKNOWN, ProgressReader, leader_progress_path
+from replication.progress import UNKNOWN, leader_progress_path
+from replication.progress_object import ProgressReader
 from replication.state import NO_LEADER, ClusterImage, PartitionRecord, Result
 from replication.stores import DeltaStores, Stores, open_metadata
 from storage.clock import Clock, Ids, RandomIds, SystemClock

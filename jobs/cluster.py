@@ -10,9 +10,10 @@ import argparse
 import shlex
 import signal
 import sys
-import threading
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from types import FrameType
 
 from clients import Cluster
 from jobs.arguments import Parser, program
@@ -27,7 +28,7 @@ and everything is still there; after a kill -9, too."""
 EPILOG = """what lies below --path:
   metadata/       the metadata root: what --root of the other tools names
   broker-1/ ...   one directory a broker: a Delta table for each replica, <topic>-<partition>
-  logs/           cluster.log
+  logs/           cluster.log and state-change.log
 
 examples:
   {prog} --path data/cluster
@@ -44,7 +45,7 @@ settings for --override and --config (name = default unit):
 """
 FETCHERS = ("auto", "spark", "thread")
 DEFAULT_PATH = "data/cluster"
-WATCH_S = 1.0
+WATCH_S = 0.2
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -130,10 +131,21 @@ In Python:
 Running. Ctrl-C stops the cluster."""
 
 
-def wait_for_the_end(cluster: Cluster, stop: threading.Event) -> int:
-    """Until `stop` is set or no broker runs any more; says when a broker stops by itself. The exit code."""
+class Stop:
+    """Notes a signal. Not an Event: setting one waits for a lock that the interrupted thread may hold."""
+
+    def __init__(self) -> None:
+        self.is_asked = False
+
+    def __call__(self, _signal: int, _frame: FrameType | None) -> None:
+        self.is_asked = True
+
+
+def wait_for_the_end(cluster: Cluster, stop: Stop) -> int:
+    """Until a signal came or no broker runs any more; says when a broker stops by itself. The exit code."""
     gone: set[int] = set()
-    while not stop.wait(WATCH_S):
+    while not stop.is_asked:
+        time.sleep(WATCH_S)
         for broker_id, broker in cluster.brokers().items():
             if broker_id not in gone and has_stopped(broker):
                 gone.add(broker_id)
@@ -165,8 +177,8 @@ def cluster(arguments: Sequence[str] | None) -> int:
     if given.brokers < 1:
         raise UsageError(f"A cluster has at least 1 broker, --brokers says {given.brokers}")
     running = start(given)
-    stop = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in STOP_SIGNALS}
+    stop = Stop()
+    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
     quiet_logging(running.path / running.config.log_dir / "cluster.log")
     try:
         print(greeting(running), flush=True)

@@ -46,7 +46,7 @@ KILL_AT = 0.35
 DEAD_FOR_MS = 3_000
 """How long the broker stays away after its partitions found other leaders."""
 
-STEP_MS_MAX = 75_000
+STEP_MS_MAX = 120_000
 POLL_MS = 200
 CALM_RECORDS = 300
 """Records of the closed loop on the cluster alone, before the queries start."""
@@ -129,7 +129,13 @@ class DemoRun:
         self._feed, self._count = map(BatchCount, self._queries)
 
     def _is_kill_due(self) -> bool:
-        return self._screen.status.acknowledged >= KILL_AT * len(self._lines)
+        """A share of the log is in, and every replica is in sync: right after a start, followers begin to fetch."""
+        has_begun = self._screen.status.acknowledged >= KILL_AT * len(self._lines)
+        return has_begun and self._is_all_in_sync()
+
+    def _is_all_in_sync(self) -> bool:
+        states = [state for topic in (TOPIC, SIDE_TOPIC) for state in self._partitions(topic)]
+        return all(len(state.isr) == BROKERS for state in states)
 
     def _kill_busiest(self) -> None:
         self._before = self._epochs(TOPIC)
@@ -157,7 +163,7 @@ class DemoRun:
     def _is_done(self) -> bool:
         status, sent = self._screen.status, len(self._lines)
         everything = min(status.acknowledged, status.consumed, status.counted) >= sent
-        return everything and all(len(state.isr) == BROKERS for state in self._partitions(TOPIC))
+        return everything and self._is_all_in_sync()
 
     def stop_queries(self) -> None:
         """Stop what still runs of both queries."""

@@ -4,8 +4,8 @@
 # COMMAND ----------
 # MAGIC %md
 # MAGIC # stratalog: a replicated log on Delta tables
-# MAGIC Three brokers run in this notebook, each on a directory of its own. A topic's partition is a Delta table on each of
-# MAGIC them; followers copy their leader with Structured Streaming. It runs as a plain script as well:
+# MAGIC Three brokers run in this notebook, each on a directory of its own. A topic's partition is a Delta table on each
+# MAGIC of them; followers copy their leader with Structured Streaming. It runs as a plain script as well:
 # MAGIC `python notebooks/01_quickstart.py`.
 
 # COMMAND ----------
@@ -43,9 +43,17 @@ print("the first record is at", places[0])
 # MAGIC %md
 # MAGIC ## Kill a broker while producing
 # MAGIC One record at a time, so that the wait for the failover shows. The dead broker's session expires after nine
-# MAGIC seconds; then the controller gives its partitions to replicas that are in sync.
+# MAGIC seconds; then the controller gives its partitions to replicas that are in sync. Before that, all three shall be:
+# MAGIC right after a start, followers need a few seconds until they fetch.
+
 
 # COMMAND ----------
+def in_sync() -> list[int]:
+    return [len(state.isr) for state in admin.describe_topics(["orders"])["orders"].partitions]
+
+
+while min(in_sync()) < 3:
+    time.sleep(0.2)
 victim = admin.describe_topics(["orders"])["orders"].partitions[0].leader
 table_of_metadata = f"{cluster.root}/__cluster_metadata-0"
 version_before = DeltaTable(table_of_metadata).version()
@@ -84,8 +92,8 @@ assert sorted(int(r.value.split()[1]) for r in records) == list(range(220))
 # COMMAND ----------
 # MAGIC %md
 # MAGIC ## SQL on a partition
-# MAGIC A replica is a Delta table. The rows of a data file count from 0; the commit gives the file its base offset, as a
-# MAGIC partition column.
+# MAGIC A replica is a Delta table. The rows of a data file count from 0; the commit gives the file its base offset, as
+# MAGIC a partition column.
 
 
 # COMMAND ----------

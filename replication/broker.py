@@ -30,7 +30,8 @@ from replication.leader_and_isr import (
     decide_leader_and_isr,
 )
 from replication.leader_replica import LeaderReplica, WaitingAppend
-from replication.progress import ProgressWriter, ReplicaProgress, leader_progress_path
+from replication.progress import ReplicaProgress, leader_progress_path
+from replication.progress_object import ProgressWriter
 from replication.purgatory import ProducePurgatory
 from replication.requests import HandedFiles, ProduceRequest, ProduceResponse
 from replication.sessions import encode_session, session_path
@@ -61,6 +62,7 @@ _LOG = logging.getLogger("stratalog.broker")
 STATE_CHANGE_LOG = logging.getLogger("stratalog.state.change")
 
 BEAT_INTERVAL_MS = 1_000
+ANSWER_CLEAN_INTERVAL_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +248,8 @@ class Broker:
             self._follow_metadata(now_ms)
 
     def _poll_inbox(self, now_ms: int) -> bool:
+        if self._is_due("answers", now_ms, ANSWER_CLEAN_INTERVAL_MS):
+            self._inbox.clean(self._clock.wall_ms())
         return self._is_due("inbox", now_ms, self.config.stratalog_inbox_poll_ms) and self._inbox.poll()
 
     def pause_ms(self) -> int:

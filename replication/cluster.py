@@ -22,6 +22,7 @@ from replication.config import CLUSTER_TOML, TOPICS_TOML, BrokerConfig, flatten_
 from replication.controller import Controller
 from replication.fetch_runner import FetchJob, FetchRunner, ThreadFetchRunner
 from replication.meta_properties import check_meta_properties
+from replication.progress import fetch_progress_path, progress_prefix
 from replication.state import CLUSTER_WIDE, ClusterImage, ClusterRecord, ConfigRecord, Result
 from replication.stores import DeltaStores, open_metadata
 from storage.clock import RandomIds, SystemClock
@@ -35,7 +36,7 @@ _LOG = logging.getLogger("stratalog.cluster")
 
 FORMAT_VERSION = 1
 SHARED_SETTINGS = ("num.partitions", "default.replication.factor", "delete.topic.enable")
-START_WAIT_S = 60.0
+START_WAIT_MS = 60_000
 Fetcher = Literal["auto", "spark", "thread"]
 
 
@@ -171,7 +172,7 @@ class Cluster:
             check_meta_properties(open_store(root, create=True), cluster_id, broker_id, FORMAT_VERSION)
         for broker_id in self._broker_ids:
             self._start_broker(broker_id)
-        self._wait_until_registered(self._broker_ids)
+        self._wait_until_up(self._broker_ids)
 
     def _broker_root(self, broker_id: int) -> str:
         return str(self.path / f"broker-{broker_id}")
@@ -202,13 +203,26 @@ class Cluster:
         job = FetchJob(broker_id, broker_epoch, self._broker_root(broker_id), self.root, self.config)
         threading.Thread(target=self._runner.start, args=(job,), name=f"start-fetch-{broker_id}", daemon=True).start()
 
-    def _wait_until_registered(self, broker_ids: Sequence[int]) -> None:
+    def _wait_until_up(self, broker_ids: Sequence[int]) -> None:
+        """Registered, and its first fetch session at work: before that a follower only falls behind."""
+        deadline_ms = SystemClock().monotonic_ms() + START_WAIT_MS
         for broker_id in broker_ids:
             process = self._processes[broker_id]
-            if not process.registered.wait(START_WAIT_S):
+            if not process.registered.wait(max(0, deadline_ms - SystemClock().monotonic_ms()) / 1000):
                 raise BrokerNotAvailableError(
-                    f"broker {broker_id} did not start in {START_WAIT_S:.0f} s: {process.failure}"
+                    f"broker {broker_id} did not start in {START_WAIT_MS} ms: {process.failure}"
                 )
+        for broker_id in broker_ids:
+            while not self._is_fetching(self._processes[broker_id].broker):
+                if SystemClock().monotonic_ms() > deadline_ms:
+                    _LOG.warning("broker %d: no fetch session after %d ms", broker_id, START_WAIT_MS)
+                    break
+                SystemClock().sleep_ms(50)
+
+    def _is_fetching(self, broker: Broker) -> bool:
+        objects = open_store(broker.root)
+        first_session = fetch_progress_path(broker.broker_epoch, "")
+        return any(meta.path.startswith(first_session) for meta in objects.list(progress_prefix(broker.broker_epoch)))
 
     # -- what a user does with it ------------------------------------------------------------------------
 
@@ -236,7 +250,7 @@ class Cluster:
         if broker_id in self._processes or broker_id not in self._broker_ids:
             raise InvalidRequestError(f"broker {broker_id} cannot be restarted; stopped: {self.stopped_brokers()}")
         self._start_broker(broker_id)
-        self._wait_until_registered([broker_id])
+        self._wait_until_up([broker_id])
 
     def stopped_brokers(self) -> list[int]:
         return [i for i in self._broker_ids if i not in self._processes]

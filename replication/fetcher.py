@@ -20,14 +20,8 @@ from zlib import crc32
 from replication.config import BrokerConfig
 from replication.followed_replica import FollowedReplica
 from replication.follower_watch import ENDED
-from replication.progress import (
-    ProgressReader,
-    ProgressWriter,
-    fetch_progress_path,
-    image_path,
-    leader_progress_path,
-    progress_prefix,
-)
+from replication.progress import fetch_progress_path, image_path, leader_progress_path, progress_prefix
+from replication.progress_object import ProgressReader, ProgressWriter
 from replication.state import NO_LEADER, PartitionRecord
 from replication.stores import Stores, open_metadata
 from storage.clock import Clock, Ids

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from replication.progress import ProgressReader, ReplicaProgress, progress_prefix
+from replication.progress import ReplicaProgress, progress_prefix
+from replication.progress_object import ProgressReader
 from replication.state import BrokerState
 from replication.stores import Stores
 

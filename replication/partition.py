@@ -1,6 +1,6 @@
 """One partition as its leader sees it: followers' log ends, the ISR, the high watermark. Pure.
 
-Kafka's `Partition` without the I/O: the broker feeds it what it appended and what the followers
+Kafka's `Partition`, only its rules: the broker feeds it what it appended and what the followers
 published, and asks it who is in sync and what is committed (R17, R18, R24, R25).
 """
 

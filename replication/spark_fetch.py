@@ -11,8 +11,9 @@ import json
 import logging
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ _LOG = logging.getLogger("stratalog.fetcher")
 
 FORMAT = "stratalog-fetch"
 END_WAIT_MS = 15_000
+SUPERVISE_MS = 500
+SUPERVISION_INTERVAL_S = 0.5
 
 
 class FetchSource(DataSource):
@@ -93,53 +96,111 @@ class FetchReader(DataSourceStreamReader):
         )
 
 
+@dataclass(slots=True)
+class _Following:
+    """One of a registration's queries; None while Spark has refused to start it."""
+
+    job: FetchJob
+    slot: int
+    query: StreamingQuery | None = None
+
+    @property
+    def name(self) -> str:
+        return f"stratalog-fetch-{self.job.broker_id}-{self.job.broker_epoch}-{self.slot}"
+
+    def is_wanted(self) -> bool:
+        """False once the sessions of this registration were asked to end."""
+        return not DeltaStores(RandomIds()).objects(self.job.root).exists(stop_path(self.job.broker_epoch))
+
+
+@dataclass(slots=True)
+class _FetchQuery:
+    """One of a broker's queries; `tries` counts how often it was started."""
+
+    job: FetchJob
+    slot: int
+    query: StreamingQuery
+    tries: int = 1
+
+    @property
+    def name(self) -> str:
+        return f"stratalog-fetch-{self.job.broker_id}-{self.job.broker_epoch}-{self.slot}"
+
+
 class SparkFetchRunner:
-    """Runs each broker's sessions as streaming queries of one Spark session."""
+    """Runs each broker's sessions as streaming queries of one Spark session, and starts one that died again."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+        self._clock = SystemClock()
         self._checkpoints = Path(tempfile.mkdtemp(prefix="stratalog-fetch-"))
-        self._queries: list[tuple[FetchJob, StreamingQuery]] = []
+        self._queries: list[_FetchQuery] = []
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
         spark.dataSource.register(FetchSource)
+        self._supervisor = threading.Thread(target=self._supervise, name="fetch-supervisor", daemon=True)
+        self._supervisor.start()
 
     def start(self, job: FetchJob) -> None:
-        self._reap()
-        body = {**asdict(job), "config": asdict(job.config)}
         for slot in range(job.config.stratalog_fetch_sessions):
-            name = f"stratalog-fetch-{job.broker_id}-{job.broker_epoch}-{slot}"
-            query = (
-                self._spark.readStream.format(FORMAT)
-                .option("job", json.dumps(body))
-                .option("slot", str(slot))
-                .load()
-                .writeStream.format("noop")
-                .queryName(name)
-                .option("checkpointLocation", str(self._checkpoints / name))
-                .start()
-            )
-            self._queries.append((job, query))
+            query = self._start_query(job, slot, tries=1)
+            with self._lock:
+                self._queries.append(_FetchQuery(job, slot, query))
+
+    def _start_query(self, job: FetchJob, slot: int, tries: int) -> StreamingQuery:
+        name = f"stratalog-fetch-{job.broker_id}-{job.broker_epoch}-{slot}"
+        body = {**asdict(job), "config": asdict(job.config)}
+        return (
+            self._spark.readStream.format(FORMAT)
+            .option("job", json.dumps(body))
+            .option("slot", str(slot))
+            .load()
+            .writeStream.format("noop")
+            .queryName(name)
+            .option("checkpointLocation", str(self._checkpoints / f"{name}-{tries}"))
+            .start()
+        )
 
     @property
     def queries(self) -> list[StreamingQuery]:
-        return [query for _, query in self._queries]
+        with self._lock:
+            return [running.query for running in self._queries]
 
-    def _reap(self) -> None:
-        """Stop the queries of registrations that are over and whose last session has ended."""
-        for job, query in list(self._queries):
-            objects = DeltaStores(RandomIds()).objects(job.root)
-            if objects.exists(stop_path(job.broker_epoch)) and not query.status["isTriggerActive"]:
-                query.stop()
-                self._queries.remove((job, query))
+    def _supervise(self) -> None:
+        while not self._stopped.wait(SUPERVISE_MS / 1000):
+            with self._lock:
+                running = list(self._queries)
+            for each in running:
+                try:
+                    self._look_after(each)
+                except Exception as reason:  # noqa: BLE001 - Spark's errors have no common root; the next look tries again
+                    _LOG.warning("%s, trying again: %s", each.name, reason)
+
+    def _look_after(self, each: _FetchQuery) -> None:
+        """Remove a query whose registration is over, once its last session has ended; start a dead one again."""
+        is_over = DeltaStores(RandomIds()).objects(each.job.root).exists(stop_path(each.job.broker_epoch))
+        if is_over and not (each.query.isActive and each.query.status["isTriggerActive"]):
+            each.query.stop()
+            with self._lock:
+                if each in self._queries:
+                    self._queries.remove(each)
+        elif not is_over and not each.query.isActive and not self._stopped.is_set():
+            _LOG.warning("%s died, starting it again: %s", each.name, each.query.exception())
+            each.tries += 1
+            each.query = self._start_query(each.job, each.slot, each.tries)
 
     def stop(self) -> None:
         """End the sessions first: stopping a query while its task polls ends in a stack overflow inside Spark."""
-        for job in {id(job): job for job, _ in self._queries}.values():
+        self._stopped.set()
+        self._supervisor.join(timeout=10)
+        with self._lock:
+            running, self._queries = self._queries, []
+        for job in {id(each.job): each.job for each in running}.values():
             end_sessions(job, RandomIds())
-        clock = SystemClock()
-        deadline_ms = clock.monotonic_ms() + END_WAIT_MS
-        for _, query in self._queries:
-            while query.isActive and query.status["isTriggerActive"] and clock.monotonic_ms() < deadline_ms:
-                clock.sleep_ms(50)
+        deadline_ms = self._clock.monotonic_ms() + END_WAIT_MS
+        for each in running:
+            query = each.query
+            while query.isActive and query.status["isTriggerActive"] and self._clock.monotonic_ms() < deadline_ms:
+                self._clock.sleep_ms(50)
             query.stop()
-        self._queries.clear()
         shutil.rmtree(self._checkpoints, ignore_errors=True)

@@ -6,6 +6,7 @@ Layout below the table's directory: `_delta_log/`, `segment=<20 digits>/`, `_pro
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
@@ -36,6 +37,7 @@ class DeltaLogTable:
         self._log = DeltaCommitLog(store, directory)
         self._race = CommitRace(self._log)
         self._unsynced: dict[str, None] = {}
+        self._syncing: tuple[tuple[str, ...], threading.Event] = ((), threading.Event())
 
     @property
     def name(self) -> str:
@@ -136,13 +138,24 @@ class DeltaLogTable:
     def checkpointer(self) -> Callable[[], int]:
         """As the port says. What this handle has not synced yet, the other one syncs before its checkpoint."""
         other = DeltaLogTable(self._store, self._directory, self._ids)
-        other._unsynced, self._unsynced = self._unsynced, {}
+        other._unsynced = dict(self._unsynced)
+        paths, is_done = tuple(self._unsynced), threading.Event()
+        self._syncing = (paths, is_done)
 
         def write_checkpoint() -> int:
             other._sync_all()
+            is_done.set()
             return other.checkpoint()
 
         return write_checkpoint
+
+    def _forget_synced(self) -> None:
+        """Once the other handle has synced them, the paths that it took over are no longer owed."""
+        paths, is_done = self._syncing
+        if is_done.is_set():
+            self._syncing = ((), threading.Event())
+            for path in paths:
+                self._unsynced.pop(path, None)
 
     def clean_log(self, keep_from_version: int, keep_from_ms: int) -> int:
         """As the port says; checkpoints below the limits go too."""
@@ -217,6 +230,7 @@ class DeltaLogTable:
         self._note_unsynced(full)
 
     def _note_unsynced(self, path: str) -> None:
+        self._forget_synced()
         if not self._store.durable_on_answer:
             self._unsynced[path] = None
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Future
 
-from replication.progress import ProgressWriter, ReplicaProgress, leader_progress_path
+from replication.progress import ReplicaProgress, leader_progress_path
+from replication.progress_object import ProgressWriter
 from replication.requests import ProduceRequest, ProduceResponse
 from replication.state import (
     ClusterImage,

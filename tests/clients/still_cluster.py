@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from clients.cluster_view import ClusterView
-from replication.progress import ProgressWriter, ReplicaProgress, leader_progress_path
+from replication.progress import ReplicaProgress, leader_progress_path
+from replication.progress_object import ProgressWriter
 from replication.state import MetadataRecord, PartitionRecord, RegisterBrokerRecord, Result, TopicRecord
 from replication.stores import DeltaStores, open_metadata
 from storage.clock import RandomIds, SystemClock

@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
+from itertools import pairwise
 from pathlib import Path
 
 SEND, ACK, FAIL, POLL = "send", "ack", "fail", "poll"
@@ -159,7 +160,7 @@ def out_of_order(events: Sequence[Event]) -> Iterator[str]:
         if len({partition for (partition, _), _ in found}) > 1:
             yield f"key {key} is in several partitions"
         numbers = [number for _, number in sorted(found)]
-        for before, after in zip(numbers, numbers[1:], strict=False):
+        for before, after in pairwise(numbers):
             if after <= before:
                 yield f"key {key}: {after} stands behind {before}"
 

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from clients.cluster_view import ClusterView
@@ -20,7 +21,8 @@ from clients.consumer import Consumer
 from clients.producer import Producer
 from clients.records import RecordMetadata
 from replication.cluster import Cluster
-from replication.progress import UNKNOWN, ProgressReader, leader_progress_path
+from replication.progress import UNKNOWN, leader_progress_path
+from replication.progress_object import ProgressReader
 from replication.state import NO_LEADER
 from storage.errors import LogDirNotFoundError, StoreError, StratalogError
 from storage.records import TopicPartition
@@ -189,8 +191,8 @@ class HighWatermarkWatch(Party):
 def table_rows(table: Path) -> pa.Table:
     """A replica's records as deltalake alone sees them: offset, leader_epoch, value; by offset."""
     rows = DeltaTable(str(table)).to_pyarrow_table(columns=["base_offset", "offset_delta", "leader_epoch", "value"])
-    offsets = [base + delta for base, delta in zip(rows["base_offset"].to_pylist(), rows["offset_delta"].to_pylist(), strict=True)]
-    columns = [pa.array(offsets, pa.int64()), rows["leader_epoch"], rows["value"]]
+    offsets = pc.add(rows["base_offset"], rows["offset_delta"].cast(pa.int64()))
+    columns = [offsets, rows["leader_epoch"], rows["value"]]
     return pa.table(columns, names=["offset", "leader_epoch", "value"]).sort_by("offset")
 
 

@@ -74,8 +74,10 @@ PLANTED: list[tuple[str, tuple[Event, ...], set[str]]] = [
     ),
     (
         "an acknowledgement above the high watermark",
-        tuple(e for e in GOOD if (e.kind, e.partition, e.offset) != (HIGH_WATERMARK, 1, 1))
-        + (Event(9, "watch", HIGH_WATERMARK, 1, 0, 1),),
+        (
+            *(e for e in GOOD if (e.kind, e.partition, e.offset) != (HIGH_WATERMARK, 1, 1)),
+            Event(9, "watch", HIGH_WATERMARK, 1, 0, 1),
+        ),
         {"beyond high watermark"},
     ),
 ]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +16,9 @@ import pytest
 from clients.admin import Admin, NewTopic
 from clients.producer import Producer
 from replication.cluster import Cluster
+from replication.fetcher import ACTIVE, STANDBY
+from replication.follower_watch import ENDED
+from storage.store import open_store
 from tests.real.history import ACK, FAIL, History, assert_clean
 from tests.real.parties import Reader, Writer, note_replicas, replicas_are_equal, wait_until
 from tests.real.python_workers import busiest_worker, kill, python_workers
@@ -21,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TOPIC, PARTITIONS, BROKERS = "orders", 2, (1, 2, 3)
+SPEAKING_MS = 900
 TAKE_OVER_MS_MAX = 4_000
 """A standby session takes over after a second of silence; the rest is for a machine that does other things too."""
 
@@ -43,6 +50,25 @@ def producing(cluster: Cluster, history: History) -> Iterator[Admin]:
     assert_clean(events)
 
 
+def all_have_two_sessions(cluster: Cluster) -> bool:
+    return all(states == [ACTIVE, STANDBY] for states in session_states(cluster).values())
+
+
+def session_states(cluster: Cluster) -> dict[int, list[str]]:
+    """What the fetch sessions of each broker say of themselves, those that still speak."""
+    found: dict[int, list[str]] = {}
+    for broker_id, broker in cluster.brokers().items():
+        objects, prefix = open_store(broker.root), f"progress/{broker.broker_epoch}/fetch-"
+        now_ms = time.time() * 1_000
+        fresh = [
+            meta.path
+            for meta in objects.list(f"progress/{broker.broker_epoch}/")
+            if meta.path.startswith(prefix) and now_ms - meta.last_modified_ms < SPEAKING_MS
+        ]
+        found[broker_id] = sorted(state for path in fresh if (state := json.loads(objects.get(path))["state"]) != ENDED)
+    return found
+
+
 def await_acks(history: History, count: int = 100, timeout_s: float = 60) -> None:
     enough = history.counts[ACK] + count
     wait_until(lambda: history.counts[ACK] > enough, f"{count} more acknowledgements", timeout_s)
@@ -51,7 +77,7 @@ def await_acks(history: History, count: int = 100, timeout_s: float = 60) -> Non
 def longest_silence_ms(history: History, since_ms: int) -> int:
     """The longest time between two acknowledgements."""
     times = [event.time_ms for event in history.events() if event.kind == ACK and event.time_ms >= since_ms]
-    return max(after - before for before, after in zip(times, times[1:], strict=False))
+    return max(after - before for before, after in pairwise(times))
 
 
 def last_ack_ms(history: History) -> int:
@@ -66,14 +92,13 @@ def test_a_killed_fetch_worker_is_replaced_by_the_session_that_stands_by(spark: 
         Cluster.start(tmp_path / "cluster", spark=spark, fetcher="spark") as cluster,
         producing(cluster, history) as admin,
     ):
-        wait_until(lambda: len(python_workers()) >= 6, "two sessions of each broker")
         for _ in range(4):
+            wait_until(lambda: all_have_two_sessions(cluster), "a session at work and one that stands by everywhere")
             since_ms = last_ack_ms(history)
             kill(busiest_worker())
             await_acks(history, 200)
             assert longest_silence_ms(history, since_ms) < TAKE_OVER_MS_MAX
             assert all(len(state.isr) == 3 for state in admin.describe_topics([TOPIC])[TOPIC].partitions)
-            wait_until(lambda: len(python_workers()) >= 6, "a new session that stands by")
 
 
 @pytest.mark.slow
@@ -85,7 +110,7 @@ def test_all_fetch_workers_killed_at_once_are_started_again(spark: SparkSession,
         producing(cluster, history) as admin,
     ):
         for _ in range(2):
-            wait_until(lambda: len(python_workers()) >= 6, "two sessions of each broker")
+            wait_until(lambda: all_have_two_sessions(cluster), "a session at work and one that stands by everywhere")
             for worker in python_workers():
                 kill(worker)
             await_acks(history, 200)
@@ -100,12 +125,12 @@ def test_a_session_with_too_few_slots_gets_followers_in_threads_and_a_warning(
 ) -> None:
     with (
         caplog.at_level(logging.WARNING, "stratalog.cluster"),
-        Cluster.start(tmp_path / "cluster", brokers=4, spark=spark) as cluster,
+        Cluster.start(tmp_path / "cluster", brokers=5, spark=spark) as cluster,
     ):
         assert cluster.fetcher == "thread"
-        Admin(cluster).create_topics([NewTopic(TOPIC, 1, 4, {"min.insync.replicas": 4})])
+        Admin(cluster).create_topics([NewTopic(TOPIC, 1, 5, {"min.insync.replicas": 5})])
         with Producer(cluster, acks="all") as producer:
-            assert producer.send(TOPIC, "stored by all four").result(30).offset == 0
+            assert producer.send(TOPIC, "stored by all five").result(30).offset == 0
     (warning,) = [record.getMessage() for record in caplog.records if record.name == "stratalog.cluster"]
     assert "followers fetch in threads" in warning
-    assert "8 slots" in warning
+    assert f"the Spark session has {spark.sparkContext.defaultParallelism} slots, 10 fetch sessions" in warning

@@ -149,9 +149,7 @@ def test_restart(leader: int, isr: tuple[int, ...], fenced: dict[int, bool], exp
 
 def test_a_new_broker_touches_no_partition() -> None:
     image = image_of([1, 2], partition((1, 2), 1, (1, 2)))
-    assert register_broker(image, 3, "run-3", "/data/3").records == (
-        RegisterBrokerRecord(3, 13, "run-3", "/data/3"),
-    )
+    assert register_broker(image, 3, "run-3", "/data/3").records == (RegisterBrokerRecord(3, 13, "run-3", "/data/3"),)
 
 
 def test_broker_epochs_never_repeat_over_all_brokers() -> None:

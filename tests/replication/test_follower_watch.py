@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from replication.follower_watch import ENDED, LIST_INTERVAL_MS, FollowerWatch
-from replication.progress import ProgressWriter, ReplicaProgress, fetch_progress_path, image_path
+from replication.progress import ReplicaProgress, fetch_progress_path, image_path
+from replication.progress_object import ProgressWriter
 from replication.state import BrokerState, RegisterBrokerRecord
 from storage.records import TopicPartition
 from tests.replication.memory_stores import MemoryStores
@@ -82,6 +83,16 @@ def test_when_a_session_ends_its_successor_is_looked_for_at_once(delay_ms: int) 
     elder.publish()
     publish(watched.session(2, "b"), 7)
     assert watched.heard(delay_ms) == [(2, 7)]
+
+
+def test_that_another_session_stands_by_does_not_delay_it() -> None:
+    watched = Watched()
+    elder, _ = watched.session(2, "a"), watched.session(2, "b")
+    watched.heard(0)
+    elder.state = ENDED
+    elder.publish()
+    publish(watched.session(2, "c"), 7)
+    assert watched.heard(1) == [(2, 7)]
 
 
 def test_with_no_session_left_it_is_listed_at_every_look() -> None:

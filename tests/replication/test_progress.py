@@ -8,14 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replication.progress import (
-    ProgressReader,
-    ProgressWriter,
-    ReplicaProgress,
-    fetch_progress_path,
-    image_path,
-    leader_progress_path,
-)
+from replication.progress import ReplicaProgress, fetch_progress_path, image_path, leader_progress_path
+from replication.progress_object import ProgressReader, ProgressWriter
 from storage.records import TopicPartition
 from storage.store import MemoryStore
 
@@ -26,7 +20,8 @@ RING = 4
 def entry(
     partition: int, version: int = 1, *, epoch: int = 0, high_watermark: int = -1, topic_id: str = "id"
 ) -> ReplicaProgress:
-    return ReplicaProgress(TopicPartition("t", partition), epoch, version * 10, version, high_watermark, topic_id=topic_id)
+    topic_partition = TopicPartition("t", partition)
+    return ReplicaProgress(topic_partition, epoch, version * 10, version, high_watermark, topic_id=topic_id)
 
 
 def pair(ring: int = RING) -> tuple[ProgressWriter, ProgressReader, MemoryStore]:
@@ -34,11 +29,11 @@ def pair(ring: int = RING) -> tuple[ProgressWriter, ProgressReader, MemoryStore]
     return ProgressWriter(store, PATH, ring=ring), ProgressReader(store, PATH), store
 
 
-# Each step: changes of these partitions, whether the writer publishes, whether the reader looks.
+PARTITIONS = st.lists(st.integers(0, 11), max_size=7)
 STEPS = st.lists(
-    st.tuples(st.lists(st.integers(0, 11), max_size=7), st.booleans(), st.booleans(), st.sampled_from(["", "", "forget", "anew"])),
-    max_size=40,
-)  # fmt: skip
+    st.tuples(PARTITIONS, st.booleans(), st.booleans(), st.sampled_from(["", "", "forget", "anew"])), max_size=40
+)
+"""Partitions that change, whether the writer publishes, whether the reader looks, what else happens."""
 
 
 @given(steps=STEPS, ring=st.integers(2, 6))
@@ -156,6 +151,17 @@ def test_what_supersedes_what(newer: ReplicaProgress, older: ReplicaProgress) ->
 
 def test_a_topic_made_anew_counts_from_zero() -> None:
     assert entry(0, 0, topic_id="new").supersedes(entry(0, 99, epoch=7, topic_id="old"))
+
+
+def test_the_ring_is_newer_than_the_image() -> None:
+    """A topic made anew after the image was written: a reader that comes now must not end at the old one."""
+    writer, reader, _ = pair(ring=8)
+    writer.update([entry(partition, 5) for partition in range(12)])
+    writer.publish()
+    writer.update([entry(0, 1, topic_id="new")])
+    writer.publish()
+    reader.poll()
+    assert reader.entries[TopicPartition("t", 0)] == entry(0, 1, topic_id="new")
 
 
 def test_one_object_a_writer() -> None:

@@ -7,6 +7,7 @@ happens is what the scenario says. Only the order in which actors come by turns 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from replication.broker import Broker
 from replication.controller import Controller
@@ -136,15 +137,14 @@ class ScenarioCluster(SimCluster):
     def _forget_topic(self, topic: str) -> None:
         """The invariants are about one topic, not about one that is created later under its name."""
         seen = self.invariants
-        for by_partition in (seen.partitions, seen.high_watermarks):
-            for key in [k for k in by_partition if k.topic == topic]:
-                del by_partition[key]
-        for by_key in (seen.leader_of, seen.values, seen.read, seen.acked, seen.sequences):
-            for key in [k for k in by_key if k[0].topic == topic]:
-                del by_key[key]
-        for by_value in (seen.acked_values, seen.places):
-            for value in [v for v, (topic_partition, _) in by_value.items() if topic_partition.topic == topic]:
-                del by_value[value]
+        of_partitions: tuple[dict[Any, Any], ...] = (seen.partitions, seen.high_watermarks)
+        of_places: tuple[dict[Any, Any], ...] = (seen.leader_of, seen.values, seen.read, seen.acked, seen.sequences)
+        of_values: tuple[dict[Any, Any], ...] = (seen.acked_values, seen.places)
+        gone = [(known, key) for known in of_partitions for key in known if key.topic == topic]
+        gone += [(known, key) for known in of_places for key in known if key[0].topic == topic]
+        gone += [(known, key) for known in of_values for key, place in known.items() if place[0].topic == topic]
+        for known, key in gone:
+            del known[key]
 
     def object_written(self, root: str, path: str, data: bytes) -> None:
         super().object_written(root, path, data)

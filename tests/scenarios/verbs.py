@@ -24,7 +24,8 @@ from contextlib import ExitStack
 
 from clients.cluster_view import ClusterView
 from replication.broker_decisions import IsrChange, alter_partition, fence_brokers
-from replication.progress import UNKNOWN, ProgressReader, leader_progress_path
+from replication.progress import UNKNOWN, leader_progress_path
+from replication.progress_object import ProgressReader
 from replication.requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceRequest, ProduceResponse
 from replication.state import PartitionRecord
 from replication.topics import alter_config, create_topic, delete_topic

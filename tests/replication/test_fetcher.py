@@ -1,0 +1,350 @@
+"""Fetch sessions: they follow, stand by, take over, end; one partition's trouble is not the others' (DESIGN §6)."""
+
+from __future__ import annotations
+
+import json
+
+from replication.config import BrokerConfig
+from replication.fetcher import ACTIVE, BEAT_INTERVAL_MS, SILENCE_MS, STANDBY, FetchSession, stop_path
+from replication.follower_watch import ENDED
+from replication.metadata import MetadataLog
+from replication.progress import fetch_progress_path
+from replication.progress_object import ProgressReader
+from replication.state import FenceBrokerRecord, PartitionRecord, RemoveTopicRecord
+from storage.config import LogConfig
+from storage.log import PartitionLog
+from storage.records import TopicPartition
+from tests.replication.memory_stores import METADATA_ROOT, MemoryStores, commit, create, led_by, register
+from tests.storage.logs import started, values, write
+
+CONFIG = BrokerConfig.from_properties({"replica.fetch.backoff.ms": 100, "stratalog.metadata.poll.ms": 10})
+FOLLOWER, FOLLOWER_EPOCH = 2, 12
+
+
+def progress_path(name: str) -> str:
+    return fetch_progress_path(FOLLOWER_EPOCH, f"0-{name}")
+
+
+class Following:
+    """Broker 1 leads topic `t`, broker 2 follows it in sessions that the test turns by hand."""
+
+    def __init__(self, partitions: int = 1) -> None:
+        self.stores = MemoryStores()
+        self.metadata: MetadataLog = self.stores.metadata()
+        register(self.metadata, 1, 11)
+        register(self.metadata, FOLLOWER, FOLLOWER_EPOCH)
+        create(self.metadata, "t", *(led_by(1, partition=p) for p in range(partitions)))
+        for partition in range(partitions):
+            self.leads(led_by(1, partition=partition))
+
+    def leads(self, state: PartitionRecord, topic_id: str = "id") -> PartitionLog:
+        """The leader's own table shows the epoch."""
+        log = self.log(state.leader, state.partition)
+        log.exists_or_create(topic_id)
+        started(log, state.leader_epoch)
+        return log
+
+    def log(self, broker: int, partition: int = 0) -> PartitionLog:
+        table = self.stores.table(f"broker-{broker}", TopicPartition("t", partition))
+        return PartitionLog(table, LogConfig(), self.stores.clock, self.stores.ids)
+
+    def session(self, name: str, *, share: int = 0, config: BrokerConfig = CONFIG) -> FetchSession:
+        return FetchSession(
+            FOLLOWER,
+            FOLLOWER_EPOCH,
+            "broker-2",
+            name,
+            config=config,
+            metadata_root=METADATA_ROOT,
+            stores=self.stores,
+            clock=self.stores.clock,
+            ids=self.stores.ids,
+            share=share,
+        )
+
+    def turn(self, *sessions: FetchSession, ms: int = 3_000) -> None:
+        """Both turn by turn for so long, long enough for every rescan and retry."""
+        for _ in range(ms // 50):
+            self.stores.clock.now_ms += 50
+            for session in sessions:
+                session.step()
+
+    def progress(self, name: str) -> ProgressReader:
+        """What session `name` of share 0 published."""
+        reader = ProgressReader(self.stores.objects("broker-2"), progress_path(name))
+        reader.poll()
+        return reader
+
+
+def test_it_follows_and_its_progress_is_the_acknowledgement() -> None:
+    following = Following()
+    write(following.log(1), "a", "b")
+    session = following.session("s")
+    following.turn(session)
+    assert values(following.log(2)) == "a b"
+    (entry,) = following.progress("s").entries.values()
+    assert (entry.leader_epoch, entry.log_end_offset, entry.version) == (0, 2, following.log(2).version)
+
+
+def test_a_leader_change_is_followed() -> None:
+    following = Following()
+    register(following.metadata, 3, 13)
+    session = following.session("s")
+    write(following.log(1), "a", "z")
+    third = following.log(3)
+    third.exists_or_create("id")
+    started(third, 0)
+    write(third, "a")
+    following.turn(session)
+    state = led_by(3, epoch=1)
+    commit(following.metadata, state)
+    following.leads(state)
+    write(following.log(3), "b", epoch=1)
+    following.turn(session)
+    assert values(following.log(2)) == "a b"
+    (entry,) = following.progress("s").entries.values()
+    assert (entry.leader_epoch, entry.log_end_offset) == (1, 2)
+
+
+def test_what_it_leads_itself_or_nobody_leads_it_does_not_follow() -> None:
+    following = Following(partitions=2)
+    session = following.session("s")
+    following.turn(session)
+    commit(following.metadata, led_by(2, epoch=1))
+    commit(following.metadata, led_by(-1, partition=1, epoch=1))
+    following.turn(session)
+    assert session.replicas == {}
+
+
+# -- standing by ---------------------------------------------------------------------------------------------
+
+
+def test_alone_it_takes_over_at_once() -> None:
+    following = Following()
+    write(following.log(1), "a")
+    session = following.session("s")
+    assert session.state == STANDBY
+    following.turn(session)
+    assert session.state == ACTIVE
+    assert values(following.log(2)) == "a"
+
+
+def test_the_younger_stands_by_while_the_elder_works() -> None:
+    following = Following()
+    elder, younger = following.session("elder"), following.session("younger")
+    write(following.log(1), "a")
+    following.turn(elder, ms=50)
+    following.turn(elder, younger, ms=10_000)
+    assert (elder.state, younger.state) == (ACTIVE, STANDBY)
+    assert younger.copied_count == 0
+    assert following.progress("younger").entries == {}
+
+
+def test_it_takes_over_when_the_elder_says_that_it_ended() -> None:
+    following = Following()
+    elder, younger = following.session("elder"), following.session("younger")
+    following.turn(elder, ms=50)
+    following.turn(elder, younger)
+    elder.end()
+    assert following.progress("elder").state == ENDED
+    write(following.log(1), "a")
+    following.turn(younger, ms=100)
+    assert younger.state == ACTIVE
+    following.turn(younger)
+    assert values(following.log(2)) == "a"
+
+
+def test_it_takes_over_when_the_elder_falls_silent() -> None:
+    following = Following()
+    elder, younger = following.session("elder"), following.session("younger")
+    following.turn(elder, ms=50)
+    following.turn(elder, younger)
+    following.turn(younger, ms=SILENCE_MS - 2 * BEAT_INTERVAL_MS)
+    assert younger.state == STANDBY
+    following.turn(younger, ms=3 * BEAT_INTERVAL_MS)
+    assert younger.state == ACTIVE
+
+
+def test_shares_follow_each_partition_once_and_stand_by_within_the_share() -> None:
+    """`num.replica.fetchers` tasks for one follower."""
+    config = BrokerConfig.from_properties({**CONFIG.properties(), "num.replica.fetchers": 2})
+    following = Following(partitions=8)
+    sessions = [following.session("s", share=share, config=config) for share in (0, 1)]
+    following.turn(*sessions)
+    assert [session.state for session in sessions] == [ACTIVE, ACTIVE]
+    followed = [tp.partition for session in sessions for tp in session.replicas]
+    assert sorted(followed) == list(range(8))
+    assert all(session.replicas for session in sessions)
+
+
+def test_an_elder_that_wakes_up_again_only_wastes_work() -> None:
+    following = Following()
+    elder, younger = following.session("elder"), following.session("younger")
+    following.turn(elder, ms=50)
+    following.turn(elder, younger)
+    following.turn(younger, ms=2 * SILENCE_MS)
+    for word in "abc":
+        write(following.log(1), word)
+        following.turn(elder, younger, ms=500)
+    following.turn(elder, younger)
+    assert (elder.state, younger.state) == (ACTIVE, ACTIVE)
+    assert values(following.log(2)) == "a b c"
+
+
+# -- the end -------------------------------------------------------------------------------------------------
+
+
+def test_it_is_over_when_its_broker_came_up_anew() -> None:
+    following = Following()
+    session = following.session("s")
+    following.turn(session)
+    register(following.metadata, FOLLOWER, 20)
+    write(following.log(1), "a")
+    following.turn(session)
+    assert session.is_over
+    assert values(following.log(2)) == ""
+
+
+def test_it_is_over_when_its_broker_is_fenced() -> None:
+    following = Following()
+    session = following.session("s")
+    following.turn(session)
+    commit(following.metadata, FenceBrokerRecord(FOLLOWER, FOLLOWER_EPOCH))
+    following.turn(session)
+    assert session.is_over
+
+
+def test_all_are_over_when_they_are_told_to_stop() -> None:
+    following = Following()
+    elder, younger = following.session("elder"), following.session("younger")
+    following.turn(elder, ms=50)
+    following.turn(elder, younger)
+    following.stores.objects("broker-2").put(stop_path(FOLLOWER_EPOCH), b"stop")
+    following.turn(elder, younger)
+    assert (elder.is_over, younger.is_over) == (True, True)
+
+
+def test_out_of_sight_of_the_metadata_log_for_a_session_timeout_it_ends_before_its_time() -> None:
+    """Another session may see it."""
+    following = Following()
+    session = following.session("s")
+    following.turn(session)
+    following.stores.disk(METADATA_ROOT).fault = lambda *_: True
+    began_ms = following.stores.clock.monotonic_ms()
+    session.run(600_000)
+    lasted_ms = following.stores.clock.monotonic_ms() - began_ms
+    assert CONFIG.broker_session_timeout_ms <= lasted_ms < 2 * CONFIG.broker_session_timeout_ms
+    assert following.progress("s").state == ENDED
+
+
+def test_run_ends_at_its_deadline_and_says_so() -> None:
+    following = Following()
+    write(following.log(1), "a")
+    session = following.session("s")
+    began_ms = following.stores.clock.monotonic_ms()
+    session.run(2_000)
+    assert 2_000 <= following.stores.clock.monotonic_ms() - began_ms < 2_200
+    assert not session.is_over
+    assert values(following.log(2)) == "a"
+    content = json.loads(following.stores.objects("broker-2").get(progress_path("s")))
+    assert content["state"] == ENDED
+
+
+def test_run_outlives_a_store_that_is_away() -> None:
+    following = Following()
+    write(following.log(1), "a")
+    session = following.session("s")
+    until_ms = following.stores.clock.monotonic_ms() + 1_000
+    for root in (METADATA_ROOT, "broker-1", "broker-2"):
+        following.stores.disk(root).fault = lambda *_: following.stores.clock.monotonic_ms() < until_ms
+    session.run(3_000)
+    assert values(following.log(2)) == "a"
+
+
+# -- topics come and go --------------------------------------------------------------------------------------
+
+
+def test_a_deleted_topic_is_forgotten() -> None:
+    following = Following()
+    session = following.session("s")
+    following.turn(session)
+    commit(following.metadata, RemoveTopicRecord("t", "id"))
+    following.turn(session)
+    assert session.replicas == {}
+
+
+def test_a_leftover_of_an_older_topic_of_the_name_is_dropped() -> None:
+    following = Following()
+    leftover = following.log(2)
+    leftover.exists_or_create("older topic")
+    started(leftover, 7)
+    write(leftover, "x", "y", "z", epoch=7)
+    write(following.log(1), "a")
+    session = following.session("s")
+    following.turn(session)
+    assert values(following.log(2)) == "a"
+    assert following.log(2).topic_id == "id"
+
+
+def test_a_topic_deleted_and_created_again_while_it_runs() -> None:
+    following = Following()
+    session = following.session("s")
+    write(following.log(1), "x", "y", "z")
+    following.turn(session)
+    commit(following.metadata, RemoveTopicRecord("t", "id"))
+    following.log(1).table.drop()
+    create(following.metadata, "t", led_by(1), topic_id="new")
+    following.leads(led_by(1), "new")
+    write(following.log(1), "a")
+    following.turn(session, ms=6_000)
+    assert values(following.log(2)) == "a"
+    (entry,) = following.progress("s").entries.values()
+    assert (entry.topic_id, entry.log_end_offset) == ("new", 1)
+
+
+def test_a_session_that_is_behind_does_not_drop_the_new_topics_table() -> None:
+    """It still has the old topic in its fold and takes the new table for the leftover."""
+    following = Following()
+    commit(following.metadata, led_by(1, epoch=5))  # whose start it waits for, looking at its own table each time
+    slow = BrokerConfig.from_properties({**CONFIG.properties(), "stratalog.metadata.poll.ms": 60_000})
+    session = following.session("s", config=slow)
+    following.turn(session)
+    commit(following.metadata, RemoveTopicRecord("t", "id"))
+    following.log(2).table.drop()
+    create(following.metadata, "t", led_by(1), topic_id="new")
+    new = following.log(2)
+    new.exists_or_create("new")
+    started(new, 0)
+    write(new, "kept")
+    following.turn(session)
+    assert values(following.log(2)) == "kept"
+
+
+# -- trouble with one partition ------------------------------------------------------------------------------
+
+
+def test_one_partitions_unreadable_table_does_not_stop_the_others() -> None:
+    following = Following(partitions=2)
+    following.log(2, 0).exists_or_create("id")
+    following.stores.disk("broker-2").tables["t-0"].commits[0] = None
+    write(following.log(1, 0), "a")
+    write(following.log(1, 1), "b")
+    session = following.session("s")
+    following.turn(session)
+    assert values(following.log(2, 1)) == "b"
+    assert session.replicas[TopicPartition("t", 0)].failure is not None
+    assert [p.topic_partition.partition for p in following.progress("s").entries.values()] == [1]
+
+
+def test_one_partition_that_is_out_of_reach_is_tried_again_later() -> None:
+    following = Following(partitions=2)
+    write(following.log(1, 0), "a")
+    write(following.log(1, 1), "b")
+    session = following.session("s")
+    following.stores.disk("broker-1").fault = lambda _operation, table, _detail: table == "t-0"
+    following.turn(session)
+    assert values(following.log(2, 1)) == "b"
+    assert session.replicas[TopicPartition("t", 0)].failure is None
+    following.stores.disk("broker-1").fault = None
+    following.turn(session)
+    assert values(following.log(2, 0)) == "a"

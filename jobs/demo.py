@@ -18,7 +18,7 @@ from clients import Cluster
 from jobs.arguments import Parser
 from jobs.demo_run import BROKERS, TOPIC, DemoRun, Judged
 from jobs.demo_screen import Screen, print_verdict, ways_to_look
-from jobs.terminal import DONE, FAILED, UsageError, run
+from jobs.terminal import DONE, FAILED, UsageError, complain, run
 from replication.spark_session import stratalog_session
 
 MARKER = ".stratalog-demo"
@@ -51,8 +51,12 @@ def parser() -> Parser:
 def demo(path: Path) -> int:
     """Run the demo below `path`; the exit code. Raises UsageError, StratalogError, Spark's errors."""
     with fresh_folder(path):
-        with Screen() as screen:
-            judged = _on_cluster(path, screen)
+        try:
+            with Screen() as screen:
+                judged = _on_cluster(path, screen)
+        except Exception:
+            complain(f"The demo could not be finished; its logs are in {path / 'logs'}.")
+            raise
         print_verdict(judged.checks, judged.before, judged.after, TOPIC)
         print("\n".join(judged.latency))
         print("The verdict holds." if judged.holds else "THE VERDICT FAILS.")

@@ -111,13 +111,14 @@ def _draw_latency(axes: Axes, acks: Sequence[Ack], timeline: Timeline) -> None:
 
 def _draw_medians(axes: Axes, acks: Sequence[Ack], start_ms: float) -> None:
     """One line while the closed loop was alone, one since the queries began."""
-    for part in ([a for a in acks if a.acked_ms <= start_ms], [a for a in acks if a.acked_ms > start_ms]):
+    alone, beside = [a for a in acks if a.acked_ms <= start_ms], [a for a in acks if a.acked_ms > start_ms]
+    for part, side in ((alone, "left"), (beside, "right")):
         if part:
             median = percentile([ack.latency_ms for ack in part], 50)
             first, last = ((at - start_ms) / 1000 for at in (part[0].acked_ms, part[-1].acked_ms))
             axes.hlines(median, first, last, color="black", linewidth=1.2, zorder=2)
             axes.annotate(
-                f"median {median:.1f} ms", (last, median), ha="right", va="bottom", fontsize=9, zorder=4,
+                f"median {median:.1f} ms", (last, median), ha=side, va="bottom", fontsize=9, zorder=4,
                 bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 1},
             )  # fmt: skip
 

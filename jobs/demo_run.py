@@ -5,6 +5,7 @@ I/O: the cluster's clients, two streaming queries, the data below the demo's fol
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ from jobs.demo_verdict import (
     verdict,
 )
 from replication.state import PartitionRecord
+
+_LOG = logging.getLogger("stratalog.demo")
 
 TOPIC = "access-log"
 PARTITIONS = 6
@@ -225,6 +228,7 @@ class DemoRun:
             pause(POLL_MS)
 
     def _stage(self, stage: str) -> None:
+        _LOG.info("%s", stage)
         self._screen.status.stage = stage
         self._screen.show()
 

@@ -19,16 +19,8 @@ from replication.broker_decisions import IsrChange, alter_partition, register_br
 from replication.broker_inbox import BrokerInbox
 from replication.config import BrokerConfig
 from replication.follower_watch import FollowerWatch
+from replication.hosted_replicas import STATE_CHANGE_LOG, HostedReplicas
 from replication.isr_changes import WantedIsr, all_isr_changes, expansions
-from replication.leader_and_isr import (
-    BecomeFollower,
-    BecomeLeader,
-    Ignore,
-    LocalReplica,
-    StopReplica,
-    UpdateIsr,
-    decide_leader_and_isr,
-)
 from replication.leader_replica import LeaderReplica, WaitingAppend
 from replication.progress import ReplicaProgress, leader_progress_path
 from replication.progress_object import ProgressWriter
@@ -44,7 +36,6 @@ from replication.state import (
 )
 from replication.stores import Stores, open_metadata
 from storage.clock import Clock, Ids
-from storage.config import LogConfig
 from storage.errors import (
     BrokerNotAvailableError,
     DuplicateBrokerRegistrationError,
@@ -54,12 +45,10 @@ from storage.errors import (
     StoreError,
     StratalogError,
 )
-from storage.log import PartitionLog
 from storage.records import TopicPartition
-from storage.upkeep import Upkeep, UpkeepLimits
+from storage.upkeep import UpkeepLimits
 
 _LOG = logging.getLogger("stratalog.broker")
-STATE_CHANGE_LOG = logging.getLogger("stratalog.state.change")
 
 BEAT_INTERVAL_MS = 1_000
 ANSWER_CLEAN_INTERVAL_MS = 60_000
@@ -99,31 +88,41 @@ class Broker:
         self.incarnation_id = ids.new_id()
         self.stopped_by: StratalogError | None = None
         self.metadata = open_metadata(stores, metadata_root, clock, ids)
-        self.leaders: dict[TopicPartition, LeaderReplica] = {}
         self.wake = threading.Event()
         self._metadata_objects = stores.objects(metadata_root)
         self._stores = stores
         self._clock = clock
-        self._ids = ids
-        self._topic_defaults = dict(topic_defaults or {})
-        self._upkeep_limits = upkeep_limits
-        self._executor = executor
         self._on_registered = on_registered
         self._inbound: deque[WaitingAppend] = deque()
         self._purgatory = ProducePurgatory()
+        self._hosted = HostedReplicas(
+            self.broker_id,
+            self.root,
+            stores,
+            clock,
+            ids,
+            self._purgatory,
+            topic_defaults=topic_defaults or {},
+            upkeep_limits=upkeep_limits,
+            executor=executor,
+            on_stopped=self._forget_progress,
+        )
         self._followers = FollowerWatch(self.broker_id, stores)
         self._inbox = BrokerInbox(stores.objects(identity.root), self._enqueue)
         self._progress: ProgressWriter | None = None
-        self._replicas: dict[TopicPartition, LocalReplica] = {}
         self._touched: set[TopicPartition] = set()
         self._changed: set[TopicPartition] = set()
         self._moved: set[TopicPartition] = set()
         self._raised: set[TopicPartition] = set()
-        self._upkeep: dict[TopicPartition, Upkeep] = {}
         self._due_ms: dict[str, int] = {}
         self._beat = 0
         self._announced_epoch = NO_BROKER_EPOCH
         self._follow_all = True
+
+    @property
+    def leaders(self) -> dict[TopicPartition, LeaderReplica]:
+        """The replicas that this broker leads."""
+        return self._hosted.leaders
 
     # -- what clients in this process call ---------------------------------------------------------------
 
@@ -156,14 +155,13 @@ class Broker:
     def start(self) -> None:
         """Register under a new broker epoch (R5, KIP-380). Raises what the metadata log answers.
 
-        After an unclean stop the own tables first lose what a power cut may have torn (hazards 8).
+        After an unclean stop the own tables first lose what a power cut may have torn (hazards 8). Replicas that
+        are not assigned to this broker any more are removed.
         """
         self.metadata.refresh()
-        known = self.metadata.image.brokers.get(self.broker_id)
-        if known is not None and not known.clean_shutdown:
-            for topic_partition, state in self.metadata.image.partitions.items():
-                if self.broker_id in state.replicas:
-                    self._stores.table(self.root, topic_partition).recover_tail()
+        image = self.metadata.image
+        known = image.brokers.get(self.broker_id)
+        self._hosted.open_after_stop(image, was_clean=known is None or known.clean_shutdown)
         self._register()
 
     def _register(self) -> None:
@@ -206,9 +204,7 @@ class Broker:
     def stop(self, reason: StratalogError) -> None:
         """Stop leading at once; nothing is written any more."""
         self.stopped_by = reason
-        for replica in self.leaders.values():
-            replica.resign(NotLeaderOrFollowerError(str(reason)))
-        self.leaders.clear()
+        self._hosted.stop_all(str(reason))
         self._refuse_inbound()
 
     # -- one turn --------------------------------------------------------------------------------------
@@ -227,7 +223,7 @@ class Broker:
         self._attempt(lambda: self._publish(now_ms))
         self._complete_raised()
         if not moved and self._is_due("upkeep", now_ms, self.config.stratalog_upkeep_interval_ms):
-            self._attempt(self._keep_up)
+            self._attempt(self._hosted.keep_up)
         return moved
 
     def _attempt(self, part: Callable[[], bool | None]) -> bool:
@@ -278,22 +274,16 @@ class Broker:
         # Noted before anything can fail: what was folded is not reported again.
         self._touched |= {r.topic_partition for r in changed if isinstance(r, PartitionRecord)}
         if self._follow_all or any(isinstance(r, TopicRecord | RemoveTopicRecord | ConfigRecord) for r in changed):
-            self._touched |= set(image.partitions) | set(self._replicas)
+            self._touched |= set(image.partitions) | self._hosted.known
             self._follow_all = False
         if not self._is_current(now_ms):
             return
         if changed or self._touched:
             for restarted in self._followers.update_brokers(image.brokers):
-                self._forget_follower(restarted, now_ms)
+                self._hosted.forget_follower(restarted, now_ms)
         for topic_partition in sorted(self._touched):
-            self._apply(topic_partition, image.partitions.get(topic_partition), now_ms)
+            self._hosted.apply(topic_partition, image, now_ms)
             self._touched.discard(topic_partition)
-
-    def _forget_follower(self, broker_id: int, now_ms: int) -> None:
-        """A broker came up anew: what its earlier life had copied may be gone (KIP-966, hazards 6)."""
-        for replica in self.leaders.values():
-            if replica.partition is not None:
-                replica.partition.forget_follower(broker_id, now_ms)
 
     def _is_current(self, now_ms: int) -> bool:
         """False when this registration is over: fenced (register anew) or replaced (stop for good)."""
@@ -305,55 +295,10 @@ class Broker:
         if self.metadata.image.is_current(self.broker_id, self.broker_epoch):
             return True
         STATE_CHANGE_LOG.warning("[Broker %d] epoch %d was fenced", self.broker_id, self.broker_epoch)
-        for topic_partition in list(self.leaders):
-            self._stop_leading(topic_partition, "this broker was fenced")
-        self._replicas.clear()
+        self._hosted.stop_all("this broker was fenced")
         self._register()
         self._due_ms["metadata"] = now_ms
         return False
-
-    def _apply(self, topic_partition: TopicPartition, state: PartitionRecord | None, now_ms: int) -> None:
-        topic_id = self.metadata.image.topic_ids.get(topic_partition.topic, "")
-        local = self._replicas.get(topic_partition)
-        if local is not None and local.topic_id != topic_id:
-            self._stop_replica(topic_partition, "its topic was deleted")
-            local = None
-        match decide_leader_and_isr(local, state, topic_id, self.broker_id):
-            case BecomeLeader(state=new):
-                self._become_leader(new, topic_id, now_ms)
-            case BecomeFollower(state=new):
-                self._stop_leading(topic_partition, f"broker {new.leader} leads epoch {new.leader_epoch}")
-                self._log_change(new, "became follower")
-            case UpdateIsr(state=new):
-                if topic_partition in self.leaders:
-                    self.leaders[topic_partition].update_state(new, now_ms)
-                    self._log_change(new, "ISR updated")
-            case StopReplica():
-                self._stop_replica(topic_partition, "it is not assigned to this broker any more")
-                return
-            case Ignore(reason=reason):
-                if reason:
-                    STATE_CHANGE_LOG.warning("[Broker %d] %s: %s", self.broker_id, topic_partition, reason)
-                return
-        self._replicas[topic_partition] = LocalReplica(new, topic_id)
-
-    def _stop_replica(self, topic_partition: TopicPartition, reason: str) -> None:
-        self._stop_leading(topic_partition, reason)
-        self._stores.table(self.root, topic_partition).drop()
-        self._replicas.pop(topic_partition, None)
-        STATE_CHANGE_LOG.info("[Broker %d] stopped replica %s: %s", self.broker_id, topic_partition, reason)
-
-    def _become_leader(self, state: PartitionRecord, topic_id: str, now_ms: int) -> None:
-        topic_partition = state.topic_partition
-        self._stop_leading(topic_partition, f"epoch {state.leader_epoch} began")
-        overrides = self.metadata.image.topic_config(state.topic)
-        config = LogConfig.from_properties({**self._topic_defaults, **overrides})
-        log = PartitionLog(self._stores.table(self.root, topic_partition), config, self._clock, self._ids)
-        replica = LeaderReplica(state, self.broker_id, topic_id, log, config, self._purgatory, self._clock)
-        self.leaders[topic_partition] = replica
-        self._upkeep[topic_partition] = Upkeep(log, self._upkeep_limits, self._executor)
-        self._log_change(state, "became leader")
-        self._start_leading(replica, now_ms)
 
     def _start_leading(self, replica: LeaderReplica, now_ms: int) -> bool:
         try:
@@ -375,18 +320,9 @@ class Broker:
             _LOG.warning("broker %d drops a leftover: %s", self.broker_id, reason)
             replica.log.table.drop()
 
-    def _stop_leading(self, topic_partition: TopicPartition, reason: str) -> None:
-        replica = self.leaders.pop(topic_partition, None)
-        self._upkeep.pop(topic_partition, None)
-        if replica is not None:
-            replica.resign(
-                NotLeaderOrFollowerError(f"{topic_partition} is not led by broker {self.broker_id}: {reason}")
-            )
+    def _forget_progress(self, topic_partition: TopicPartition) -> None:
         if self._progress is not None:
             self._progress.forget(topic_partition)
-
-    def _log_change(self, state: PartitionRecord, what: str) -> None:
-        STATE_CHANGE_LOG.info("[Broker %d] %s %s: %s", self.broker_id, state.topic_partition, what, state.state_json())
 
     # -- appends and the high watermark ------------------------------------------------------------------
 
@@ -489,9 +425,3 @@ class Broker:
         if self._progress.is_unpublished or beat_is_due:
             self._progress.publish(now_ms)
         self._changed.clear()
-
-    def _keep_up(self) -> None:
-        for topic_partition, upkeep in self._upkeep.items():
-            replica = self.leaders.get(topic_partition)
-            if replica is not None and replica.partition is not None:
-                upkeep.step(self._clock.wall_ms(), replica.partition.high_watermark, replica.leader_epoch)

@@ -200,7 +200,9 @@ class Cluster:
 
     def _start_fetching(self, broker_id: int, broker_epoch: int) -> None:
         """Called by the broker's loop at every registration; starting a query takes seconds, so not there."""
-        job = FetchJob(broker_id, broker_epoch, self._broker_root(broker_id), self.root, self.config)
+        job = FetchJob(
+            broker_id, broker_epoch, self._broker_root(broker_id), self.root, self.config, self._topic_defaults
+        )
         threading.Thread(target=self._runner.start, args=(job,), name=f"start-fetch-{broker_id}", daemon=True).start()
 
     def _wait_until_up(self, broker_ids: Sequence[int]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
@@ -30,6 +31,7 @@ class FetchJob:
     root: str
     metadata_root: str
     config: BrokerConfig
+    topic_defaults: Mapping[str, object]
 
 
 class FetchRunner(Protocol):
@@ -58,6 +60,7 @@ def run_session(job: FetchJob, share: int, name: str, duration_ms: int, ids: Ids
         clock=SystemClock(),
         ids=ids,
         share=share,
+        topic_defaults=job.topic_defaults,
         executor=executor,
     )
     session.run(duration_ms)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from zlib import crc32
 
@@ -63,6 +64,7 @@ class FetchSession:
         clock: Clock,
         ids: Ids,
         share: int = 0,
+        topic_defaults: Mapping[str, object] | None = None,
         upkeep_limits: UpkeepLimits | None = None,
         executor: Executor | None = None,
     ) -> None:
@@ -70,6 +72,7 @@ class FetchSession:
         self.broker_epoch = broker_epoch
         self.name = f"{share}-{name}"
         self._share = share
+        self._topic_defaults = dict(topic_defaults or {})
         self.replicas: dict[TopicPartition, FollowedReplica] = {}
         self.is_over = False
         self.state = STANDBY
@@ -203,11 +206,13 @@ class FetchSession:
 
     def _follow(self, state: PartitionRecord, topic_id: str) -> None:
         topic_partition = state.topic_partition
+        overrides = self._metadata.image.topic_config(state.topic)
+        config = LogConfig.from_properties({**self._topic_defaults, **overrides})
         known = self.replicas.get(topic_partition)
         if known is not None and known.topic_id == topic_id and known.leader_epoch >= state.leader_epoch:
+            known.own.config = config
             return
         leader_root = self._metadata.image.brokers[state.leader].registration.root
-        config = LogConfig.from_properties(dict(self._metadata.image.topic_config(state.topic)))
         own = known.own if known is not None and known.topic_id == topic_id else None
         own = own or PartitionLog(self._stores.table(self._root, topic_partition), config, self._clock, self._ids)
         leader = PartitionLog(self._stores.table(leader_root, topic_partition), config, self._clock, self._ids)

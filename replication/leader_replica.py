@@ -141,6 +141,9 @@ class LeaderReplica:
         self._in_flight = group
         try:
             outcome = self._append(group)
+            if isinstance(outcome, Conflict):
+                self.log.refresh()  # what it finds may be a foreign commit
+                return True
         except StoreUnavailableError as reason:
             self._retry_later(now_ms, reason)  # the very same group again: the log knows it
             return False
@@ -151,9 +154,6 @@ class LeaderReplica:
         except StratalogError as reason:
             self._in_flight = None
             self._go_offline(reason, group)
-            return True
-        if isinstance(outcome, Conflict):
-            self.log.refresh()
             return True
         self._in_flight = None
         self.partition.appended(self.log.log_end_offset, now_ms)

@@ -7,7 +7,6 @@ offset, fails when its deadline passes or its partition is lost.
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -38,15 +37,16 @@ class DelayedProduce:
 
 @dataclass(slots=True)
 class ProducePurgatory:
-    """Waiting requests by partition, in offset order, and by deadline."""
+    """Waiting requests by partition, least offset first (a duplicate may wait for less), and by deadline."""
 
-    _waiting: dict[TopicPartition, deque[DelayedProduce]] = field(default_factory=dict)
+    _waiting: dict[TopicPartition, list[tuple[int, int, DelayedProduce]]] = field(default_factory=dict)
     _deadlines: list[tuple[int, int, DelayedProduce]] = field(default_factory=list)
     _count: int = 0
 
     def add(self, delayed: DelayedProduce) -> None:
-        self._waiting.setdefault(delayed.response.topic_partition, deque()).append(delayed)
         self._count += 1
+        waiting = self._waiting.setdefault(delayed.response.topic_partition, [])
+        heapq.heappush(waiting, (delayed.required_offset, self._count, delayed))
         heapq.heappush(self._deadlines, (delayed.deadline_ms, self._count, delayed))
 
     def has_waiting(self, topic_partition: TopicPartition) -> bool:
@@ -66,15 +66,15 @@ class ProducePurgatory:
         """
         waiting = self._waiting.get(topic_partition)
         done = 0
-        while waiting and waiting[0].required_offset <= high_watermark:
+        while waiting and waiting[0][0] <= high_watermark:
             error = None if has_enough_replicas else _too_few_after_append(topic_partition)
-            waiting.popleft().finish(error)
+            heapq.heappop(waiting)[2].finish(error)
             done += 1
         return done
 
     def fail(self, topic_partition: TopicPartition, error: StratalogError) -> None:
         """The partition is no longer led here: everybody who waits is told."""
-        for delayed in self._waiting.pop(topic_partition, ()):
+        for _, _, delayed in sorted(self._waiting.pop(topic_partition, ()), key=lambda entry: entry[:2]):
             delayed.finish(error)
 
     def expire(self, now_ms: int) -> None:
@@ -83,7 +83,9 @@ class ProducePurgatory:
             delayed = heapq.heappop(self._deadlines)[2]
             if delayed.is_done:
                 continue
-            self._waiting[delayed.response.topic_partition].remove(delayed)
+            waiting = self._waiting[delayed.response.topic_partition]
+            waiting[:] = [entry for entry in waiting if entry[2] is not delayed]
+            heapq.heapify(waiting)
             delayed.finish(
                 RequestTimedOutError(
                     f"{delayed.response.topic_partition}: offset {delayed.required_offset - 1} was stored but not "

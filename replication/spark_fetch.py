@@ -97,23 +97,6 @@ class FetchReader(DataSourceStreamReader):
 
 
 @dataclass(slots=True)
-class _Following:
-    """One of a registration's queries; None while Spark has refused to start it."""
-
-    job: FetchJob
-    slot: int
-    query: StreamingQuery | None = None
-
-    @property
-    def name(self) -> str:
-        return f"stratalog-fetch-{self.job.broker_id}-{self.job.broker_epoch}-{self.slot}"
-
-    def is_wanted(self) -> bool:
-        """False once the sessions of this registration were asked to end."""
-        return not DeltaStores(RandomIds()).objects(self.job.root).exists(stop_path(self.job.broker_epoch))
-
-
-@dataclass(slots=True)
 class _FetchQuery:
     """One of a broker's queries; `tries` counts how often it was started."""
 

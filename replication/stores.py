@@ -26,6 +26,16 @@ class Stores(Protocol):
         """The replica `<root>/<topic>-<partition>`."""
         ...
 
+    def replicas(self, root: str) -> list[TopicPartition]:
+        """The replicas that have a directory below the root."""
+        ...
+
+
+def replica_of(directory: str) -> TopicPartition | None:
+    """`access-log-3` is partition 3 of `access-log`; None for a directory that is no replica's."""
+    topic, dash, partition = directory.rpartition("-")
+    return TopicPartition(topic, int(partition)) if dash and topic and partition.isdecimal() else None
+
 
 class DeltaStores:
     """Real Delta tables on object stores, one cached connection a root."""
@@ -41,6 +51,9 @@ class DeltaStores:
 
     def table(self, root: str, topic_partition: TopicPartition) -> LogTable:
         return DeltaLogTable(self.objects(root), str(topic_partition), self._ids)
+
+    def replicas(self, root: str) -> list[TopicPartition]:
+        return [found for name in self.objects(root).directories() if (found := replica_of(name)) is not None]
 
 
 def open_metadata(stores: Stores, metadata_root: str, clock: Clock, ids: Ids) -> MetadataLog:

@@ -121,6 +121,13 @@ class LocalStore:
             raise self._failed("list", prefix, reason) from reason
         return sorted(found)
 
+    def directories(self) -> Sequence[str]:
+        try:
+            with os.scandir(self.root) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir())
+        except OSError as reason:
+            raise self._failed("list", "", reason) from reason
+
     def delete(self, path: str) -> None:
         try:
             os.unlink(f"{self.root}/{path}")

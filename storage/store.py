@@ -62,6 +62,10 @@ class ObjectStore(Protocol):
         """All objects whose path starts with `prefix`, at any depth, ordered by path."""
         ...
 
+    def directories(self) -> Sequence[str]:
+        """The names directly below the root that have objects below them, in order."""
+        ...
+
     def delete(self, path: str) -> None:
         """Delete an object; absent is fine."""
         ...
@@ -115,6 +119,9 @@ class MemoryStore:
     def list(self, prefix: str) -> list[ObjectMeta]:
         paths = sorted(path for path in self.objects if path.startswith(prefix))
         return [ObjectMeta(path, len(self.objects[path]), self.modified_ms.get(path, 0)) for path in paths]
+
+    def directories(self) -> Sequence[str]:
+        return sorted({path.split("/", 1)[0] for path in self.objects if "/" in path})
 
     def delete(self, path: str) -> None:
         self.objects.pop(path, None)
@@ -178,6 +185,10 @@ class ObstoreStore:
             if meta["path"].startswith(prefix)
         ]
         return sorted(found, key=lambda meta: meta.path)
+
+    def directories(self) -> Sequence[str]:
+        listed = self._call("list", "", lambda: obstore.list_with_delimiter(self._store))
+        return sorted(prefix.rstrip("/") for prefix in listed["common_prefixes"])
 
     def delete(self, path: str) -> None:
         try:

@@ -16,7 +16,7 @@ from replication.state import (
     Result,
     TopicRecord,
 )
-from replication.stores import open_metadata
+from replication.stores import open_metadata, replica_of
 from storage.clock import RandomIds, SystemClock
 from storage.config import LogConfig
 from storage.errors import LogDirNotFoundError, StratalogError
@@ -47,6 +47,10 @@ class MemoryStores:
         if root in self.lost:
             raise LogDirNotFoundError(f"{root} is gone")
         return MemoryLogTable(self.disks.setdefault(root, MemoryDisk()), str(topic_partition), self.ids)
+
+    def replicas(self, root: str) -> list[TopicPartition]:
+        tables = self.disks.setdefault(root, MemoryDisk()).tables
+        return [found for name in tables if (found := replica_of(name)) is not None]
 
 
 class MemoryCluster:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from replication.metadata import MetadataLog
 from replication.state import ClusterImage, MetadataRecord, PartitionRecord, RegisterBrokerRecord, Result, TopicRecord
-from replication.stores import open_metadata
+from replication.stores import open_metadata, replica_of
 from storage.errors import StoreUnavailableError
 from storage.memory_table import MemoryDisk, MemoryLogTable
 from storage.records import TopicPartition
@@ -50,6 +50,9 @@ class MemoryStores:
 
     def table(self, root: str, topic_partition: TopicPartition) -> MemoryLogTable:
         return MemoryLogTable(self.disk(root), str(topic_partition), self.ids)
+
+    def replicas(self, root: str) -> list[TopicPartition]:
+        return [found for name in self.disk(root).tables if (found := replica_of(name)) is not None]
 
     def metadata(self) -> MetadataLog:
         """Another fold of the metadata log, which is made when it is missing."""

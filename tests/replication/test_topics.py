@@ -179,8 +179,8 @@ def test_growth_is_refused(
 def test_delete_removes_the_topic_when_it_is_enabled() -> None:
     image = image_of([1])
     create(image, partitions=2, replication_factor=1, configs={"segment.bytes": "1024"})
+    image.replay(ConfigRecord(CLUSTER_WIDE, "delete.topic.enable", "false"))
     with pytest.raises(TopicDeletionDisabledError, match="Topic deletion is disabled"):
-        image.replay(ConfigRecord(CLUSTER_WIDE, "delete.topic.enable", "false"))
         delete_topic(image, "logs")
     image.replay(ConfigRecord(CLUSTER_WIDE, "delete.topic.enable", None))
     decision = delete_topic(image, "logs")

@@ -59,6 +59,9 @@ class WithoutTablesOf:
             raise LogDirNotFoundError(f"{root} is out of reach")
         return self._sim.table(root, topic_partition)
 
+    def replicas(self, root: str) -> list[TopicPartition]:
+        return self._sim.replicas(root)
+
 
 class Stage:
     """One scenario's cluster and the verbs that act on it."""

@@ -16,7 +16,7 @@ from replication.metadata import METADATA_PARTITION
 from replication.progress import ReplicaProgress
 from replication.requests import ACKS_ALL, ProduceRequest
 from replication.state import PartitionRecord, record_from_json
-from replication.stores import open_metadata
+from replication.stores import open_metadata, replica_of
 from replication.topics import create_topic
 from storage.config import LogConfig
 from storage.errors import OffsetOutOfRangeError, StratalogError
@@ -127,6 +127,9 @@ class SimCluster:
 
     def table(self, root: str, topic_partition: TopicPartition) -> LogTable:
         return MemoryLogTable(self._disks[root], str(topic_partition), self.ids)
+
+    def replicas(self, root: str) -> list[TopicPartition]:
+        return [found for name in list(self._disks[root].tables) if (found := replica_of(name)) is not None]
 
     # -- what the invariants see -------------------------------------------------------------------------
 
@@ -349,7 +352,8 @@ class SimCluster:
             response = future.result()
             if response.error is None:
                 self.tell(
-                    f"ack {topic_partition} [{response.base_offset}..{response.last_offset}] epoch {response.leader_epoch} {values}"
+                    f"ack {topic_partition} [{response.base_offset}..{response.last_offset}] "
+                    f"epoch {response.leader_epoch} {values}"
                 )
                 for i, value in enumerate(values):
                     self.invariants.acknowledged(topic_partition, response.base_offset + i, value)

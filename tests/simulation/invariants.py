@@ -82,7 +82,8 @@ class Invariants:
             if known != value:
                 raise Violation(
                     "LogMatching",
-                    f"{topic_partition} epoch {entry.leader_epoch} offset {offset}: {known!r}, {value!r} on {broker_id}",
+                    f"{topic_partition} epoch {entry.leader_epoch} offset {offset}: {known!r}, "
+                    f"{value!r} on {broker_id}",
                 )
 
     def log_of(self, broker_id: int, topic_partition: TopicPartition) -> dict[int, bytes | None]:
@@ -167,7 +168,7 @@ class Invariants:
         if self.acked.get((topic_partition, offset), value) != value:
             raise Violation(
                 "ConsistentRead",
-                f"{topic_partition} offset {offset}: {self.acked[topic_partition, offset]!r} acknowledged, {value!r} read",
+                f"{topic_partition} offset {offset}: {self.acked[topic_partition, offset]!r}, but read {value!r}",
             )
         if value is not None and self.places.setdefault(value, (topic_partition, offset)) != (topic_partition, offset):
             raise Violation("NoDuplicates", f"{value!r} at {self.places[value]} and at {topic_partition} {offset}")

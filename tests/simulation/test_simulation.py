@@ -32,7 +32,8 @@ def test_without_this_rule_the_pinned_seed_breaks_an_invariant(rule: str) -> Non
     seed = PINNED[rule]
     with MUTATIONS[rule]():
         mutated = simulate(seed)
-    assert mutated.violation is not None and mutated.violation.invariant != "Liveness"
+    assert mutated.violation is not None, f"find the next seed: python -m tests.simulation --search {rule}"
+    assert mutated.violation.invariant != "Liveness"
     assert simulate(seed).violation is None, "with all rules the same seed is clean"
 
 

@@ -1,0 +1,167 @@
+"""The replicas on one broker, brought to the state that the metadata log gives them (R4).
+
+I/O: opens and drops tables through the broker's stores. What is to be done is decided by `leader_and_isr`;
+every change is a line of the state change log, as in Kafka's `becomeLeaderOrFollower`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+
+from replication.leader_and_isr import (
+    BecomeFollower,
+    BecomeLeader,
+    Ignore,
+    LocalReplica,
+    StopReplica,
+    UpdateIsr,
+    decide_leader_and_isr,
+)
+from replication.leader_replica import LeaderReplica
+from replication.purgatory import ProducePurgatory
+from replication.state import ClusterImage, PartitionRecord
+from replication.stores import Stores
+from storage.clock import Clock, Ids
+from storage.config import LogConfig
+from storage.errors import NotLeaderOrFollowerError
+from storage.log import PartitionLog
+from storage.records import TopicPartition
+from storage.upkeep import Upkeep, UpkeepLimits
+
+STATE_CHANGE_LOG = logging.getLogger("stratalog.state.change")
+
+
+class HostedReplicas:
+    """`leaders` are those that this broker leads; followers are the fetch sessions' business."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        root: str,
+        stores: Stores,
+        clock: Clock,
+        ids: Ids,
+        purgatory: ProducePurgatory,
+        *,
+        topic_defaults: Mapping[str, object],
+        upkeep_limits: UpkeepLimits | None,
+        executor: Executor | None,
+        on_stopped: Callable[[TopicPartition], None],
+    ) -> None:
+        self.leaders: dict[TopicPartition, LeaderReplica] = {}
+        self._applied: dict[TopicPartition, LocalReplica] = {}
+        self._upkeep: dict[TopicPartition, Upkeep] = {}
+        self._broker_id = broker_id
+        self._root = root
+        self._stores = stores
+        self._clock = clock
+        self._ids = ids
+        self._purgatory = purgatory
+        self._topic_defaults = dict(topic_defaults)
+        self._upkeep_limits = upkeep_limits
+        self._executor = executor
+        self._on_stopped = on_stopped
+
+    @property
+    def known(self) -> set[TopicPartition]:
+        """The replicas that a state was applied to."""
+        return set(self._applied)
+
+    def open_after_stop(self, image: ClusterImage, *, was_clean: bool) -> None:
+        """At start: remove what is not assigned to this broker any more; after an unclean stop drop what a
+        power cut may have torn (hazards 8)."""
+        for topic_partition in self._stores.replicas(self._root):
+            state = image.partitions.get(topic_partition)
+            if state is None or self._broker_id not in state.replicas:
+                self._log(f"removes stray replica {topic_partition}")
+                self._stores.table(self._root, topic_partition).drop()
+            elif not was_clean:
+                self._stores.table(self._root, topic_partition).recover_tail()
+
+    def apply(self, topic_partition: TopicPartition, image: ClusterImage, now_ms: int) -> None:
+        """Bring one replica to the partition's newest state. What fails is tried again by the next call."""
+        topic_id = image.topic_ids.get(topic_partition.topic, "")
+        local = self._applied.get(topic_partition)
+        if local is not None and local.topic_id != topic_id:
+            self._stop_replica(topic_partition, "its topic was deleted")
+            local = None
+        match decide_leader_and_isr(local, image.partitions.get(topic_partition), topic_id, self._broker_id):
+            case BecomeLeader(state=new):
+                self._become_leader(new, topic_id, self._config_of(new.topic, image))
+            case BecomeFollower(state=new):
+                self.stop_leading(topic_partition, f"broker {new.leader} leads epoch {new.leader_epoch}")
+                self._log_state(new, "became follower")
+            case UpdateIsr(state=new):
+                if topic_partition in self.leaders:
+                    self.leaders[topic_partition].update_state(new, now_ms)
+                    self._log_state(new, "ISR updated")
+            case StopReplica():
+                self._stop_replica(topic_partition, "it is not assigned to this broker any more")
+                return
+            case Ignore(reason=reason):
+                self._reconfigure(topic_partition, image)
+                if reason:
+                    STATE_CHANGE_LOG.warning("[Broker %d] %s: %s", self._broker_id, topic_partition, reason)
+                return
+        self._applied[topic_partition] = LocalReplica(new, topic_id)
+
+    def _become_leader(self, state: PartitionRecord, topic_id: str, config: LogConfig) -> None:
+        topic_partition = state.topic_partition
+        self.stop_leading(topic_partition, f"epoch {state.leader_epoch} began")
+        log = PartitionLog(self._stores.table(self._root, topic_partition), config, self._clock, self._ids)
+        self.leaders[topic_partition] = LeaderReplica(
+            state, self._broker_id, topic_id, log, config, self._purgatory, self._clock
+        )
+        self._upkeep[topic_partition] = Upkeep(log, self._upkeep_limits, self._executor)
+        self._log_state(state, "became leader")
+
+    def _config_of(self, topic: str, image: ClusterImage) -> LogConfig:
+        return LogConfig.from_properties({**self._topic_defaults, **image.topic_config(topic)})
+
+    def _reconfigure(self, topic_partition: TopicPartition, image: ClusterImage) -> None:
+        """A topic's altered config takes hold while it runs."""
+        replica = self.leaders.get(topic_partition)
+        if replica is not None:
+            replica.config = replica.log.config = self._config_of(topic_partition.topic, image)
+
+    def _stop_replica(self, topic_partition: TopicPartition, reason: str) -> None:
+        self.stop_leading(topic_partition, reason)
+        self._stores.table(self._root, topic_partition).drop()
+        self._applied.pop(topic_partition, None)
+        self._log(f"stopped replica {topic_partition}: {reason}")
+
+    def stop_leading(self, topic_partition: TopicPartition, reason: str) -> None:
+        """Whoever waits for this replica is told that it does not lead any more; the table stays."""
+        replica = self.leaders.pop(topic_partition, None)
+        self._upkeep.pop(topic_partition, None)
+        if replica is not None:
+            what = f"{topic_partition} is not led by broker {self._broker_id}: {reason}"
+            replica.resign(NotLeaderOrFollowerError(what))
+        self._on_stopped(topic_partition)
+
+    def stop_all(self, reason: str) -> None:
+        """Lead nothing; every replica is taken up anew by the next `apply`."""
+        for topic_partition in list(self.leaders):
+            self.stop_leading(topic_partition, reason)
+        self._applied.clear()
+
+    def forget_follower(self, broker_id: int, now_ms: int) -> None:
+        """A broker came up anew: what its earlier life had copied may be gone (KIP-966, hazards 6)."""
+        for replica in self.leaders.values():
+            if replica.partition is not None:
+                replica.partition.forget_follower(broker_id, now_ms)
+
+    def keep_up(self) -> None:
+        """A bounded piece of upkeep for each led replica."""
+        for topic_partition, upkeep in self._upkeep.items():
+            replica = self.leaders[topic_partition]
+            if replica.partition is not None:
+                upkeep.step(self._clock.wall_ms(), replica.partition.high_watermark, replica.leader_epoch)
+
+    def _log(self, what: str) -> None:
+        STATE_CHANGE_LOG.info("[Broker %d] %s", self._broker_id, what)
+
+    def _log_state(self, state: PartitionRecord, what: str) -> None:
+        self._log(f"{state.topic_partition} {what}: {state.state_json()}")

@@ -21,8 +21,6 @@ from storage.errors import StratalogError
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
-DEFAULT_PARTITIONS = 1
-DEFAULT_REPLICATION_FACTOR = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +28,8 @@ class NewTopic:
     """A topic to be created, with numbers or a `replica_assignment`: partition -> brokers, preferred leader first."""
 
     name: str
-    partitions: int = DEFAULT_PARTITIONS
-    replication_factor: int = DEFAULT_REPLICATION_FACTOR
+    partitions: int = topics.NOT_GIVEN
+    replication_factor: int = topics.NOT_GIVEN
     configs: Mapping[str, object] = field(default_factory=dict)
     replica_assignment: Mapping[int, Sequence[int]] | None = None
 
@@ -110,7 +108,13 @@ class Admin:
                 self.await_leaders(name)
         return dict(created)
 
-    def create_topic(self, name: str, partitions: int = 1, replication_factor: int = 1, **configs: object) -> str:
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = topics.NOT_GIVEN,
+        replication_factor: int = topics.NOT_GIVEN,
+        **configs: object,
+    ) -> str:
         """Create one topic, configs by their Kafka names with underscores (`retention_ms=1000`); its topic id."""
         dotted = {key.replace("_", "."): value for key, value in configs.items()}
         return self.create_topics([NewTopic(name, partitions, replication_factor, dotted)])[name]
@@ -125,8 +129,8 @@ class Admin:
                 image,
                 topic.name,
                 topic_id,
-                topic.partitions if assignment is None else topics.NOT_GIVEN,
-                topic.replication_factor if assignment is None else topics.NOT_GIVEN,
+                topic.partitions,
+                topic.replication_factor,
                 assignment,
                 {name: _spelled(value) for name, value in topic.configs.items()},
                 start_index=start_index,

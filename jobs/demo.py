@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark.logger import PySparkLogger
+
 from clients import Cluster
 from jobs.arguments import Parser
 from jobs.demo_run import BROKERS, TOPIC, DemoRun, Judged
@@ -50,6 +52,7 @@ def parser() -> Parser:
 
 def demo(path: Path) -> int:
     """Run the demo below `path`; the exit code. Raises UsageError, StratalogError, Spark's errors."""
+    path = path.absolute()  # Delta's SQL takes no relative path
     with fresh_folder(path):
         try:
             with Screen() as screen:
@@ -69,6 +72,9 @@ def _on_cluster(path: Path, screen: Screen) -> Judged:
     logs = path / "logs"
     # A broker is about to die: its and the others' warnings belong into a file, not between verdict and progress.
     logging.basicConfig(filename=logs / "demo.log", level=logging.INFO, format=_LINE, force=True)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        # They print an error's Java stack; the error itself is raised as well.
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
     spark = stratalog_session("stratalog demo", fetch_slots=FETCH_SLOTS, log_dir=logs)
     try:
         with Cluster.start(path, BROKERS, spark=spark) as cluster:

@@ -85,11 +85,13 @@ def _add_topic_flags(made: Parser) -> None:
     which.add_argument("--topic-id", metavar="ID", help="The topic-id to describe, as --describe prints it.")
     which.add_argument(
         "--partitions", type=int, metavar="N", help="The number of partitions for the topic being created or altered; "
-        "1 if not given with --create. More partitions than before send the same key elsewhere.",
+        "the cluster's num.partitions if not given with --create. More partitions than before send the same key "
+        "elsewhere.",
     )  # fmt: skip
     which.add_argument(
         "--replication-factor", type=int, metavar="N", help="The replication factor for each partition in the topic "
-        "being created; 1 if not given. Each replica lies on a broker of its own.",
+        "being created; the cluster's default.replication.factor if not given. Each replica lies on a broker of its "
+        "own.",
     )  # fmt: skip
     which.add_argument(
         "--replica-assignment", metavar="1:2,2:3", help="A list of manual partition-to-broker assignments for the "
@@ -211,13 +213,13 @@ class TopicCommand:
         if given.replica_assignment:
             assignment = topic_text.parse_replica_assignment(given.replica_assignment)
             return NewTopic(given.topic, configs=configs, replica_assignment=assignment)
-        partitions = 1 if given.partitions is None else given.partitions
-        factor = 1 if given.replication_factor is None else given.replication_factor
-        if not 1 <= factor <= SHORT_MAX:
+        partitions, factor = given.partitions, given.replication_factor
+        if factor is not None and not 1 <= factor <= SHORT_MAX:
             raise UsageError(f"The replication factor must be between 1 and {SHORT_MAX} inclusive")
-        if partitions < 1:
+        if partitions is not None and partitions < 1:
             raise UsageError("The partitions must be greater than 0")
-        return NewTopic(given.topic, partitions, factor, configs)
+        not_given = topic_rules.NOT_GIVEN
+        return NewTopic(given.topic, partitions or not_given, factor or not_given, configs)
 
     def list_all(self) -> None:
         print("\n".join(self._selected()))

@@ -27,7 +27,13 @@ from replication.state import NO_LEADER, PartitionRecord
 from replication.stores import Stores, open_metadata
 from storage.clock import Clock, Ids
 from storage.config import LogConfig
-from storage.errors import InconsistentTopicIdError, StoreUnavailableError, StratalogError
+from storage.errors import (
+    CorruptMessageError,
+    InconsistentTopicIdError,
+    KafkaStorageError,
+    StoreUnavailableError,
+    StratalogError,
+)
 from storage.log import PartitionLog
 from storage.records import TopicPartition
 from storage.upkeep import Upkeep, UpkeepLimits
@@ -332,11 +338,19 @@ class FetchSession:
             self._writer.publish(now_ms)
 
     def _keep_up(self) -> None:
-        for topic_partition, upkeep in self._upkeep.items():
+        for topic_partition, upkeep in list(self._upkeep.items()):
             replica = self.replicas[topic_partition]
-            if replica.has_started and replica.failure is None:
-                high_watermark = self._high_watermark(topic_partition)
-                upkeep.step(self._clock.wall_ms(), high_watermark, replica.leader_epoch)
+            if not replica.has_started or replica.failure is not None:
+                continue
+            try:
+                upkeep.step(self._clock.wall_ms(), self._high_watermark(topic_partition), replica.leader_epoch)
+            except KafkaStorageError as reason:
+                _LOG.error("%s goes offline on broker %d: %s", topic_partition, self.broker_id, reason)
+                replica.failure = reason
+            except CorruptMessageError as reason:
+                # Kafka's "uncleanable": what can be read is served, the log is left as it is.
+                _LOG.error("no more upkeep of %s on broker %d: %s", topic_partition, self.broker_id, reason)
+                del self._upkeep[topic_partition]
 
     def _high_watermark(self, topic_partition: TopicPartition) -> int:
         """The high watermark that the leader last published for this epoch; -1 when none."""

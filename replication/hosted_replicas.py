@@ -25,11 +25,12 @@ from replication.state import ClusterImage, PartitionRecord
 from replication.stores import Stores
 from storage.clock import Clock, Ids
 from storage.config import LogConfig
-from storage.errors import NotLeaderOrFollowerError
+from storage.errors import CorruptMessageError, KafkaStorageError, NotLeaderOrFollowerError
 from storage.log import PartitionLog
 from storage.records import TopicPartition
 from storage.upkeep import Upkeep, UpkeepLimits
 
+_LOG = logging.getLogger("stratalog.broker")
 STATE_CHANGE_LOG = logging.getLogger("stratalog.state.change")
 
 
@@ -155,10 +156,18 @@ class HostedReplicas:
 
     def keep_up(self) -> None:
         """A bounded piece of upkeep for each led replica."""
-        for topic_partition, upkeep in self._upkeep.items():
+        for topic_partition, upkeep in list(self._upkeep.items()):
             replica = self.leaders[topic_partition]
-            if replica.partition is not None:
+            if replica.partition is None:
+                continue
+            try:
                 upkeep.step(self._clock.wall_ms(), replica.partition.high_watermark, replica.leader_epoch)
+            except KafkaStorageError as reason:
+                replica.go_offline(reason)
+            except CorruptMessageError as reason:
+                # Kafka's "uncleanable": what can be read is served, the log is left as it is.
+                _LOG.error("no more upkeep of %s on broker %d: %s", topic_partition, self._broker_id, reason)
+                del self._upkeep[topic_partition]
 
     def _log(self, what: str) -> None:
         STATE_CHANGE_LOG.info("[Broker %d] %s", self._broker_id, what)

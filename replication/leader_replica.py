@@ -111,7 +111,7 @@ class LeaderReplica:
         except InconsistentTopicIdError:
             raise  # a leftover of a deleted topic: whoever knows the metadata decides
         except StratalogError as reason:
-            self._go_offline(reason)
+            self.go_offline(reason)
             return False
         # An epoch this table showed before (a retried start) began where the epoch cache says.
         start_offset = self._epoch_start_offset()
@@ -153,7 +153,7 @@ class LeaderReplica:
             return True
         except StratalogError as reason:
             self._in_flight = None
-            self._go_offline(reason, group)
+            self.go_offline(reason, group)
             return True
         self._in_flight = None
         self.partition.appended(self.log.log_end_offset, now_ms)
@@ -230,7 +230,8 @@ class LeaderReplica:
         self.waiting.clear()
         self._purgatory.fail(self.state.topic_partition, error)
 
-    def _go_offline(self, reason: StratalogError, group: _Group | None = None) -> None:
+    def go_offline(self, reason: StratalogError, group: _Group | None = None) -> None:
+        """Stop leading for good: the table cannot be trusted. Everybody who waits or comes later gets `reason`."""
         _LOG.error("%s goes offline on broker %d: %s", self.state.topic_partition, self._broker_id, reason)
         self.resign(reason, group)
 

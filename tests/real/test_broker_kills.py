@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from replication.cluster import Cluster
 from tests.real.history import ACK, FAIL, SEND, History, assert_clean
 from tests.real.parties import HighWatermarkWatch, Reader, Writer, note_replicas, replicas_are_equal, wait_until
 
-ROUNDS = 20
+ROUNDS = int(os.environ.get("STRATALOG_KILL_ROUNDS", "20"))
+SEED = int(os.environ.get("STRATALOG_KILL_SEED", "20"))
 BROKERS = (1, 2, 3)
 PARTITIONS = 4
 TOPIC = "survivors"
@@ -25,9 +27,9 @@ ACKS_AWAITED = 150
 
 
 @pytest.mark.timeout(300)
-def test_twenty_rounds_of_killed_brokers_lose_nothing(tmp_path: Path) -> None:
+def test_rounds_of_killed_brokers_lose_nothing(tmp_path: Path) -> None:
     history = History(tmp_path / "history.jsonl")
-    rng = random.Random(20)
+    rng = random.Random(SEED)
     with Cluster.start(tmp_path / "cluster", fetcher="thread", config=SESSIONS) as cluster:
         admin = Admin(cluster)
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3, {"min.insync.replicas": 2})])

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROJECT = Path(__file__).parents[2]
-ROUNDS = int(os.environ.get("STRATALOG_KILL_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("STRATALOG_PROCESS_KILLS", "3"))
 """More of them on demand: each takes a few seconds."""
 TOPIC, PARTITIONS = "orders", 3
 BROKERS = (1, 2, 3)

@@ -287,7 +287,8 @@ class ClusterView:
             except (StoreError, LogDirNotFoundError) as failure:
                 reason = reason or failure
                 continue
-            if log.leader_epoch >= state.leader_epoch:
+            has_it_all = state.leader == NO_LEADER and replica in state.isr
+            if log.leader_epoch >= state.leader_epoch or has_it_all:
                 return log, min(marks.high_watermark, log.log_end_offset)
         raise LeaderNotAvailableError(f"{topic_partition}: no replica is readable: {reason}") from reason
 
@@ -305,6 +306,8 @@ class ClusterView:
     # -- progress ----------------------------------------------------------------------------------------
 
     def _leader_entry(self, state: PartitionRecord, life: _Life, look: bool) -> Watermarks | None:
+        if state.leader == NO_LEADER:
+            return self._last_entry(state, life)
         is_known = state.leader in self._progress
         reader = self._leader_progress(state.leader)
         if reader is None:
@@ -317,6 +320,24 @@ class ClusterView:
         if entry.high_watermark == UNKNOWN:
             return None
         return Watermarks(entry.log_start_offset, entry.high_watermark, entry.leader_epoch, entry.version)
+
+    def _last_entry(self, state: PartitionRecord, life: _Life) -> Watermarks | None:
+        """Nobody leads, as after the whole cluster was stopped: the highest high watermark that anybody published.
+
+        Every member of the ISR has what lies below it, so readers need no broker (DESIGN §9).
+        """
+        published: list[Watermarks] = []
+        for replica in state.replicas:
+            with suppress(StoreError, LogDirNotFoundError):
+                reader = self._leader_progress(replica)
+                if reader is None:
+                    continue
+                reader.poll()
+                entry = reader.entries.get(state.topic_partition)
+                if entry is not None and entry.topic_id == life[1] and entry.high_watermark != UNKNOWN:
+                    marks = (entry.log_start_offset, entry.high_watermark, entry.leader_epoch, entry.version)
+                    published.append(Watermarks(*marks))
+        return max(published, key=lambda marks: marks.high_watermark, default=None)
 
     def _leader_progress(self, leader: int) -> ProgressReader | None:
         broker = self.image.brokers.get(leader)

@@ -22,7 +22,7 @@ from replication.follower_watch import FollowerWatch
 from replication.hosted_replicas import STATE_CHANGE_LOG, HostedReplicas
 from replication.isr_changes import WantedIsr, all_isr_changes, expansions
 from replication.leader_replica import LeaderReplica, WaitingAppend
-from replication.progress import ReplicaProgress, leader_progress_path
+from replication.progress import PROGRESS_PREFIX, ReplicaProgress, leader_progress_path
 from replication.progress_object import ProgressWriter
 from replication.purgatory import ProducePurgatory
 from replication.requests import HandedFiles, ProduceRequest, ProduceResponse
@@ -184,11 +184,21 @@ class Broker:
         progress = ProgressWriter(self._stores.objects(self.root), leader_progress_path(self.broker_epoch))
         progress.publish()
         self._progress = progress
+        self._remove_old_progress()
         self._inbox.broker_epoch = self.broker_epoch
         self._follow_all = True
         self._announced_epoch = self.broker_epoch
         STATE_CHANGE_LOG.info("[Broker %d] registered with epoch %d", self.broker_id, self.broker_epoch)
         self._on_registered(self.broker_epoch)
+
+    def _remove_old_progress(self) -> None:
+        """What earlier registrations published, but for the last: a reader may still be looking at that."""
+        objects = self._stores.objects(self.root)
+        paths = [meta.path for meta in objects.list(PROGRESS_PREFIX)]
+        epochs = sorted({int(path.split("/")[1]) for path in paths} - {self.broker_epoch})
+        for path in paths:
+            if epochs and int(path.split("/")[1]) in epochs[:-1]:
+                objects.delete(path)
 
     def shut_down(self) -> None:
         """Controlled shutdown: hand leaderships over, leave the ISRs, then stop."""

@@ -49,8 +49,11 @@ def from_row(row: list[Any]) -> tuple[int, ReplicaProgress]:
     return row[0], ReplicaProgress(TopicPartition(row[1], row[2]), *row[3:])
 
 
+PROGRESS_PREFIX = "progress/"
+
+
 def progress_prefix(broker_epoch: int) -> str:
-    return f"progress/{broker_epoch}/"
+    return f"{PROGRESS_PREFIX}{broker_epoch}/"
 
 
 def leader_progress_path(broker_epoch: int) -> str:

@@ -74,9 +74,16 @@ def test_a_leader_that_has_not_started_is_waited_for_and_then_named(cluster: Mem
     cluster.elect(T0, 2)
     with pytest.raises(LeaderNotAvailableError, match="leader 2 of epoch 1 has not started within 20 ms"):
         view.end_offsets([T0])
+
+
+def test_with_nobody_leading_the_isr_is_read_up_to_the_last_high_watermark(cluster: MemoryCluster) -> None:
+    """As after the whole cluster was stopped: readers need no broker (DESIGN §9)."""
+    cluster.append(T0, b"a", b"b")
+    cluster.publish(T0, 1)
     cluster.elect(T0, -1)
-    with pytest.raises(LeaderNotAvailableError, match=r"has no leader; replicas \[1, 2, 3\]"):
-        view.end_offsets([T0])
+    view = view_of(cluster)
+    assert view.end_offsets([T0]) == {T0: 1}
+    assert view.read(T0, 0, 1000)["value"].to_pylist() == [b"a"]
 
 
 def test_progress_of_an_older_epoch_or_an_older_topic_does_not_count(cluster: MemoryCluster) -> None:

@@ -97,6 +97,25 @@ def test_a_foreign_commit_to_a_follower_s_table_costs_only_that_replica(cluster:
         assert [record.offset for record in consumer.poll(5_000)] == [0, 1, 2]
 
 
+def test_after_a_foreign_commit_another_replica_leads_once_the_broker_is_restarted(cluster: Cluster) -> None:
+    """The way out: the partition goes on elsewhere, the broker leads its other partitions again."""
+    leader = ClusterView(cluster).leader(TopicPartition("orders", 0))
+    with Producer(cluster, acks="all", delivery_timeout_ms=30_000, request_timeout_ms=10_000) as producer:
+        assert send(producer, 0, "before") == 0
+        append_as_somebody_else(replica_of(cluster, leader, 0))
+        with pytest.raises(ForeignCommitError):
+            send(producer, 0, "refused")
+        cluster.kill(leader)
+        wait_until(lambda: ClusterView(cluster).leader(TopicPartition("orders", 0)) != leader, "another leader")
+        cluster.restart(leader)
+        assert [send(producer, partition, "after") for partition in range(PARTITIONS)] == [1, 0, 0, 0]
+        wait_until(lambda: all(leader in isr_of(cluster, p) for p in range(1, PARTITIONS)), "the broker in sync")
+        assert leader not in isr_of(cluster, 0)
+    with Consumer(cluster.root, auto_offset_reset="earliest") as consumer:
+        consumer.assign([("orders", 0)])
+        assert [record.value for record in consumer.poll(5_000)] == [b"before", b"after"]
+
+
 def test_reading_below_the_log_start_is_out_of_range(tmp_path: Path) -> None:
     """The log starts above zero once records were deleted: here while the cluster is down, on every replica."""
     with Cluster.start(tmp_path / "cluster", fetcher="thread", config=SETTINGS) as cluster:

@@ -92,7 +92,7 @@ def test_a_killed_fetch_worker_is_replaced_by_the_session_that_stands_by(spark: 
         Cluster.start(tmp_path / "cluster", spark=spark, fetcher="spark") as cluster,
         producing(cluster, history) as admin,
     ):
-        for _ in range(4):
+        for _ in range(2):
             wait_until(lambda: all_have_two_sessions(cluster), "a session at work and one that stands by everywhere")
             since_ms = last_ack_ms(history)
             kill(busiest_worker())
@@ -109,15 +109,14 @@ def test_all_fetch_workers_killed_at_once_are_started_again(spark: SparkSession,
         Cluster.start(tmp_path / "cluster", spark=spark, fetcher="spark") as cluster,
         producing(cluster, history) as admin,
     ):
-        for _ in range(2):
-            wait_until(lambda: all_have_two_sessions(cluster), "a session at work and one that stands by everywhere")
-            for worker in python_workers():
-                kill(worker)
-            await_acks(history, 200)
-            wait_until(
-                lambda: all(len(state.isr) == 3 for state in admin.describe_topics([TOPIC])[TOPIC].partitions),
-                "all replicas in sync",
-            )
+        wait_until(lambda: all_have_two_sessions(cluster), "a session at work and one that stands by everywhere")
+        for worker in python_workers():
+            kill(worker)
+        await_acks(history, 200)
+        wait_until(
+            lambda: all(len(state.isr) == 3 for state in admin.describe_topics([TOPIC])[TOPIC].partitions),
+            "all replicas in sync",
+        )
 
 
 def test_a_session_with_too_few_slots_gets_followers_in_threads_and_a_warning(

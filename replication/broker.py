@@ -15,7 +15,13 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
-from replication.broker_decisions import IsrChange, alter_partition, register_broker, shut_down_broker
+from replication.broker_decisions import (
+    IsrChange,
+    alter_partition,
+    register_broker,
+    report_offline,
+    shut_down_broker,
+)
 from replication.broker_inbox import BrokerInbox
 from replication.config import BrokerConfig
 from replication.follower_watch import FollowerWatch
@@ -50,8 +56,8 @@ from storage.upkeep import UpkeepLimits
 
 _LOG = logging.getLogger("stratalog.broker")
 
-BEAT_INTERVAL_MS = 1_000
 ANSWER_CLEAN_INTERVAL_MS = 60_000
+OFFLINE_INTERVAL_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +122,7 @@ class Broker:
         self._raised: set[TopicPartition] = set()
         self._due_ms: dict[str, int] = {}
         self._beat = 0
+        self._root_seen_ms = 0
         self._announced_epoch = NO_BROKER_EPOCH
         self._follow_all = True
 
@@ -180,10 +187,11 @@ class Broker:
 
     def _announce(self) -> None:
         """Begin to publish under the new broker epoch; done again from `step` if the store failed in between."""
-        self._put_session(self.broker_epoch)
         progress = ProgressWriter(self._stores.objects(self.root), leader_progress_path(self.broker_epoch))
         progress.publish()
         self._progress = progress
+        self._root_seen_ms = self._clock.monotonic_ms()
+        self._put_session(self.broker_epoch)
         self._remove_old_progress()
         self._inbox.broker_epoch = self.broker_epoch
         self._follow_all = True
@@ -229,6 +237,7 @@ class Broker:
         moved |= self._attempt(lambda: self._follow_followers(now_ms))
         moved |= self._attempt(lambda: self._poll_inbox(now_ms))
         self._attempt(lambda: self._change_isrs(self._isr_changes(now_ms)))
+        self._attempt(lambda: self._report_offline(now_ms))
         self._purgatory.expire(now_ms)
         self._attempt(lambda: self._publish(now_ms))
         self._complete_raised()
@@ -248,10 +257,14 @@ class Broker:
     def _keep_registered(self, now_ms: int) -> None:
         if self._announced_epoch != self.broker_epoch:
             self._announce()
-        if self._is_due("session", now_ms, self.config.broker_heartbeat_interval_ms):
+        if self._has_root(now_ms) and self._is_due("session", now_ms, self.config.broker_heartbeat_interval_ms):
             self._put_session(self.broker_epoch)
         if self._is_due("metadata", now_ms, self.config.stratalog_metadata_poll_ms):
             self._follow_metadata(now_ms)
+
+    def _has_root(self, now_ms: int) -> bool:
+        """A broker whose own root takes no write any more lets its session expire: others should lead."""
+        return now_ms - self._root_seen_ms <= self.config.broker_session_timeout_ms
 
     def _poll_inbox(self, now_ms: int) -> bool:
         if self._is_due("answers", now_ms, ANSWER_CLEAN_INTERVAL_MS):
@@ -424,14 +437,22 @@ class Broker:
             if replica is not None:
                 self._raise_high_watermark(replica, now_ms)
 
+    def _report_offline(self, now_ms: int) -> None:
+        """Replicas that cannot be served from this broker's storage: let others of the ISR lead them."""
+        offline = [tp for tp, replica in self.leaders.items() if replica.is_offline]
+        if offline and self._is_due("offline", now_ms, OFFLINE_INTERVAL_MS):
+            self.metadata.propose(lambda image: report_offline(image, self.broker_id, self.broker_epoch, offline))
+            self._follow_metadata(now_ms)
+
     # -- publishing and upkeep ---------------------------------------------------------------------------
 
     def _publish(self, now_ms: int) -> None:
         assert self._progress is not None
         changed = [self.leaders[tp] for tp in self._changed if tp in self.leaders]
         entries = [p for replica in changed if (p := replica.progress()) is not None]
-        beat_is_due = self._is_due("beat", now_ms, BEAT_INTERVAL_MS)
+        beat_is_due = self._is_due("beat", now_ms, self.config.broker_heartbeat_interval_ms)
         self._progress.update(entries)
         if self._progress.is_unpublished or beat_is_due:
             self._progress.publish(now_ms)
+            self._root_seen_ms = now_ms
         self._changed.clear()

@@ -227,6 +227,28 @@ def shut_down_broker(image: ClusterImage, broker_id: int, broker_epoch: int) -> 
     return Result((*changed, FenceBrokerRecord(broker_id, broker_epoch, clean=True)), remaining)
 
 
+def report_offline(
+    image: ClusterImage, broker_id: int, broker_epoch: int, topic_partitions: Iterable[TopicPartition]
+) -> Result[tuple[TopicPartition, ...]]:
+    """The broker cannot serve these replicas of its own (a damaged table): live ISR members lead instead.
+
+    The answer names those that moved. One without another live ISR member stays where it is. Kafka's brokers say
+    this of a whole log directory. StaleBrokerEpochError when `broker_epoch` is not its live registration.
+    """
+    check_broker_epoch(image, broker_id, broker_epoch)
+    live = image.live_brokers().keys()
+    moved: list[PartitionRecord] = []
+    for topic_partition in topic_partitions:
+        partition = image.partitions.get(topic_partition)
+        if partition is None or partition.leader != broker_id:
+            continue
+        election = elect_controlled_shutdown(partition, live, {broker_id})
+        changed = _elected(partition, election, image.controller_epoch)
+        if changed is not None and changed.leader != NO_LEADER:
+            moved.append(changed)
+    return Result(tuple(moved), tuple(p.topic_partition for p in moved))
+
+
 def _has_shut_down(broker: BrokerState, broker_epoch: int) -> bool:
     return broker.fenced and broker.clean_shutdown and broker.broker_epoch == broker_epoch
 

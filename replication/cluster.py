@@ -26,7 +26,13 @@ from replication.progress import fetch_progress_path, progress_prefix
 from replication.state import CLUSTER_WIDE, ClusterImage, ClusterRecord, ConfigRecord, Result
 from replication.stores import DeltaStores, open_metadata
 from storage.clock import RandomIds, SystemClock
-from storage.errors import BrokerNotAvailableError, InvalidRequestError, KafkaStorageError, StratalogError
+from storage.errors import (
+    BrokerNotAvailableError,
+    InvalidRequestError,
+    KafkaStorageError,
+    StratalogError,
+    UnknownServerError,
+)
 from storage.store import open_store
 
 if TYPE_CHECKING:
@@ -90,8 +96,11 @@ class _BrokerProcess:
         except StratalogError as reason:
             self.failure = reason
             _LOG.warning("broker %d, trying again: %s", self.broker.broker_id, reason)
-            self.dead.wait(0.1)
-            return False
+        except Exception as defect:  # noqa: BLE001 - a thread that ends silently would hide it
+            self.failure = UnknownServerError(f"{type(defect).__name__}: {defect}")
+            _LOG.exception("broker %d", self.broker.broker_id)
+        self.dead.wait(0.1)
+        return False
 
     def join(self) -> None:
         self.dead.set()

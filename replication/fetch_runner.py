@@ -98,6 +98,9 @@ class ThreadFetchRunner:
             except StratalogError as reason:
                 _LOG.warning("fetch sessions of broker %d, trying again: %s", job.broker_id, reason)
                 SystemClock().sleep_ms(job.config.replica_fetch_backoff_ms)
+            except Exception:  # noqa: BLE001 - a thread that ends silently would hide it
+                _LOG.exception("fetch sessions of broker %d", job.broker_id)
+                SystemClock().sleep_ms(job.config.replica_fetch_backoff_ms)
 
     def stop(self) -> None:
         for job in self._jobs:

@@ -87,6 +87,11 @@ class LeaderReplica:
         self._retry_at_ms = 0
 
     @property
+    def is_offline(self) -> bool:
+        """True when the own table cannot be served; a replica that merely lost its leadership is not."""
+        return self.failure is not None and not isinstance(self.failure, NotLeaderOrFollowerError)
+
+    @property
     def leader_epoch(self) -> int:
         return self.state.leader_epoch
 

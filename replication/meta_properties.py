@@ -5,7 +5,7 @@ I/O: one object in the broker's root. As Kafka's file of this name.
 
 from __future__ import annotations
 
-from storage.errors import InconsistentClusterIdError, InvalidRequestError, UnsupportedVersionError
+from storage.errors import CorruptMessageError, InconsistentClusterIdError, InvalidRequestError, UnsupportedVersionError
 from storage.store import ObjectStore
 
 PATH = "meta.properties"
@@ -17,6 +17,8 @@ def check_meta_properties(store: ObjectStore, cluster_id: str, broker_id: int, f
     if store.create(PATH, _encode(wanted)):
         return
     found = _decode(store.get(PATH))
+    if not {"version", "cluster.id", "broker.id"} <= set(found):
+        raise CorruptMessageError(f"{store.url}/{PATH} is torn: found {found}, expected {wanted}")
     if found.get("cluster.id") != cluster_id:
         raise InconsistentClusterIdError(
             f"{store.url} belongs to cluster {found.get('cluster.id')}, this is cluster {cluster_id}"

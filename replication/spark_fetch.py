@@ -98,12 +98,12 @@ class FetchReader(DataSourceStreamReader):
 
 @dataclass(slots=True)
 class _FetchQuery:
-    """One of a broker's queries; `tries` counts how often it was started."""
+    """One of a broker's queries, None until Spark has taken it; `tries` counts how often it was started."""
 
     job: FetchJob
     slot: int
-    query: StreamingQuery
-    tries: int = 1
+    query: StreamingQuery | None = None
+    tries: int = 0
 
     @property
     def name(self) -> str:
@@ -126,28 +126,32 @@ class SparkFetchRunner:
 
     def start(self, job: FetchJob) -> None:
         for slot in range(job.config.stratalog_fetch_sessions):
-            query = self._start_query(job, slot, tries=1)
+            each = _FetchQuery(job, slot)
+            try:
+                self._start_query(each)
+            except Exception as reason:  # noqa: BLE001 - as in `_supervise`, which tries again
+                _LOG.warning("%s did not start: %s", each.name, _first_line(reason))
             with self._lock:
-                self._queries.append(_FetchQuery(job, slot, query))
+                self._queries.append(each)
 
-    def _start_query(self, job: FetchJob, slot: int, tries: int) -> StreamingQuery:
-        name = f"stratalog-fetch-{job.broker_id}-{job.broker_epoch}-{slot}"
-        body = {**asdict(job), "config": asdict(job.config)}
-        return (
+    def _start_query(self, each: _FetchQuery) -> None:
+        body = {**asdict(each.job), "config": asdict(each.job.config)}
+        each.tries += 1
+        each.query = (
             self._spark.readStream.format(FORMAT)
             .option("job", json.dumps(body))
-            .option("slot", str(slot))
+            .option("slot", str(each.slot))
             .load()
             .writeStream.format("noop")
-            .queryName(name)
-            .option("checkpointLocation", str(self._checkpoints / f"{name}-{tries}"))
+            .queryName(each.name)
+            .option("checkpointLocation", str(self._checkpoints / f"{each.name}-{each.tries}"))
             .start()
         )
 
     @property
     def queries(self) -> list[StreamingQuery]:
         with self._lock:
-            return [running.query for running in self._queries]
+            return [each.query for each in self._queries if each.query is not None]
 
     def _supervise(self) -> None:
         while not self._stopped.wait(SUPERVISE_MS / 1000):
@@ -157,20 +161,22 @@ class SparkFetchRunner:
                 try:
                     self._look_after(each)
                 except Exception as reason:  # noqa: BLE001 - Spark's errors have no common root; the next look tries again
-                    _LOG.warning("%s, trying again: %s", each.name, reason)
+                    _LOG.warning("%s, trying again: %s", each.name, _first_line(reason))
 
     def _look_after(self, each: _FetchQuery) -> None:
         """Remove a query whose registration is over, once its last session has ended; start a dead one again."""
         is_over = DeltaStores(RandomIds()).objects(each.job.root).exists(stop_path(each.job.broker_epoch))
-        if is_over and not (each.query.isActive and each.query.status["isTriggerActive"]):
-            each.query.stop()
+        query = each.query
+        if is_over and not (query is not None and query.isActive and query.status["isTriggerActive"]):
+            if query is not None:
+                query.stop()
             with self._lock:
                 if each in self._queries:
                     self._queries.remove(each)
-        elif not is_over and not each.query.isActive and not self._stopped.is_set():
-            _LOG.warning("%s died, starting it again: %s", each.name, each.query.exception())
-            each.tries += 1
-            each.query = self._start_query(each.job, each.slot, each.tries)
+        elif not is_over and not (query is not None and query.isActive) and not self._stopped.is_set():
+            reason = query.exception() if query is not None else None
+            _LOG.warning("%s is not running, starting it again: %s", each.name, _first_line(reason))
+            self._start_query(each)
 
     def stop(self) -> None:
         """End the sessions first: stopping a query while its task polls ends in a stack overflow inside Spark."""
@@ -183,7 +189,14 @@ class SparkFetchRunner:
         deadline_ms = self._clock.monotonic_ms() + END_WAIT_MS
         for each in running:
             query = each.query
+            if query is None:
+                continue
             while query.isActive and query.status["isTriggerActive"] and self._clock.monotonic_ms() < deadline_ms:
                 self._clock.sleep_ms(50)
             query.stop()
         shutil.rmtree(self._checkpoints, ignore_errors=True)
+
+
+def _first_line(reason: BaseException | None) -> str:
+    """Spark's errors carry the stack of the JVM: that stays out of the terminal."""
+    return str(reason).partition("\n")[0]

@@ -42,6 +42,7 @@ class Invariants:
     acked_values: dict[bytes, tuple[TopicPartition, int]] = field(default_factory=dict)
     high_watermarks: dict[TopicPartition, dict[int, int]] = field(default_factory=dict)
     sequences: dict[tuple[TopicPartition, int, int], int] = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
     places: dict[bytes, tuple[TopicPartition, int]] = field(default_factory=dict)
     on_event: Callable[[str], None] = lambda event: None
 
@@ -133,8 +134,8 @@ class Invariants:
 
     def high_watermark_published(self, broker_id: int, progress: ReplicaProgress) -> None:
         """A leader published a high watermark."""
-        if progress.high_watermark < 0:
-            return
+        if progress.high_watermark < 0 or self.topic_ids.get(progress.topic_partition.topic) != progress.topic_id:
+            return  # nothing yet, or of a deleted topic that had this name
         topic_partition, epoch = progress.topic_partition, progress.leader_epoch
         by_epoch = self.high_watermarks.setdefault(topic_partition, {})
         floor = max((hw for e, hw in by_epoch.items() if e <= epoch), default=0)

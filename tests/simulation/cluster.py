@@ -15,7 +15,7 @@ from replication.fetcher import FetchSession
 from replication.metadata import METADATA_PARTITION
 from replication.progress import ReplicaProgress
 from replication.requests import ACKS_ALL, ProduceRequest
-from replication.state import PartitionRecord, TopicRecord, record_from_json
+from replication.state import PartitionRecord, RemoveTopicRecord, TopicRecord, record_from_json
 from replication.stores import open_metadata, replica_of
 from replication.topics import create_topic
 from storage.config import LogConfig
@@ -163,6 +163,8 @@ class SimCluster:
                     self.invariants.partition_committed(record)
                 elif isinstance(record, TopicRecord):
                     self.invariants.topic_ids[record.name] = record.topic_id
+                elif isinstance(record, RemoveTopicRecord):
+                    self.invariants.topic_ids.pop(record.name, None)
 
     def object_written(self, root: str, path: str, data: bytes) -> None:
         if path.startswith("progress/") and path.endswith("/leader"):

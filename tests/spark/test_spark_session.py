@@ -49,7 +49,7 @@ def test_the_delta_jar_of_the_file_is_the_one_that_the_installed_delta_asks_for(
 
 
 def test_java_that_is_missing_is_said_clearly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from clients import spark_session
+    from replication import spark_session
 
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(UnknownServerError, match="Spark needs Java 17 or newer"):

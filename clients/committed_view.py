@@ -14,6 +14,7 @@ from pyspark.sql import functions as f
 
 from clients.cluster_view import ClusterView
 from clients.spark_read import CONTROL_ATTRIBUTE
+from replication.state import NO_LEADER
 from storage.errors import ForeignCommitError
 from storage.log_reader import LogReader
 from storage.records import TopicPartition
@@ -36,7 +37,9 @@ def create_committed_view(spark: SparkSession, root: str, topic: str, name: str)
 
 def _partition(spark: SparkSession, view: ClusterView, topic_partition: TopicPartition) -> DataFrame:
     marks = view.watermarks(topic_partition)
-    leader = view.image.brokers[view.leader(topic_partition)].registration
+    state = view.partition_state(topic_partition)
+    # While nobody leads, every member of the ISR has what lies below the high watermark.
+    leader = view.image.brokers[state.isr[0] if state.leader == NO_LEADER else state.leader].registration
     log = LogReader(view.stores.table(leader.root, topic_partition), view.clock)
     try:
         log.refresh()

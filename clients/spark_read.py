@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from clients.cluster_view import ClusterView
 from clients.spark_conditions import WITHOUT_FAIL_ON_DATA_LOSS, could_not_read_offset_range
+from replication.state import NO_LEADER
 from storage.errors import (
     CorruptMessageError,
     ForeignCommitError,
@@ -136,10 +137,11 @@ class RangeReaders:
     ) -> tuple[tuple[str, LogReader] | None, StratalogError | None]:
         reason: StratalogError | None = None
         try:
-            for root in sorted(self._roots(wanted.topic_partition), key=lambda r: r in broken):
+            replicas = self._replicas(wanted.topic_partition)
+            for root, has_it_all in sorted(replicas, key=lambda replica: replica[0] in broken):
                 try:
                     log = self._reader(wanted.topic_partition, root)
-                    if _holds(log, wanted):
+                    if _holds(log, wanted, any_epoch=has_it_all):
                         return (root, log), None
                 except (LogDirNotFoundError, StoreError, UnknownTopicOrPartitionError) as failure:
                     reason = reason or failure
@@ -147,13 +149,15 @@ class RangeReaders:
             reason = unknown
         return None, reason
 
-    def _roots(self, topic_partition: TopicPartition) -> list[str]:
-        """Roots of the replicas: the leader's, those in sync, the others."""
+    def _replicas(self, topic_partition: TopicPartition) -> list[tuple[str, bool]]:
+        """Roots of the replicas: the leader's, those in sync, the others; and whether one has all that is committed
+        although it shows an older epoch: a member of the ISR while nobody leads."""
         self._view.refresh(max_age_ms=1_000)
         state = self._view.partition_state(topic_partition)
         brokers = self._view.image.brokers
         replicas = sorted(state.replicas, key=lambda r: (r != state.leader, r not in state.isr))
-        return [brokers[r].registration.root for r in replicas if r in brokers]
+        nobody_leads = state.leader == NO_LEADER
+        return [(brokers[r].registration.root, nobody_leads and r in state.isr) for r in replicas if r in brokers]
 
     def _reader(self, topic_partition: TopicPartition, root: str) -> LogReader:
         key = (topic_partition, self._view.image.topic_ids.get(topic_partition.topic, ""), root)
@@ -165,15 +169,19 @@ class RangeReaders:
         return self._readers[key]
 
 
-def _holds(log: LogReader, wanted: RangeToRead) -> bool:
+def _holds(log: LogReader, wanted: RangeToRead, *, any_epoch: bool) -> bool:
     """True when the log, folded as far as needed, has the range. Raises ForeignCommitError with the table's name."""
+
+    def has_range() -> bool:
+        return (any_epoch or log.leader_epoch >= wanted.leader_epoch) and log.log_end_offset >= wanted.end
+
     try:
-        if log.leader_epoch >= wanted.leader_epoch and log.log_end_offset >= wanted.end:
+        if has_range():
             return True
         log.refresh()
     except ForeignCommitError as reason:
         raise ForeignCommitError(f"{log.name} cannot be read as a log: {reason}") from reason
-    return log.leader_epoch >= wanted.leader_epoch and log.log_end_offset >= wanted.end
+    return has_range()
 
 
 def as_source_rows(table: pa.Table, topic_partition: TopicPartition, schema: pa.Schema) -> pa.Table:

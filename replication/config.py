@@ -94,7 +94,6 @@ class BrokerConfig:
     controlled_shutdown_enable: bool = _setting(True, "", "hand leadership over before a broker stops")
     default_replication_factor: int = _setting(1, "replicas", "of a topic created without a replication factor", 1)
     delete_topic_enable: bool = _setting(True, "", "allow topics to be deleted")
-    fetch_max_bytes: int = _setting(57_671_680, "bytes", "the most one consumer fetch answers with", 1_024)
     log_dir: str = _setting("logs", "", "folder of state-change.log and other text logs, below the cluster's folder")
     num_partitions: int = _setting(1, "partitions", "of a topic created without a number of partitions", 1)
     num_replica_fetchers: int = _setting(1, "tasks", "fetch tasks of a follower, which share its partitions", 1)
@@ -104,9 +103,6 @@ class BrokerConfig:
     replica_fetch_max_bytes: int = _setting(1_048_576, "bytes", "a follower's aim for one copy of one partition", 0)
     replica_lag_time_max_ms: int = _setting(
         10_000, "ms", "a follower not caught up for this long leaves the ISR (Kafka: 30000)", 1
-    )
-    request_timeout_ms: int = _setting(
-        30_000, "ms", "the longest wait of an acks=all produce and of an admin request", 1
     )
     unclean_leader_election_enable: bool = _setting(
         False, "", "let a replica outside the ISR lead when no other lives; loses records"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from zlib import crc32
@@ -93,7 +93,7 @@ class FetchSession:
         self._metadata = open_metadata(stores, metadata_root, clock, ids)
         self._writer = ProgressWriter(self._objects, fetch_progress_path(broker_epoch, self.name))
         self._leaders: dict[tuple[int, int], ProgressReader] = {}
-        self._dirty: deque[TopicPartition] = deque()
+        self._dirty: OrderedDict[TopicPartition, None] = OrderedDict()
         self._upkeep: dict[TopicPartition, Upkeep] = {}
         self._retry_at_ms: dict[TopicPartition, int] = {}
         self._due_ms: dict[str, int] = {}
@@ -282,13 +282,12 @@ class FetchSession:
                 self._mark(topic_partition)
 
     def _mark(self, topic_partition: TopicPartition) -> None:
-        if topic_partition not in self._dirty:
-            self._dirty.append(topic_partition)
+        self._dirty.setdefault(topic_partition)
 
     def _catch_up(self, now_ms: int) -> bool:
         moved = False
         for _ in range(len(self._dirty)):
-            topic_partition = self._dirty.popleft()
+            topic_partition, _ = self._dirty.popitem(last=False)
             replica = self.replicas.get(topic_partition)
             if replica is None:
                 continue

@@ -97,6 +97,7 @@ class HostedReplicas:
             case UpdateIsr(state=new):
                 if topic_partition in self.leaders:
                     self.leaders[topic_partition].update_state(new, now_ms)
+                    self._reconfigure(topic_partition, image)
                     self._log_state(new, "ISR updated")
             case StopReplica():
                 self._stop_replica(topic_partition, "it is not assigned to this broker any more")

@@ -79,19 +79,22 @@ class ProducePurgatory:
 
     def expire(self, now_ms: int) -> None:
         """Answer REQUEST_TIMED_OUT to all whose deadline passed."""
+        late: set[TopicPartition] = set()
         while self._deadlines and (self._deadlines[0][0] <= now_ms or self._deadlines[0][2].is_done):
             delayed = heapq.heappop(self._deadlines)[2]
             if delayed.is_done:
                 continue
-            waiting = self._waiting[delayed.response.topic_partition]
-            waiting[:] = [entry for entry in waiting if entry[2] is not delayed]
-            heapq.heapify(waiting)
+            late.add(delayed.response.topic_partition)
             delayed.finish(
                 RequestTimedOutError(
                     f"{delayed.response.topic_partition}: offset {delayed.required_offset - 1} was stored but not "
                     "replicated to all in-sync replicas in time"
                 )
             )
+        for topic_partition in late:  # once per partition: a stalled one may time out with thousands waiting
+            waiting = self._waiting[topic_partition]
+            waiting[:] = [entry for entry in waiting if not entry[2].is_done]
+            heapq.heapify(waiting)
 
 
 def _too_few_after_append(topic_partition: TopicPartition) -> StratalogError:

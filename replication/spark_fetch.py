@@ -33,7 +33,6 @@ _LOG = logging.getLogger("stratalog.fetcher")
 FORMAT = "stratalog-fetch"
 END_WAIT_MS = 15_000
 SUPERVISE_MS = 500
-SUPERVISION_INTERVAL_S = 0.5
 
 
 class FetchSource(DataSource):

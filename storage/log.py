@@ -86,6 +86,7 @@ class PartitionLog(LogReader):
         self._expired_ms = 0
         self._unflushed_records = 0
         self._flushed_ms = 0
+        self.durable_version = -1
         self._open_append: _OpenAppend | None = None
         self._unplaced: tuple[tuple[NewRecordBatch, ...], DataFile] | None = None
 
@@ -418,6 +419,8 @@ class PartitionLog(LogReader):
             self._is_in_doubt = True
             return outcome
         self.state.replay(outcome.version, draft.commit)
+        if draft.sync:
+            self.durable_version = outcome.version
         self._unflushed_records = 0 if draft.sync else self._unflushed_records + draft.record_count
         self._flushed_ms = self._clock.monotonic_ms() if draft.sync else self._flushed_ms
         if draft.producers is not None:

@@ -75,6 +75,7 @@ class Upkeep:
         self._running: Future[int] | None = None
         self._limits = limits or UpkeepLimits()
         self._checkpointed_version: int | None = None
+        self._durable_version = -1
         self._cleaned_ms = 0
         self._is_cleaning_due = False
         self._deleted_ms = 0
@@ -127,7 +128,7 @@ class Upkeep:
         return self._checkpointed(running.result())
 
     def _checkpointed(self, version: int) -> UpkeepDone:
-        self._checkpointed_version = version
+        self._checkpointed_version = self._durable_version = version
         self._is_cleaning_due = True
         return self._done(UpkeepWork.CHECKPOINT, 1)
 
@@ -143,7 +144,9 @@ class Upkeep:
     def _delete_files(self, now_ms: int, leader_epoch: int) -> UpkeepDone | None:
         """Delete files that left the log `file.delete.delay.ms` ago.
 
-        Not those that lay above the log end: a copy may bring them back under the same name.
+        Not before the commit that removed them is durable (a checkpoint or a synced commit stands above it): a power
+        cut must not bring back a log that still names them. Not those that lay above the log end: a copy
+        may bring them back under the same name.
         """
         delay_ms = self._log.config.file_delete_delay_ms
         if not self._log.state.removed or now_ms - self._deleted_ms < max(1, delay_ms // 4):
@@ -158,6 +161,7 @@ class Upkeep:
             path
             for path, removed in state.removed.items()
             if now_ms - removed.removed_ms >= delay_ms
+            and removed.version <= max(self._durable_version, self._log.durable_version)
             and removed.entry.end_offset <= state.log_end_offset
             and path not in live
         ][:DELETIONS_MAX]

@@ -25,15 +25,26 @@ def steps(upkeep: Upkeep, now_ms: int, high_watermark: int, epoch: int = 0) -> l
 
 def test_small_files_are_merged_and_deleted_after_their_delay(replicas):
     log = replicas.leader()
-    upkeep = Upkeep(log)
+    upkeep = Upkeep(log, UpkeepLimits(checkpoint_commits=18))
     write(log, *["a"] * 16)
     before = contents(log)
-    assert steps(upkeep, 10_000, 16) == ["merge 16"]
+    assert steps(upkeep, 10_000, 16) == ["merge 16", "checkpoint 1"]
     assert (len(log.files), list_files(log)) == (1, 17)
     assert steps(upkeep, 69_999, 16) == []
     assert steps(upkeep, 90_000, 16) == ["delete files 16"]
     assert list_files(log) == 1
     assert contents(log) == contents(replicas.log()) == before
+
+
+def test_what_a_merge_replaced_stays_until_the_merge_is_durable(replicas):
+    """After a power cut the log may name the small files again (hazards 8)."""
+    log = replicas.leader()
+    upkeep = Upkeep(log)
+    write(log, *["a"] * 16)
+    assert steps(upkeep, 10_000, 16) == ["merge 16"]
+    assert steps(upkeep, 90_000, 16) == []
+    log.start_epoch(1, as_leader=True)
+    assert steps(upkeep, 120_000, 16, epoch=1) == ["delete files 16"]
 
 
 def test_merges_keep_off_what_is_above_the_high_watermark(replicas):

@@ -58,6 +58,7 @@ _LOG = logging.getLogger("stratalog.broker")
 
 ANSWER_CLEAN_INTERVAL_MS = 60_000
 OFFLINE_INTERVAL_MS = 1_000
+TURN_MS_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +242,7 @@ class Broker:
         self._purgatory.expire(now_ms)
         self._attempt(lambda: self._publish(now_ms))
         self._complete_raised()
-        if not moved and self._is_due("upkeep", now_ms, self.config.stratalog_upkeep_interval_ms):
+        if self._is_due("upkeep", now_ms, self.config.stratalog_upkeep_interval_ms):
             self._attempt(self._hosted.keep_up)
         return moved
 
@@ -360,6 +361,8 @@ class Broker:
         moved = False
         for replica in list(self.leaders.values()):
             if replica.partition is None and replica.failure is None:
+                if self._clock.monotonic_ms() - now_ms > TURN_MS_MAX:
+                    return True  # many epochs to start on a slow store: the session must not fall silent
                 moved |= self._start_leading(replica, now_ms)
             if replica.append_waiting(now_ms):
                 moved = True

@@ -163,9 +163,13 @@ class Cluster:
         try:
             runner, session = _fetch_runner(fetcher, spark, brokers, settings)
             cluster = cls(root, range(1, brokers + 1), settings, racks or {}, runner, session, lock)
-            cluster._start()
         except BaseException:
             lock.close()
+            raise
+        try:
+            cluster._start()
+        except BaseException:
+            cluster.stop()
             raise
         return cluster
 

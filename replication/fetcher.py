@@ -25,18 +25,17 @@ from replication.progress import fetch_progress_path, image_path, leader_progres
 from replication.progress_object import ProgressReader, ProgressWriter
 from replication.state import NO_LEADER, PartitionRecord
 from replication.stores import Stores, open_metadata
+from replication.upkeep_rounds import UpkeepRounds
 from storage.clock import Clock, Ids
 from storage.config import LogConfig
 from storage.errors import (
-    CorruptMessageError,
     InconsistentTopicIdError,
-    KafkaStorageError,
     StoreUnavailableError,
     StratalogError,
 )
 from storage.log import PartitionLog
 from storage.records import TopicPartition
-from storage.upkeep import Upkeep, UpkeepLimits
+from storage.upkeep import Upkeep, UpkeepDone, UpkeepLimits
 
 _LOG = logging.getLogger("stratalog.fetcher")
 
@@ -94,9 +93,11 @@ class FetchSession:
         self._writer = ProgressWriter(self._objects, fetch_progress_path(broker_epoch, self.name))
         self._leaders: dict[tuple[int, int], ProgressReader] = {}
         self._dirty: OrderedDict[TopicPartition, None] = OrderedDict()
-        self._upkeep: dict[TopicPartition, Upkeep] = {}
+        self._upkeep = UpkeepRounds(clock)
         self._retry_at_ms: dict[TopicPartition, int] = {}
+        self._leader_retry_at_ms: dict[int, int] = {}
         self._due_ms: dict[str, int] = {}
+        self._is_assignment_open = False
         self._metadata_seen_ms = clock.monotonic_ms()
         self._others: dict[str, tuple[bytes | None, int]] = {}
 
@@ -162,7 +163,7 @@ class FetchSession:
         self._watch_leaders(now_ms)
         moved = self._catch_up(now_ms)
         self._publish(now_ms)
-        if not moved and self._is_due("upkeep", now_ms, self._config.stratalog_upkeep_interval_ms):
+        if self._is_due("upkeep", now_ms, self._config.stratalog_upkeep_interval_ms):
             self._keep_up()
         return moved
 
@@ -175,8 +176,9 @@ class FetchSession:
     # -- metadata ----------------------------------------------------------------------------------------
 
     def _follow_metadata(self) -> None:
-        if not self._metadata.refresh() and self._leaders:
+        if not self._metadata.refresh() and self._leaders and not self._is_assignment_open:
             return
+        self._is_assignment_open = False
         image = self._metadata.image
         known = image.brokers.get(self.broker_id)
         if known is not None and known.broker_epoch > self.broker_epoch:
@@ -188,18 +190,32 @@ class FetchSession:
         for broker_id, broker in image.brokers.items():
             key = (broker_id, broker.broker_epoch)
             if broker_id != self.broker_id and key not in self._leaders:
-                path = leader_progress_path(broker.broker_epoch)
-                self._leaders[key] = ProgressReader(self._stores.objects(broker.registration.root), path)
+                self._hear(key, broker.registration.root)
         current = {(i, b.broker_epoch) for i, b in image.brokers.items()}
         for key in set(self._leaders) - current:
             del self._leaders[key]
         self._assign()
 
+    def _hear(self, key: tuple[int, int], root: str) -> None:
+        try:
+            self._leaders[key] = ProgressReader(self._stores.objects(root), leader_progress_path(key[1]))
+        except StratalogError as reason:
+            self._leave_open(f"leader {key[0]}", reason)
+
+    def _leave_open(self, what: str, reason: StratalogError) -> None:
+        """One storage domain is out of reach: the rest is followed, this is tried again."""
+        _LOG.warning("broker %d cannot follow %s: %s", self.broker_id, what, reason)
+        self._is_assignment_open = True
+
     def _assign(self) -> None:
         image = self._metadata.image
         for state in image.partitions.values():
-            if self._follows(state):
+            if not self._follows(state):
+                continue
+            try:
                 self._follow(state, image.topic_ids.get(state.topic, ""))
+            except StratalogError as reason:
+                self._leave_open(str(state.topic_partition), reason)
         for topic_partition in list(self.replicas):
             state_now = image.partitions.get(topic_partition)
             if state_now is None or not self._follows(state_now):
@@ -223,12 +239,12 @@ class FetchSession:
         own = own or PartitionLog(self._stores.table(self._root, topic_partition), config, self._clock, self._ids)
         leader = PartitionLog(self._stores.table(leader_root, topic_partition), config, self._clock, self._ids)
         self.replicas[topic_partition] = FollowedReplica(state, topic_id, own, leader)
-        self._upkeep[topic_partition] = Upkeep(own, self._upkeep_limits, self._executor)
+        self._upkeep.take(topic_partition, Upkeep(own, self._upkeep_limits, self._executor))
         self._mark(topic_partition)
 
     def _forget(self, topic_partition: TopicPartition) -> None:
         del self.replicas[topic_partition]
-        self._upkeep.pop(topic_partition, None)
+        self._upkeep.drop(topic_partition)
         self._writer.forget(topic_partition)
 
     # -- standing by -------------------------------------------------------------------------------------
@@ -272,8 +288,18 @@ class FetchSession:
     # -- fetching ----------------------------------------------------------------------------------------
 
     def _watch_leaders(self, now_ms: int) -> None:
+        followed = {replica.state.leader for replica in self.replicas.values()}
         for (broker_id, _), reader in self._leaders.items():
-            for progress in reader.poll():
+            if broker_id not in followed or now_ms < self._leader_retry_at_ms.get(broker_id, 0):
+                continue
+            try:
+                moved = reader.poll()
+            except StratalogError as reason:
+                # Its storage domain is out of reach: the other leaders must be followed all the same.
+                _LOG.warning("broker %d cannot hear leader %d: %s", self.broker_id, broker_id, reason)
+                self._leader_retry_at_ms[broker_id] = now_ms + self._config.replica_fetch_backoff_ms
+                continue
+            for progress in moved:
                 replica = self.replicas.get(progress.topic_partition)
                 if replica is not None and replica.state.leader == broker_id:
                     self._mark(progress.topic_partition)
@@ -317,8 +343,7 @@ class FetchSession:
             self._drop_leftover(replica, reason)
             return False
         except StratalogError as reason:
-            _LOG.error("%s goes offline on broker %d: %s", topic_partition, self.broker_id, reason)
-            replica.failure = reason
+            self._go_offline(topic_partition, reason)
             return False
 
     def _drop_leftover(self, replica: FollowedReplica, reason: StratalogError) -> None:
@@ -337,19 +362,17 @@ class FetchSession:
             self._writer.publish(now_ms)
 
     def _keep_up(self) -> None:
-        for topic_partition, upkeep in list(self._upkeep.items()):
-            replica = self.replicas[topic_partition]
-            if not replica.has_started or replica.failure is not None:
-                continue
-            try:
-                upkeep.step(self._clock.wall_ms(), self._high_watermark(topic_partition), replica.leader_epoch)
-            except KafkaStorageError as reason:
-                _LOG.error("%s goes offline on broker %d: %s", topic_partition, self.broker_id, reason)
-                replica.failure = reason
-            except CorruptMessageError as reason:
-                # Kafka's "uncleanable": what can be read is served, the log is left as it is.
-                _LOG.error("no more upkeep of %s on broker %d: %s", topic_partition, self.broker_id, reason)
-                del self._upkeep[topic_partition]
+        self._upkeep.run(self._keep_one_up, self._go_offline)
+
+    def _keep_one_up(self, topic_partition: TopicPartition, upkeep: Upkeep) -> UpkeepDone | None:
+        replica = self.replicas[topic_partition]
+        if not replica.has_started or replica.failure is not None:
+            return None
+        return upkeep.step(self._clock.wall_ms(), self._high_watermark(topic_partition), replica.leader_epoch)
+
+    def _go_offline(self, topic_partition: TopicPartition, reason: StratalogError) -> None:
+        _LOG.error("%s goes offline on broker %d: %s", topic_partition, self.broker_id, reason)
+        self.replicas[topic_partition].failure = reason
 
     def _high_watermark(self, topic_partition: TopicPartition) -> int:
         """The high watermark that the leader last published for this epoch; -1 when none."""

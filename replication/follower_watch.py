@@ -6,16 +6,21 @@ listing is repeated now and then and whenever an active session says that it end
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from replication.progress import ReplicaProgress, progress_prefix
 from replication.progress_object import ProgressReader
 from replication.state import BrokerState
 from replication.stores import Stores
+from storage.errors import StratalogError
 
 LIST_INTERVAL_MS = 200
+RETRY_MS = 500
 ENDED = "ended"
+
+_LOG = logging.getLogger("stratalog.broker")
 
 
 @dataclass(slots=True)
@@ -27,6 +32,7 @@ class _Follower:
     sessions: dict[str, ProgressReader] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
     listed_at_ms: int | None = None
+    retry_at_ms: int = 0
 
 
 class FollowerWatch:
@@ -57,8 +63,21 @@ class FollowerWatch:
         return {broker_id: follower.broker_epoch for broker_id, follower in self._followers.items()}
 
     def poll(self, now_ms: int) -> list[tuple[int, ReplicaProgress]]:
-        """`(follower broker id, progress)` that moved since the last poll."""
-        return [(i, p) for i, follower in self._followers.items() for p in self._poll_follower(follower, now_ms)]
+        """`(follower broker id, progress)` that moved since the last poll.
+
+        A follower whose root is out of reach is skipped for a while: the others must be heard.
+        """
+        moved: list[tuple[int, ReplicaProgress]] = []
+        for broker_id, follower in self._followers.items():
+            if now_ms < follower.retry_at_ms:
+                continue
+            try:
+                for progress in self._poll_follower(follower, now_ms):
+                    moved.append((broker_id, progress))  # noqa: PERF401 - what was read before a failure counts
+            except StratalogError as reason:
+                follower.retry_at_ms = now_ms + RETRY_MS
+                _LOG.debug("broker %d hears nothing of broker %d: %s", self._broker_id, broker_id, reason)
+        return moved
 
     def known(self) -> Iterable[tuple[int, ReplicaProgress]]:
         """Everything heard so far, for a partition that has just begun to lead."""
@@ -67,30 +86,29 @@ class FollowerWatch:
                 for progress in reader.entries.values():
                     yield broker_id, progress
 
-    def _poll_follower(self, follower: _Follower, now_ms: int) -> list[ReplicaProgress]:
-        at_work = [reader for path, reader in follower.sessions.items() if path not in follower.ended]
-        moved = [p for reader in at_work for p in reader.poll()]
+    def _poll_follower(self, follower: _Follower, now_ms: int) -> Iterator[ReplicaProgress]:
+        """Hands out each progress as it is read: what a later failure cuts off was not taken in yet."""
+        for path, reader in follower.sessions.items():
+            if path not in follower.ended:
+                yield from reader.poll()
         newly_ended = {n for n, r in follower.sessions.items() if r.state == ENDED} - follower.ended
         follower.ended |= newly_ended
         has_active = len(follower.sessions) > len(follower.ended)
         due = follower.listed_at_ms is None or now_ms - follower.listed_at_ms >= LIST_INTERVAL_MS
         if due or newly_ended or (follower.sessions and not has_active):
-            moved += self._list_sessions(follower, now_ms)
-        return moved
+            yield from self._list_sessions(follower)
+            follower.listed_at_ms = now_ms
 
-    def _list_sessions(self, follower: _Follower, now_ms: int) -> list[ReplicaProgress]:
-        follower.listed_at_ms = now_ms
+    def _list_sessions(self, follower: _Follower) -> Iterator[ReplicaProgress]:
         store = self._stores.objects(follower.root)
         prefix = progress_prefix(follower.broker_epoch)
         found = {m.path for m in store.list(prefix) if m.path.startswith(f"{prefix}fetch-")}
         for path in set(follower.sessions) - found:
             del follower.sessions[path]
             follower.ended.discard(path)
-        moved = []
-        for path in found - set(follower.sessions):
+        for path in sorted(found - set(follower.sessions)):
             reader = ProgressReader(store, path)
-            moved += reader.poll()
+            yield from reader.poll()
             follower.sessions[path] = reader
             if reader.state == ENDED:
                 follower.ended.add(path)
-        return moved

@@ -23,12 +23,13 @@ from replication.leader_replica import LeaderReplica
 from replication.purgatory import ProducePurgatory
 from replication.state import ClusterImage, PartitionRecord
 from replication.stores import Stores
+from replication.upkeep_rounds import UpkeepRounds
 from storage.clock import Clock, Ids
 from storage.config import LogConfig
-from storage.errors import CorruptMessageError, KafkaStorageError, NotLeaderOrFollowerError
+from storage.errors import NotLeaderOrFollowerError
 from storage.log import PartitionLog
 from storage.records import TopicPartition
-from storage.upkeep import Upkeep, UpkeepLimits
+from storage.upkeep import Upkeep, UpkeepDone, UpkeepLimits
 
 _LOG = logging.getLogger("stratalog.broker")
 STATE_CHANGE_LOG = logging.getLogger("stratalog.state.change")
@@ -53,7 +54,7 @@ class HostedReplicas:
     ) -> None:
         self.leaders: dict[TopicPartition, LeaderReplica] = {}
         self._applied: dict[TopicPartition, LocalReplica] = {}
-        self._upkeep: dict[TopicPartition, Upkeep] = {}
+        self._upkeep = UpkeepRounds(clock)
         self._broker_id = broker_id
         self._root = root
         self._stores = stores
@@ -116,7 +117,7 @@ class HostedReplicas:
         self.leaders[topic_partition] = LeaderReplica(
             state, self._broker_id, topic_id, log, config, self._purgatory, self._clock
         )
-        self._upkeep[topic_partition] = Upkeep(log, self._upkeep_limits, self._executor)
+        self._upkeep.take(topic_partition, Upkeep(log, self._upkeep_limits, self._executor))
         self._log_state(state, "became leader")
 
     def _config_of(self, topic: str, image: ClusterImage) -> LogConfig:
@@ -137,7 +138,7 @@ class HostedReplicas:
     def stop_leading(self, topic_partition: TopicPartition, reason: str) -> None:
         """Whoever waits for this replica is told that it does not lead any more; the table stays."""
         replica = self.leaders.pop(topic_partition, None)
-        self._upkeep.pop(topic_partition, None)
+        self._upkeep.drop(topic_partition)
         if replica is not None:
             what = f"{topic_partition} is not led by broker {self._broker_id}: {reason}"
             replica.resign(NotLeaderOrFollowerError(what))
@@ -156,19 +157,14 @@ class HostedReplicas:
                 replica.partition.forget_follower(broker_id, now_ms)
 
     def keep_up(self) -> None:
-        """A bounded piece of upkeep for each led replica."""
-        for topic_partition, upkeep in list(self._upkeep.items()):
-            replica = self.leaders[topic_partition]
-            if replica.partition is None:
-                continue
-            try:
-                upkeep.step(self._clock.wall_ms(), replica.partition.high_watermark, replica.leader_epoch)
-            except KafkaStorageError as reason:
-                replica.go_offline(reason)
-            except CorruptMessageError as reason:
-                # Kafka's "uncleanable": what can be read is served, the log is left as it is.
-                _LOG.error("no more upkeep of %s on broker %d: %s", topic_partition, self._broker_id, reason)
-                del self._upkeep[topic_partition]
+        """Upkeep of the led replicas, for a bounded time."""
+        self._upkeep.run(self._keep_one_up, lambda tp, reason: self.leaders[tp].go_offline(reason))
+
+    def _keep_one_up(self, topic_partition: TopicPartition, upkeep: Upkeep) -> UpkeepDone | None:
+        replica = self.leaders[topic_partition]
+        if replica.partition is None:
+            return None
+        return upkeep.step(self._clock.wall_ms(), replica.partition.high_watermark, replica.leader_epoch)
 
     def _log(self, what: str) -> None:
         STATE_CHANGE_LOG.info("[Broker %d] %s", self._broker_id, what)

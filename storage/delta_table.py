@@ -98,6 +98,9 @@ class DeltaLogTable:
             raise CorruptMessageError(f"{self.name}/{file.path}: {rows.num_rows} records, expected {file.record_count}")
         return rows
 
+    def has_file(self, file: DataFile) -> bool:
+        return self._store.size(f"{self._directory}/{file.path}") == file.size_bytes
+
     def read_object(self, path: str) -> bytes:
         return self._store.get(f"{self._directory}/{path}")
 
@@ -185,11 +188,12 @@ class DeltaLogTable:
         Call it before anything of the table is published, with no other handle at work. Only what lies above
         the newest usable checkpoint is looked at: `checkpoint` made the rest durable.
         """
+        # Listed before it is read: a commit that somebody makes meanwhile is none of the stop's.
+        versions = [commit_version(meta.path) for meta in self._log.list_log()]
         base = self._log.newest_usable_checkpoint()
         first = base.version + 1 if base else 0
         readable = self._readable_commits(first)
         kept = first + sound_commits(readable, self._is_whole) - 1
-        versions = (commit_version(meta.path) for meta in self._log.list_log())
         for version in sorted((v for v in versions if v is not None and v > kept), reverse=True):
             self._log.delete_version(version)
         self._log.drop_checkpoints_except(base.version if base else -1)
@@ -222,7 +226,7 @@ class DeltaLogTable:
         return readable
 
     def _is_whole(self, entry: FileEntry) -> bool:
-        return self._store.size(f"{self._directory}/{entry.path}") == entry.file.size_bytes
+        return self.has_file(entry.file)
 
     def _put(self, path: str, data: bytes) -> None:
         full = f"{self._directory}/{path}"

@@ -8,7 +8,7 @@ An instance is not thread-safe; several instances may be open on one table.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from storage.config import LogConfig
 from storage.errors import (
     FencedLeaderEpochError,
     InconsistentTopicIdError,
+    InvalidRecordError,
     ObjectNotFoundError,
     StoreUnavailableError,
     UnknownLeaderEpochError,
@@ -24,6 +25,7 @@ from storage.errors import (
 from storage.log_append import (
     Admission,
     Appended,
+    BatchAppended,
     HandedFiles,
     admit,
     admit_files,
@@ -37,7 +39,7 @@ from storage.log_read import (
     rows_between,
 )
 from storage.log_reader import RESOLVE_TRIES, LogReader
-from storage.log_state import NO_PRODUCERS, TOPIC_ID_PROPERTY, LogState, producers_path
+from storage.log_state import NO_PRODUCERS, TOPIC_ID_PROPERTY, LogState, live_paths, producers_path
 from storage.producers import ProducerEntry, ProducerStates
 from storage.records import NewRecordBatch, data_table
 from storage.table import (
@@ -187,18 +189,40 @@ class PartitionLog(LogReader):
     def append_files(self, handed: Sequence[HandedFiles], leader_epoch: int, now_ms: int) -> Appended | Conflict:
         """Append files that writers in other processes left in this table's directory, as one commit.
 
-        A sink's batch id at or below its last one is a success without a write. Whether the files exist is the
-        caller's to check. Raises as `append`.
+        A sink's batch id at or below its last one is a success without a write. A hand-over with a file that is not
+        there, or is in the log already, has InvalidRecordError as its result. Raises as `append`.
         """
         settled = self._settled(handed)
         if settled is not None:
             return settled
         state = self._writable(leader_epoch)
-        admission = admit_files(handed, self.producers, state.log_end_offset, now_ms)
-        files = [file for i in admission.accepted for file in handed[i].files]
+        refusals = [self._refusal(each, state, now_ms) for each in handed]
+        sound = [each for each, refusal in zip(handed, refusals, strict=True) if refusal is None]
+        admission = admit_files(sound, self.producers, state.log_end_offset, now_ms)
+        files = [file for i in admission.accepted for file in sound[i].files]
+        admitted = iter(admission.results)
+        results = tuple(next(admitted) if refusal is None else refusal for refusal in refusals)
         if not files:
-            return Appended(state.version, admission.results)
-        return self._commit_append(handed, place_files(state, files, leader_epoch, self.config), admission, now_ms)
+            return Appended(state.version, results)
+        placed = place_files(state, files, leader_epoch, self.config)
+        return self._commit_append(handed, placed, replace(admission, results=results), now_ms)
+
+    def _refusal(self, handed: HandedFiles, state: LogState, now_ms: int) -> InvalidRecordError | None:
+        """A file that is not there would stop every reader and follower; one that is there twice would vanish.
+
+        Not asked of what was appended before: a repeated hand-over is answered as such, wherever its files are now.
+        """
+        known = admit_files([handed], self.producers, state.log_end_offset, now_ms).results[0]
+        if not isinstance(known, BatchAppended) or known.duplicate:
+            return None
+        live = live_paths(state.files)
+        for file in handed.files:
+            where = f"{self.name}: {file.path} of {file.size_bytes} bytes was handed over"
+            if not self.table.has_file(file):
+                return InvalidRecordError(f"{where}, but is not there")
+            if file.path in live:
+                return InvalidRecordError(f"{where}, but is in the log already")
+        return None
 
     def _commit_append(
         self,
@@ -277,6 +301,8 @@ class PartitionLog(LogReader):
     def _copy_round(self, leader: PartitionLog, leader_epoch: int, max_bytes: int) -> Copied | Conflict:
         own, theirs = self._writable(leader_epoch), leader._writable(leader_epoch)
         plan = plan_copy(own, theirs, max_bytes)
+        if not plan.is_complete:
+            plan = plan_copy(own, theirs, max_bytes, leader.producers.sink_ranges())
         txns = {LOG_END: plan.end_offset, LEADER_EPOCH: leader_epoch, LOG_START: plan.log_start_offset}
         if txns == own.position_txns and not plan.files:
             return Copied(plan.start_offset, plan.end_offset, own.version)

@@ -154,7 +154,7 @@ def _admit_files(group: _Group, handed: HandedFiles) -> BatchAppended | Stratalo
     placed = group.take(handed.record_count)
     group.note_producer(handed, placed)
     if handed.sink_id is not None:
-        batch = SinkBatch(handed.batch_id, placed.last_offset, group.now_ms)
+        batch = SinkBatch(handed.batch_id, placed.last_offset, group.now_ms, placed.base_offset)
         group.producers = group.producers.with_sink(handed.sink_id, batch)
     return placed
 

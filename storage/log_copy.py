@@ -50,9 +50,12 @@ class Cut:
     is_full: bool
 
 
-def plan_copy(own: LogState, leader: LogState, max_bytes: int) -> CopyPlan:
+def plan_copy(own: LogState, leader: LogState, max_bytes: int, unbroken: Sequence[tuple[int, int]] = ()) -> CopyPlan:
     """The next round: whole files up to `max_bytes` (at least one) from the follower's log end on.
 
+    A round does not end inside one of the `unbroken` offsets `[base, last]`: a sink's batch of several files is
+    copied wholly, with the note that it was appended, or not at all. Otherwise a new leader could hold a part of it
+    without the note, and the sink's retry would append that part again.
     Raises OffsetOutOfRangeError when the follower must truncate first: it is ahead of the leader, or its last
     record has another epoch than the leader's.
     """
@@ -60,7 +63,7 @@ def plan_copy(own: LogState, leader: LogState, max_bytes: int) -> CopyPlan:
     is_reset = leader.log_start_offset > own.log_end_offset
     start = leader.log_start_offset if is_reset else own.log_end_offset
     wanted = files_between(leader.files, start, leader.log_end_offset)
-    files = _within(wanted, max_bytes)
+    files = _within(wanted, max_bytes, unbroken)
     is_complete = len(files) == len(wanted)
     end = leader.log_end_offset if is_complete else files[-1].end_offset
     return CopyPlan(
@@ -118,12 +121,13 @@ def reversed_files_above(files: Sequence[FileEntry], offset: int) -> list[FileEn
     return above
 
 
-def _within(files: Sequence[FileEntry], max_bytes: int) -> tuple[FileEntry, ...]:
+def _within(files: Sequence[FileEntry], max_bytes: int, unbroken: Sequence[tuple[int, int]]) -> tuple[FileEntry, ...]:
     taken: list[FileEntry] = []
     size_bytes = 0
     for entry in files:
         size_bytes += entry.file.size_bytes
-        if taken and size_bytes > max_bytes:
+        is_inside = any(base < entry.start_offset <= last for base, last in unbroken)
+        if taken and size_bytes > max_bytes and not is_inside:
             break
         taken.append(entry)
     return tuple(taken)

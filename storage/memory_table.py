@@ -193,6 +193,10 @@ class MemoryLogTable:
             raise ObjectNotFoundError(f"{self.name}/{file.path} does not exist")
         return table if columns is None else table.select(list(columns))
 
+    def has_file(self, file: DataFile) -> bool:
+        self._disk.access("head", self._name, file.path)
+        return file.path in self._log.files.data_files
+
     def read_object(self, path: str) -> bytes:
         self._disk.access("get", self._name, path)
         data = self._log.files.objects.get(path)

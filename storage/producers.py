@@ -50,11 +50,12 @@ class BatchMetadata(NamedTuple):
 
 
 class SinkBatch(NamedTuple):
-    """One appended batch of a sink."""
+    """One appended batch of a sink, offsets `[base_offset, last_offset]`; base_offset -1 where it is not known."""
 
     batch_id: int
     last_offset: int
     timestamp_ms: int
+    base_offset: int = -1
 
 
 class ProducerEntry(NamedTuple):
@@ -165,11 +166,16 @@ class ProducerStates:
             return self
         return ProducerStates(producers, sinks)
 
+    def sink_ranges(self) -> list[tuple[int, int]]:
+        """The offsets `[base, last]` of the sinks' last batches: each is one hand-over, of one or more files."""
+        batches = (batch for entry in self.sinks.values() for batch in entry.batches)
+        return [(batch.base_offset, batch.last_offset) for batch in batches if batch.base_offset >= 0]
+
     def to_json(self) -> bytes:
         """Compact JSON; equal states give equal bytes.
 
         {"producers":{"<id>":[epoch,timestamp_ms,[[base_sequence,last_sequence,base_offset,last_offset,
-        timestamp_ms],…]]},"sinks":{"<sink id>":[[batch_id,last_offset,timestamp_ms],…]}}
+        timestamp_ms],…]]},"sinks":{"<sink id>":[[batch_id,last_offset,timestamp_ms,base_offset],…]}}
         """
         content = {
             "producers": {

@@ -151,6 +151,10 @@ class LogTable(Protocol):
         """Rows of a data file. ObjectNotFoundError when it is gone, CorruptMessageError when a bit is wrong."""
         ...
 
+    def has_file(self, file: DataFile) -> bool:
+        """Whether a data file is there in its full size."""
+        ...
+
     def read_object(self, path: str) -> bytes:
         """A small object of the table (`_producers/…json`). ObjectNotFoundError when absent."""
         ...

@@ -244,6 +244,20 @@ def test_handed_files_get_offsets_and_a_batch_id_counts_once(replicas):
     assert values(again) == "a b c d"
 
 
+def test_a_handed_file_that_is_not_there_or_there_twice_is_refused_and_spoils_no_other(replicas):
+    log = replicas.leader()
+    good, gone = handed(log, "ab", 1), handed(log, "z", 1, "other")
+    log.table.delete_objects([gone.files[0].path])
+    results = log.append_files([gone, good], 0, 1).results
+    assert isinstance(results[0], InvalidRecordError)
+    assert "is not there" in str(results[0])
+    assert results[1] == BatchAppended(0, 1)
+    twice = log.append_files([HandedFiles(good.files, "third", 1)], 0, 1).results[0]
+    assert "is in the log already" in str(twice)
+    log.table.delete_objects([good.files[0].path])
+    assert log.append_files([good], 0, 1).results[0].duplicate, "a repeat is answered wherever its files are now"
+
+
 def test_handed_files_pass_the_producer_checks(replicas):
     log = replicas.leader()
     fields = {"producer_id": 7, "producer_epoch": 0}

@@ -6,10 +6,11 @@ from storage.config import LogConfig
 from storage.epochs import LeaderEpochCache
 from storage.errors import FencedLeaderEpochError, OffsetOutOfRangeError, UnknownLeaderEpochError
 from storage.log import PartitionLog
-from storage.log_append import BatchAppended
+from storage.log_append import BatchAppended, HandedFiles
 from storage.log_copy import Copied
 from storage.log_read import merged_rows
 from storage.producers import Duplicate, SinkBatch
+from storage.records import data_table
 from storage.table import Committed, Conflict, FileEntry
 from tests.storage.logs import MIB, Replicas, append, batch, contents, idempotent, started, values, write
 
@@ -237,6 +238,19 @@ def test_a_partial_copy_knows_no_batch_that_it_does_not_hold(replicas):
     assert follower.producers.check(7, 0, 0, 1) == Duplicate(0, 0)
     assert follower.producers.check_sink("q", 1) == Duplicate(-1, 0)
     assert append(follower, idempotent("b", 1), epoch=1).results == (BatchAppended(1, 1),)
+
+
+def test_a_copy_round_takes_a_sinks_batch_of_several_files_wholly(replicas):
+    """Half of it without the note would be appended again by the sink's retry to a new leader."""
+    leader, follower = replicas.leader(), replicas.follower("2", 0)
+    write(leader, "x")
+    files = tuple(leader.table.write_file(data_table([batch(words)]), 0) for words in ("ab", "cd"))
+    hand_over = HandedFiles(files, "query", 7)
+    leader.append_files([hand_over], 0, 1)
+    write(leader, "y")
+    assert [follower.copy_from(leader, 0, 1).end_offset for _ in range(3)] == [1, 5, 6]
+    started(follower, 1)
+    assert follower.append_files([hand_over], 1, 1).results[0].duplicate
 
 
 def test_a_file_merged_away_on_the_leader_while_it_is_copied_is_resolved_again(replicas):

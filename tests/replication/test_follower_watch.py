@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from replication.follower_watch import ENDED, LIST_INTERVAL_MS, FollowerWatch
+from replication.follower_watch import ENDED, LIST_INTERVAL_MS, RETRY_MS, FollowerWatch
 from replication.progress import ReplicaProgress, fetch_progress_path, image_path
 from replication.progress_object import ProgressWriter
 from replication.state import BrokerState, RegisterBrokerRecord
+from storage.errors import StoreUnavailableError
 from storage.records import TopicPartition
 from tests.replication.memory_stores import MemoryStores
 
@@ -56,6 +57,27 @@ def test_only_what_moved_is_heard() -> None:
     assert watched.heard(1) == []
     publish(three, 6)
     assert watched.heard(2) == [(3, 6)]
+
+
+@pytest.mark.parametrize("away", [2, 3])
+def test_a_follower_whose_storage_is_away_silences_no_other_and_is_heard_again(
+    away: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read before the failure counts, and what could not be read is read later."""
+    watched = Watched()
+    writers = {i: watched.session(i, "a") for i in (2, 3)}
+    watched.heard(0)
+    for writer in writers.values():
+        publish(writer, 5)
+    lost = watched.stores.objects(f"broker-{away}")
+
+    def out_of_reach(path: str) -> bytes | None:
+        raise StoreUnavailableError(f"{path} is out of reach")
+
+    with monkeypatch.context() as cut:
+        cut.setattr(lost, "get_optional", out_of_reach)
+        assert watched.heard(1) == [(5 - away, 5)]
+    assert watched.heard(1 + RETRY_MS) == [(away, 5)]
 
 
 def test_everything_known_is_there_for_a_partition_that_just_began_to_lead() -> None:

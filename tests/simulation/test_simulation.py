@@ -13,7 +13,7 @@ from tests.simulation.run import run_seeds, simulate
 SEEDS = 120
 """`make simulate` runs 2,000."""
 
-PINNED = {"a": 998, "b": 1249, "c": 64}
+PINNED = {"a": 339, "b": 1176, "c": 220}
 """Seeds that notice a rule switched off. A change of the protocol's code changes what a seed does: then
 `python -m tests.simulation --search a` (b, c) finds the next one."""
 

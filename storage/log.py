@@ -120,13 +120,15 @@ class PartitionLog(LogReader):
         sliced = self._slice_before(cut)
         producers = self._producers_after(state, cut, sliced)
         return self._commit(
-            "TRUNCATE" if cut.removes or truncate_to is not None else "START EPOCH",
-            self._clock.wall_ms(),
-            adds=sliced,
-            removes=cut.removes,
-            txns={**txns, **(state.epoch_txns(epochs) if epochs != state.epochs else {})},
-            producers=producers,
-            sync=True,
+            self._draft(
+                "TRUNCATE" if cut.removes or truncate_to is not None else "START EPOCH",
+                self._clock.wall_ms(),
+                adds=sliced,
+                removes=cut.removes,
+                txns={**txns, **(state.epoch_txns(epochs) if epochs != state.epochs else {})},
+                producers=producers,
+                sync=True,
+            )
         )
 
     def _slice_before(self, cut: Cut) -> tuple[FileEntry, ...]:
@@ -309,13 +311,15 @@ class PartitionLog(LogReader):
         adds = tuple(copy for entry in plan.files for copy in self._copied(leader, entry, plan.start_offset))
         number, producers = self._producers_to_copy(leader, plan, adds)
         outcome = self._commit(
-            "COPY",
-            self._clock.wall_ms(),
-            adds=adds,
-            removes=plan.removes,
-            txns={**txns, **(own.epoch_txns(plan.epochs) if plan.epochs != own.epochs else {})},
-            producers=producers,
-            producers_number=number,
+            self._draft(
+                "COPY",
+                self._clock.wall_ms(),
+                adds=adds,
+                removes=plan.removes,
+                txns={**txns, **(own.epoch_txns(plan.epochs) if plan.epochs != own.epochs else {})},
+                producers=producers,
+                producers_number=number,
+            )
         )
         if isinstance(outcome, Conflict):
             return outcome
@@ -370,12 +374,14 @@ class PartitionLog(LogReader):
         state = self._writable(leader_epoch)
         start = max(state.log_start_offset, log_start or 0)
         return self._commit(
-            operation,
-            now_ms,
-            adds=tuple(adds),
-            removes=tuple(entry.path for entry in removes),
-            txns={LOG_START: start},
-            data_change=data_change,
+            self._draft(
+                operation,
+                now_ms,
+                adds=tuple(adds),
+                removes=tuple(entry.path for entry in removes),
+                txns={LOG_START: start},
+                data_change=data_change,
+            )
         )
 
     def _check_not_fenced(self, state: LogState, leader_epoch: int) -> None:
@@ -391,31 +397,8 @@ class PartitionLog(LogReader):
             )
         return state
 
-    def _commit(
-        self,
-        operation: str,
-        now_ms: int,
-        *,
-        adds: tuple[FileEntry, ...] = (),
-        removes: tuple[str, ...] = (),
-        txns: Mapping[str, int],
-        producers: ProducerStates | None = None,
-        producers_number: int | None = None,
-        data_change: bool = True,
-        sync: bool = False,
-    ) -> Committed | Conflict:
+    def _commit(self, draft: _Draft) -> Committed | Conflict:
         """Commit the next version and fold it."""
-        draft = self._draft(
-            operation,
-            now_ms,
-            adds=adds,
-            removes=removes,
-            txns=txns,
-            producers=producers,
-            producers_number=producers_number,
-            data_change=data_change,
-            sync=sync,
-        )
         return self._put(draft, self.state.version + 1)
 
     def _draft(

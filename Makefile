@@ -4,6 +4,8 @@
 #   make test       every test; make quick: those without Spark and without waiting
 #   make check      ruff, mypy --strict, the house rules (tests/test_tidy.py)
 #   make simulate   the seeded simulation, SEEDS=2000 FIRST_SEED=0
+#   make bench      side by side with a real Kafka, about 20 minutes: docs/BENCHMARKS.md; needs mvn and java
+#   make bench-long the benches that take minutes each: memory, 500 partitions; needs mvn and java
 #   make wheel      dist/stratalog-*.whl
 #   make clean      what the targets made, the environment too
 
@@ -15,7 +17,7 @@ STAMP := $(VENV)/.installed
 SEEDS ?= 2000
 FIRST_SEED ?= 0
 
-.PHONY: help venv java demo test quick check simulate wheel clean
+.PHONY: help venv java demo test quick check simulate bench bench-long wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -64,10 +66,17 @@ check: $(STAMP)
 simulate: $(STAMP)
 	@$(PYTHON) -m tests.simulation --seeds $(SEEDS) --first-seed $(FIRST_SEED)
 
+# Kafka comes by Maven into tests/bench/peer/libs; the command itself says what is missing.
+bench: $(STAMP) java
+	@$(PYTHON) -m tests.bench --report docs
+
+bench-long: $(STAMP) java
+	@$(PYTHON) -m tests.bench --long --report docs
+
 wheel: $(STAMP)
 	@rm -rf dist
 	@$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 clean:
-	rm -rf $(VENV) build dist data logs spark-warehouse .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) tests/bench/peer/libs tests/bench/peer/spark-libs build dist data logs spark-warehouse .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,22 +3,27 @@
 For one partition: new records join the last waiting batch; a batch to be sent again goes back to its place
 and is then sent alone, so order survives retries. At most `max.in.flight` batches are sent from the oldest
 one without an outcome on, answered or not: the broker knows a repeated batch among the last five only.
+While they are under way, what waits behind them grows beyond `batch.size`: batches grow with the backlog.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 
 import pyarrow as pa
 
-from clients.batch import Headers, ProducerBatch, record_size_bytes
+from clients.batch import Headers, ProducerBatch
 from clients.retry import Action, Circumstances, Verdict, backoff_ms, judge
 from clients.settings import ProducerConfig
 from storage.errors import RequestTimedOutError, StratalogError
 from storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
 
 PRODUCER_EPOCH_MAX = 32_767
+GROWTH = 16
+"""How many times `batch.size` a batch of single records may reach while it cannot be sent anyway."""
+_STORED = Verdict(Action.DONE)
 _EXPIRED = "Expiring {} record(s) for {}:{} ms has passed since batch creation"
 
 
@@ -35,6 +40,7 @@ class PartitionQueue:
         self.topic_partition = topic_partition
         self.waiting: deque[ProducerBatch] = deque()
         self.in_flight: list[ProducerBatch] = []
+        self.may_grow = True
         self._unsettled: list[ProducerBatch] = []
         self.producer_id = producer_id if config.enable_idempotence else NO_PRODUCER_ID
         self.producer_epoch = 0 if config.enable_idempotence else NO_PRODUCER_EPOCH
@@ -54,8 +60,15 @@ class PartitionQueue:
         return self._next_number
 
     def open_batch(self) -> ProducerBatch | None:
-        """The batch that new records may join."""
+        """The batch that newcomers may join."""
         return self.waiting[-1] if self.waiting and not self.waiting[-1].closed else None
+
+    def room_bytes(self) -> int:
+        """How large a batch of single records may become now; at least 1."""
+        config = self._config
+        if not self.may_grow or len(self._unsettled) < config.max_in_flight_requests_per_connection:
+            return max(config.batch_size, 1)
+        return max(config.batch_size, min(GROWTH * config.batch_size, config.max_request_size), 1)
 
     def ready_at_ms(self, is_flushing: bool) -> int | None:
         """When the next batch may be sent; None while that depends on an answer under way."""
@@ -70,7 +83,7 @@ class PartitionQueue:
             return head.retry_at_ms
         if len(self._unsettled) >= self._config.max_in_flight_requests_per_connection:
             return None
-        if head.closed or len(self.waiting) > 1 or is_flushing:
+        if head.closed or head.is_of_tables or len(self.waiting) > 1 or is_flushing:
             return head.created_ms
         return head.created_ms + self._config.linger_ms
 
@@ -91,7 +104,7 @@ class PartitionQueue:
 
     def answered(self, batch: ProducerBatch, error: StratalogError | None, now_ms: int, jitter: float) -> Verdict:
         """Act on the answer to a batch in flight; what is DONE or FAILed leaves the queue."""
-        verdict = judge(error, self._circumstances(batch))
+        verdict = _STORED if error is None else judge(error, self._circumstances(batch))
         self.in_flight.remove(batch)
         self._wants_new_epoch |= verdict.new_epoch and self._config.enable_idempotence
         if verdict.action is Action.RETRY:
@@ -99,6 +112,7 @@ class PartitionQueue:
             batch.retry_at_ms = now_ms + wait_ms
             self._put_back(batch)
         elif verdict.action is Action.SPLIT:
+            self.may_grow = False
             parts = batch.split()
             at = self._unsettled.index(batch)
             self._unsettled[at : at + 1] = parts
@@ -110,11 +124,18 @@ class PartitionQueue:
 
     def expire(self, now_ms: int, timeout_ms: int) -> list[tuple[ProducerBatch, StratalogError]]:
         """Give up the batches older than `timeout_ms`, waiting or in flight; a late answer no longer counts."""
+        if self.is_empty() or now_ms - self.oldest_ms() < timeout_ms:
+            return []
         expired = [b for b in (*self.in_flight, *self.waiting) if now_ms - b.created_ms >= timeout_ms]
         for batch in expired:
             self.drop(batch)
         texts = [_EXPIRED.format(b.record_count, b.topic_partition, timeout_ms) for b in expired]
         return [(batch, RequestTimedOutError(text)) for batch, text in zip(expired, texts, strict=True)]
+
+    def oldest_ms(self) -> int:
+        """When the oldest batch without an outcome was begun. Only when there is one."""
+        # Both are in the order in which their batches were begun, but for what waits to be sent again.
+        return min(batches[0].created_ms for batches in (self.in_flight, self.waiting) if batches)
 
     def drop(self, batch: ProducerBatch) -> None:
         """Give a batch up, wherever it is."""
@@ -129,7 +150,9 @@ class PartitionQueue:
             del self._unsettled[0]
 
     def _circumstances(self, batch: ProducerBatch) -> Circumstances:
-        others = [b.order for b in self.in_flight if b is not batch] + [b.order for b in self.waiting if b.attempts]
+        # What was sent before and waits to be sent again stands in front.
+        sent_again = takewhile(lambda b: b.attempts > 0, self.waiting)
+        others = [b.order for b in (*self.in_flight, *sent_again) if b is not batch]
         return Circumstances(
             record_count=batch.record_count,
             attempts=batch.attempts,
@@ -143,7 +166,7 @@ class PartitionQueue:
         return backoff_ms(batch.attempts, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms, jitter)
 
     def _put_back(self, batch: ProducerBatch) -> None:
-        at = sum(1 for other in self.waiting if other.order < batch.order)
+        at = sum(1 for _ in takewhile(lambda other: other.order < batch.order, self.waiting))
         self.waiting.insert(at, batch)
 
     def _give_sequence(self, batch: ProducerBatch) -> None:
@@ -181,11 +204,17 @@ class Accumulator:
 
     def active(self) -> Iterator[PartitionQueue]:
         """Queues that hold anything."""
-        for topic_partition, queue in list(self._active.items()):
-            if queue.is_empty():
-                del self._active[topic_partition]
-            else:
-                yield queue
+        yield from list(self._active.values())
+
+    @property
+    def is_active(self) -> bool:
+        """True while any batch has no outcome."""
+        return bool(self._active)
+
+    def rest(self, queue: PartitionQueue) -> None:
+        """The queue was looked at: it is no longer active if nothing is left in it."""
+        if queue.is_empty():
+            self._active.pop(queue.topic_partition, None)
 
     def append(
         self,
@@ -195,31 +224,38 @@ class Accumulator:
         key: bytes | None,
         value: bytes | None,
         headers: Headers | None,
-    ) -> tuple[ProducerBatch, int]:
-        """Put a record into a batch; the batch and the record's index in it."""
-        size_bytes = record_size_bytes(key, value, headers)
+        size_bytes: int,
+    ) -> tuple[PartitionQueue, ProducerBatch, int]:
+        """Put a record of `record_size_bytes` into a batch; its queue, the batch and the record's index in it."""
         queue = self._activate(topic_partition)
         batch = queue.open_batch()
-        if batch is None or not batch.has_room(size_bytes, self._config.batch_size):
-            if batch is not None:
-                batch.close()
-            batch = ProducerBatch(topic_partition, queue.next_number(), now_ms)
-            queue.waiting.append(batch)
+        if batch is None or batch.is_of_tables or not batch.has_room(size_bytes, queue.room_bytes()):
+            batch = self._begin(queue, batch, now_ms)
         index = batch.append(timestamp_ms, key, value, headers, size_bytes)
         self.used_bytes += size_bytes
-        return batch, index
+        return queue, batch, index
 
     def append_payload(
         self, topic_partition: TopicPartition, now_ms: int, payload: pa.Table, size_bytes: int
-    ) -> ProducerBatch:
-        """Put rows of `PAYLOAD_SCHEMA` behind everything else of the partition, as one batch of their own."""
+    ) -> tuple[PartitionQueue, ProducerBatch, int]:
+        """Put rows of `PAYLOAD_SCHEMA` behind everything else of the partition; the index is that of the first.
+
+        They join rows of other tables that still wait, up to `max.request.size`.
+        """
         queue = self._activate(topic_partition)
-        last = queue.open_batch()
+        batch = queue.open_batch()
+        limit_bytes = self._config.max_request_size if queue.may_grow else 0
+        if batch is None or not batch.is_of_tables or not batch.has_room(size_bytes, limit_bytes):
+            batch = self._begin(queue, batch, now_ms)
+        index = batch.append_payload(payload, size_bytes)
+        self.used_bytes += size_bytes
+        return queue, batch, index
+
+    def _begin(self, queue: PartitionQueue, last: ProducerBatch | None, now_ms: int) -> ProducerBatch:
         if last is not None:
             last.close()
-        batch = ProducerBatch.of_payload(topic_partition, queue.next_number(), now_ms, payload, size_bytes)
+        batch = ProducerBatch(queue.topic_partition, queue.next_number(), now_ms)
         queue.waiting.append(batch)
-        self.used_bytes += size_bytes
         return batch
 
     def release(self, batch: ProducerBatch) -> None:

@@ -22,7 +22,6 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
-
 @dataclass(frozen=True, slots=True)
 class NewTopic:
     """A topic to be created, with numbers or a `replica_assignment`: partition -> brokers, preferred leader first."""

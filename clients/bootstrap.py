@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from replication.requests import ProduceRequest, ProduceResponse
@@ -12,7 +11,9 @@ from replication.requests import ProduceRequest, ProduceResponse
 class BrokerFace(Protocol):
     """What a client calls of a broker in its own process."""
 
-    def produce(self, request: ProduceRequest) -> Future[ProduceResponse]: ...
+    def produce_then(self, request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
+        """Queue a batch; `complete` is called once, possibly from the broker's thread. Does not block."""
+        ...
 
 
 class RunningCluster(Protocol):

@@ -16,7 +16,9 @@ from typing import TypeVar
 import pyarrow as pa
 
 from clients.bootstrap import Cluster, root_of
+from clients.news import Moves, NewsWait, Place
 from clients.records import OffsetAndTimestamp
+from replication.metadata import METADATA_PARTITION
 from replication.progress import UNKNOWN, leader_progress_path
 from replication.progress_object import ProgressReader
 from replication.state import NO_LEADER, ClusterImage, PartitionRecord, Result
@@ -87,7 +89,9 @@ class ClusterView:
         self._refreshed_ms = 0
         self._partitions: dict[str, tuple[TopicPartition, ...]] = {}
         self._available: dict[str, tuple[int, ...]] = {}
-        self._progress: dict[int, tuple[int, ProgressReader]] = {}
+        self._progress: dict[int, tuple[int, ProgressReader, Place]] = {}
+        self._moves = Moves()
+        self._news = NewsWait(self.clock)
         self._marks: dict[_Life, Watermarks] = {}
         self._logs: dict[tuple[TopicPartition, str, str], LogReader] = {}
         self.refresh()
@@ -108,14 +112,18 @@ class ClusterView:
             changed = bool(self.metadata.refresh())
             self._refreshed_ms = now_ms
             if changed:
-                self._partitions, self._available = {}, {}
+                self._forget_topology()
             return changed
+
+    def _forget_topology(self) -> None:
+        self._partitions, self._available = {}, {}
+        self._moves.tell_all()
 
     def propose(self, decide: Callable[[ClusterImage], Result[T]]) -> T:
         """Have a decision made and committed on the newest metadata, as an admin client does (DESIGN §5)."""
         with self._lock:
             response = self.metadata.propose(decide)
-            self._partitions, self._available = {}, {}
+            self._forget_topology()
             return response
 
     def topics(self) -> list[str]:
@@ -180,10 +188,33 @@ class ClusterView:
     def poll_progress(self) -> None:
         """Look at what every leader known so far has published: one small object a broker."""
         with self._lock:
-            for _, reader in self._progress.values():
+            for _, reader, _ in self._progress.values():
                 # Storage out of reach shows, and is dealt with, where a partition is read.
                 with suppress(StoreError, LogDirNotFoundError):
-                    reader.poll()
+                    self._poll(reader)
+
+    def _poll(self, reader: ProgressReader) -> None:
+        self._moves.tell(entry.topic_partition for entry in reader.poll())
+
+    def moved_since(self, mark: int) -> tuple[int, list[TopicPartition] | None]:
+        """Whose published progress was seen to move after `mark` (at first -1), and the mark for the next call.
+
+        None: that of any partition may have, as metadata changed. Looks at nothing: see `poll_progress`.
+        """
+        with self._lock:
+            return self._moves.since(mark)
+
+    def wait(self, timeout_ms: float, poll_ms: float) -> None:
+        """Pause until leaders known so far or the metadata log may have news, at most `timeout_ms`.
+
+        Where storage cannot be watched the pause is `poll_ms`: then look and wait again.
+        """
+        metadata = f"{METADATA_PARTITION}/_delta_log/"
+        with self._lock:
+            places: dict[str, Place] = {str(leader): place for leader, (_, _, place) in self._progress.items()}
+            places["metadata"] = (self.stores.objects(self.root), metadata)
+        if "metadata" in self._news.wait(places, timeout_ms, poll_ms):
+            self._refreshed_ms = -self._timeout_ms  # so old that the next refresh looks
 
     def published(self, topic_partition: TopicPartition, *, look: bool = True) -> Watermarks | None:
         """As `watermarks`, without waiting or refreshing metadata: None while the leader has not started.
@@ -313,7 +344,7 @@ class ClusterView:
         if reader is None:
             return None
         if look or not is_known:
-            reader.poll()
+            self._poll(reader)
         entry = reader.entries.get(state.topic_partition)
         if entry is None or entry.leader_epoch != state.leader_epoch or entry.topic_id != life[1]:
             return None
@@ -332,7 +363,7 @@ class ClusterView:
                 reader = self._leader_progress(replica)
                 if reader is None:
                     continue
-                reader.poll()
+                self._poll(reader)
                 entry = reader.entries.get(state.topic_partition)
                 if entry is not None and entry.topic_id == life[1] and entry.high_watermark != UNKNOWN:
                     marks = (entry.log_start_offset, entry.high_watermark, entry.leader_epoch, entry.version)
@@ -346,8 +377,8 @@ class ClusterView:
         known = self._progress.get(leader)
         if known is None or known[0] != broker.broker_epoch:
             objects = self.stores.objects(broker.registration.root)
-            known = broker.broker_epoch, ProgressReader(objects, leader_progress_path(broker.broker_epoch))
-            self._progress[leader] = known
+            path = leader_progress_path(broker.broker_epoch)
+            known = self._progress[leader] = (broker.broker_epoch, ProgressReader(objects, path), (objects, path))
         return known[1]
 
     def _marks_for_reading(self, topic_partition: TopicPartition) -> Watermarks | None:

@@ -64,6 +64,7 @@ class Consumer:
         self.config = ConsumerConfig.from_settings(config, settings)
         self._view = view or ClusterView(cluster, timeout_ms=self.config.default_api_timeout_ms)
         self._positions = Positions()
+        self._mark = -1
         self._is_closed = False
 
     # -- assignment and position ---------------------------------------------------------------------------
@@ -185,7 +186,10 @@ class Consumer:
             left_ms = deadline_ms - clock.monotonic_ms()
             if found is not None or left_ms <= 0:
                 return found
-            clock.sleep_ms(min(pause_ms, left_ms))
+            if self._positions.are_all_at_rest:
+                self._view.wait(left_ms, min(pause_ms, left_ms))
+            else:  # a leader is awaited: whether it is there shows in other places, too
+                clock.sleep_ms(min(pause_ms, left_ms))
             pause_ms = min(2 * pause_ms, IDLE_PAUSE_MS_MAX)
 
     def _fetch(self) -> Position | None:
@@ -196,6 +200,8 @@ class Consumer:
             if not _will_pass(reason):
                 raise
         self._view.poll_progress()
+        self._mark, moved = self._view.moved_since(self._mark)
+        self._positions.look_at(moved)
         for position in self._positions.in_turn():
             if self._fetch_one(position):
                 return position
@@ -206,9 +212,12 @@ class Consumer:
             offset = self._reset(position, timeout_ms=0) if position.offset is None else position.offset
             marks = self._view.published(position.topic_partition, look=False)
             if marks is not None and offset == marks.high_watermark:
+                self._positions.rest(position)
                 return False
             fetched = self._read(position, offset)
             position.put(_without_control(fetched.rows), fetched.next_offset)
+            if position.has_rows():
+                self._positions.fetched(position)
             return position.has_rows()
         except StratalogError as reason:
             # A leader is being replaced, or its storage is out of reach: nothing to read for now.
@@ -261,6 +270,7 @@ class Consumer:
         position = self._positions.by_partition.get(TopicPartition(*topic_partition))
         if position is None:
             raise InvalidRequestError(f"No current assignment for partition {TopicPartition(*topic_partition)}")
+        self._positions.look_at([position.topic_partition])  # whatever is done with it, it may have something then
         return position
 
 

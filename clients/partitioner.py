@@ -82,6 +82,7 @@ class StickyPartitioner:
         self._rng = rng
         self._current: dict[str, int] = {}
         self._sent_bytes: dict[str, int] = {}
+        self._round: dict[str, list[int]] = {}
 
     def partition(self, topic: str, key: bytes | None, partition_count: int, available: Sequence[int]) -> int:
         if key is not None:
@@ -91,13 +92,16 @@ class StickyPartitioner:
             current = self._switch(topic, partition_count, available)
         return current
 
-    def spread(self, topic: str, partition_count: int, available: Sequence[int], runs: int) -> list[int]:
-        """Where to put `runs` batches at once: different partitions as far as there are any, in random order."""
-        if runs == 1:
-            return [self.partition(topic, None, partition_count, available)]
+    def next_of_round(self, topic: str, partition_count: int, available: Sequence[int]) -> int:
+        """Where a batch that is large by itself goes: each available partition once, in random order, then anew."""
         choices = list(available) or list(range(partition_count))
-        self._rng.shuffle(choices)
-        return [choices[run % len(choices)] for run in range(runs)]
+        left = [partition for partition in self._round.get(topic, ()) if partition in choices]
+        if not left:
+            left = choices
+            self._rng.shuffle(left)
+        chosen = left.pop()
+        self._round[topic] = left
+        return chosen
 
     def appended(self, topic: str, partition: int, size_bytes: int) -> None:
         if self._current.get(topic) != partition:

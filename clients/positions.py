@@ -50,31 +50,59 @@ class Position:
 
 
 class Positions:
-    """The assigned partitions, visited in turn so that a busy one does not starve the others."""
+    """The assigned partitions, visited in turn so that a busy one does not starve the others.
+
+    Only those that may have something are visited: the ones told to `look_at` that did not `rest` since.
+    """
 
     def __init__(self) -> None:
         self.by_partition: dict[TopicPartition, Position] = {}
+        self._to_visit: dict[TopicPartition, None] = {}
+        self._with_rows: dict[TopicPartition, None] = {}
 
     def assign(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Exactly these from now on; known ones keep their position."""
         known = self.by_partition
         self.by_partition = {tp: known.get(tp) or Position(tp) for tp in topic_partitions}
+        self._with_rows = {tp: None for tp in self._with_rows if tp in self.by_partition}
+        self.look_at(None)
+
+    def look_at(self, topic_partitions: Iterable[TopicPartition] | None) -> None:
+        """These may have something new (None: all may)."""
+        for topic_partition in self.by_partition if topic_partitions is None else topic_partitions:
+            if topic_partition in self.by_partition:
+                self._to_visit[topic_partition] = None
+
+    def rest(self, position: Position) -> None:
+        """Everything there is was read, or nothing is wanted: not visited until told to look again."""
+        self._to_visit.pop(position.topic_partition, None)
+
+    @property
+    def are_all_at_rest(self) -> bool:
+        """True when none needs a visit."""
+        return not self._to_visit
 
     def in_turn(self) -> Iterator[Position]:
-        """Partitions that are not paused, the one served longest ago first."""
-        for position in list(self.by_partition.values()):
-            if not position.is_paused:
-                self._to_the_back(position)
+        """Partitions to visit, the one served longest ago first. Those that are paused rest until resumed."""
+        for topic_partition in list(self._to_visit):
+            del self._to_visit[topic_partition]
+            position = self.by_partition.get(topic_partition)
+            if position is not None and not position.is_paused:
+                self._to_visit[topic_partition] = None
                 yield position
 
+    def fetched(self, position: Position) -> None:
+        """Rows were put at hand for it."""
+        self._with_rows[position.topic_partition] = None
+
     def next_with_rows(self) -> Position | None:
-        """A partition, not paused, that has rows at hand."""
-        for position in self.by_partition.values():
-            if position.has_rows() and not position.is_paused:
-                self._to_the_back(position)
+        """A partition, not paused, that has rows at hand; the one served longest ago."""
+        for topic_partition in list(self._with_rows):
+            position = self.by_partition[topic_partition]
+            if not position.has_rows():
+                del self._with_rows[topic_partition]
+            elif not position.is_paused:
+                del self._with_rows[topic_partition]
+                self._with_rows[topic_partition] = None
                 return position
         return None
-
-    def _to_the_back(self, position: Position) -> None:
-        self.by_partition.pop(position.topic_partition, None)
-        self.by_partition[position.topic_partition] = position

@@ -154,12 +154,15 @@ class Producer:
             if chosen is None:
                 chosen = self._partitioner.partition(topic, key_bytes, count, available)
             topic_partition = TopicPartition(topic, chosen)
-            batch, index = self._accumulator.append(
-                topic_partition, self._view.clock.monotonic_ms(), time_ms, key_bytes, value_bytes, header_list
+            now_ms = self._view.clock.monotonic_ms()
+            queue, batch, index = self._accumulator.append(
+                topic_partition, now_ms, time_ms, key_bytes, value_bytes, header_list, size_bytes
             )
             if key_bytes is None and partition is None:
-                self._partitioner.appended(topic, chosen, size_bytes)
-        self._sender.wake()
+                # Where batches grow, the sticky partition keeps its records for as much longer.
+                self._partitioner.appended(topic, chosen, size_bytes * self.config.batch_size // queue.room_bytes())
+            if index == 0:  # a record that joins a batch changes nothing about when that is sent
+                self._sender.appended(queue, now_ms)
         return RecordFuture(topic_partition, time_ms, batch.delivery, index)
 
     def send_table(self, topic: str, table: pa.Table) -> Future[TableMetadata]:
@@ -201,9 +204,12 @@ class Producer:
         with self._lock:
             self._await_memory(part.size_bytes)
             now_ms = self._view.clock.monotonic_ms()
-            batch = self._accumulator.append_payload(part.topic_partition, now_ms, part.payload, part.size_bytes)
-        self._sender.wake()
-        delivery.add(part.topic_partition, batch.delivery)
+            queue, batch, first_index = self._accumulator.append_payload(
+                part.topic_partition, now_ms, part.payload, part.size_bytes
+            )
+            if first_index == 0:
+                self._sender.appended(queue, now_ms)
+        delivery.add(part.topic_partition, batch.delivery, first_index, part.payload.num_rows)
 
     # -- waiting and ending ------------------------------------------------------------------------------
 
@@ -216,7 +222,7 @@ class Producer:
         with self._lock:
             deliveries = {id(batch.delivery): batch.delivery for batch in self._accumulator.batches()}
             self._sender.flushes += 1
-        self._sender.wake()
+            self._sender.flush()
         try:
             for delivery in deliveries.values():
                 left = None if deadline_ms is None else max(0.0, (deadline_ms - clock.monotonic_ms()) / 1000)
@@ -294,6 +300,8 @@ class Producer:
     def _await_memory(self, size_bytes: int) -> None:
         """Wait, with the lock held, until `size_bytes` more fit into `buffer.memory`."""
         limit, limit_ms = self.config.buffer_memory, self.config.max_block_ms
+        if self._accumulator.used_bytes + size_bytes <= limit:
+            return
 
         def fits() -> bool:
             return self._accumulator.used_bytes + size_bytes <= limit or self._accumulator.used_bytes == 0

@@ -87,13 +87,14 @@ class Piece:
 class Delivery:
     """The outcome of one producer batch of `record_count` records. Thread-safe; completes once."""
 
-    __slots__ = ("_callbacks", "_event", "_lock", "_missing", "pieces", "record_count")
+    __slots__ = ("_callbacks", "_is_done", "_lock", "_missing", "_waiters", "pieces", "record_count")
 
     def __init__(self, record_count: int = 0) -> None:
         self.record_count = record_count
         self.pieces: list[Piece] = []
         self._missing: int | None = None
-        self._event = threading.Event()
+        self._is_done = False
+        self._waiters: threading.Event | None = None  # made by the first who waits: most records have a callback
         self._callbacks: list[Callable[[], None]] = []
         self._lock = threading.Lock()
 
@@ -105,28 +106,39 @@ class Delivery:
             self._missing = missing - piece.count
             if self._missing > 0:
                 return
-            self._event.set()
+            self._is_done = True
+            waiters, self._waiters = self._waiters, None
             callbacks, self._callbacks = self._callbacks, []
+        if waiters is not None:
+            waiters.set()
         for callback in callbacks:
             _run(callback)
 
     def is_done(self) -> bool:
-        return self._event.is_set()
+        return self._is_done
 
     def wait(self, timeout: float | None) -> bool:
         """True when it completed within `timeout` seconds (None: however long it takes)."""
-        return self._event.wait(timeout)
+        with self._lock:
+            if self._is_done:
+                return True
+            if self._waiters is None:
+                self._waiters = threading.Event()
+            waiters = self._waiters
+        return waiters.wait(timeout)
 
     def on_done(self, callback: Callable[[], None]) -> None:
         """Run `callback` once complete, on the completing thread; at once if it already is."""
         with self._lock:
-            if not self._event.is_set():
+            if not self._is_done:
                 self._callbacks.append(callback)
                 return
         _run(callback)
 
     def piece_of(self, index: int) -> Piece:
         """The outcome of record `index`; only after completion."""
+        if len(self.pieces) == 1:
+            return self.pieces[0]
         return next(p for p in self.pieces if p.first_index <= index < p.first_index + p.count)
 
 

@@ -1,7 +1,8 @@
 """The producer's background thread: sends batches to leaders, acts on the answers, completes deliveries.
 
-I/O: through the transport and the cluster view. Every rule it follows is in `accumulator` and `retry`; the
-lock is the producer's and is never held while something is sent or a delivery completes.
+I/O: through the transport and the cluster view. Every rule it follows is in `accumulator`, `schedule` and
+`retry`. The lock is the producer's. It is never held while a delivery completes, nor while something is sent
+that could block; what cannot block is sent by whoever appended it, which saves a change of threads.
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 
 from clients.accumulator import Accumulator, PartitionQueue
@@ -19,8 +19,9 @@ from clients.batch import ProducerBatch
 from clients.cluster_view import ClusterView
 from clients.records import UNKNOWN_OFFSET
 from clients.retry import Action
+from clients.schedule import Schedule
 from clients.settings import ProducerConfig
-from clients.transport import Transport
+from clients.transport import Answer, Transport
 from replication.requests import ACKS_NONE, ProduceRequest, ProduceResponse
 from replication.state import NO_LEADER
 from storage.errors import (
@@ -42,13 +43,8 @@ _JITTER = 0.2
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    batch: ProducerBatch
-    attempt: int
-    response: ProduceResponse | None
-    error: StratalogError | None
-
+_Answer = tuple[ProducerBatch, int, ProduceResponse | None, StratalogError | None]
+"""A batch, which attempt it was, and the leader's response or why there is none."""
 
 _Outcome = tuple[ProducerBatch, int, StratalogError | None]
 
@@ -98,18 +94,41 @@ class Sender:
         self._lock = lock
         self._rng = rng
         self._on_memory_freed = on_memory_freed
+        self._schedule = Schedule()
         self._mailbox: SimpleQueue[_Answer | None] = SimpleQueue()
         self._is_woken = False
         self._is_stopped = False
+        self._wakes_at_ms = 0
+        self._busy_ms = 0
+        self._polled_ms = 0
         self._metadata_is_stale = False
+        self._answer_limit_ms = config.request_timeout_ms + ANSWER_GRACE_MS
         self._refreshed_ms = self._clock.monotonic_ms()
         self._thread = threading.Thread(target=self._run, name="stratalog-producer", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
+    def appended(self, queue: PartitionQueue, now_ms: int) -> None:
+        """A new batch waits in `queue`: send it, or see to it that it is sent. With the lock held."""
+        if not self._transport.is_immediate:
+            self._schedule.mark(queue)
+            self.wake()
+            return
+        for batch in self._look(queue, now_ms):
+            self._send(batch)
+        next_ms = self._schedule.next_ms()
+        if next_ms is not None and next_ms < self._wakes_at_ms:
+            self.wake()
+
+    def flush(self) -> None:
+        """What lingers is due now, as long as `flushes` counts somebody who waits for it. With the lock held."""
+        for queue in self._accumulator.active():
+            self._schedule.mark(queue)
+        self.wake()
+
     def wake(self) -> None:
-        """There is something new to send."""
+        """There is something to do."""
         if not self._is_woken:
             self._is_woken = True
             self._mailbox.put(None)
@@ -157,33 +176,38 @@ class Sender:
     def _turn(self, answers: list[_Answer]) -> float:
         """Take answers in, send what is due; the time in ms until something may be due again."""
         now_ms = self._clock.monotonic_ms()
-        self._finish(self._take_in(answers, now_ms))
-        self._transport.poll()
-        self._refresh_metadata(now_ms)
-        batches, wait_ms = self._drain(now_ms)
-        for batch in batches:
-            self._send(batch)
-        return wait_ms
+        outcomes = self._take_in(answers, now_ms)
+        self._poll(now_ms)
+        try:
+            self._refresh_metadata(now_ms)
+            outcomes += self._drain(now_ms)
+        finally:
+            self._finish(outcomes)
+        return self._wait_ms(now_ms)
 
     def _take_in(self, answers: list[_Answer], now_ms: int) -> list[_Outcome]:
         if not answers:
             return []
         outcomes: list[_Outcome] = []
         with self._lock:
-            for answer in answers:
-                batch = answer.batch
-                in_flight = self._accumulator.queue(batch.topic_partition).in_flight
-                if batch not in in_flight or batch.attempts != answer.attempt:
+            for batch, attempt, response, error in answers:
+                queue = self._accumulator.queue(batch.topic_partition)
+                if batch not in queue.in_flight or batch.attempts != attempt:
                     continue  # given up or sent again meanwhile: only the newest attempt's answer counts
-                outcomes.extend(self._judge(batch, answer.response, answer.error, now_ms))
+                outcomes.extend(self._judge(queue, batch, response, error, now_ms))
+                self._schedule.mark(queue)
         return outcomes
 
     def _judge(
-        self, batch: ProducerBatch, response: ProduceResponse | None, error: StratalogError | None, now_ms: int
+        self,
+        queue: PartitionQueue,
+        batch: ProducerBatch,
+        response: ProduceResponse | None,
+        error: StratalogError | None,
+        now_ms: int,
     ) -> list[_Outcome]:
         self.counters.request_latency_ms_total += now_ms - batch.sent_ms
-        queue = self._accumulator.queue(batch.topic_partition)
-        verdict = queue.answered(batch, error, now_ms, self._rng.uniform(-_JITTER, _JITTER))
+        verdict = queue.answered(batch, error, now_ms, self._rng.uniform(-_JITTER, _JITTER) if error else 0.0)
         self._metadata_is_stale |= error is not None
         if verdict.action is Action.RETRY:
             self.counters.record_retry_total += batch.record_count
@@ -193,6 +217,16 @@ class Sender:
         base_offset = response.base_offset if response else UNKNOWN_OFFSET
         return [(batch, base_offset, error if verdict.action is Action.FAIL else None)]
 
+    def _poll(self, now_ms: int) -> None:
+        if now_ms - self._polled_ms < self._transport.poll_interval_ms:
+            return
+        self._polled_ms = now_ms
+        if self._transport.is_immediate:
+            with self._lock:  # others send through it as well
+                self._transport.poll()
+        else:
+            self._transport.poll()
+
     def _refresh_metadata(self, now_ms: int) -> None:
         age_ms = now_ms - self._refreshed_ms
         if (self._metadata_is_stale and age_ms >= METADATA_BACKOFF_MS) or age_ms >= self._config.metadata_max_age_ms:
@@ -200,75 +234,109 @@ class Sender:
             self._metadata_is_stale = False
             self._view.refresh()
 
-    def _drain(self, now_ms: int) -> tuple[list[ProducerBatch], float]:
-        """The batches to send now, and how long to wait when there are none."""
-        wait_ms: float = IDLE_WAIT_MS
+    def _drain(self, now_ms: int) -> list[_Outcome]:
+        """Send what may be sent now; what expired meanwhile is given back."""
         batches: list[ProducerBatch] = []
-        expired: list[tuple[ProducerBatch, StratalogError]] = []
+        outcomes: list[_Outcome] = []
         with self._lock:
-            for queue in self._accumulator.active():
-                expired.extend(self._expire(queue, now_ms))
-                taken, queue_wait_ms = self._drain_queue(queue, now_ms)
-                batches.extend(taken)
-                wait_ms = min(wait_ms, queue_wait_ms)
-        self._finish([(batch, UNKNOWN_OFFSET, error) for batch, error in expired])
-        return batches, wait_ms
+            for queue in self._schedule.take(now_ms):
+                outcomes.extend(self._expire(queue, now_ms))
+                batches.extend(self._look(queue, now_ms))
+            if self._transport.is_immediate:
+                self._send_all(batches)
+        if not self._transport.is_immediate:
+            self._send_all(batches)
+        return outcomes
 
-    def _drain_queue(self, queue: PartitionQueue, now_ms: int) -> tuple[list[ProducerBatch], float]:
+    def _look(self, queue: PartitionQueue, now_ms: int) -> list[ProducerBatch]:
+        """Take out of a queue what is to be sent now, and set the time of the next look."""
         taken: list[ProducerBatch] = []
-        wait_ms: float = IDLE_WAIT_MS
         while (due_ms := queue.ready_at_ms(self.flushes > 0)) is not None:
             if due_ms > now_ms:
-                wait_ms = due_ms - now_ms
+                self._schedule.look_at(queue, due_ms)
             elif not self._has_leader(queue):
                 self._metadata_is_stale = True
-                wait_ms = self._config.retry_backoff_ms
+                self._schedule.look_at(queue, now_ms + self._config.retry_backoff_ms)
             elif len(queue.in_flight) < self._transport.max_in_flight:
                 taken.append(queue.send_next(now_ms))
                 continue
             break
-        return taken, min(wait_ms, self._transport.poll_interval_ms) if queue.in_flight else wait_ms
+        if queue.is_empty():
+            self._accumulator.rest(queue)
+        else:
+            self._schedule.look_at(queue, self._gives_up_at_ms(queue))
+        return taken
 
     def _has_leader(self, queue: PartitionQueue) -> bool:
         state = self._view.image.partitions.get(queue.topic_partition)
         return state is not None and state.leader != NO_LEADER
 
-    def _expire(self, queue: PartitionQueue, now_ms: int) -> list[tuple[ProducerBatch, StratalogError]]:
+    def _gives_up_at_ms(self, queue: PartitionQueue) -> int:
+        """When the oldest batch expires, or the oldest request has been without an answer for too long."""
+        expires_ms = queue.oldest_ms() + self._config.delivery_timeout_ms
+        return min(expires_ms, queue.in_flight[0].sent_ms + self._answer_limit_ms) if queue.in_flight else expires_ms
+
+    def _expire(self, queue: PartitionQueue, now_ms: int) -> list[_Outcome]:
         expired = queue.expire(now_ms, self._config.delivery_timeout_ms)
         for batch, _ in expired:
             self._accumulator.release(batch)
-        limit_ms = self._config.request_timeout_ms + ANSWER_GRACE_MS
-        for batch in list(queue.in_flight):
-            if now_ms - batch.sent_ms >= limit_ms:
-                error = RequestTimedOutError(f"{queue.topic_partition}: no answer within {limit_ms} ms")
-                self._mailbox.put(_Answer(batch, batch.attempts, None, error))
-        return expired
+        for batch in queue.in_flight:
+            if now_ms - batch.sent_ms >= self._answer_limit_ms:
+                error = RequestTimedOutError(f"{queue.topic_partition}: no answer within {self._answer_limit_ms} ms")
+                self._mailbox.put((batch, batch.attempts, None, error))
+        return [(batch, UNKNOWN_OFFSET, error) for batch, error in expired]
+
+    def _wait_ms(self, now_ms: int) -> float:
+        """Until the next timer; while answers are awaited, or were a moment ago, no longer than the transport likes."""
+        with self._lock:
+            if self._accumulator.is_active:
+                self._busy_ms = now_ms
+            is_busy = now_ms - self._busy_ms < IDLE_WAIT_MS
+            wakes_at_ms = now_ms + (self._transport.poll_interval_ms if is_busy else IDLE_WAIT_MS)
+            next_ms = self._schedule.next_ms()
+            self._wakes_at_ms = wakes_at_ms if next_ms is None else min(wakes_at_ms, next_ms)
+            return max(0, self._wakes_at_ms - now_ms) if not self._schedule.has_marked else 0
 
     # -- sending and finishing ---------------------------------------------------------------------------
+
+    def _send_all(self, batches: list[ProducerBatch]) -> None:
+        for batch in batches:
+            self._send(batch)
 
     def _send(self, batch: ProducerBatch) -> None:
         attempt = batch.attempts
         self.counters.batch_send_total += 1
         self.counters.record_send_total += batch.record_count
+        is_answered = self._config.acks != ACKS_NONE
         try:
-            future = self._transmit(batch)
+            self._transmit(batch, partial(self._answer, batch, attempt) if is_answered else _ignore)
         except StratalogError as error:
-            self._mailbox.put(_Answer(batch, attempt, None, error))
+            self._answer(batch, attempt, None, error)
             return
-        if self._config.acks == ACKS_NONE:
-            self._mailbox.put(_Answer(batch, attempt, None, None))
-            return
-        future.add_done_callback(lambda done: self._mailbox.put(_answer_of(batch, attempt, done)))
+        if not is_answered:
+            self._answer(batch, attempt, None, None)
 
-    def _transmit(self, batch: ProducerBatch) -> Future[ProduceResponse]:
+    def _answer(
+        self, batch: ProducerBatch, attempt: int, response: ProduceResponse | None, error: StratalogError | None
+    ) -> None:
+        """From any thread: what became of a batch. The sender thread takes it in."""
+        self._mailbox.put((batch, attempt, response, response.error if response else error))
+
+    def _transmit(self, batch: ProducerBatch, answer: Answer) -> None:
         state = self._view.partition_state(batch.topic_partition)
         broker = self._view.image.brokers.get(state.leader)
         if broker is None:
             raise LeaderNotAvailableError(f"{batch.topic_partition} has no leader")
         assert batch.payload is not None
-        records = NewRecordBatch(batch.payload, batch.producer_id, batch.producer_epoch, batch.sequence)
+        records = NewRecordBatch(
+            batch.payload,
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.sequence,
+            compression_type=self._config.compression_type,
+        )
         request = ProduceRequest(batch.topic_partition, records, self._config.acks, self._config.request_timeout_ms)
-        return self._transport.send(broker, request)
+        self._transport.send(broker, request, answer)
 
     def _finish(self, outcomes: list[_Outcome]) -> None:
         if not outcomes:
@@ -288,10 +356,5 @@ class Sender:
         self._finish([(batch, UNKNOWN_OFFSET, error) for batch in batches])
 
 
-def _answer_of(batch: ProducerBatch, attempt: int, done: Future[ProduceResponse]) -> _Answer:
-    reason = done.exception()
-    if reason is not None:
-        error = reason if isinstance(reason, StratalogError) else UnknownServerError(repr(reason))
-        return _Answer(batch, attempt, None, error)
-    response = done.result()
-    return _Answer(batch, attempt, response, response.error)
+def _ignore(_response: ProduceResponse | None, _error: StratalogError | None) -> None:
+    """Nobody waits for the answer to a batch that was sent with acks=0."""

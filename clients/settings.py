@@ -16,6 +16,7 @@ from storage.errors import InvalidConfigError
 _INT_MAX = 2**31 - 1
 _ACKS = {"all": ACKS_ALL, "-1": ACKS_ALL, "0": ACKS_NONE, "1": ACKS_LEADER}
 _RESETS = ("latest", "earliest", "none")
+_COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 _ALIASES = {"max.in.flight": "max.in.flight.requests.per.connection"}
 
 
@@ -23,7 +24,8 @@ _ALIASES = {"max.in.flight": "max.in.flight.requests.per.connection"}
 class ProducerConfig:
     """Kafka's producer configs; times in ms, sizes in bytes of Arrow data.
 
-    `compression.type` and `client.id` are taken for Kafka's sake; data files are always compressed.
+    `compression.type` is how the leader compresses data files of topics whose own is `producer`; `client.id` is
+    taken for Kafka's sake.
     """
 
     acks: int = ACKS_ALL
@@ -41,7 +43,7 @@ class ProducerConfig:
     max_request_size: int = 1_048_576
     metadata_max_age_ms: int = 300_000
     client_id: str = ""
-    compression_type: str = "zstd"
+    compression_type: str = "none"
 
     @classmethod
     def from_settings(cls, config: Mapping[str, object] | None, settings: Mapping[str, object]) -> Self:
@@ -54,6 +56,9 @@ class ProducerConfig:
         if acks not in _ACKS:
             _refuse(acks, "acks", "String must be one of: all, -1, 0, 1")
         given["acks"] = _ACKS[acks]
+        compression = given.get("compression_type", "none")
+        if compression not in _COMPRESSIONS:
+            _refuse(compression, "compression.type", f"String must be one of: {', '.join(_COMPRESSIONS)}")
         parsed = cls(**_parsed(cls, given, least={"batch_size": 0, "max_in_flight_requests_per_connection": 1}))
         return parsed._reconciled(given)
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from urllib.parse import quote
 
 from clients.cluster_view import ClusterView
 from clients.spark_options import SinkOptions
 from clients.spark_sink_task import WrittenFile
-from replication.inbox import answer_path, decode_answer, encode_request, request_path
+from replication.inbox import INBOX_PREFIX, answer_path, decode_answer, encode_request, request_path
 from replication.requests import HandedFiles, ProduceResponse
 from replication.state import NO_LEADER, BrokerState
 from storage.errors import (
@@ -32,8 +33,11 @@ from storage.errors import (
 )
 from storage.records import TopicPartition
 from storage.table import DataFile
+from storage.wakeup import Wakeup
 
 POLL_MS_MIN, POLL_MS_MAX = 2, 20
+ARMED_POLL_MS = 100
+"""How often to look where the answer's coming is told: at the metadata, whether the broker still lives."""
 RETRY_MS = 100
 REQUEST_TIMEOUT_MS = 30_000
 ANSWER_GRACE_MS = 2_000
@@ -82,6 +86,7 @@ class HandOver:
     batch: SinkBatchId
     _parts: dict[TopicPartition, _Part] = field(default_factory=dict)
     _requests: dict[str, _Request] = field(default_factory=dict)
+    _watched: set[str] = field(default_factory=set)
 
     def run(self, files: Iterable[WrittenFile]) -> list[ProduceResponse]:
         """Hand all files over and wait until every partition acknowledged them; the answers.
@@ -94,7 +99,11 @@ class HandOver:
         self._parts = {tp: _Part(part) for tp, part in found.items()}
         if self.batch.is_replayable:
             self._follow_note(found)
-        return self._until_acknowledged()
+        wakeup = Wakeup(self.view.clock)
+        try:
+            return self._until_acknowledged(wakeup)
+        finally:
+            wakeup.close()
 
     # -- the note of what the batch is -------------------------------------------------------------------
 
@@ -141,7 +150,7 @@ class HandOver:
 
     # -- sending -----------------------------------------------------------------------------------------
 
-    def _until_acknowledged(self) -> list[ProduceResponse]:
+    def _until_acknowledged(self, wakeup: Wakeup) -> list[ProduceResponse]:
         clock = self.view.clock
         deadline_ms = clock.monotonic_ms() + self.options.delivery_timeout_ms
         answers: list[ProduceResponse] = []
@@ -149,7 +158,7 @@ class HandOver:
         while self._parts:
             self.view.refresh()
             now_ms = clock.monotonic_ms()
-            self._send(now_ms, deadline_ms)
+            self._send(now_ms, deadline_ms, wakeup)
             answered = self._collect(now_ms)
             answers += answered
             if self._parts and now_ms >= deadline_ms:
@@ -157,10 +166,11 @@ class HandOver:
                 raise self._expired()
             pause_ms = POLL_MS_MIN if answered else min(2 * pause_ms, POLL_MS_MAX)
             if self._parts:
-                clock.sleep_ms(pause_ms)
+                is_told = wakeup.is_armed and all(part.request_id for part in self._parts.values())
+                wakeup.wait_ms(ARMED_POLL_MS if is_told else pause_ms)
         return answers
 
-    def _send(self, now_ms: int, deadline_ms: int) -> None:
+    def _send(self, now_ms: int, deadline_ms: int, wakeup: Wakeup) -> None:
         """Hand over what is not under way, one request per broker."""
         waiting: dict[int, list[TopicPartition]] = {}
         for topic_partition, part in self._parts.items():
@@ -169,7 +179,15 @@ class HandOver:
                 if leader != NO_LEADER and self._brought_to(topic_partition, leader, now_ms):
                     waiting.setdefault(leader, []).append(topic_partition)
         for leader, partitions in waiting.items():
+            self._watch_answers(leader, wakeup)
             self._put_request(leader, tuple(partitions), now_ms, deadline_ms)
+
+    def _watch_answers(self, leader: int, wakeup: Wakeup) -> None:
+        root = self.view.image.brokers[leader].registration.root
+        if root not in self._watched:
+            with suppress(LogDirNotFoundError):
+                wakeup.watch(self.view.stores.objects(root), INBOX_PREFIX, only_new=True)
+                self._watched.add(root)
 
     def _leader(self, topic_partition: TopicPartition) -> int:
         state = self.view.partition_state(topic_partition)

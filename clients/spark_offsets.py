@@ -119,13 +119,13 @@ class OffsetFetcher:
         return self.retried(lambda: self.view.end_offsets(self.assigned()))
 
     def latest_published(self, known: Offsets) -> dict[TopicPartition, int]:
-        """As `latest`, but does not wait: a partition whose leader has not started stays where it is known to be.
+        """As `latest` after `poll_progress`, without waiting: where no leader has started, what is known stays.
 
         A new partition without a started leader is left out until it has one.
         """
         offsets: dict[TopicPartition, int] = {}
         for topic_partition in self.assigned():
-            marks = self.view.published(topic_partition)
+            marks = self.view.published(topic_partition, look=False)
             if marks is not None:
                 offsets[topic_partition] = marks.high_watermark
             elif topic_partition in known:

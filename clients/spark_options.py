@@ -102,9 +102,15 @@ class SourceOptions:
     kafka: Mapping[str, str] = field(default_factory=dict)
 
 
+COMPRESSION_TYPES = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
     """What a sink was asked for. `topic` overrides the column; `acks` is -1 or 1; times in ms.
+
+    `compression_type` is what files are written with where the topic leaves it to its producers. Kafka's default
+    is none; here a file is kept as it was written, by every replica.
 
     Ours, not Kafka's: `timestamp_column` gives the records' CreateTime; `txn_app_id` with `txn_version`, as
     Delta has them, make a batch write idempotent (in foreachBatch: the query's name and the batch id).
@@ -117,6 +123,7 @@ class SinkOptions:
     max_block_ms: int = 60_000
     batch_size: int = 16_384
     buffer_memory: int = 33_554_432
+    compression_type: str = "zstd"
     timestamp_column: str | None = None
     txn_app_id: str | None = None
     txn_version: int | None = None
@@ -174,6 +181,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         max_block_ms=_integer(params, "kafka.max.block.ms", 60_000),
         batch_size=_integer(params, "kafka.batch.size", 16_384),
         buffer_memory=_integer(params, "kafka.buffer.memory", 33_554_432),
+        compression_type=_compression_type(params.get("kafka.compression.type", "zstd")),
         timestamp_column=params.get("stratalog.timestamp.column"),
         txn_app_id=params.get("txnappid"),
         txn_version=_optional_integer(params, "txnversion"),
@@ -409,3 +417,12 @@ def _acks(text: str) -> int:
             "the sink waits for the leader (1) or all in-sync replicas (all)"
         )
     return known[text.strip().lower()]
+
+
+def _compression_type(text: str) -> str:
+    if text not in COMPRESSION_TYPES:
+        raise InvalidConfigError(
+            f"Invalid value {text} for configuration compression.type: "
+            f"String must be one of: {', '.join(COMPRESSION_TYPES)}"
+        )
+    return text

@@ -41,6 +41,8 @@ Report = Callable[[StratalogError], None]
 """Takes a possible loss of data: raises it, or logs it when failOnDataLoss is false."""
 
 LONG_MAX = 2**63 - 1
+TASK_RECORDS_MIN = 5_000
+"""A task takes one partition after the other until it has that many records to read."""
 
 
 class OffsetRange(NamedTuple):
@@ -174,6 +176,27 @@ def split_ranges(
     if min_partitions is None or len(parts) >= min_partitions or not parts:
         return parts
     return _divided_to(parts, min_partitions)
+
+
+def tasks_of(
+    ranges: Sequence[OffsetRange], min_partitions: int | None, max_records_per_partition: int | None
+) -> list[list[OffsetRange]]:
+    """`split_ranges` as Spark tasks. Where the user leaves it to us, small ranges share one.
+
+    A task costs Spark and its Python worker as much as reading some thousand records.
+    """
+    parts = split_ranges(ranges, min_partitions, max_records_per_partition)
+    if min_partitions is not None or max_records_per_partition is not None:
+        return [[part] for part in parts]
+    tasks: list[list[OffsetRange]] = []
+    records = TASK_RECORDS_MIN
+    for part in parts:
+        if records >= TASK_RECORDS_MIN:
+            tasks.append([])
+            records = 0
+        tasks[-1].append(part)
+        records += part.size
+    return tasks
 
 
 def _divided_to(ranges: Sequence[OffsetRange], min_partitions: int) -> list[OffsetRange]:

@@ -31,6 +31,8 @@ from storage.log_reader import LogReader
 from storage.records import HEADERS_TYPE, TopicPartition
 
 BATCH_ROWS_MAX = 10_000
+CHUNK_ROWS_MIN = 2_000
+"""Data files with fewer rows on the average are put together into batches; larger ones go as they lie."""
 READERS_KEPT = 64
 """As many as the connector caches consumers (`spark.kafka.consumer.cache.capacity`)."""
 RETRY_MS = 50
@@ -84,7 +86,9 @@ class RangeReaders:
         schema = arrow_schema(include_headers)
         for table in self._tables(wanted, fail_on_data_loss, timeout_ms):
             rows = as_source_rows(table, wanted.topic_partition, schema)
-            yield from rows.combine_chunks().to_batches(max_chunksize=BATCH_ROWS_MAX)
+            if rows.num_rows < CHUNK_ROWS_MIN * rows["value"].num_chunks:
+                rows = rows.combine_chunks()  # a batch costs Spark more than a copy of so few rows
+            yield from rows.to_batches(max_chunksize=BATCH_ROWS_MAX)
 
     def _tables(self, wanted: RangeToRead, fail_on_data_loss: bool, timeout_ms: int) -> Iterator[pa.Table]:
         start = wanted.start

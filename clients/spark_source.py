@@ -29,7 +29,6 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from clients.cluster_view import ClusterView
 from clients.spark_conditions import WITHOUT_FAIL_ON_DATA_LOSS
 from clients.spark_offsets import OffsetFetcher
 from clients.spark_options import SourceOptions, batch_options, include_headers, sink_options, stream_options
@@ -46,14 +45,17 @@ from clients.spark_plan import (
     offsets_from_json,
     offsets_to_json,
     rate_limited,
-    split_ranges,
     stream_ranges,
+    tasks_of,
 )
 from clients.spark_read import RangeReaders, RangeToRead, arrow_schema
-from clients.spark_sink import StratalogStreamWriter, StratalogWriter, view_of
+from clients.spark_sink import StratalogStreamWriter, StratalogWriter
+from clients.spark_worker import settle, view_of
 from storage.errors import InvalidConfigError, StratalogError
 
 LONG_POLL_MS = 100
+LONG_POLL_SHARE = 0.1
+"""Of the time for which nothing has come: so much longer may a batch take because it waited for its first record."""
 PAUSE_MS_MIN, PAUSE_MS_MAX = 2, 20
 METADATA_MAX_AGE_MS = 50
 
@@ -71,17 +73,21 @@ class StratalogDataSource(DataSource):
         return from_arrow_schema(arrow_schema(include_headers(self.options)))
 
     def reader(self, schema: StructType) -> StratalogReader:
+        settle()
         self._check_schema(schema)
         return StratalogReader(batch_options(self.options))
 
     def streamReader(self, schema: StructType) -> StratalogStreamReader:  # noqa: N802
+        settle()
         self._check_schema(schema)
         return StratalogStreamReader(stream_options(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> StratalogWriter:
+        settle()
         return StratalogWriter(sink_options(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StratalogStreamWriter:  # noqa: ARG002, N802
+        settle()
         return StratalogStreamWriter(sink_options(self.options), schema)
 
     def _check_schema(self, schema: StructType) -> None:
@@ -89,18 +95,20 @@ class StratalogDataSource(DataSource):
             raise InvalidConfigError("Kafka source has a fixed schema and cannot be set with a custom one")
 
 
-class RangePartition(InputPartition):
-    """One task's range."""
+class RangesPartition(InputPartition):
+    """One task's ranges."""
 
-    def __init__(self, wanted: RangeToRead) -> None:
+    def __init__(self, wanted: tuple[RangeToRead, ...]) -> None:
         super().__init__(wanted)
         self.wanted = wanted
 
 
 def _tasks(ranges: Sequence[OffsetRange], options: SourceOptions, fetcher: OffsetFetcher) -> list[InputPartition]:
-    parts = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
-    epochs = {r.topic_partition: fetcher.leader_epoch(r.topic_partition) for r in parts}
-    return [RangePartition(RangeToRead(r.topic_partition, r.start, r.end, epochs[r.topic_partition])) for r in parts]
+    def to_read(part: OffsetRange) -> RangeToRead:
+        return RangeToRead(part.topic_partition, part.start, part.end, fetcher.leader_epoch(part.topic_partition))
+
+    tasks = tasks_of(ranges, options.min_partitions, options.max_records_per_partition)
+    return [RangesPartition(tuple(map(to_read, task))) for task in tasks]
 
 
 @lru_cache(maxsize=8)
@@ -110,14 +118,16 @@ def _range_readers(root: str) -> RangeReaders:
 
 
 def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    if not isinstance(partition, RangePartition):
+    if not isinstance(partition, RangesPartition):
         return  # Spark gives a batch read without ranges one empty partition
-    yield from _range_readers(options.root).record_batches(
-        partition.wanted,
-        include_headers=options.include_headers,
-        fail_on_data_loss=options.fail_on_data_loss,
-        timeout_ms=options.poll_timeout_ms,
-    )
+    settle()
+    for wanted in partition.wanted:
+        yield from _range_readers(options.root).record_batches(
+            wanted,
+            include_headers=options.include_headers,
+            fail_on_data_loss=options.fail_on_data_loss,
+            timeout_ms=options.poll_timeout_ms,
+        )
 
 
 class StratalogReader(DataSourceReader):
@@ -129,7 +139,9 @@ class StratalogReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        fetcher = OffsetFetcher(ClusterView(options.root), options)
+        view = view_of(options.root)
+        view.refresh()
+        fetcher = OffsetFetcher(view, options)
         start = fetcher.limits(options.starting, starting=True)
         end = fetcher.limits(options.ending, starting=False)
         ranges = batch_ranges(start, {tp: offset for tp, offset in end.items() if tp in start})
@@ -156,12 +168,13 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._frozen: Offsets | None = None
         self._latest: Offsets = {}
         self._last_trigger_ms = 0
+        self._idle_since_ms: int | None = None
 
     @property
     def fetcher(self) -> OffsetFetcher:
         """Made at the first use: instances that only read do not need one."""
         if self._fetcher is None:
-            self._fetcher = OffsetFetcher(ClusterView(self._options.root), self._options)
+            self._fetcher = OffsetFetcher(view_of(self._options.root), self._options)
         return self._fetcher
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -201,20 +214,32 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _long_poll(self, start: Offsets) -> Offsets:
         """Wait a little for something new: Spark asks again at once when there is nothing."""
-        view = self.fetcher.view
-        deadline_ms = view.clock.monotonic_ms() + LONG_POLL_MS
-        pause_ms = PAUSE_MS_MIN
+        clock = self.fetcher.view.clock
+        now_ms = clock.monotonic_ms()
         known = {**start, **self._latest}
-        while True:
-            latest = self.fetcher.retried(lambda: self._published(known))
-            if latest != start or view.clock.monotonic_ms() >= deadline_ms:
-                return latest
-            view.clock.sleep_ms(pause_ms)
+        latest = self._published(known, 0)
+        if latest != start:
+            self._idle_since_ms = None
+            return latest
+        if self._idle_since_ms is None:
+            self._idle_since_ms = now_ms
+        end_ms = now_ms + min(LONG_POLL_MS, max(PAUSE_MS_MIN, LONG_POLL_SHARE * (now_ms - self._idle_since_ms)))
+        pause_ms: float = PAUSE_MS_MIN
+        while latest == start and now_ms < end_ms:
+            clock.sleep_ms(pause_ms)
             pause_ms = min(2 * pause_ms, PAUSE_MS_MAX)
+            now_ms = clock.monotonic_ms()
+            # "Nothing new" is said after a look at what the metadata says now: `processAllAvailable` relies on it.
+            latest = self._published(known, METADATA_MAX_AGE_MS if now_ms < end_ms else 0)
+        return latest
 
-    def _published(self, known: Offsets) -> Offsets:
-        self.fetcher.view.refresh(METADATA_MAX_AGE_MS)
-        return self.fetcher.latest_published(known)
+    def _published(self, known: Offsets, max_age_ms: int) -> Offsets:
+        def look() -> Offsets:
+            self.fetcher.view.refresh(max_age_ms)
+            self.fetcher.view.poll_progress()
+            return self.fetcher.latest_published(known)
+
+        return self.fetcher.retried(look)
 
     def _caught_up(self, start: Offsets, latest: Offsets) -> Offsets:
         """Ask again while an offset looks older than what was read already, as the connector does."""

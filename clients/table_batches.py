@@ -1,7 +1,7 @@
 """An Arrow table cut into batches per partition, and the future of the whole. Pure.
 
 Nothing is copied row by row: partitions come from one hash of the key column, rows are gathered once, and
-batches are slices.
+batches are slices. Rows without keys are not gathered at all: slices of the table go to one partition each.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from clients.batch import RECORD_OVERHEAD_BYTES
 from clients.partitioner import Partitioner, StickyPartitioner, check_partition, partitions_for_keys
-from clients.records import Delivery, OffsetRange, TableMetadata
+from clients.records import UNKNOWN_OFFSET, Delivery, OffsetRange, Piece, TableMetadata
 from storage.errors import InvalidRecordError, RecordTooLargeError, StratalogError
 from storage.records import PAYLOAD_SCHEMA, TopicPartition
 
@@ -57,8 +57,14 @@ def table_parts(
     payload = _with_times(payload, now_ms)
     sizes = row_sizes(payload)
     _check_sizes(sizes, max_request_size)
+    if (
+        isinstance(partitioner, StickyPartitioner)
+        and partition_column is None
+        and payload["key"].null_count == payload.num_rows
+    ):
+        return _whole_slices(topic, payload, sizes, partition_count, available, partitioner, max_request_size)
     partitions = _explicit_partitions(partition_column, payload.num_rows, partition_count)
-    _choose_rest(partitions, payload, topic, sizes, partition_count, available, partitioner)
+    _choose_rest(partitions, payload, topic, sizes, partition_count, available, partitioner, max_request_size)
     return _cut(topic, payload, sizes, partitions, max_request_size)
 
 
@@ -114,6 +120,7 @@ def _choose_rest(
     partition_count: int,
     available: Sequence[int],
     partitioner: Partitioner,
+    max_request_size: int,
 ) -> None:
     """Fill in the partitions that are not explicit: a column at a time by key hash, the rest by the partitioner."""
     keys = payload["key"]
@@ -124,7 +131,10 @@ def _choose_rest(
     if not rows.size:
         return
     if isinstance(partitioner, StickyPartitioner):
-        _stick(partitions, rows, sizes, topic, partition_count, available, partitioner)
+        row_sizes_left = sizes[rows]
+        for start, stop in _even_slices(row_sizes_left, max_request_size):
+            size_bytes = int(row_sizes_left[start:stop].sum())
+            partitions[rows[start:stop]] = _stick(topic, size_bytes, partition_count, available, partitioner)
         return
     for row in rows:
         key = keys[row].as_py()
@@ -132,21 +142,32 @@ def _choose_rest(
         partitioner.appended(topic, int(partitions[row]), int(sizes[row]))
 
 
-def _stick(
-    partitions: IntArray,
-    rows: IntArray,
-    sizes: IntArray,
+def _whole_slices(
     topic: str,
+    payload: pa.Table,
+    sizes: IntArray,
     partition_count: int,
     available: Sequence[int],
     partitioner: StickyPartitioner,
-) -> None:
-    """Rows without a key, in one run per available partition: as even as switching often, in fewer batches."""
-    run_count = min(len(available) or partition_count, max(1, int(sizes[rows].sum()) // partitioner.batch_size))
-    chosen_partitions = partitioner.spread(topic, partition_count, available, run_count)
-    for run, chosen in zip(np.array_split(rows, run_count), chosen_partitions, strict=True):
-        partitions[run] = chosen
-        partitioner.appended(topic, chosen, int(sizes[run].sum()))
+    max_request_size: int,
+) -> list[TablePart]:
+    parts = []
+    for start, stop in _even_slices(sizes, max_request_size):
+        size_bytes = int(sizes[start:stop].sum())
+        partition = _stick(topic, size_bytes, partition_count, available, partitioner)
+        parts.append(TablePart(TopicPartition(topic, partition), payload.slice(start, stop - start), size_bytes))
+    return parts
+
+
+def _stick(
+    topic: str, size_bytes: int, partition_count: int, available: Sequence[int], partitioner: StickyPartitioner
+) -> int:
+    """Where a run of rows without a key goes: as a whole, since every further partition is a further file."""
+    if size_bytes >= partitioner.batch_size:
+        return partitioner.next_of_round(topic, partition_count, available)
+    chosen = partitioner.partition(topic, None, partition_count, available)
+    partitioner.appended(topic, chosen, size_bytes)
+    return chosen
 
 
 def _cut(
@@ -165,6 +186,13 @@ def _cut(
     return parts
 
 
+def _even_slices(sizes: IntArray, max_bytes: int) -> list[tuple[int, int]]:
+    """As `_slices`, about equally large: a large batch and a tiny one cost more than two halves."""
+    total_bytes = int(sizes.sum())
+    count = max(1, -(-total_bytes // max_bytes))
+    return _slices(sizes, min(max_bytes, -(-total_bytes // count) + int(sizes.max())))
+
+
 def _slices(sizes: IntArray, max_bytes: int) -> list[tuple[int, int]]:
     """Half-open row ranges of at most `max_bytes`; each holds a row at least."""
     ends = np.cumsum(sizes)
@@ -177,6 +205,27 @@ def _slices(sizes: IntArray, max_bytes: int) -> list[tuple[int, int]]:
     return slices
 
 
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """The records `[start, end)` of a batch: small tables travel together."""
+
+    partition: int
+    delivery: Delivery
+    start: int
+    end: int
+
+    def pieces(self) -> list[Piece]:
+        """The outcomes that concern these records, in their order."""
+        found = [p for p in self.delivery.pieces if p.first_index < self.end and self.start < p.first_index + p.count]
+        return sorted(found, key=lambda piece: piece.first_index)
+
+    def range_of(self, piece: Piece) -> OffsetRange:
+        first, end = max(self.start, piece.first_index), min(self.end, piece.first_index + piece.count)
+        known = piece.base_offset != UNKNOWN_OFFSET
+        base_offset = piece.base_offset + first - piece.first_index if known else UNKNOWN_OFFSET
+        return OffsetRange(self.partition, base_offset, base_offset + end - first - 1)
+
+
 class TableDelivery:
     """Collects the outcomes of a table's batches into one future. Thread-safe."""
 
@@ -185,15 +234,15 @@ class TableDelivery:
         self._topic = topic
         self._record_count = record_count
         self._lock = threading.Lock()
-        self._deliveries: list[tuple[int, Delivery]] = []
+        self._shares: list[_Share] = []
         self._error: StratalogError | None = None
         self._missing = 1
 
-    def add(self, topic_partition: TopicPartition, delivery: Delivery) -> None:
-        """One more batch belongs to the table."""
+    def add(self, topic_partition: TopicPartition, delivery: Delivery, first_index: int, count: int) -> None:
+        """`count` records of one more batch, from `first_index` on, belong to the table."""
         with self._lock:
             self._missing += 1
-            self._deliveries.append((topic_partition.partition, delivery))
+            self._shares.append(_Share(topic_partition.partition, delivery, first_index, first_index + count))
         delivery.on_done(self.end)
 
     def fail(self, error: StratalogError) -> None:
@@ -206,15 +255,11 @@ class TableDelivery:
             self._missing -= 1
             if self._missing:
                 return
-        error = self._error or next((p.error for _, d in self._deliveries for p in d.pieces if p.error), None)
+        error = self._error or next((p.error for share in self._shares for p in share.pieces() if p.error), None)
         if error is not None:
             self.future.set_exception(error)
         else:
             self.future.set_result(TableMetadata(self._topic, self._record_count, self._ranges()))
 
     def _ranges(self) -> tuple[OffsetRange, ...]:
-        return tuple(
-            OffsetRange(partition, piece.base_offset, piece.base_offset + piece.count - 1)
-            for partition, delivery in self._deliveries
-            for piece in sorted(delivery.pieces, key=lambda p: p.first_index)
-        )
+        return tuple(share.range_of(piece) for share in self._shares for piece in share.pieces())

@@ -1,14 +1,15 @@
 """How a producer's batch reaches the partition's leader: by a call in the same process, or through its inbox.
 
 I/O: the inbox transport writes a data file and a small request object into the leader's root and polls for
-the answer (DESIGN §4). Both answer with a future that always completes or is given up by the sender.
+the answer (DESIGN §4). Both answer each batch once, or never: then the sender gives it up.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
 from typing import Protocol
 
 from clients.bootstrap import BrokerFace, RunningCluster
@@ -16,6 +17,7 @@ from clients.cluster_view import ClusterView
 from replication.inbox import answer_path, decode_answer, encode_request, request_path
 from replication.requests import HandedFiles, ProduceRequest, ProduceResponse
 from replication.state import BrokerState
+from storage.codecs import codec_of_append
 from storage.errors import LeaderNotAvailableError, LogDirNotFoundError, RequestTimedOutError, StratalogError
 from storage.log_append import check_records
 from storage.records import TopicPartition, data_table
@@ -26,56 +28,88 @@ METADATA_AGE_MS = 200
 """How soon the writer notices that the broker it waits for was declared dead."""
 
 
-class Transport(Protocol):
-    """Carries batches to leaders, for one sender thread.
+Answer = Callable[[ProduceResponse | None, StratalogError | None], None]
+"""Told once what became of a batch: the leader's response, or why there is none. From any thread; it does not block."""
 
+
+class Transport(Protocol):
+    """Carries batches to leaders, for one producer.
+
+    is_immediate      `send` only hands over to another thread: it may be called while the producer's lock is held.
     max_in_flight     batches of one partition that arrive in the order they were sent, if sent at once.
     poll_interval_ms  how often `poll` wants to be called while answers are awaited.
     """
 
+    is_immediate: bool
     max_in_flight: int
     poll_interval_ms: int
 
-    def send(self, broker: BrokerState, request: ProduceRequest) -> Future[ProduceResponse]:
-        """Send a batch. Raises a StratalogError when it certainly did not arrive."""
+    def send(self, broker: BrokerState, request: ProduceRequest, answer: Answer) -> None:
+        """Send a batch. Raises a StratalogError when it certainly did not arrive; then nothing is answered."""
         ...
 
     def poll(self) -> None:
-        """Complete the futures whose answer or whose end is known."""
+        """Answer what is known by now: the leader's answer, or that it will never answer."""
         ...
 
 
 class InProcessTransport:
     """Calls the broker object. A broker that is gone takes its open requests with it."""
 
+    is_immediate = True
     max_in_flight = 5
     poll_interval_ms = 50
 
     def __init__(self, cluster: RunningCluster) -> None:
         self._cluster = cluster
-        self._open: dict[Future[ProduceResponse], tuple[int, BrokerFace]] = {}
+        self._asked: dict[int, _AskedBroker] = {}
 
-    def send(self, broker: BrokerState, request: ProduceRequest) -> Future[ProduceResponse]:
+    def send(self, broker: BrokerState, request: ProduceRequest, answer: Answer) -> None:
         leader = broker.registration.broker_id
         face = self._cluster.brokers().get(leader)
         if face is None:
             raise LeaderNotAvailableError(
                 f"{request.topic_partition}: broker {leader} (epoch {broker.broker_epoch}) is not running"
             )
-        answered = face.produce(request)
-        future: Future[ProduceResponse] = Future()
-        self._open[future] = (leader, face)
-        answered.add_done_callback(lambda done: _pass_on(done, future))
-        return future
+        asked = self._asked.get(leader)
+        if asked is None or asked.face is not face:
+            if asked is not None:
+                asked.give_up(leader)
+            asked = self._asked[leader] = _AskedBroker(face)
+        asked.send(request, answer)
 
     def poll(self) -> None:
         running = self._cluster.brokers()
-        for future, (leader, face) in list(self._open.items()):
-            if future.done():
-                del self._open[future]
-            elif running.get(leader) is not face:
-                del self._open[future]
-                _fail(future, RequestTimedOutError(f"broker {leader} is gone; whether it stored the batch is unknown"))
+        for leader, asked in list(self._asked.items()):
+            if running.get(leader) is not asked.face:
+                del self._asked[leader]
+                asked.give_up(leader)
+
+
+@dataclass(slots=True)
+class _AskedBroker:
+    """One broker object and whom it still has to answer; whoever takes an answer out of the dictionary gives it."""
+
+    face: BrokerFace
+    _answers: dict[int, Answer] = field(default_factory=dict)
+    _numbers: count[int] = field(default_factory=count)
+
+    def send(self, request: ProduceRequest, answer: Answer) -> None:
+        number = next(self._numbers)
+        self._answers[number] = answer
+        self.face.produce_then(request, partial(self._answered, number))
+
+    def _answered(self, number: int, response: ProduceResponse) -> None:
+        answer = self._answers.pop(number, None)
+        if answer is not None:
+            answer(response, None)
+
+    def give_up(self, leader: int) -> None:
+        for number in list(self._answers):
+            answer = self._answers.pop(number, None)
+            if answer is not None:
+                reason = f"broker {leader} is gone; whether it stored the batch is unknown"
+                answer(None, RequestTimedOutError(reason))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +119,7 @@ class _Asked:
     objects: ObjectStore
     broker_id: int
     broker_epoch: int
-    future: Future[ProduceResponse]
+    answer: Answer
 
 
 class InboxTransport:
@@ -94,6 +128,7 @@ class InboxTransport:
     The order in which a broker takes requests from its inbox is not defined: one batch per partition at a time.
     """
 
+    is_immediate = False
     max_in_flight = 1
     poll_interval_ms = 2
 
@@ -102,15 +137,17 @@ class InboxTransport:
         self._tables: dict[tuple[str, TopicPartition], LogTable] = {}
         self._open: dict[str, _Asked] = {}
 
-    def send(self, broker: BrokerState, request: ProduceRequest) -> Future[ProduceResponse]:
+    def send(self, broker: BrokerState, request: ProduceRequest, answer: Answer) -> None:
         root, batch = broker.registration.root, request.batch
         try:
             objects = self._view.stores.objects(root)
         except LogDirNotFoundError as reason:
             raise LeaderNotAvailableError(f"{request.topic_partition}: {reason}") from reason
         # The broker does not open the file, so what it checks of a batch is checked here.
-        check_records(batch, self._view.topic_config(request.topic_partition.topic))
-        file = self._table(root, request.topic_partition).write_file(data_table([batch]), 0)
+        config = self._view.topic_config(request.topic_partition.topic)
+        check_records(batch, config)
+        codec = codec_of_append(config.compression_type, [batch.compression_type], batch.size_bytes)
+        file = self._table(root, request.topic_partition).write_file(data_table([batch]), 0, codec)
         handed = HandedFiles(
             request.topic_partition,
             (file,),
@@ -121,23 +158,21 @@ class InboxTransport:
             timeout_ms=request.timeout_ms,
         )
         request_id = self._view.ids.new_id()
-        future: Future[ProduceResponse] = Future()
-        self._open[request_id] = _Asked(objects, broker.registration.broker_id, broker.broker_epoch, future)
         objects.put(request_path(request_id), encode_request([handed], broker.broker_epoch))
-        return future
+        self._open[request_id] = _Asked(objects, broker.registration.broker_id, broker.broker_epoch, answer)
 
     def poll(self) -> None:
         if self._open:
             self._view.refresh(METADATA_AGE_MS)
         for request_id, asked in list(self._open.items()):
-            if asked.future.done() or self._is_answered(request_id, asked) or self._is_lost(asked):
+            if self._is_answered(request_id, asked) or self._is_lost(asked):
                 del self._open[request_id]
 
     def _is_answered(self, request_id: str, asked: _Asked) -> bool:
         answer = asked.objects.get_optional(answer_path(request_id))
         if answer is None:
             return False
-        _complete(asked.future, answer)
+        asked.answer(*_decoded(answer))
         asked.objects.delete(answer_path(request_id))
         return True
 
@@ -146,7 +181,7 @@ class InboxTransport:
         if self._view.image.is_current(asked.broker_id, asked.broker_epoch):
             return False
         reason = f"broker {asked.broker_id} epoch {asked.broker_epoch} is over; whether it stored the batch is unknown"
-        _fail(asked.future, RequestTimedOutError(reason))
+        asked.answer(None, RequestTimedOutError(reason))
         return True
 
     def _table(self, root: str, topic_partition: TopicPartition) -> LogTable:
@@ -156,18 +191,8 @@ class InboxTransport:
         return self._tables[key]
 
 
-def _complete(future: Future[ProduceResponse], answer: bytes) -> None:
+def _decoded(answer: bytes) -> tuple[ProduceResponse | None, StratalogError | None]:
     try:
-        future.set_result(decode_answer(answer)[0])
+        return decode_answer(answer)[0], None
     except (StratalogError, IndexError) as reason:
-        _fail(future, RequestTimedOutError(f"the broker's answer is unreadable: {reason}"))
-
-
-def _pass_on(done: Future[ProduceResponse], future: Future[ProduceResponse]) -> None:
-    with suppress(InvalidStateError):  # given up before
-        future.set_result(done.result())
-
-
-def _fail(future: Future[ProduceResponse], error: StratalogError) -> None:
-    with suppress(InvalidStateError):
-        future.set_exception(error)
+        return None, RequestTimedOutError(f"the broker's answer is unreadable: {reason}")

@@ -9,12 +9,11 @@ turn by turn, in the simulator. What it may do is decided elsewhere: `leader_and
 from __future__ import annotations
 
 import logging
-import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
+from replication.append_queue import AppendQueue
 from replication.broker_decisions import (
     IsrChange,
     alter_partition,
@@ -26,8 +25,10 @@ from replication.broker_inbox import BrokerInbox
 from replication.config import BrokerConfig
 from replication.follower_watch import FollowerWatch
 from replication.hosted_replicas import STATE_CHANGE_LOG, HostedReplicas
+from replication.inbox import INBOX_PREFIX
 from replication.isr_changes import WantedIsr, all_isr_changes, expansions
 from replication.leader_replica import LeaderReplica, WaitingAppend
+from replication.metadata import METADATA_COMMITS
 from replication.progress import PROGRESS_PREFIX, ReplicaProgress, leader_progress_path
 from replication.progress_object import ProgressWriter
 from replication.purgatory import ProducePurgatory
@@ -46,19 +47,25 @@ from storage.errors import (
     BrokerNotAvailableError,
     DuplicateBrokerRegistrationError,
     InconsistentTopicIdError,
-    NotLeaderOrFollowerError,
     StaleBrokerEpochError,
     StoreError,
     StratalogError,
 )
 from storage.records import TopicPartition
 from storage.upkeep import UpkeepLimits
+from storage.wakeup import Wakeup, Watch
 
 _LOG = logging.getLogger("stratalog.broker")
 
 ANSWER_CLEAN_INTERVAL_MS = 60_000
 OFFLINE_INTERVAL_MS = 1_000
-TURN_MS_MAX = 500
+DRAIN_MS_MAX = 10_000
+START_MS_MAX = 50
+"""Epochs of one turn begin within this time; their first commits are synced, and others wait meanwhile."""
+WATCHED_POLL_MS = 1_000
+"""How often what is watched is looked at all the same."""
+RETRY_MS = 20
+"""Pause while something waits for a store that is away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +102,11 @@ class Broker:
         self.incarnation_id = ids.new_id()
         self.stopped_by: StratalogError | None = None
         self.metadata = open_metadata(stores, metadata_root, clock, ids)
-        self.wake = threading.Event()
+        self.wakeup = Wakeup(clock)
         self._metadata_objects = stores.objects(metadata_root)
         self._stores = stores
         self._clock = clock
         self._on_registered = on_registered
-        self._inbound: deque[WaitingAppend] = deque()
         self._purgatory = ProducePurgatory()
         self._hosted = HostedReplicas(
             self.broker_id,
@@ -114,14 +120,18 @@ class Broker:
             executor=executor,
             on_stopped=self._forget_progress,
         )
-        self._followers = FollowerWatch(self.broker_id, stores)
+        self._queue = AppendQueue(self.broker_id, self._hosted.leaders, clock)
+        self._followers = FollowerWatch(self.broker_id, stores, self.wakeup)
         self._inbox = BrokerInbox(stores.objects(identity.root), self._enqueue)
+        self._inbox_watch = self.wakeup.watch(stores.objects(identity.root), INBOX_PREFIX, only_new=True)
+        self._metadata_watch = self.wakeup.watch(self._metadata_objects, METADATA_COMMITS, only_new=True)
         self._progress: ProgressWriter | None = None
         self._touched: set[TopicPartition] = set()
         self._changed: set[TopicPartition] = set()
         self._moved: set[TopicPartition] = set()
         self._raised: set[TopicPartition] = set()
         self._due_ms: dict[str, int] = {}
+        self._offline_due_ms = 0
         self._beat = 0
         self._root_seen_ms = 0
         self._announced_epoch = NO_BROKER_EPOCH
@@ -138,6 +148,11 @@ class Broker:
         """Queue a batch. The future never raises: an error is in the response."""
         return self._submit(request)
 
+    def produce_then(self, request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
+        """Queue a batch; `complete` is called once, from the broker's thread (or the caller's, when the broker
+        has stopped). It must neither raise nor block. Cheaper than a future for each batch."""
+        self._enqueue(WaitingAppend(request, complete))
+
     def hand_over(self, handed: HandedFiles) -> Future[ProduceResponse]:
         """Queue files that already lie in the partition's directory (DESIGN §4)."""
         return self._submit(handed)
@@ -148,15 +163,10 @@ class Broker:
         return future
 
     def _enqueue(self, waiting: WaitingAppend) -> None:
-        self._inbound.append(waiting)
+        self._queue.put(waiting)
         if self.stopped_by is not None:
-            self._refuse_inbound()
-        self.wake.set()
-
-    def _refuse_inbound(self) -> None:
-        while self._inbound:
-            reason = NotLeaderOrFollowerError(f"broker {self.broker_id} is down: {self.stopped_by}")
-            self._inbound.popleft().answer(reason)
+            self._queue.refuse_all(f"broker {self.broker_id} is down: {self.stopped_by}")
+        self.wakeup.wake()
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -216,15 +226,15 @@ class Broker:
         self.stop(BrokerNotAvailableError(f"broker {self.broker_id} was shut down"))
 
     def _drain(self) -> None:
-        for _ in range(1_000):
-            if not self._append(self._clock.monotonic_ms()):
-                return
+        end_ms = self._clock.monotonic_ms() + DRAIN_MS_MAX
+        while self._append(self._clock.monotonic_ms()) and self._clock.monotonic_ms() < end_ms:
+            pass
 
     def stop(self, reason: StratalogError) -> None:
         """Stop leading at once; nothing is written any more."""
         self.stopped_by = reason
         self._hosted.stop_all(str(reason))
-        self._refuse_inbound()
+        self._queue.refuse_all(f"broker {self.broker_id} is down: {self.stopped_by}")
 
     # -- one turn --------------------------------------------------------------------------------------
 
@@ -234,14 +244,15 @@ class Broker:
             return False
         now_ms = self._clock.monotonic_ms()
         self._attempt(lambda: self._keep_registered(now_ms))
-        moved = self._append(now_ms)
-        moved |= self._attempt(lambda: self._follow_followers(now_ms))
+        moved = self._attempt(lambda: self._follow_followers(now_ms))
+        moved |= self._append(now_ms)  # its publication also tells the high watermarks that just moved
         moved |= self._attempt(lambda: self._poll_inbox(now_ms))
         self._attempt(lambda: self._change_isrs(self._isr_changes(now_ms)))
         self._attempt(lambda: self._report_offline(now_ms))
         self._purgatory.expire(now_ms)
-        self._attempt(lambda: self._publish(now_ms))
-        self._complete_raised()
+        if self._attempt(lambda: self._publish(now_ms)):
+            self._complete_raised()
+        self._attempt(self._inbox.write_answers)
         if self._is_due("upkeep", now_ms, self.config.stratalog_upkeep_interval_ms):
             self._attempt(self._hosted.keep_up)
         return moved
@@ -258,10 +269,10 @@ class Broker:
     def _keep_registered(self, now_ms: int) -> None:
         if self._announced_epoch != self.broker_epoch:
             self._announce()
-        if self._has_root(now_ms) and self._is_due("session", now_ms, self.config.broker_heartbeat_interval_ms):
+        if self._is_due("session", now_ms, self.config.broker_heartbeat_interval_ms) and self._has_root(now_ms):
             self._put_session(self.broker_epoch)
-        if self._is_due("metadata", now_ms, self.config.stratalog_metadata_poll_ms):
-            self._follow_metadata(now_ms)
+        poll_ms = self.config.stratalog_metadata_poll_ms
+        self._look("metadata", self._metadata_watch, poll_ms, now_ms, lambda: self._follow_metadata(now_ms))
 
     def _has_root(self, now_ms: int) -> bool:
         """A broker whose own root takes no write any more lets its session expire: others should lead."""
@@ -270,14 +281,33 @@ class Broker:
     def _poll_inbox(self, now_ms: int) -> bool:
         if self._is_due("answers", now_ms, ANSWER_CLEAN_INTERVAL_MS):
             self._inbox.clean(self._clock.wall_ms())
-        return self._is_due("inbox", now_ms, self.config.stratalog_inbox_poll_ms) and self._inbox.poll()
+        return self._look("inbox", self._inbox_watch, self.config.stratalog_inbox_poll_ms, now_ms, self._inbox.poll)
 
     def pause_ms(self) -> int:
-        """How long the loop may rest after a turn in which nothing moved."""
-        config = self.config
-        return (
-            config.stratalog_progress_poll_max_ms if self._purgatory.is_empty else config.stratalog_progress_poll_min_ms
-        )
+        """How long the loop may rest on its `wakeup` after a turn in which nothing moved.
+
+        Where everything is watched, until the next thing that time alone brings; else as long as polling allows.
+        """
+        if not self.wakeup.is_armed:
+            config, is_idle = self.config, self._purgatory.is_empty
+            return config.stratalog_progress_poll_max_ms if is_idle else config.stratalog_progress_poll_min_ms
+        is_announced = self._announced_epoch == self.broker_epoch
+        if not (self._queue.is_empty and not self._changed and not self._hosted.starting and is_announced):
+            return RETRY_MS  # nothing moved in the last turn: something stands in their way
+        now_ms = self._clock.monotonic_ms()
+        soonest_ms = min([now_ms + WATCHED_POLL_MS, *self._due_ms.values()])
+        return max(1, min(soonest_ms, self._purgatory.next_deadline_ms or soonest_ms) - now_ms)
+
+    def _look(self, name: str, watch: Watch, poll_ms: int, now_ms: int, look: Callable[[], bool | None]) -> bool:
+        """Look there when something changed; where that is not told, and in any case now and then, by time."""
+        is_told = watch.is_armed and watch.take()
+        if not self._is_due(name, now_ms, WATCHED_POLL_MS if watch.is_armed else poll_ms) and not is_told:
+            return False
+        try:
+            return bool(look())
+        except StoreError:
+            self._due_ms[name] = now_ms + RETRY_MS
+            raise
 
     def _is_due(self, name: str, now_ms: int, interval_ms: int) -> bool:
         if now_ms < self._due_ms.get(name, 0):
@@ -288,7 +318,7 @@ class Broker:
     def _put_session(self, broker_epoch: int) -> None:
         self._beat += 1
         content = encode_session(broker_epoch, self.incarnation_id, self._beat)
-        self._metadata_objects.put(session_path(self.broker_id), content)
+        self._metadata_objects.put_register(session_path(self.broker_id), content)
 
     # -- metadata (R4) ---------------------------------------------------------------------------------
 
@@ -297,8 +327,11 @@ class Broker:
         image = self.metadata.image
         # Noted before anything can fail: what was folded is not reported again.
         self._touched |= {r.topic_partition for r in changed if isinstance(r, PartitionRecord)}
-        if self._follow_all or any(isinstance(r, TopicRecord | RemoveTopicRecord | ConfigRecord) for r in changed):
-            self._touched |= set(image.partitions) | self._hosted.known
+        topics = {r.name for r in changed if isinstance(r, TopicRecord | RemoveTopicRecord)}
+        topics |= {r.topic for r in changed if isinstance(r, ConfigRecord)}
+        if topics or self._follow_all:
+            everything = self._hosted.known | set(image.partitions)
+            self._touched |= {tp for tp in everything if self._follow_all or tp.topic in topics}
             self._follow_all = False
         if not self._is_current(now_ms):
             return
@@ -332,7 +365,7 @@ class Broker:
             self._drop_leftover(replica, reason)
             return False
         self._changed.add(replica.state.topic_partition)
-        self._hear_followers(self._followers.known(), now_ms)
+        self._hear_followers(self._followers.known(replica.state.topic_partition), now_ms)
         self._raise_high_watermark(replica, now_ms)
         return True
 
@@ -351,29 +384,22 @@ class Broker:
     # -- appends and the high watermark ------------------------------------------------------------------
 
     def _append(self, now_ms: int) -> bool:
-        while self._inbound:
-            waiting = self._inbound.popleft()
-            replica = self.leaders.get(waiting.request.topic_partition)
-            if replica is None or replica.failure is not None:
-                waiting.answer(self._not_leader(waiting.request.topic_partition, replica))
-            else:
-                replica.waiting.append(waiting)
-        moved = False
-        for replica in list(self.leaders.values()):
-            if replica.partition is None and replica.failure is None:
-                if self._clock.monotonic_ms() - now_ms > TURN_MS_MAX:
-                    return True  # many epochs to start on a slow store: the session must not fall silent
-                moved |= self._start_leading(replica, now_ms)
-            if replica.append_waiting(now_ms):
-                moved = True
-                self._changed.add(replica.state.topic_partition)
-                self._raise_high_watermark(replica, now_ms)
+        moved = self._start_leaders(now_ms)
+        for replica in self._queue.append(now_ms):
+            moved = True
+            self._changed.add(replica.state.topic_partition)
+            self._raise_high_watermark(replica, now_ms)
         return moved
 
-    def _not_leader(self, topic_partition: TopicPartition, replica: LeaderReplica | None) -> StratalogError:
-        if replica is not None and replica.failure is not None:
-            return replica.failure
-        return NotLeaderOrFollowerError(f"{topic_partition} is not led by broker {self.broker_id}")
+    def _start_leaders(self, now_ms: int) -> bool:
+        moved = False
+        for topic_partition, replica in list(self._hosted.starting.items()):
+            moved |= self._start_leading(replica, now_ms)
+            if replica.partition is not None or replica.failure is not None:
+                self._hosted.starting.pop(topic_partition, None)
+            if self._clock.monotonic_ms() - now_ms >= START_MS_MAX:
+                break
+        return moved
 
     def _raise_high_watermark(self, replica: LeaderReplica, now_ms: int) -> None:
         lag_ms_max = self.config.replica_lag_time_max_ms
@@ -389,8 +415,11 @@ class Broker:
                 self.leaders[topic_partition].complete_waiting()
 
     def _follow_followers(self, now_ms: int) -> bool:
-        polls_eagerly = not self._purgatory.is_empty
-        if not polls_eagerly and not self._is_due("followers", now_ms, self.config.stratalog_progress_poll_max_ms):
+        is_armed = self.wakeup.is_armed
+        is_due = self._is_due(
+            "followers", now_ms, WATCHED_POLL_MS if is_armed else self.config.stratalog_progress_poll_max_ms
+        )
+        if not is_due and not is_armed and self._purgatory.is_empty:
             return False
         return self._hear_followers(self._followers.poll(now_ms), now_ms)
 
@@ -411,9 +440,12 @@ class Broker:
 
     def _isr_changes(self, now_ms: int) -> list[WantedIsr]:
         moved, self._moved = self._moved, set()
-        live = self.metadata.image.live_brokers()
         lag_ms_max = self.config.replica_lag_time_max_ms
-        if self._is_due("isr", now_ms, max(lag_ms_max // 2, 1)):
+        is_due = self._is_due("isr", now_ms, max(lag_ms_max // 2, 1))
+        if not moved and not is_due:
+            return []
+        live = self.metadata.image.live_brokers()
+        if is_due:
             led = [replica.partition for replica in self.leaders.values() if replica.partition is not None]
             return all_isr_changes(led, live, now_ms, lag_ms_max)
         heard = (self.leaders[tp].partition for tp in moved if tp in self.leaders)
@@ -442,14 +474,16 @@ class Broker:
 
     def _report_offline(self, now_ms: int) -> None:
         """Replicas that cannot be served from this broker's storage: let others of the ISR lead them."""
-        offline = [tp for tp, replica in self.leaders.items() if replica.is_offline]
-        if offline and self._is_due("offline", now_ms, OFFLINE_INTERVAL_MS):
+        offline = sorted(self._hosted.offline)
+        if offline and now_ms >= self._offline_due_ms:
+            self._offline_due_ms = now_ms + OFFLINE_INTERVAL_MS
             self.metadata.propose(lambda image: report_offline(image, self.broker_id, self.broker_epoch, offline))
             self._follow_metadata(now_ms)
 
     # -- publishing and upkeep ---------------------------------------------------------------------------
 
-    def _publish(self, now_ms: int) -> None:
+    def _publish(self, now_ms: int) -> bool:
+        """True when readers can see everything that changed. Raises StoreUnavailableError: tried again."""
         assert self._progress is not None
         changed = [self.leaders[tp] for tp in self._changed if tp in self.leaders]
         entries = [p for replica in changed if (p := replica.progress()) is not None]
@@ -459,3 +493,4 @@ class Broker:
             self._progress.publish(now_ms)
             self._root_seen_ms = now_ms
         self._changed.clear()
+        return True

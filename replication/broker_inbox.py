@@ -42,7 +42,7 @@ class BrokerInbox:
 
     def poll(self) -> bool:
         """Write finished answers, take new requests in; True when something moved."""
-        moved = self._write_answers()
+        moved = self.write_answers()
         found = self._store.list(INBOX_PREFIX)
         for request_id in filter(None, (request_id_of(m.path) for m in found)):
             if request_id not in self._taken:
@@ -91,7 +91,8 @@ class BrokerInbox:
 
         return collect
 
-    def _write_answers(self) -> bool:
+    def write_answers(self) -> bool:
+        """Write what is finished; True when something was."""
         moved = bool(self._answers)
         while self._answers:
             request_id, responses = self._answers[0]

@@ -8,7 +8,9 @@ candidate; its fetch sessions run as Structured Streaming queries, or in threads
 from __future__ import annotations
 
 import fcntl
+import gc
 import logging
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +35,7 @@ from storage.errors import (
     StratalogError,
     UnknownServerError,
 )
+from storage.file_cache import SHARED_FILE_CACHE
 from storage.store import open_store
 
 if TYPE_CHECKING:
@@ -43,6 +46,7 @@ _LOG = logging.getLogger("stratalog.cluster")
 FORMAT_VERSION = 1
 SHARED_SETTINGS = ("num.partitions", "default.replication.factor", "delete.topic.enable")
 START_WAIT_MS = 60_000
+SWITCH_INTERVAL_S = 0.0005
 Fetcher = Literal["auto", "spark", "thread"]
 
 
@@ -71,28 +75,26 @@ class _BrokerProcess:
         while not self.dead.is_set() and not self.registered.is_set():
             self._try(self._register)
         while not self.dead.is_set() and broker.stopped_by is None:
-            if not self._try(broker.step):
-                broker.wake.wait(broker.pause_ms() / 1000)
-                broker.wake.clear()
+            self._try(self._turn)
 
-    def _register(self) -> bool:
+    def _turn(self) -> None:
+        moved = self.broker.step()
+        self.broker.wakeup.wait_ms(0 if moved else self.broker.pause_ms())
+
+    def _register(self) -> None:
         self.broker.start()
         self.registered.set()
-        return True
 
     def _run_controller(self) -> None:
         while not self.dead.is_set() and self.broker.stopped_by is None:
             if self.registered.is_set():
-                self._try(self._step_controller)
+                self._try(self.controller.step)
             self.dead.wait(self.controller.poll_interval_ms / 1000)
 
-    def _step_controller(self) -> bool:
-        self.controller.step()
-        return False
-
-    def _try(self, turn: Callable[[], bool]) -> bool:
+    def _try(self, turn: Callable[[], None]) -> None:
         try:
-            return turn()
+            turn()
+            return
         except StratalogError as reason:
             self.failure = reason
             _LOG.warning("broker %d, trying again: %s", self.broker.broker_id, reason)
@@ -100,13 +102,14 @@ class _BrokerProcess:
             self.failure = UnknownServerError(f"{type(defect).__name__}: {defect}")
             _LOG.exception("broker %d", self.broker.broker_id)
         self.dead.wait(0.1)
-        return False
 
     def join(self) -> None:
         self.dead.set()
-        self.broker.wake.set()
+        self.broker.wakeup.wake()
         for thread in self.threads:
             thread.join(timeout=30)
+        if not self.threads[0].is_alive():
+            self.broker.wakeup.close()
 
 
 class Cluster:
@@ -153,6 +156,8 @@ class Cluster:
         fetcher  `spark`, `thread`, or `auto`: Spark unless the given session has too few slots (with a warning)
         racks    rack by broker id
         config   settings by Kafka's names over conf/cluster.toml's, e.g. {"replica.lag.time.max.ms": 10_000}
+        Python's switch interval is lowered to 0.5 ms in this process, and what is in memory by then is taken out of
+        the cyclic garbage collection: see `_share_interpreter`.
         Raises KafkaStorageError when another process runs this cluster, InvalidConfigError, LogDirNotFoundError.
         """
         if brokers < 1:
@@ -186,6 +191,7 @@ class Cluster:
         for broker_id in self._broker_ids:
             self._start_broker(broker_id)
         self._wait_until_up(self._broker_ids)
+        _share_interpreter()
 
     def _broker_root(self, broker_id: int) -> str:
         return str(self.path / f"broker-{broker_id}")
@@ -193,6 +199,7 @@ class Cluster:
     def _start_broker(self, broker_id: int) -> None:
         ids, clock, root = RandomIds(), SystemClock(), self._broker_root(broker_id)
         stores = DeltaStores(ids)
+        SHARED_FILE_CACHE.resize(self.config.stratalog_tail_cache_bytes)
         broker = Broker(
             BrokerIdentity(broker_id, root, self._racks.get(broker_id)),
             self.config,
@@ -304,6 +311,18 @@ class Cluster:
             state = "running" if broker_id in self._processes else "stopped"
             lines.append(f"broker {broker_id}: {state}, {self._broker_root(broker_id)}")
         return "\n".join(lines)
+
+
+def _share_interpreter() -> None:
+    """The brokers' threads share one interpreter with whatever the user runs.
+
+    A thread that computes gives it up after the switch interval only, and an append asks for it some 50 times:
+    with a busy thread beside it and Python's 5 ms that is a quarter of a second. A full garbage collection holds
+    it for 10 to 60 ms with Spark and Arrow loaded; frozen modules are not gone through any more.
+    """
+    sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
+    gc.collect()
+    gc.freeze()
 
 
 def _open_text_logs(folder: Path) -> list[tuple[str, logging.Handler]]:

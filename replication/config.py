@@ -122,6 +122,9 @@ class BrokerConfig:
     )
     stratalog_progress_poll_max_ms: int = _setting(20, "ms", "longest pause between two looks at a progress object", 1)
     stratalog_progress_poll_min_ms: int = _setting(1, "ms", "shortest pause between two looks at a progress object", 0)
+    stratalog_tail_cache_bytes: int = _setting(
+        67_108_864, "bytes", "memory for the rows of the newest files, which consumers in the same process read", 0
+    )
     stratalog_upkeep_interval_ms: int = _setting(
         1_000, "ms", "pause between two rounds of checkpoints, log clean-up and merges", 1
     )

@@ -50,6 +50,7 @@ class Controller:
         )
         self._upkeep = Upkeep(self.metadata.log, upkeep_limits, executor)
         self._upkeep_due_ms = 0
+        self._is_checked = False
 
     @property
     def poll_interval_ms(self) -> int:
@@ -59,9 +60,9 @@ class Controller:
     def step(self) -> None:
         """One turn: look at the sessions, stand for election or act as controller."""
         now_ms = self._clock.monotonic_ms()
-        self.metadata.refresh()
+        self._is_checked &= not self.metadata.refresh()
         image = self.metadata.image
-        contents = {i: self._objects.get_optional(session_path(i)) for i in image.live_brokers()}
+        contents = {i: self._objects.get_register(session_path(i)) for i in image.live_brokers()}
         expired = self._observer.observe(self._clock.monotonic_ms(), contents)
         if not image.is_current(self.broker_id, self._own_epoch(image)):
             self.epoch = None
@@ -85,6 +86,7 @@ class Controller:
             return
         self.epoch = self.metadata.elect_controller(self.broker_id, image.controller_epoch)
         if self.epoch is not None:
+            self._is_checked = False
             _LOG.info("broker %d is controller of epoch %d", self.broker_id, self.epoch)
 
     def _act(self, expired: set[int]) -> None:
@@ -95,8 +97,9 @@ class Controller:
             self._propose(lambda current: fence_brokers(current, dead, unclean_of=self._unclean_of(current)))
             for broker_id in dead:
                 self._observer.forget(broker_id)
-        if self.epoch is not None and online_partitions(self.metadata.image, self._unclean_of(image)).records:
+        if self.epoch is not None and not self._is_checked:  # nothing else brings a partition a leader
             self._propose(lambda current: online_partitions(current, self._unclean_of(current)))
+            self._is_checked = True
 
     def _propose(self, decide: Callable[[ClusterImage], Result[object]]) -> None:
         try:

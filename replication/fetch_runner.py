@@ -15,6 +15,7 @@ from typing import Protocol
 
 from replication.config import BrokerConfig
 from replication.fetcher import FetchSession, stop_path
+from replication.followed_partitions import FollowedPartitions
 from replication.stores import DeltaStores
 from storage.clock import Ids, SystemClock
 from storage.errors import StratalogError
@@ -46,9 +47,51 @@ class FetchRunner(Protocol):
         ...
 
 
+class WarmPartitions:
+    """What the sessions of this process folded, until the next session of the same share takes it.
+
+    Spark hands its tasks to Python workers that live on, so that most sessions find what an earlier one left.
+    """
+
+    def __init__(self, parked_max: int = 8, files_max: int = 200_000) -> None:
+        """Holds `parked_max` shares at most, and folds of `files_max` files in all: the least lately used go."""
+        self._parked: dict[tuple[str, int], tuple[FetchJob, FollowedPartitions]] = {}
+        self._lock = threading.Lock()
+        self._parked_max = parked_max
+        self._files_max = files_max
+
+    def take(self, job: FetchJob, share: int) -> FollowedPartitions | None:
+        """What was left for this share, for the caller alone; None when there is nothing, or it is of an older
+        registration or other settings."""
+        with self._lock:
+            left = self._parked.pop((job.root, share), None)
+        return left[1] if left is not None and left[0] == job else None
+
+    def park(self, job: FetchJob, share: int, followed: FollowedPartitions) -> None:
+        """Leave it for the next session."""
+        with self._lock:
+            self._parked[job.root, share] = (job, followed)
+            while len(self._parked) > self._parked_max or self._file_count() > self._files_max:
+                del self._parked[next(iter(self._parked))]
+
+    def _file_count(self) -> int:
+        return sum(followed.file_count for _, followed in self._parked.values())
+
+
+_WARM = WarmPartitions()
+_EXECUTORS: list[ThreadPoolExecutor] = []
+
+
+def _executor() -> ThreadPoolExecutor:
+    """One background thread for the upkeep of all sessions of this process, made after Spark forked its worker."""
+    if not _EXECUTORS:
+        _EXECUTORS.append(ThreadPoolExecutor(1, thread_name_prefix="upkeep"))
+    return _EXECUTORS[0]
+
+
 def run_session(job: FetchJob, share: int, name: str, duration_ms: int, ids: Ids) -> FetchSession:
     """Run one session to its end; called wherever the scheduler put it."""
-    executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+    followed = _WARM.take(job, share)
     session = FetchSession(
         job.broker_id,
         job.broker_epoch,
@@ -56,15 +99,17 @@ def run_session(job: FetchJob, share: int, name: str, duration_ms: int, ids: Ids
         name,
         config=job.config,
         metadata_root=job.metadata_root,
-        stores=DeltaStores(ids),
+        stores=DeltaStores(ids) if followed is None else followed.stores,
         clock=SystemClock(),
         ids=ids,
         share=share,
         topic_defaults=job.topic_defaults,
-        executor=executor,
+        executor=_executor(),
+        followed=followed,
     )
     session.run(duration_ms)
-    executor.shutdown(wait=True)
+    if not session.is_over:
+        _WARM.park(job, share, session.followed)
     return session
 
 

@@ -7,6 +7,7 @@ the simulation find the history that it prevents.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
 from replication.progress import ReplicaProgress
@@ -14,6 +15,7 @@ from replication.state import PartitionRecord
 from storage.epochs import LeaderEpochCache
 from storage.errors import (
     FencedLeaderEpochError,
+    InconsistentTopicIdError,
     StratalogError,
     UnknownLeaderEpochError,
     UnknownTopicOrPartitionError,
@@ -61,10 +63,36 @@ class FollowedReplica:
         self.has_started = False
         self.failure: StratalogError | None = None
         self.copied_count = 0
+        self.waits = 0
+        """How often the leader's start was waited for in vain."""
 
     @property
     def leader_epoch(self) -> int:
         return self.state.leader_epoch
+
+    @property
+    def file_count(self) -> int:
+        """How many files the two folds name."""
+        return sum(len(log.files) for log in (self.own, self.leader) if log.is_folded)
+
+    def has_all_of(self, progress: ReplicaProgress) -> bool:
+        """True when the own log holds what the leader published."""
+        return (
+            self.has_started
+            and progress.leader_epoch == self.leader_epoch
+            and progress.topic_id == self.topic_id
+            and progress.log_end_offset <= self.own.log_end_offset
+        )
+
+    def stands(self) -> bool:
+        """True unless a table that was folded was made anew or cleaned up past the fold: then open both again."""
+        return all(log.table.still_stands() for log in (self.own, self.leader) if log.is_folded)
+
+    def warm_up(self) -> None:
+        """Fold both tables, as far as they are there. Commits nothing."""
+        for log in (self.leader, self.own):
+            with contextlib.suppress(StratalogError):  # whoever copies says so
+                log.refresh()
 
     def catch_up(self, max_bytes: int) -> bool:
         """One bounded round; True when there may be more to do at once.
@@ -84,8 +112,16 @@ class FollowedReplica:
             self.has_started = False
             return False
 
+    def _open_own(self) -> None:
+        try:
+            self.own.refresh()
+        except UnknownTopicOrPartitionError:
+            self.own.exists_or_create(self.topic_id)
+        if self.own.topic_id != self.topic_id:
+            raise InconsistentTopicIdError(f"{self.own.name}: topic id {self.own.topic_id}, expected {self.topic_id}")
+
     def _start(self) -> bool:
-        self.own.exists_or_create(self.topic_id)
+        self._open_own()
         try:
             self.leader.refresh()
         except UnknownTopicOrPartitionError:
@@ -95,6 +131,7 @@ class FollowedReplica:
         if self.own.leader_epoch > self.leader_epoch or not leader_has_started(self.leader, self.leader_epoch):
             return False
         self.has_started = state_epoch_first(self.own, self.leader_epoch, self._divergence())
+        self.waits = 0
         if not self.has_started:
             self.own.refresh()
         return True

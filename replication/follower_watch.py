@@ -1,7 +1,8 @@
 """A leader's view of its followers: the progress objects of other brokers' fetch sessions.
 
-I/O: lists and reads objects in the followers' roots. Sessions come and go (they overlap, DESIGN §6), so the
-listing is repeated now and then and whenever an active session says that it ended.
+I/O: lists and reads objects in the followers' roots, where they can be watched only when something was written.
+Sessions come and go (they overlap, DESIGN §6), so the listing is repeated now and then and whenever an active
+session says that it ended.
 """
 
 from __future__ import annotations
@@ -15,12 +16,24 @@ from replication.progress_object import ProgressReader
 from replication.state import BrokerState
 from replication.stores import Stores
 from storage.errors import StratalogError
+from storage.records import TopicPartition
+from storage.wakeup import Wakeup, Watch
 
 LIST_INTERVAL_MS = 200
+LIST_WATCHED_INTERVAL_MS = 5_000
+"""Where a new session is told of: only in case something was missed."""
 RETRY_MS = 500
 ENDED = "ended"
 
 _LOG = logging.getLogger("stratalog.broker")
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """One fetch session's object, and whether it was written since the last look."""
+
+    reader: ProgressReader
+    watch: Watch
 
 
 @dataclass(slots=True)
@@ -29,8 +42,9 @@ class _Follower:
 
     broker_epoch: int
     root: str
-    sessions: dict[str, ProgressReader] = field(default_factory=dict)
+    sessions: dict[str, _Session] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
+    directory: Watch | None = None
     listed_at_ms: int | None = None
     retry_at_ms: int = 0
 
@@ -38,9 +52,10 @@ class _Follower:
 class FollowerWatch:
     """Reads what followers published. `poll` returns only what moved."""
 
-    def __init__(self, broker_id: int, stores: Stores) -> None:
+    def __init__(self, broker_id: int, stores: Stores, wakeup: Wakeup) -> None:
         self._broker_id = broker_id
         self._stores = stores
+        self._wakeup = wakeup
         self._followers: dict[int, _Follower] = {}
 
     def update_brokers(self, brokers: Mapping[int, BrokerState]) -> list[int]:
@@ -52,11 +67,21 @@ class FollowerWatch:
         for broker_id, broker in brokers.items():
             known = self._followers.get(broker_id)
             if broker_id != self._broker_id and (known is None or known.broker_epoch != broker.broker_epoch):
+                self._forget(broker_id)
                 self._followers[broker_id] = _Follower(broker.broker_epoch, broker.registration.root)
                 restarted.append(broker_id)
         for broker_id in set(self._followers) - set(brokers):
-            del self._followers[broker_id]
+            self._forget(broker_id)
         return restarted
+
+    def _forget(self, broker_id: int) -> None:
+        follower = self._followers.pop(broker_id, None)
+        if follower is None:
+            return
+        if follower.directory is not None:
+            self._wakeup.unwatch(follower.directory)
+        for session in follower.sessions.values():
+            self._wakeup.unwatch(session.watch)
 
     def broker_epochs(self) -> dict[int, int]:
         """Under which registration each follower's progress was read."""
@@ -76,39 +101,63 @@ class FollowerWatch:
                     moved.append((broker_id, progress))  # noqa: PERF401 - what was read before a failure counts
             except StratalogError as reason:
                 follower.retry_at_ms = now_ms + RETRY_MS
+                if follower.directory is not None:
+                    follower.directory.mark()
                 _LOG.debug("broker %d hears nothing of broker %d: %s", self._broker_id, broker_id, reason)
         return moved
 
-    def known(self) -> Iterable[tuple[int, ReplicaProgress]]:
-        """Everything heard so far, for a partition that has just begun to lead."""
+    def known(self, topic_partition: TopicPartition) -> Iterable[tuple[int, ReplicaProgress]]:
+        """Everything heard so far of a partition that has just begun to lead."""
         for broker_id, follower in self._followers.items():
-            for reader in follower.sessions.values():
-                for progress in reader.entries.values():
+            for session in follower.sessions.values():
+                progress = session.reader.entries.get(topic_partition)
+                if progress is not None:
                     yield broker_id, progress
 
     def _poll_follower(self, follower: _Follower, now_ms: int) -> Iterator[ReplicaProgress]:
         """Hands out each progress as it is read: what a later failure cuts off was not taken in yet."""
-        for path, reader in follower.sessions.items():
-            if path not in follower.ended:
-                yield from reader.poll()
-        newly_ended = {n for n, r in follower.sessions.items() if r.state == ENDED} - follower.ended
+        for path, session in follower.sessions.items():
+            if path not in follower.ended and session.watch.take():
+                yield from _read(session)
+        newly_ended = {n for n, s in follower.sessions.items() if s.reader.state == ENDED} - follower.ended
         follower.ended |= newly_ended
-        has_active = len(follower.sessions) > len(follower.ended)
-        due = follower.listed_at_ms is None or now_ms - follower.listed_at_ms >= LIST_INTERVAL_MS
-        if due or newly_ended or (follower.sessions and not has_active):
+        if newly_ended or self._is_listing_due(follower, now_ms):
             yield from self._list_sessions(follower)
             follower.listed_at_ms = now_ms
+
+    def _is_listing_due(self, follower: _Follower, now_ms: int) -> bool:
+        if follower.directory is None or follower.listed_at_ms is None:
+            return True
+        if follower.directory.is_armed:
+            return follower.directory.take() or now_ms - follower.listed_at_ms >= LIST_WATCHED_INTERVAL_MS
+        has_active = len(follower.sessions) > len(follower.ended)
+        has_only_ended = bool(follower.sessions) and not has_active
+        return has_only_ended or now_ms - follower.listed_at_ms >= LIST_INTERVAL_MS
 
     def _list_sessions(self, follower: _Follower) -> Iterator[ReplicaProgress]:
         store = self._stores.objects(follower.root)
         prefix = progress_prefix(follower.broker_epoch)
+        if follower.directory is None:
+            follower.directory = self._wakeup.watch(store, prefix, only_new=True)
         found = {m.path for m in store.list(prefix) if m.path.startswith(f"{prefix}fetch-")}
         for path in set(follower.sessions) - found:
-            del follower.sessions[path]
+            self._wakeup.unwatch(follower.sessions.pop(path).watch)
             follower.ended.discard(path)
         for path in sorted(found - set(follower.sessions)):
-            reader = ProgressReader(store, path)
-            yield from reader.poll()
-            follower.sessions[path] = reader
-            if reader.state == ENDED:
+            session = _Session(ProgressReader(store, path), self._wakeup.watch(store, path))
+            try:
+                yield from _read(session)
+            except StratalogError:
+                self._wakeup.unwatch(session.watch)  # listed again at the next look
+                raise
+            follower.sessions[path] = session
+            if session.reader.state == ENDED:
                 follower.ended.add(path)
+
+
+def _read(session: _Session) -> list[ReplicaProgress]:
+    try:
+        return session.reader.poll()
+    except StratalogError:
+        session.watch.mark()  # what was written is still to be read
+        raise

@@ -36,7 +36,11 @@ STATE_CHANGE_LOG = logging.getLogger("stratalog.state.change")
 
 
 class HostedReplicas:
-    """`leaders` are those that this broker leads; followers are the fetch sessions' business."""
+    """`leaders` are those that this broker leads; followers are the fetch sessions' business.
+
+    starting   leaders whose table does not show their epoch yet; whoever starts one takes it out
+    offline    leaders whose table cannot be served
+    """
 
     def __init__(
         self,
@@ -53,6 +57,9 @@ class HostedReplicas:
         on_stopped: Callable[[TopicPartition], None],
     ) -> None:
         self.leaders: dict[TopicPartition, LeaderReplica] = {}
+        self.starting: dict[TopicPartition, LeaderReplica] = {}
+        self.offline: set[TopicPartition] = set()
+        self._configs: dict[str, tuple[Mapping[str, str], LogConfig]] = {}
         self._applied: dict[TopicPartition, LocalReplica] = {}
         self._upkeep = UpkeepRounds(clock)
         self._broker_id = broker_id
@@ -114,14 +121,19 @@ class HostedReplicas:
         topic_partition = state.topic_partition
         self.stop_leading(topic_partition, f"epoch {state.leader_epoch} began")
         log = PartitionLog(self._stores.table(self._root, topic_partition), config, self._clock, self._ids)
-        self.leaders[topic_partition] = LeaderReplica(
-            state, self._broker_id, topic_id, log, config, self._purgatory, self._clock
+        self.leaders[topic_partition] = self.starting[topic_partition] = LeaderReplica(
+            state, self._broker_id, topic_id, log, config, self._purgatory, self._clock, self.offline.add
         )
         self._upkeep.take(topic_partition, Upkeep(log, self._upkeep_limits, self._executor))
         self._log_state(state, "became leader")
 
     def _config_of(self, topic: str, image: ClusterImage) -> LogConfig:
-        return LogConfig.from_properties({**self._topic_defaults, **image.topic_config(topic)})
+        overrides = image.topic_config(topic)
+        known = self._configs.get(topic)
+        if known is None or known[0] != overrides:
+            config = LogConfig.from_properties({**self._topic_defaults, **overrides})
+            known = self._configs[topic] = (dict(overrides), config)
+        return known[1]
 
     def _reconfigure(self, topic_partition: TopicPartition, image: ClusterImage) -> None:
         """A topic's altered config takes hold while it runs."""
@@ -133,11 +145,14 @@ class HostedReplicas:
         self.stop_leading(topic_partition, reason)
         self._stores.table(self._root, topic_partition).drop()
         self._applied.pop(topic_partition, None)
+        self._configs.pop(topic_partition.topic, None)
         self._log(f"stopped replica {topic_partition}: {reason}")
 
     def stop_leading(self, topic_partition: TopicPartition, reason: str) -> None:
         """Whoever waits for this replica is told that it does not lead any more; the table stays."""
         replica = self.leaders.pop(topic_partition, None)
+        self.starting.pop(topic_partition, None)
+        self.offline.discard(topic_partition)
         self._upkeep.drop(topic_partition)
         if replica is not None:
             what = f"{topic_partition} is not led by broker {self._broker_id}: {reason}"
@@ -160,11 +175,12 @@ class HostedReplicas:
         """Upkeep of the led replicas, for a bounded time."""
         self._upkeep.run(self._keep_one_up, lambda tp, reason: self.leaders[tp].go_offline(reason))
 
-    def _keep_one_up(self, topic_partition: TopicPartition, upkeep: Upkeep) -> UpkeepDone | None:
+    def _keep_one_up(self, topic_partition: TopicPartition, upkeep: Upkeep, is_busy: bool) -> UpkeepDone | None:
         replica = self.leaders[topic_partition]
         if replica.partition is None:
             return None
-        return upkeep.step(self._clock.wall_ms(), replica.partition.high_watermark, replica.leader_epoch)
+        high_watermark = replica.partition.high_watermark
+        return upkeep.step(self._clock.wall_ms(), high_watermark, replica.leader_epoch, is_busy=is_busy)
 
     def _log(self, what: str) -> None:
         STATE_CHANGE_LOG.info("[Broker %d] %s", self._broker_id, what)

@@ -30,7 +30,7 @@ from storage.errors import (
 )
 from storage.log import PartitionLog
 from storage.log_append import Appended, BatchAppended
-from storage.records import NewRecordBatch
+from storage.records import NewRecordBatch, TopicPartition
 from storage.table import Conflict
 
 _LOG = logging.getLogger("stratalog.broker")
@@ -72,6 +72,7 @@ class LeaderReplica:
         config: LogConfig,
         purgatory: ProducePurgatory,
         clock: Clock,
+        on_offline: Callable[[TopicPartition], None] = lambda _topic_partition: None,
     ) -> None:
         self.state = state
         self.topic_id = topic_id
@@ -83,13 +84,14 @@ class LeaderReplica:
         self._broker_id = broker_id
         self._purgatory = purgatory
         self._clock = clock
+        self._on_offline = on_offline
         self._in_flight: _Group | None = None
         self._retry_at_ms = 0
 
     @property
-    def is_offline(self) -> bool:
-        """True when the own table cannot be served; a replica that merely lost its leadership is not."""
-        return self.failure is not None and not isinstance(self.failure, NotLeaderOrFollowerError)
+    def has_waiting(self) -> bool:
+        """True while requests wait for their append or for its outcome."""
+        return self._in_flight is not None or bool(self.waiting)
 
     @property
     def leader_epoch(self) -> int:
@@ -239,6 +241,7 @@ class LeaderReplica:
         """Stop leading for good: the table cannot be trusted. Everybody who waits or comes later gets `reason`."""
         _LOG.error("%s goes offline on broker %d: %s", self.state.topic_partition, self._broker_id, reason)
         self.resign(reason, group)
+        self._on_offline(self.state.topic_partition)
 
     def _retry_later(self, now_ms: int, reason: StratalogError) -> None:
         _LOG.warning("%s on broker %d, trying again: %s", self.state.topic_partition, self._broker_id, reason)

@@ -33,6 +33,8 @@ from storage.records import NewRecordBatch, TopicPartition, payload_table
 from storage.table import Conflict, LogTable
 
 METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
+METADATA_COMMITS = f"{METADATA_PARTITION}/_delta_log/"
+"""Below the metadata root: who watches this directory hears of every commit."""
 METADATA_TOPIC_ID = "00000000000000000000000000000001"
 METADATA_CONFIG = LogConfig.from_properties(
     {"cleanup.policy": "compact", "max.message.bytes": str(1 << 30), "flush.messages": "1"}

@@ -6,8 +6,10 @@ the objects that hold them.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 from storage.records import TopicPartition
 
@@ -38,15 +40,48 @@ class ReplicaProgress:
         return (self.leader_epoch, self.version, self.high_watermark, self.log_start_offset)
 
 
-def to_row(sequence: int, p: ReplicaProgress) -> list[Any]:
-    return [
+class ProgressHeader(NamedTuple):
+    """The first line of a progress object.
+
+    sequence  of the newest change
+    floor     every change above it is in the object; older ones may be in the image only
+    beat      changes at least every heartbeat
+    state     a word of the writer's: `active`, `ended`, …
+    """
+
+    sequence: int
+    floor: int
+    beat: int
+    state: str
+
+
+def encode_row(sequence: int, p: ReplicaProgress) -> bytes:
+    """One line: a JSON list that begins with the sequence number of the change."""
+    row = [
         sequence, *p.topic_partition, p.leader_epoch, p.log_end_offset, p.version,
         p.high_watermark, p.log_start_offset, p.start_offset, p.topic_id,
     ]  # fmt: skip
+    return json.dumps(row, separators=(",", ":")).encode()
 
 
-def from_row(row: list[Any]) -> tuple[int, ReplicaProgress]:
-    return row[0], ReplicaProgress(TopicPartition(row[1], row[2]), *row[3:])
+def encode_progress(header: ProgressHeader, rows: Iterable[bytes]) -> bytes:
+    """A progress object: the header, then `rows`, each of `encode_row`, the newest change first."""
+    return b"\n".join([json.dumps(header, separators=(",", ":")).encode(), *rows])
+
+
+def progress_header(content: bytes) -> ProgressHeader:
+    """The first line of a progress object."""
+    return ProgressHeader(*json.loads(content.partition(b"\n")[0]))
+
+
+def progress_rows(content: bytes, after: int = 0) -> Iterator[ReplicaProgress]:
+    """The rows of a progress object whose change is newer than `after`, newest first. What is not wanted is not
+    decoded, so that a look costs what moved and not what there is."""
+    for line in content.split(b"\n")[1:]:
+        if int(line[1 : line.index(b",")]) <= after:
+            return
+        _, topic, partition, *rest = json.loads(line)
+        yield ReplicaProgress(TopicPartition(topic, partition), *rest)
 
 
 PROGRESS_PREFIX = "progress/"

@@ -49,12 +49,14 @@ class ProducePurgatory:
         heapq.heappush(waiting, (delayed.required_offset, self._count, delayed))
         heapq.heappush(self._deadlines, (delayed.deadline_ms, self._count, delayed))
 
-    def has_waiting(self, topic_partition: TopicPartition) -> bool:
-        return bool(self._waiting.get(topic_partition))
-
     @property
     def is_empty(self) -> bool:
-        return not any(self._waiting.values())
+        return not self._waiting
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """Nobody times out before; None when nobody waits."""
+        return self._deadlines[0][0] if self._waiting else None
 
     def high_watermark_moved(
         self, topic_partition: TopicPartition, high_watermark: int, has_enough_replicas: bool
@@ -70,6 +72,8 @@ class ProducePurgatory:
             error = None if has_enough_replicas else _too_few_after_append(topic_partition)
             heapq.heappop(waiting)[2].finish(error)
             done += 1
+        if waiting is not None and not waiting:
+            del self._waiting[topic_partition]
         return done
 
     def fail(self, topic_partition: TopicPartition, error: StratalogError) -> None:
@@ -92,9 +96,10 @@ class ProducePurgatory:
                 )
             )
         for topic_partition in late:  # once per partition: a stalled one may time out with thousands waiting
-            waiting = self._waiting[topic_partition]
-            waiting[:] = [entry for entry in waiting if not entry[2].is_done]
-            heapq.heapify(waiting)
+            waiting = [entry for entry in self._waiting.pop(topic_partition) if not entry[2].is_done]
+            if waiting:
+                heapq.heapify(waiting)
+                self._waiting[topic_partition] = waiting
 
 
 def _too_few_after_append(topic_partition: TopicPartition) -> StratalogError:

@@ -32,7 +32,20 @@ _LOG = logging.getLogger("stratalog.fetcher")
 
 FORMAT = "stratalog-fetch"
 END_WAIT_MS = 15_000
-SUPERVISE_MS = 500
+SUPERVISE_MS = 2_000
+GOLDEN_RATIO = 0.6180339887
+"""Its multiples, modulo 1, lie far from each other however many there are."""
+CHECKPOINT_INTERVAL_MS = 3_600_000
+"""Spark's checkpoint of a fetch query is never read again: a query that died starts with a new one. Written for each
+batch it costs about 30 ms of CPU, half of it in `chmod` processes."""
+
+QUIET_SETTINGS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.streaming.numRecentProgressUpdates": "1",
+}
+"""A micro-batch of one row: compiling code for it costs more than it runs."""
 
 
 class FetchSource(DataSource):
@@ -83,9 +96,8 @@ class FetchReader(DataSourceStreamReader):
         slot = int(self._options["slot"])
         ids = RandomIds()
         session_ms = job.config.stratalog_fetch_session_ms
-        # The second query's first session is half as long: from then on the two hand over half way.
         number, share = partition.value
-        duration_ms = session_ms // 2 if slot == 1 and number == 1 else session_ms
+        duration_ms = first_session_ms(job, slot) if number == 1 else session_ms
         session = run_session(job, share, f"{slot}-{number}-{ids.new_id()[:8]}", duration_ms, ids)
         if session.is_over:
             end_sessions(job, ids)
@@ -93,6 +105,15 @@ class FetchReader(DataSourceStreamReader):
             [pa.array([job.broker_id], pa.int32()), pa.array([session.copied_count], pa.int64())],
             names=["broker_id", "rounds"],
         )
+
+
+def first_session_ms(job: FetchJob, slot: int) -> int:
+    """How long the first session of a broker's query number `slot` takes, so that from then on the broker's queries
+    hand over to each other at even distances, and the brokers not all at once: planning a micro-batch is a burst of
+    CPU that all of them feel."""
+    session_ms, queries = job.config.stratalog_fetch_session_ms, job.config.stratalog_fetch_sessions
+    phase = job.broker_id * GOLDEN_RATIO % 1
+    return round(session_ms * ((1 + phase) / queries + slot / queries))
 
 
 @dataclass(slots=True)
@@ -109,17 +130,27 @@ class _FetchQuery:
         return f"stratalog-fetch-{self.job.broker_id}-{self.job.broker_epoch}-{self.slot}"
 
 
+def _quiet_session(spark: SparkSession) -> SparkSession:
+    """A session of its own for the fetch queries, in the same context: its settings are not the user's, and the user's
+    `spark.streams` does not list them."""
+    session = spark.newSession()
+    for name, value in QUIET_SETTINGS.items():
+        session.conf.set(name, value)
+    return session
+
+
 class SparkFetchRunner:
     """Runs each broker's sessions as streaming queries of one Spark session, and starts one that died again."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+        self._spark = _quiet_session(spark)
         self._clock = SystemClock()
+        self._stores = DeltaStores(RandomIds())
         self._checkpoints = Path(tempfile.mkdtemp(prefix="stratalog-fetch-"))
         self._queries: list[_FetchQuery] = []
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        spark.dataSource.register(FetchSource)
+        self._register_lock = threading.Lock()
         self._supervisor = threading.Thread(target=self._supervise, name="fetch-supervisor", daemon=True)
         self._supervisor.start()
 
@@ -136,14 +167,18 @@ class SparkFetchRunner:
     def _start_query(self, each: _FetchQuery) -> None:
         body = {**asdict(each.job), "config": asdict(each.job.config)}
         each.tries += 1
+        with self._register_lock:
+            # A registration of its own for each query. They would share one Java map of environment variables, which
+            # Spark's Python runners write to from all queries' threads: once spoilt, no task could be read any more.
+            self._spark.dataSource.register(FetchSource)
+            reader = self._spark.readStream.format(FORMAT)
+            frame = reader.option("job", json.dumps(body)).option("slot", str(each.slot)).load()
         each.query = (
-            self._spark.readStream.format(FORMAT)
-            .option("job", json.dumps(body))
-            .option("slot", str(each.slot))
-            .load()
-            .writeStream.format("noop")
+            frame.writeStream.format("noop")
             .queryName(each.name)
             .option("checkpointLocation", str(self._checkpoints / f"{each.name}-{each.tries}"))
+            .option("asyncProgressTrackingEnabled", "true")
+            .option("asyncProgressTrackingCheckpointIntervalMs", str(CHECKPOINT_INTERVAL_MS))
             .start()
         )
 
@@ -164,7 +199,7 @@ class SparkFetchRunner:
 
     def _look_after(self, each: _FetchQuery) -> None:
         """Remove a query whose registration is over, once its last session has ended; start a dead one again."""
-        is_over = DeltaStores(RandomIds()).objects(each.job.root).exists(stop_path(each.job.broker_epoch))
+        is_over = self._stores.objects(each.job.root).exists(stop_path(each.job.broker_epoch))
         query = each.query
         if is_over and not (query is not None and query.isActive and query.status["isTriggerActive"]):
             if query is not None:

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
 from replication.config import CONF_DIR
+from replication.spark_home import linked_home
 from storage.errors import UnknownServerError
 
 SPARK_DEFAULTS = CONF_DIR / "spark-defaults.conf"
@@ -96,7 +97,10 @@ def local_master(master: str, fetch_slots: int, core_count: int) -> str:
 def _start_with_jvm(conf: SparkConf, log_file: Path) -> None:
     _require_java()
     output_file = log_file.with_suffix(".out")
-    with output_file.open("ab") as output, _environment(_jvm_environment(log_file)):
+    environment = _jvm_environment(log_file)
+    if conf.get("spark.master", "").startswith("local") and (home := linked_home(_own_folder())) is not None:
+        environment["SPARK_HOME"] = home
+    with output_file.open("ab") as output, _environment(environment):
         java_options = conf.get("spark.driver.extraJavaOptions", "")
         conf.set("spark.driver.extraJavaOptions", f"{_LOGGING_OPTION} {java_options}".strip())
         try:

@@ -10,6 +10,7 @@ from typing import Protocol
 from replication.metadata import METADATA_PARTITION, MetadataLog
 from storage.clock import Clock, Ids
 from storage.delta_table import DeltaLogTable
+from storage.file_cache import SHARED_FILE_CACHE, FileCache
 from storage.records import TopicPartition
 from storage.store import ObjectStore, open_store
 from storage.table import LogTable
@@ -38,10 +39,11 @@ def replica_of(directory: str) -> TopicPartition | None:
 
 
 class DeltaStores:
-    """Real Delta tables on object stores, one cached connection a root."""
+    """Real Delta tables on object stores, one cached connection a root. `cache` keeps the newest files' rows."""
 
-    def __init__(self, ids: Ids) -> None:
+    def __init__(self, ids: Ids, cache: FileCache = SHARED_FILE_CACHE) -> None:
         self._ids = ids
+        self._cache = cache
         self._objects: dict[str, ObjectStore] = {}
 
     def objects(self, root: str) -> ObjectStore:
@@ -50,7 +52,7 @@ class DeltaStores:
         return self._objects[root]
 
     def table(self, root: str, topic_partition: TopicPartition) -> LogTable:
-        return DeltaLogTable(self.objects(root), str(topic_partition), self._ids)
+        return DeltaLogTable(self.objects(root), str(topic_partition), self._ids, self._cache)
 
     def replicas(self, root: str) -> list[TopicPartition]:
         return [found for name in self.objects(root).directories() if (found := replica_of(name)) is not None]

@@ -1,25 +1,31 @@
 """Upkeep of many replicas by the one part that commits to them, a little at a time.
 
-I/O: through each replica's `Upkeep`. Rounds take turns over the replicas until nobody has work or the time is
-used up, so that neither a busy neighbour nor a damaged table keeps the others from being looked after.
+I/O: through each replica's `Upkeep`. Nobody is looked at without a reason: its log took commits that may need work,
+or a time came. Those take turns until nobody has work or the time is used up, so that neither a busy neighbour nor
+a damaged table keeps the others from being looked after.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from itertools import cycle, islice
+from heapq import heappop, heappush
 
 from storage.clock import Clock
 from storage.errors import CorruptMessageError, KafkaStorageError, StoreError
 from storage.records import TopicPartition
+from storage.table import Commit
 from storage.upkeep import Upkeep, UpkeepDone
 
 _LOG = logging.getLogger("stratalog.upkeep")
 
-BUDGET_MS = 100
+BUDGET_MS = 10
+"""For so long a round keeps its broker or its session from other work; what takes long is done in the background."""
+RETRY_MS = 1_000
+BUSY_BYTES_PER_S = 4 << 20
+"""A part whose logs take in more than this is busy: large merges then wait."""
 
-Step = Callable[[TopicPartition, Upkeep], UpkeepDone | None]
+Step = Callable[[TopicPartition, Upkeep, bool], UpkeepDone | None]
 
 
 class UpkeepRounds:
@@ -28,43 +34,91 @@ class UpkeepRounds:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._upkeep: dict[TopicPartition, Upkeep] = {}
-        self._next = 0
+        self._due: dict[TopicPartition, None] = {}
+        self._later: list[tuple[int, int, TopicPartition]] = []
+        self._later_ms: dict[TopicPartition, int] = {}
+        self._serial = 0
+        self._taken_in_bytes = 0
+        self._looked_ms = clock.monotonic_ms()
 
     def take(self, topic_partition: TopicPartition, upkeep: Upkeep) -> None:
         """Look after this replica from now on."""
+        self.drop(topic_partition)
         self._upkeep[topic_partition] = upkeep
+        self._due[topic_partition] = None
+        upkeep.log.on_commit = lambda commit: self._committed(topic_partition, upkeep, commit)
 
     def drop(self, topic_partition: TopicPartition) -> None:
         """Not any more."""
-        self._upkeep.pop(topic_partition, None)
+        upkeep = self._upkeep.pop(topic_partition, None)
+        if upkeep is not None:
+            upkeep.log.on_commit = None
+        self._due.pop(topic_partition, None)
+        self._later_ms.pop(topic_partition, None)
+
+    def _committed(self, topic_partition: TopicPartition, upkeep: Upkeep, commit: Commit) -> None:
+        if commit.data_change:
+            self._taken_in_bytes += sum(entry.file.size_bytes for entry in commit.adds)
+        if topic_partition not in self._due and upkeep.needs_step(commit):
+            self._due[topic_partition] = None
 
     def run(self, step: Step, on_broken: Callable[[TopicPartition, KafkaStorageError], None]) -> None:
         """Work for about `BUDGET_MS`; goes on where it stopped the last time.
 
-        `step` does one piece of work. A store that is away is tried again next time; a table that cannot be served
-        is told to `on_broken`; one with a corrupt file is served as it is but looked after no more (Kafka's
-        "uncleanable").
+        `step` does one piece of work; it is told whether the part is busy. A store that is away is tried again a
+        little later; a table that cannot be served is told to `on_broken`; one with a corrupt file is served as it is
+        but looked after no more (Kafka's "uncleanable").
         """
-        order = list(self._upkeep)
-        idle_in_a_row, end_ms = 0, self._clock.monotonic_ms() + BUDGET_MS
-        for topic_partition in islice(cycle(order), self._next % max(len(order), 1), None):
-            if idle_in_a_row >= len(order) or self._clock.monotonic_ms() > end_ms:
+        now_ms = self._clock.monotonic_ms()
+        is_busy = self._was_busy(now_ms)
+        self._come_due(now_ms)
+        while self._due:
+            topic_partition = next(iter(self._due))
+            del self._due[topic_partition]
+            upkeep = self._upkeep[topic_partition]
+            rest_ms = self._step(step, topic_partition, upkeep, on_broken, is_busy)
+            if topic_partition not in self._upkeep:
+                continue
+            if rest_ms is None:
+                self._due[topic_partition] = None
+            else:
+                self._put_off(topic_partition, self._clock.monotonic_ms() + max(rest_ms, 1))
+            if self._clock.monotonic_ms() > now_ms + BUDGET_MS:
                 return
-            self._next += 1
-            has_worked = self._step(step, topic_partition, on_broken)
-            idle_in_a_row = 0 if has_worked else idle_in_a_row + 1
+
+    def _was_busy(self, now_ms: int) -> bool:
+        bytes_taken_in, passed_ms = self._taken_in_bytes, max(1, now_ms - self._looked_ms)
+        self._taken_in_bytes, self._looked_ms = 0, now_ms
+        return bytes_taken_in * 1_000 > BUSY_BYTES_PER_S * passed_ms
+
+    def _come_due(self, now_ms: int) -> None:
+        while self._later and self._later[0][0] <= now_ms:
+            due_ms, _, topic_partition = heappop(self._later)
+            if self._later_ms.get(topic_partition) == due_ms:
+                del self._later_ms[topic_partition]
+                self._due.setdefault(topic_partition)
+
+    def _put_off(self, topic_partition: TopicPartition, due_ms: int) -> None:
+        """A time that was noted before and is earlier stays: it costs one look in vain at most."""
+        if self._later_ms.get(topic_partition, due_ms + 1) <= due_ms:
+            return
+        self._later_ms[topic_partition] = due_ms
+        self._serial += 1
+        heappush(self._later, (due_ms, self._serial, topic_partition))
 
     def _step(
         self,
         step: Step,
         topic_partition: TopicPartition,
+        upkeep: Upkeep,
         on_broken: Callable[[TopicPartition, KafkaStorageError], None],
-    ) -> bool:
-        upkeep = self._upkeep.get(topic_partition)
-        if upkeep is None:
-            return False
+        is_busy: bool,
+    ) -> int | None:
+        """How long the replica may rest; None when there may be more to do at once."""
         try:
-            return step(topic_partition, upkeep) is not None
+            if step(topic_partition, upkeep, is_busy) is not None:
+                return None
+            return upkeep.rest_ms(self._clock.wall_ms())
         except StoreError as reason:
             _LOG.warning("upkeep of %s, trying again: %s", topic_partition, reason)
         except KafkaStorageError as reason:
@@ -72,4 +126,4 @@ class UpkeepRounds:
         except CorruptMessageError as reason:
             _LOG.error("no more upkeep of %s: %s", topic_partition, reason)
             self.drop(topic_partition)
-        return False
+        return RETRY_MS

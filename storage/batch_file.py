@@ -6,17 +6,15 @@ Pages carry checksums; the footer does not, so its CRC32C stands in the file nam
 
 from __future__ import annotations
 
-import io
 import struct
 from collections.abc import Sequence
 
 import crc32c
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from storage.errors import CorruptMessageError
-from storage.records import DATA_SCHEMA
+from storage.records import DATA_SCHEMA, timestamp_range
 from storage.table import DataFile
 
 MAGIC = b"PAR1"
@@ -24,28 +22,34 @@ TRAILER_BYTES = 8
 """A Parquet file ends with the footer's length (4 bytes, little endian) and the magic `PAR1`."""
 DICTIONARY_COLUMNS = ["timestamp_type", "producer_id", "producer_epoch", "sequence", "batch_base", "attributes"]
 STATISTICS_COLUMNS = ["offset_delta", "timestamp"]
-COMPRESSION_LEVEL = 1
+DICTIONARY_ROWS_MIN = 32
+"""With fewer rows a dictionary's page takes more than it saves."""
+_PARQUET_CODECS = {"uncompressed": "none"}
+_LEVELS = {"zstd": 1}
 
 
-def encode(table: pa.Table, compression_level: int = COMPRESSION_LEVEL) -> tuple[bytes, str]:
-    """Rows of `DATA_SCHEMA` as (file bytes, CRC32C of the footer in 8 hex digits)."""
+def encode(table: pa.Table, codec: str = "zstd") -> tuple[memoryview, str]:
+    """Rows of `DATA_SCHEMA` as (file bytes, CRC32C of the footer in 8 hex digits).
+
+    codec  uncompressed, zstd, lz4, snappy or gzip
+    """
     sink = pa.BufferOutputStream()
     pq.write_table(
         table,
         sink,
-        compression="zstd",
-        compression_level=compression_level,
-        use_dictionary=DICTIONARY_COLUMNS,
+        compression=_PARQUET_CODECS.get(codec, codec),
+        compression_level=_LEVELS.get(codec),
+        use_dictionary=DICTIONARY_COLUMNS if table.num_rows >= DICTIONARY_ROWS_MIN else False,
         write_statistics=STATISTICS_COLUMNS,
         write_page_checksum=True,
         store_schema=False,
         row_group_size=max(1, table.num_rows),
     )
-    data = sink.getvalue().to_pybytes()
+    data = memoryview(sink.getvalue()).cast("B")
     return data, footer_crc(data, "a new file")
 
 
-def footer_crc(data: bytes, name: str) -> str:
+def footer_crc(data: bytes | memoryview, name: str) -> str:
     """CRC32C (8 hex digits) of footer, footer length and magic. CorruptMessageError when there is no footer."""
     if len(data) < len(MAGIC) + TRAILER_BYTES or data[: len(MAGIC)] != MAGIC:
         raise CorruptMessageError(f"{name}: {len(data)} bytes that do not begin as a Parquet file")
@@ -73,7 +77,7 @@ def crc_of_path(path: str) -> str:
     return parts[1]
 
 
-def check(data: bytes, path: str) -> None:
+def check(data: bytes | memoryview, path: str) -> None:
     """Compare the footer with the CRC32C in the path. CorruptMessageError naming file and both values."""
     expected = crc_of_path(path)
     found = footer_crc(data, path)
@@ -81,11 +85,23 @@ def check(data: bytes, path: str) -> None:
         raise CorruptMessageError(f"{path}: footer CRC32C is {found}, expected {expected}")
 
 
-def decode(data: bytes, path: str, columns: Sequence[str] | None = None) -> pa.Table:
+def check_tail(tail: bytes, path: str) -> bool:
+    """As `check`, by a file's last bytes alone; False when they do not hold the whole footer."""
+    (footer_bytes,) = struct.unpack_from("<I", tail, len(tail) - TRAILER_BYTES)
+    start = len(tail) - TRAILER_BYTES - footer_bytes
+    if start < 0:
+        return False
+    expected, found = crc_of_path(path), f"{crc32c.crc32c(memoryview(tail)[start:]):08x}"
+    if found != expected:
+        raise CorruptMessageError(f"{path}: footer CRC32C is {found}, expected {expected}")
+    return True
+
+
+def decode(data: bytes | memoryview, path: str, columns: Sequence[str] | None = None) -> pa.Table:
     """Rows of a file's bytes, all columns of `DATA_SCHEMA` or those named. CorruptMessageError when a bit is wrong."""
     check(data, path)
     try:
-        table = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True).read(
+        table = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True).read(
             columns=list(columns) if columns is not None else None, use_threads=False
         )
     except (OSError, pa.ArrowException) as reason:
@@ -97,9 +113,14 @@ def decode(data: bytes, path: str, columns: Sequence[str] | None = None) -> pa.T
 
 
 def describe(table: pa.Table, path: str, size_bytes: int) -> DataFile:
-    """What a commit needs to know of a file with these rows: counts, deltas and timestamps (ms)."""
-    deltas = pc.min_max(table["offset_delta"]).as_py()
-    timestamps = pc.min_max(table["timestamp"].cast(pa.int64())).as_py()
+    """What a commit needs to know of a file with these rows, ordered by offset: counts, deltas, timestamps (ms)."""
+    deltas, (least, greatest) = table["offset_delta"], timestamp_range(table["timestamp"])
     return DataFile(
-        path, size_bytes, table.num_rows, deltas["min"], deltas["max"], timestamps["min"], timestamps["max"]
+        path,
+        size_bytes,
+        table.num_rows,
+        deltas[0].as_py(),
+        deltas[-1].as_py(),
+        least,
+        greatest,
     )

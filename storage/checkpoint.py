@@ -1,22 +1,74 @@
-"""Reading a Delta checkpoint: one Parquet file that holds the fold of a table up to a version. Pure."""
+"""A Delta checkpoint: one Parquet file that holds the fold of a table up to a version, both ways. Pure.
+
+Written here and not by deltalake, which reads all commits since the last one again and keeps an hour of tombstones:
+100 ms and more for each. A tombstone stays as long as its object lies on storage.
+"""
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from storage.delta_log import check_protocol, file_entry, own_properties
+from storage.delta_log import add_action, check_protocol, file_entry, own_properties
 from storage.errors import CorruptMessageError
-from storage.table import FileEntry, TableSnapshot
+from storage.table import FileEntry, RemovedObject, TableSnapshot
 
 LAST_CHECKPOINT = "_last_checkpoint"
+_END_OFFSET_TAG = "stratalog.endOffset"
+_STRINGS = pa.map_(pa.string(), pa.string())
+_SCHEMA = pa.schema(
+    {
+        "protocol": pa.struct(
+            {
+                "minReaderVersion": pa.int32(),
+                "minWriterVersion": pa.int32(),
+                "readerFeatures": pa.list_(pa.string()),
+                "writerFeatures": pa.list_(pa.string()),
+            }
+        ),
+        "metaData": pa.struct(
+            {
+                "id": pa.string(),
+                "name": pa.string(),
+                "description": pa.string(),
+                "format": pa.struct({"provider": pa.string(), "options": _STRINGS}),
+                "schemaString": pa.string(),
+                "partitionColumns": pa.list_(pa.string()),
+                "configuration": _STRINGS,
+                "createdTime": pa.int64(),
+            }
+        ),
+        "txn": pa.struct({"appId": pa.string(), "version": pa.int64(), "lastUpdated": pa.int64()}),
+        "remove": pa.struct(
+            {
+                "path": pa.string(),
+                "deletionTimestamp": pa.int64(),
+                "dataChange": pa.bool_(),
+                "extendedFileMetadata": pa.bool_(),
+                "partitionValues": _STRINGS,
+                "size": pa.int64(),
+                "tags": _STRINGS,
+            }
+        ),
+        "add": pa.struct(
+            {
+                "path": pa.string(),
+                "partitionValues": _STRINGS,
+                "size": pa.int64(),
+                "modificationTime": pa.int64(),
+                "dataChange": pa.bool_(),
+                "stats": pa.string(),
+                "tags": _STRINGS,
+            }
+        ),
+    }
+)
 _CHECKPOINT_NAME = re.compile(r"(?:^|/)(\d{20})\.checkpoint\.parquet$")
 _COMMIT_NAME = re.compile(r"(?:^|/)(\d{20})\.json$")
 
@@ -52,20 +104,84 @@ def pointed_version(data: bytes | None) -> int:
     return version if isinstance(version, int) else -1
 
 
+class Definition(NamedTuple):
+    """What a table states about itself: the bodies of Delta's `protocol` and `metaData`, carried on as they are."""
+
+    protocol: dict[str, Any]
+    metadata: dict[str, Any]
+
+
+def commit_definition(data: bytes, name: str) -> Definition:
+    """The definition in the first commit. Raises CorruptMessageError when it lacks one."""
+    try:
+        actions = [json.loads(line) for line in data.split(b"\n") if line]
+        found = {kind: body for action in actions for kind, body in action.items()}
+        return Definition(found["protocol"], found["metaData"])
+    except (ValueError, KeyError, TypeError, AttributeError) as reason:
+        raise CorruptMessageError(f"{name}: version 0 defines no table: {reason}") from reason
+
+
+def decode_definition(data: bytes, name: str) -> tuple[Definition, set[str]]:
+    """The definition in a checkpoint, and the paths of its files. Raises CorruptMessageError when it lacks one."""
+    try:
+        columns = ["metaData", "protocol", "add.path"]
+        table = pq.ParquetFile(pa.BufferReader(data)).read(columns=columns, use_threads=False)
+        (protocol,) = _rows(table, "protocol").to_pylist()
+        (metadata,) = _rows(table, "metaData").to_pylist()
+        paths = pc.struct_field(_rows(table, "add"), "path").to_pylist()
+        return Definition(protocol, metadata), set(paths)
+    except (OSError, pa.ArrowException, ValueError, KeyError) as reason:
+        raise CorruptMessageError(f"{name}: the checkpoint defines no table: {reason}") from reason
+
+
+def encode_checkpoint(snapshot: TableSnapshot, definition: Definition) -> tuple[bytes, int]:
+    """A checkpoint as Delta's readers expect it, and how many actions it holds."""
+    actions: dict[str, list[dict[str, Any]]] = {
+        "protocol": [definition.protocol],
+        "metaData": [definition.metadata],
+        "txn": [{"appId": name, "version": number} for name, number in snapshot.txns.items()],
+        "remove": [_tombstone(path, removed) for path, removed in snapshot.removed.items()],
+        "add": [_checkpointed_add(entry) for entry in snapshot.files],
+    }
+    count = sum(len(bodies) for bodies in actions.values())
+    columns, before = [], 0
+    for field in _SCHEMA:
+        bodies = actions[field.name]
+        after = count - before - len(bodies)
+        values = pa.array(bodies, field.type)
+        columns.append(pa.chunked_array([pa.nulls(before, field.type), values, pa.nulls(after, field.type)]))
+        before += len(bodies)
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns, schema=_SCHEMA), sink, compression="snappy", use_dictionary=False)
+    return sink.getvalue().to_pybytes(), count
+
+
+def encode_pointer(snapshot: TableSnapshot, action_count: int, size_bytes: int) -> bytes:
+    """`_last_checkpoint`: where readers begin."""
+    pointer = {
+        "version": snapshot.version,
+        "size": action_count,
+        "sizeInBytes": size_bytes,
+        "numOfAddFiles": len(snapshot.files),
+    }
+    return json.dumps(pointer, separators=(",", ":")).encode()
+
+
 def decode_checkpoint(data: bytes, version: int, name: str) -> TableSnapshot:
     """The snapshot in a checkpoint's bytes; `name` is the file for messages.
 
     Raises CorruptMessageError when unreadable, UnsupportedTableFeatureError by its protocol.
     """
     try:
-        columns = ["add", "txn", "metaData", "protocol"]
-        table = pq.ParquetFile(io.BytesIO(data)).read(columns=columns, use_threads=False)
+        columns = ["add", "remove", "txn", "metaData", "protocol"]
+        table = pq.ParquetFile(pa.BufferReader(data)).read(columns=columns, use_threads=False)
         (protocol,) = _rows(table, "protocol").to_pylist()
         check_protocol(protocol, name)
         (metadata,) = _rows(table, "metaData").to_pylist()
         txns = {txn["appId"]: txn["version"] for txn in _rows(table, "txn").to_pylist()}
         properties = own_properties(dict(metadata["configuration"]))
-        return TableSnapshot(version, _entries(_rows(table, "add")), txns, properties)
+        removed = _removed(_rows(table, "remove"), version)
+        return TableSnapshot(version, _entries(_rows(table, "add")), txns, properties, removed, version)
     except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as reason:
         raise CorruptMessageError(f"{name}: the checkpoint is unreadable: {reason}") from reason
 
@@ -83,3 +199,28 @@ def _entries(adds: pa.StructArray) -> tuple[FileEntry, ...]:
         file_entry(path, size, dict(values), stats, dict(tags) if tags else None)
         for path, size, values, stats, tags in zip(*fields, strict=True)
     )
+
+
+def _checkpointed_add(entry: FileEntry) -> dict[str, Any]:
+    """A file as Delta's `add`. When it was committed is not folded: its newest record dates it."""
+    add = add_action(entry, max(entry.file.max_timestamp_ms or 0, 0), data_change=False)
+    for name in ("partitionValues", "tags"):
+        add[name] = list(add[name].items()) if name in add else None
+    return add
+
+
+def _tombstone(path: str, removed: RemovedObject) -> dict[str, Any]:
+    tags = [(_END_OFFSET_TAG, str(removed.end_offset))]
+    return {"path": path, "deletionTimestamp": removed.removed_ms, "dataChange": False, "tags": tags}
+
+
+def _removed(tombstones: pa.StructArray, version: int) -> dict[str, RemovedObject]:
+    """What left the log before the checkpoint; tombstones that are not ours do not say where a file ended."""
+    paths, times, tags = (
+        pc.struct_field(tombstones, name).to_pylist() for name in ("path", "deletionTimestamp", "tags")
+    )
+    return {
+        path: RemovedObject(version, removed_ms or 0, int(dict(each)[_END_OFFSET_TAG]))
+        for path, removed_ms, each in zip(paths, times, tags, strict=True)
+        if each and _END_OFFSET_TAG in dict(each)
+    }

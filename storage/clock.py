@@ -5,8 +5,8 @@ I/O: the system clock. Every other module takes a `Clock` or a plain `now_ms`.
 
 from __future__ import annotations
 
+import os
 import time
-import uuid
 from typing import Protocol
 
 
@@ -48,7 +48,7 @@ class SystemClock:
 
 
 class RandomIds:
-    """Random version 4 UUIDs."""
+    """128 random bits."""
 
     def new_id(self) -> str:
-        return uuid.uuid4().hex
+        return os.urandom(16).hex()

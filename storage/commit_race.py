@@ -76,6 +76,14 @@ class CommitRace:
         if version >= self._seen_version:
             self._seen_version, self._seen_id = version, commit_id
 
+    def id_of(self, version: int) -> str | None:
+        """The id of the newest commit that the handle saw, if that is this version."""
+        return self._seen_id if version == self._seen_version else None
+
+    def still_stands(self) -> bool:
+        """Whether the newest commit that the handle saw is still there: not cleaned up, the table not made anew."""
+        return self._seen_version >= 0 and self._log.has_version(self._seen_version, self._seen_id)
+
     def forget(self) -> None:
         """Start anew, after the table was dropped or its tail was cut."""
         self._seen_version, self._seen_id = -1, None

@@ -6,13 +6,20 @@ I/O: through the `ObjectStore` port.
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
+from collections.abc import Iterator
 
 from storage.checkpoint import (
     LAST_CHECKPOINT,
+    Definition,
     checkpoint_file,
     checkpoint_versions,
+    commit_definition,
     commit_file,
     decode_checkpoint,
+    decode_definition,
+    encode_checkpoint,
+    encode_pointer,
     pointed_version,
 )
 from storage.commit_race import StoredCommit
@@ -99,10 +106,53 @@ class DeltaCommitLog:
         if versions:
             raise CorruptMessageError(f"{self.name}: version 0 is gone and no checkpoint of {versions} is readable")
 
-    def delete_checkpoints_below(self, limit: int) -> None:
-        for version in self._checkpoints():
-            if version < limit:
-                self._store.delete(f"{self._log}/{checkpoint_file(version)}")
+    def delete_checkpoint(self, version: int) -> None:
+        self._store.delete(f"{self._log}/{checkpoint_file(version)}")
+
+    def definition(self) -> tuple[Definition, set[str]]:
+        """What the table states about itself, to be carried on, and the files that the newest checkpoint names."""
+        for version in self._newest_first():
+            data = self._store.get_optional(f"{self._log}/{checkpoint_file(version)}")
+            try:
+                if data is not None:
+                    return decode_definition(data, f"{self.name} checkpoint {version}")
+            except CorruptMessageError:
+                continue
+        return commit_definition(self._store.get(self.path_of(0)), self.name), set()
+
+    def _newest_first(self) -> Iterator[int]:
+        """The versions of checkpoints: the one pointed at, then those found by listing."""
+        if (pointed := self.checkpoint_hint()) >= 0:
+            yield pointed
+        elif self._store.exists(self.path_of(0)):
+            return
+        yield from self._checkpoints()
+
+    def write_checkpoint(self, snapshot: TableSnapshot, definition: Definition) -> None:
+        """The checkpoint, then the pointer to it."""
+        data, action_count = encode_checkpoint(snapshot, definition)
+        checkpoint, pointer = self.checkpoint_paths(snapshot.version)
+        self._store.put(checkpoint, data)
+        self._store.put(pointer, encode_pointer(snapshot, action_count, len(data)))
+
+    def expired_versions(self, limit: int, keep_from_ms: int) -> tuple[int, int]:
+        """`[first, end)`: the versions below `limit` that were committed before `keep_from_ms`.
+
+        No listing, which costs a second for an hour's commits: clean-up is ascending, so the versions that stand are
+        found by bisection, and so is a time among them.
+        """
+        versions = range(max(limit, 0))
+        first = bisect_left(versions, True, key=lambda version: self._store.exists(self.path_of(version)))
+        end = bisect_left(versions, True, lo=first, key=lambda version: self._is_kept(version, keep_from_ms))
+        return first, end
+
+    def _is_kept(self, version: int, keep_from_ms: int) -> bool:
+        """Whether a version is too young to go; one that is gone or unreadable is not."""
+        try:
+            stored = self.read_version(version)
+        except CorruptMessageError:
+            return False
+        return stored is not None and stored.commit.timestamp_ms >= keep_from_ms
 
     def drop_checkpoints_except(self, kept: int) -> None:
         """Delete unreadable checkpoints: those newer than the one kept, and a pointer that names another."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 import crc32c
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from storage.commit_race import StoredCommit
 from storage.errors import CorruptMessageError, UnsupportedTableFeatureError
+from storage.producers import ProducerChanges
 from storage.records import DATA_SCHEMA
 from storage.table import Commit, DataFile, FileEntry
 
@@ -46,6 +48,9 @@ _ISO_MIN_MS = -62_135_596_800_000
 _ISO_MAX_MS = 253_402_300_799_999
 _MIN_TAG = "stratalog.minTimestampMs"
 _MAX_TAG = "stratalog.maxTimestampMs"
+_json = json.JSONEncoder(separators=(",", ":")).encode
+_parsed = json.JSONDecoder().decode
+_quoted = json.encoder.encode_basestring_ascii
 
 
 def encode_commit(stored: StoredCommit) -> bytes:
@@ -60,14 +65,17 @@ def encode_commit(stored: StoredCommit) -> bytes:
         "stratalogDataChange": commit.data_change,
         "stratalogCrc32c": _NO_CRC.decode(),
     }
-    actions: list[dict[str, Any]] = [{"commitInfo": info}]
+    if commit.producers is not None:
+        info["stratalogProducers"] = commit.producers.to_value()
+    lines = [_json({"commitInfo": info})]
     if stored.properties is not None:
-        actions.append({"protocol": {"minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION}})
-        actions.append({"metaData": _metadata(commit, stored.properties)})
-    actions.extend({"txn": {"appId": name, "version": number}} for name, number in commit.txns.items())
-    actions.extend({"remove": _remove(path, commit)} for path in commit.removes)
-    actions.extend({"add": _add(entry, commit)} for entry in commit.adds)
-    data = "\n".join(json.dumps(action, separators=(",", ":")) for action in actions).encode()
+        lines.append(_json({"protocol": {"minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION}}))
+        lines.append(_json({"metaData": _metadata(commit, stored.properties)}))
+    lines.extend(f'{{"txn":{{"appId":{_quoted(name)},"version":{number}}}}}' for name, number in commit.txns.items())
+    lines.extend(_json({"remove": _remove(path, commit)}) for path in commit.removes)
+    written_ms, change = commit.timestamp_ms, commit.data_change
+    lines.extend(_json({"add": add_action(entry, written_ms, data_change=change)}) for entry in commit.adds)
+    data = "\n".join(lines).encode()
     return _with_crc(data, f"{crc32c.crc32c(data):08x}".encode())
 
 
@@ -78,13 +86,17 @@ def decode_commit(data: bytes, name: str) -> StoredCommit:
     UnsupportedTableFeatureError when it needs more than reader 1 / writer 2.
     """
     try:
-        actions = json.loads(b"[" + b",".join(line for line in data.split(b"\n") if line) + b"]")
-        if not actions or not all(isinstance(action, dict) for action in actions):
+        bodies: dict[str, list[Any]] = {}
+        lines = ",".join([line for line in data.decode().split("\n") if line])
+        for action in _parsed(f"[{lines}]"):
+            for kind, body in action.items():
+                bodies.setdefault(kind, []).append(body)
+        if not bodies:
             raise ValueError("no actions")
-        info: dict[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
+        info: dict[str, Any] = bodies.get("commitInfo", [{}])[0]
         if "stratalogCommitId" in info:
             _check_crc(data)
-        return _stored(actions, info, name)
+        return _stored(bodies, info, name)
     except (ValueError, KeyError, TypeError, AttributeError) as reason:
         raise CorruptMessageError(
             f"{name}: the commit of {len(data)} bytes is unreadable: {type(reason).__name__}: {reason}"
@@ -95,7 +107,7 @@ def file_entry(
     path: str, size: int, partition_values: Mapping[str, str | None], stats: str, tags: Mapping[str, str] | None
 ) -> FileEntry:
     """A file from the fields of Delta's `add`. KeyError / TypeError / ValueError when one is missing or odd."""
-    numbers = json.loads(stats)
+    numbers = _parsed(stats)
     low, high = numbers["minValues"], numbers["maxValues"]
     file = DataFile(
         path,
@@ -134,31 +146,27 @@ def delta_schema() -> str:
     return json.dumps({"type": "struct", "fields": [_field(field) for field in [*partitions, *DATA_SCHEMA]]})
 
 
-def _stored(actions: list[dict[str, Any]], info: Mapping[str, Any], name: str) -> StoredCommit:
-    for protocol in _bodies(actions, "protocol"):
+def _stored(bodies: Mapping[str, list[Any]], info: Mapping[str, Any], name: str) -> StoredCommit:
+    for protocol in bodies.get("protocol", ()):
         check_protocol(protocol, name)
     is_foreign = "stratalogCommitId" not in info
     operation = str(info.get("operation", "unknown operation"))
     # a foreign add need not have our stats: its commit takes the replica offline anyway
-    adds = () if is_foreign else tuple(_entry(add) for add in _bodies(actions, "add"))
+    adds = () if is_foreign else tuple([_entry(add) for add in bodies.get("add", ())])
     commit = Commit(
         commit_id="" if is_foreign else info["stratalogCommitId"],
         operation=f"{operation} by {info.get('engineInfo', 'an unknown engine')}" if is_foreign else operation,
         timestamp_ms=int(info.get("timestamp", 0)),
         adds=adds,
-        removes=tuple(remove["path"] for remove in _bodies(actions, "remove")),
-        txns={txn["appId"]: txn["version"] for txn in _bodies(actions, "txn")},
+        removes=tuple([remove["path"] for remove in bodies.get("remove", ())]),
+        txns={txn["appId"]: txn["version"] for txn in bodies.get("txn", ())},
         data_change=bool(info.get("stratalogDataChange", True)),
         is_foreign=is_foreign,
+        producers=ProducerChanges.from_value(changes) if (changes := info.get("stratalogProducers")) else None,
     )
-    metadata = next(_bodies(actions, "metaData"), None)
-    return StoredCommit(
-        commit, info.get("stratalogPreviousCommitId"), own_properties(metadata["configuration"]) if metadata else None
-    )
-
-
-def _bodies(actions: list[dict[str, Any]], kind: str) -> Iterator[dict[str, Any]]:
-    return (action[kind] for action in actions if kind in action)
+    metadata = bodies.get("metaData")
+    properties = own_properties(metadata[0]["configuration"]) if metadata else None
+    return StoredCommit(commit, info.get("stratalogPreviousCommitId"), properties)
 
 
 def _entry(add: Mapping[str, Any]) -> FileEntry:
@@ -176,7 +184,8 @@ def _metadata(commit: Commit, properties: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _add(entry: FileEntry, commit: Commit) -> dict[str, Any]:
+def add_action(entry: FileEntry, modified_ms: int, *, data_change: bool) -> dict[str, Any]:
+    """The body of Delta's `add` for a file."""
     file = entry.file
     low: dict[str, Any] = {"offset_delta": file.first_delta}
     high: dict[str, Any] = {"offset_delta": file.last_delta}
@@ -189,8 +198,8 @@ def _add(entry: FileEntry, commit: Commit) -> dict[str, Any]:
             "base_offset": str(entry.base_offset),
         },
         "size": file.size_bytes,
-        "modificationTime": commit.timestamp_ms,
-        "dataChange": commit.data_change,
+        "modificationTime": modified_ms,
+        "dataChange": data_change,
     }
     least, greatest = file.min_timestamp_ms, file.max_timestamp_ms
     if least is None or greatest is None:
@@ -199,8 +208,7 @@ def _add(entry: FileEntry, commit: Commit) -> dict[str, Any]:
         low["timestamp"], high["timestamp"] = _iso(least), _iso(greatest)
     else:  # beyond the years 1 to 9999 Delta has no text for it
         add["tags"] = {_MIN_TAG: str(least), _MAX_TAG: str(greatest)}
-    stats = {"numRecords": file.record_count, "minValues": low, "maxValues": high, "nullCount": nulls}
-    add["stats"] = json.dumps(stats, separators=(",", ":"))
+    add["stats"] = _json({"numRecords": file.record_count, "minValues": low, "maxValues": high, "nullCount": nulls})
     return add
 
 
@@ -209,8 +217,13 @@ def _remove(path: str, commit: Commit) -> dict[str, Any]:
 
 
 def _iso(timestamp_ms: int) -> str:
-    moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
-    return f"{moment:%Y}".zfill(4) + f"{moment:-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03}Z"
+    return f"{_iso_seconds(timestamp_ms // 1000)}.{timestamp_ms % 1000:03}Z"
+
+
+@lru_cache(maxsize=256)
+def _iso_seconds(timestamp_s: int) -> str:
+    moment = _EPOCH + timedelta(seconds=timestamp_s)
+    return f"{moment:%Y}".zfill(4) + f"{moment:-%m-%dT%H:%M:%S}"
 
 
 def _timestamp_ms(text: str | None, tags: Mapping[str, str] | None, tag: str) -> int | None:

@@ -7,22 +7,32 @@ do; Delta readers and `list` pass over them.
 
 from __future__ import annotations
 
+import array
 import contextlib
+import errno
+import fcntl
 import itertools
 import os
 import re
 import shutil
 import stat
+import threading
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from storage import register_file
 from storage.errors import KafkaStorageError, LogDirNotFoundError, ObjectNotFoundError, StoreUnavailableError
+from storage.file_sync import sync_files
 from storage.object_meta import ObjectMeta
 
 _TEMPORARY = re.compile(r"#\d+$")
 _PROBE = ".create-probe"
+_CANNOT = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
+"""How a disk or kernel says that it has no files without a name (O_TMPFILE)."""
+_GET_FLAGS, _SET_FLAGS, _TOP_DIRECTORY = 0x80086601, 0x40086602, 0x00020000
+"""Linux: FS_IOC_GETFLAGS, FS_IOC_SETFLAGS and FS_TOPDIR_FL, which is `chattr +T`."""
 _serial = itertools.count(1)
 
 
@@ -40,11 +50,15 @@ class LocalStore:
         self.root = os.path.abspath(_plain_path(root))
         self.url = Path(self.root).as_uri()
         self._made_directories: set[str] = set()
+        self._made_lock = threading.Lock()
+        self._register_lock = threading.Lock()
+        self._has_unnamed_files = hasattr(os, "O_TMPFILE")
         if create:
             self._make_root()
         if not os.path.isdir(self.root):
             raise LogDirNotFoundError(f"{self.root} is not a directory")
         if create:
+            _spread_directories(self.root)
             self.probe_create_if_absent()
 
     def probe_create_if_absent(self) -> None:
@@ -60,16 +74,62 @@ class LocalStore:
         if won != (True, False):
             raise KafkaStorageError(f"{self.root} cannot hold logs: creating an object twice answered {won}")
 
-    def put(self, path: str, data: bytes) -> None:
+    def put(self, path: str, data: bytes | memoryview) -> None:
         target = f"{self.root}/{path}"
         try:
             os.replace(self._write_temporary(target, data), target)
         except OSError as reason:
             raise self._failed("put", path, reason) from reason
 
+    def put_new(self, path: str, data: bytes | memoryview) -> None:
+        """As the port says. What stands there already is a try that failed, or of somebody with the same bytes:
+        it is replaced as a whole, since its writer may never end."""
+        target = f"{self.root}/{path}"
+        try:
+            descriptor = self._open_new(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        except FileExistsError:
+            self.put(path, data)
+            return
+        except OSError as reason:
+            raise self._failed("put", path, reason) from reason
+        try:
+            _write_all(descriptor, data, target)
+        except OSError as reason:
+            raise self._failed("put", path, reason) from reason
+
+    def copy_new(
+        self, path: str, source: LocalStore, source_path: str, tail_bytes: int, check: Callable[[bytes], bool]
+    ) -> bool:
+        """`put_new` of an object of another store within the kernel, for a third of the CPU. `check` is shown the last
+        `tail_bytes` first and may raise or say no. False when nothing was copied: use `put_new`.
+        Raises ObjectNotFoundError."""
+        target = f"{self.root}/{path}"
+        try:
+            descriptor = os.open(f"{source.root}/{source_path}", os.O_RDONLY)
+        except FileNotFoundError as reason:
+            raise ObjectNotFoundError(f"{source.root}/{source_path} does not exist") from reason
+        except OSError as reason:
+            raise source._failed("get", source_path, reason) from reason
+        try:
+            size_bytes = os.fstat(descriptor).st_size
+            if not check(os.pread(descriptor, tail_bytes, max(0, size_bytes - tail_bytes))):
+                return False
+            copy = self._open_new(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            return _send_all(descriptor, copy, size_bytes, target)
+        except FileExistsError:
+            return False
+        except OSError as reason:
+            raise self._failed("put", path, reason) from reason
+        finally:
+            os.close(descriptor)
+
     def create(self, path: str, data: bytes) -> bool:
         target = f"{self.root}/{path}"
         try:
+            if self._has_unnamed_files:
+                created = self._create_from_unnamed(target, data)
+                if created is not None:
+                    return created
             temporary = self._write_temporary(target, data)
             try:
                 os.link(temporary, target)
@@ -100,6 +160,21 @@ class LocalStore:
             raise self._failed("get", path, reason) from reason
         finally:
             os.close(descriptor)
+
+    def put_register(self, path: str, data: bytes) -> None:
+        target = f"{self.root}/{path}"
+        try:
+            with self._register_lock:
+                if not register_file.replace_in_place(target, data):
+                    os.replace(self._write_temporary(target, register_file.new_file(data)), target)
+        except OSError as reason:
+            raise self._failed("put", path, reason) from reason
+
+    def get_register(self, path: str) -> bytes | None:
+        try:
+            return register_file.read(f"{self.root}/{path}")
+        except OSError as reason:
+            raise self._failed("get", path, reason) from reason
 
     def exists(self, path: str) -> bool:
         return self.size(path) is not None
@@ -147,34 +222,66 @@ class LocalStore:
         shutil.rmtree(tombstone, ignore_errors=True)
 
     def sync(self, paths: Sequence[str]) -> None:
-        """fsync files, their directories, and the parents of directories that this store made."""
+        """Make durable files, their directories, and the parents of directories that this store made."""
         targets = [f"{self.root}/{path}" if path else self.root for path in paths]
         directories = {os.path.dirname(target) for target in targets}
-        made, self._made_directories = self._made_directories, set()
+        with self._made_lock:
+            made, self._made_directories = self._made_directories, set()
         directories |= made | {os.path.dirname(directory) for directory in made}
         try:
-            for target in [*targets, *sorted(directories, reverse=True)]:
-                _fsync(target)
+            sync_files([*targets, *sorted(directories, reverse=True)])
         except OSError as reason:
-            self._made_directories |= made
+            with self._made_lock:
+                self._made_directories |= made
             raise self._failed("sync", ", ".join(paths[:3]), reason) from reason
 
-    def _write_temporary(self, target: str, data: bytes) -> str:
+    def _write_temporary(self, target: str, data: bytes | memoryview) -> str:
         """Write `data` beside `target`; the directory is made when missing."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         for _ in range(100):
             temporary = f"{target}#{os.getpid()}{next(_serial):09}"
             try:
-                descriptor = os.open(temporary, flags, 0o644)
+                descriptor = self._open_new(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             except FileExistsError:  # of another host with our process id
                 continue
-            except FileNotFoundError:
-                if not os.path.isdir(self.root):  # an unmounted disk must not be filled in
-                    raise
-                self._make_directories(os.path.dirname(target))
-                continue
-            return _write_all(descriptor, data, temporary)
+            _write_all(descriptor, data, temporary)
+            return temporary
         raise OSError(f"found no free temporary name beside {target}")
+
+    def _create_from_unnamed(self, target: str, data: bytes) -> bool | None:
+        """Create by giving a name to a file that has none: one change of a directory instead of three.
+
+        None when this disk cannot: it is not tried again.
+        """
+        try:
+            descriptor = self._open_new(os.path.dirname(target), os.O_WRONLY | os.O_TMPFILE, target)
+        except OSError as reason:
+            if reason.errno not in _CANNOT:
+                raise
+            self._has_unnamed_files = False
+            return None
+        try:
+            _write_whole(descriptor, data)
+            os.link(f"/proc/self/fd/{descriptor}", target, src_dir_fd=descriptor, follow_symlinks=True)
+        except FileExistsError:
+            return False
+        except OSError as reason:
+            if reason.errno not in (*_CANNOT, errno.ENOENT, errno.EXDEV, errno.EPERM, errno.EACCES):
+                raise
+            self._has_unnamed_files = False
+            return None
+        finally:
+            os.close(descriptor)
+        return True
+
+    def _open_new(self, name: str, flags: int, target: str = "") -> int:
+        """Open a file to be made; its directory (that of `target`, if given) is made when missing."""
+        try:
+            return os.open(name, flags, 0o644)
+        except FileNotFoundError:
+            if not os.path.isdir(self.root):  # an unmounted disk must not be filled in
+                raise
+        self._make_directories(os.path.dirname(target or name))
+        return os.open(name, flags, 0o644)
 
     def _make_root(self) -> None:
         try:
@@ -188,7 +295,7 @@ class LocalStore:
             missing.append(directory)
             directory = os.path.dirname(directory)
         for name in reversed(missing):
-            with contextlib.suppress(FileExistsError):
+            with contextlib.suppress(FileExistsError), self._made_lock:
                 os.mkdir(name)
                 self._made_directories.add(name)
 
@@ -213,6 +320,27 @@ class LocalStore:
         return StoreUnavailableError(f"{operation} {self.root}/{path}: {reason}")
 
 
+def _spread_directories(root: str) -> None:
+    """Ask ext4 to place each directory below the root apart from the others, as it does at the top of a disk.
+
+    Files lie near their directory, and an ext4 without a journal looks at every inode near it that was freed within
+    the last minutes before it takes a new one: 800 µs a file where all replicas lie together, 20 where they do not.
+    """
+    try:
+        descriptor = os.open(root, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        flags = array.array("l", [0])
+        fcntl.ioctl(descriptor, _GET_FLAGS, flags)
+        flags[0] |= _TOP_DIRECTORY
+        fcntl.ioctl(descriptor, _SET_FLAGS, flags)
+    except OSError:
+        return  # only a hint, and no other file system knows it
+    finally:
+        os.close(descriptor)
+
+
 def _plain_path(place: str) -> str:
     """A directory from a plain path or a `file://` URL."""
     if not place.startswith("file://"):
@@ -231,25 +359,39 @@ def _read_all(descriptor: int) -> bytes:
     return b"".join(chunks)
 
 
-def _write_all(descriptor: int, data: bytes, temporary: str) -> str:
+def _write_all(descriptor: int, data: bytes | memoryview, name: str) -> None:
+    """Write a new file and close it; it is removed when that fails."""
     try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
+        _write_whole(descriptor, data)
     except OSError:
-        os.unlink(temporary)
+        os.unlink(name)
         raise
     finally:
         os.close(descriptor)
-    return temporary
 
 
-def _fsync(path: str) -> None:
+def _send_all(source: int, copy: int, size_bytes: int, target: str) -> bool:
+    """Fill the new file `copy` and close it; False, and no file, when the kernel does not copy here."""
+    sent = 0
     try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return
-    try:
-        os.fsync(descriptor)
+        while sent < size_bytes:
+            count = os.sendfile(copy, source, sent, size_bytes - sent)
+            if count == 0:
+                raise OSError(errno.EIO, f"ends at {sent} of {size_bytes} bytes")
+            sent += count
+    except (OSError, AttributeError) as reason:
+        os.unlink(target)
+        if isinstance(reason, OSError) and reason.errno not in {errno.EINVAL, errno.ENOSYS, errno.ENOTSOCK}:
+            raise
+        return False
     finally:
-        os.close(descriptor)
+        os.close(copy)
+    return True
+
+
+def _write_whole(descriptor: int, data: bytes | memoryview) -> None:
+    written = os.write(descriptor, data)
+    if written < len(data):
+        view = memoryview(data)[written:]
+        while view:
+            view = view[os.write(descriptor, view) :]

@@ -7,12 +7,13 @@ An instance is not thread-safe; several instances may be open on one table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from storage.clock import Clock, Ids
+from storage.codecs import codec_of_append, codec_of_merge
 from storage.config import LogConfig
 from storage.errors import (
     FencedLeaderEpochError,
@@ -39,14 +40,16 @@ from storage.log_read import (
     rows_between,
 )
 from storage.log_reader import RESOLVE_TRIES, LogReader
-from storage.log_state import NO_PRODUCERS, TOPIC_ID_PROPERTY, LogState, live_paths, producers_path
-from storage.producers import ProducerEntry, ProducerStates
+from storage.log_state import TOPIC_ID_PROPERTY, LogState, live_paths
+from storage.producers import ProducerChanges, ProducerEntry, ProducerStates
 from storage.records import NewRecordBatch, data_table
+from storage.removed import NO_PRODUCERS, producers_path
 from storage.table import (
     LEADER_EPOCH,
     LOG_END,
     LOG_START,
     PRODUCERS,
+    PRODUCERS_VERSION,
     Commit,
     Committed,
     Conflict,
@@ -56,6 +59,8 @@ from storage.table import (
 )
 
 EXPIRY_INTERVAL_MS = 60_000
+WHOLE_PRODUCERS_COMMITS = 20
+"""A commit whose version passes a multiple of this states the whole producer state: for clean-up and cold starts."""
 _NUMBERS = (1 << 63) - 1
 
 
@@ -79,7 +84,12 @@ class _OpenAppend:
 
 
 class PartitionLog(LogReader):
-    """One replica's log, to read and write. The constructor does no I/O; the first use folds the table."""
+    """One replica's log, to read and write. The constructor does no I/O; the first use folds the table.
+
+    `on_commit` is told of each own commit once it is folded.
+    """
+
+    remembers_removed = True
 
     def __init__(self, table: LogTable, config: LogConfig, clock: Clock, ids: Ids) -> None:
         super().__init__(table, clock)
@@ -89,6 +99,7 @@ class PartitionLog(LogReader):
         self._unflushed_records = 0
         self._flushed_ms = 0
         self.durable_version = -1
+        self.on_commit: Callable[[Commit], None] | None = None
         self._open_append: _OpenAppend | None = None
         self._unplaced: tuple[tuple[NewRecordBatch, ...], DataFile] | None = None
 
@@ -142,7 +153,7 @@ class PartitionLog(LogReader):
         """A part of a file as a file of its own, with the same labels."""
         if rows.num_rows == 0:
             return ()
-        file = self.table.write_file(rows, entry.segment)
+        file = self.table.write_file(rows, entry.segment, codec_of_merge(self.config.compression_type))
         return (FileEntry(file, entry.segment, entry.leader_epoch, entry.base_offset),)
 
     def _producers_after(self, state: LogState, cut: Cut, sliced: Sequence[FileEntry]) -> ProducerStates | None:
@@ -269,7 +280,9 @@ class PartitionLog(LogReader):
         unplaced, self._unplaced = self._unplaced, None
         if unplaced and len(unplaced[0]) == len(batches) and all(map(_is_same, unplaced[0], batches)):
             return unplaced[1]
-        return self.table.write_file(data_table(batches), segment)
+        size_bytes = sum(batch.size_bytes for batch in batches)
+        codec = codec_of_append(self.config.compression_type, (b.compression_type for b in batches), size_bytes)
+        return self.table.write_file(data_table(batches), segment, codec)
 
     def _is_flush_due(self, records: int) -> bool:
         """`flush.messages` counts records, `flush.ms` the time since the last synced append."""
@@ -301,15 +314,16 @@ class PartitionLog(LogReader):
         raise ObjectNotFoundError(f"{leader.name}: files to copy vanished {RESOLVE_TRIES} times")
 
     def _copy_round(self, leader: PartitionLog, leader_epoch: int, max_bytes: int) -> Copied | Conflict:
+        their_producers = leader.producers  # may fold anew, so before anything is planned
         own, theirs = self._writable(leader_epoch), leader._writable(leader_epoch)
         plan = plan_copy(own, theirs, max_bytes)
         if not plan.is_complete:
-            plan = plan_copy(own, theirs, max_bytes, leader.producers.sink_ranges())
+            plan = plan_copy(own, theirs, max_bytes, their_producers.sink_ranges())
         txns = {LOG_END: plan.end_offset, LEADER_EPOCH: leader_epoch, LOG_START: plan.log_start_offset}
         if txns == own.position_txns and not plan.files:
             return Copied(plan.start_offset, plan.end_offset, own.version)
         adds = tuple(copy for entry in plan.files for copy in self._copied(leader, entry, plan.start_offset))
-        number, producers = self._producers_to_copy(leader, plan, adds)
+        producers = self._producers_to_copy(their_producers, plan, adds)
         outcome = self._commit(
             self._draft(
                 "COPY",
@@ -318,7 +332,6 @@ class PartitionLog(LogReader):
                 removes=plan.removes,
                 txns={**txns, **(own.epoch_txns(plan.epochs) if plan.epochs != own.epochs else {})},
                 producers=producers,
-                producers_number=number,
             )
         )
         if isinstance(outcome, Conflict):
@@ -337,24 +350,23 @@ class PartitionLog(LogReader):
         return self._rewritten(entry, rows)
 
     def _producers_to_copy(
-        self, leader: PartitionLog, plan: CopyPlan, adds: Sequence[FileEntry]
-    ) -> tuple[int | None, ProducerStates | None]:
-        """Number and value of the producer state after the round; (None, None) when it stays.
+        self, theirs: ProducerStates, plan: CopyPlan, adds: Sequence[FileEntry]
+    ) -> ProducerStates | None:
+        """The producer state after the round; None when it stays.
 
         A round that reaches the leader's log end takes the leader's state. A shorter one must not know more
         than its records: it folds the batches that it copied onto the own state.
         """
+        own = self.producers
         if plan.is_complete:
-            number = leader.state.producers_number
-            return (None, None) if number == self.state.producers_number else (number, leader.producers)
-        theirs, _ = leader.producers.truncated(plan.end_offset)
-        states = ProducerStates() if plan.removes else self.producers
-        if leader.producers.producers:
+            return None if theirs is own or theirs == own else theirs
+        states = ProducerStates() if plan.removes else own
+        if theirs.producers:
             for entry in adds:
                 for producer_id, producer_epoch, batch in self._batches_in(entry):
                     states = states.with_batch(producer_id, producer_epoch, batch)
-        states = ProducerStates(states.producers, {**states.sinks, **theirs.sinks})
-        return (None, None) if states == self.producers else (None, states)
+        states = ProducerStates(states.producers, {**states.sinks, **theirs.truncated(plan.end_offset)[0].sinks})
+        return None if states == own else states
 
     def replace_files(
         self,
@@ -410,16 +422,14 @@ class PartitionLog(LogReader):
         removes: tuple[str, ...] = (),
         txns: Mapping[str, int],
         producers: ProducerStates | None = None,
-        producers_number: int | None = None,
         data_change: bool = True,
         sync: bool = False,
     ) -> _Draft:
-        """A commit on what is folded. The producer state's object is written before the commit that names it."""
-        all_txns = {**self.state.position_txns, **txns}
-        if producers is not None:
-            all_txns[PRODUCERS] = self._write_producers(producers, producers_number)
+        """A commit on what is folded."""
+        changes, producer_txns = self._state_producers(producers)
+        all_txns = {**self.state.position_txns, **txns, **producer_txns}
         records = sum(entry.file.record_count for entry in adds) if data_change else 0
-        commit = Commit(self._ids.new_id(), operation, now_ms, adds, removes, all_txns, data_change)
+        commit = Commit(self._ids.new_id(), operation, now_ms, adds, removes, all_txns, data_change, producers=changes)
         return _Draft(commit, producers, records, sync or self._is_flush_due(records))
 
     def _put(self, draft: _Draft, version: int) -> Committed | Conflict:
@@ -427,20 +437,42 @@ class PartitionLog(LogReader):
         if isinstance(outcome, Conflict):
             self._is_in_doubt = True
             return outcome
-        self.state.replay(outcome.version, draft.commit)
+        self._replay(draft.commit)
         if draft.sync:
             self.durable_version = outcome.version
         self._unflushed_records = 0 if draft.sync else self._unflushed_records + draft.record_count
         self._flushed_ms = self._clock.monotonic_ms() if draft.sync else self._flushed_ms
         if draft.producers is not None:
-            self._producers = (draft.commit.txns[PRODUCERS], draft.producers)
+            self._producers, self._producers_version = draft.producers, outcome.version
+        if self.on_commit is not None:
+            self.on_commit(draft.commit)
         return outcome
 
-    def _write_producers(self, producers: ProducerStates, number: int | None) -> int:
+    def _state_producers(self, producers: ProducerStates | None) -> tuple[ProducerChanges | None, dict[str, int]]:
+        """What the next version says of producer state (None: it stays): changes, and txns that name it whole.
+
+        It is stated whole where it cannot be told by changes, and at least every `WHOLE_PRODUCERS_COMMITS`:
+        clean-up must not delete a commit whose changes are still needed.
+        """
+        state = self.state
+        version, since = state.version + 1, state.producers_version
+        is_due = since is not None and version // WHOLE_PRODUCERS_COMMITS > since // WHOLE_PRODUCERS_COMMITS
+        if producers is None and not is_due:
+            return None, {}
+        if producers is None and not state.has_producer_changes:
+            return None, {PRODUCERS_VERSION: version}
+        before = self.producers
+        changes = before.changes_to(producers or before)
+        if changes is not None and since is not None and not is_due:
+            return changes, {}
+        number = self._write_producers(producers or before)
+        return changes, {PRODUCERS: number, PRODUCERS_VERSION: version}
+
+    def _write_producers(self, producers: ProducerStates) -> int:
+        """Write the whole state, before the commit that names it."""
         if not producers.producers and not producers.sinks:
             return NO_PRODUCERS
-        if number is None:
-            number = int(self._ids.new_id(), 16) % _NUMBERS + 1
+        number = int(self._ids.new_id(), 16) % _NUMBERS + 1
         self.table.write_object(producers_path(number), producers.to_json())
         return number
 

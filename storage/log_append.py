@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from storage.config import LogConfig
 from storage.errors import (
     InvalidRecordError,
@@ -176,7 +173,7 @@ def check_records(batch: NewRecordBatch, config: LogConfig) -> None:
         raise RecordTooLargeError(f"a batch of {size_bytes} bytes > max.message.bytes {config.max_message_bytes}")
     if size_bytes > config.segment_bytes:
         raise RecordListTooLargeError(f"a batch of {size_bytes} bytes > segment.bytes {config.segment_bytes}")
-    for bound_ms in timestamp_range(batch.payload):
+    for bound_ms in batch.timestamp_range:
         if bound_ms is not None and abs(bound_ms) > TIMESTAMP_MS_LIMIT:
             raise InvalidTimestampError(f"timestamp {bound_ms} ms is outside ±{TIMESTAMP_MS_LIMIT} ms")
 
@@ -192,15 +189,9 @@ def _check_handed(handed: HandedFiles) -> None:
             )
 
 
-def timestamp_range(payload: pa.Table) -> tuple[int | None, int | None]:
-    """The smallest and largest timestamp of rows in milliseconds; None when no row has one."""
-    bounds = pc.min_max(payload["timestamp"])
-    return bounds["min"].value, bounds["max"].value
-
-
 def segment_of_append(state: LogState, batches: Sequence[NewRecordBatch], config: LogConfig) -> int:
     """The segment (its base offset) that a group appended at the log end goes to."""
-    newest = [ms for batch in batches if (ms := timestamp_range(batch.payload)[1]) is not None]
+    newest = [ms for batch in batches if (ms := batch.timestamp_range[1]) is not None]
     return _next_segment(
         state.active_segment,
         sum(batch.size_bytes for batch in batches),

@@ -6,7 +6,9 @@ A data file's rows ascend in `offset_delta`, so a range is a slice found by bina
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,6 +30,10 @@ READ_SCHEMA = pa.schema(
 """The columns of a read: absolute offsets and the leader epoch, otherwise those of a data file."""
 
 PRODUCER_COLUMNS = ("offset_delta", "producer_id", "producer_epoch", "sequence", "batch_base")
+CHUNK_ROWS_MIN = 1_000
+"""Smaller parts are copied together before they are worked on: each chunk costs some microseconds at each step."""
+SMALL_FILE_RECORDS = 512
+"""Files with fewer records than this on average are read into one piece of memory."""
 _SEQUENCE_MASK = 0x7FFFFFFF
 
 
@@ -36,19 +42,22 @@ def no_rows() -> pa.Table:
     return READ_SCHEMA.empty_table()
 
 
-def as_read(table: pa.Table, entry: FileEntry) -> pa.Table:
-    """Rows of a data file as `READ_SCHEMA`."""
-    base = pa.scalar(entry.base_offset, pa.int64())
-    columns = [
-        pc.add(table["offset_delta"].cast(pa.int64()), base),
-        pa.chunked_array([pa.repeat(pa.scalar(entry.leader_epoch, pa.int32()), table.num_rows)]),
-    ]
-    for field in DATA_SCHEMA:
-        if field.name == "batch_base":
-            columns.append(pc.add(table["batch_base"].cast(pa.int64()), base))
-        elif field.name != "offset_delta":
-            columns.append(table[field.name])
-    return pa.table(columns, schema=READ_SCHEMA)
+def as_read(parts: Sequence[tuple[pa.Table, FileEntry]]) -> pa.Table:
+    """Rows of data files, in order of offset, as one table of `READ_SCHEMA`.
+
+    Computed over all files at once: of a log of one-record files, each costs a few microseconds.
+    """
+    rows = pa.concat_tables([part for part, _ in parts])
+    if rows.num_rows < len(parts) * SMALL_FILE_RECORDS:
+        rows = rows.combine_chunks()
+    counts = [part.num_rows for part, _ in parts]
+    bases = np.repeat(np.array([entry.base_offset for _, entry in parts], np.int64), counts)
+    epochs = np.repeat(np.array([entry.leader_epoch for _, entry in parts], np.int32), counts)
+    columns = {name: rows[name] for name in rows.column_names}
+    columns["offset"] = pa.chunked_array([pa.array(bases + rows["offset_delta"].to_numpy())])
+    columns["batch_base_offset"] = pa.chunked_array([pa.array(bases + rows["batch_base"].to_numpy())])
+    columns["leader_epoch"] = pa.chunked_array([pa.array(epochs)])
+    return pa.Table.from_arrays([columns[name] for name in READ_SCHEMA.names], schema=READ_SCHEMA)
 
 
 def rows_between(table: pa.Table, entry: FileEntry, start_offset: int, end_offset: int) -> pa.Table:
@@ -112,17 +121,15 @@ def entries_of(batches: list[tuple[int, int, BatchMetadata]]) -> dict[int, Produ
 
 def merged_rows(parts: list[tuple[pa.Table, int]], base_offset: int) -> pa.Table:
     """Data files `(rows, base_offset)` in order of offset as one, its deltas relative to `base_offset`."""
-    return pa.concat_tables([_rebased(rows, base - base_offset) for rows, base in parts])
-
-
-def _rebased(rows: pa.Table, shift: int) -> pa.Table:
-    if shift == 0:
-        return rows
+    merged = pa.concat_tables([rows for rows, _ in parts])
+    if merged.num_rows < len(parts) * CHUNK_ROWS_MIN:
+        merged = merged.combine_chunks()
+    shifts = np.repeat([base - base_offset for _, base in parts], [rows.num_rows for rows, _ in parts])
     for name in ("offset_delta", "batch_base"):
-        position = rows.schema.get_field_index(name)
-        shifted = pc.add_checked(rows[name], pa.scalar(shift, pa.int32()))
-        rows = rows.set_column(position, rows.schema.field(position), shifted)
-    return rows
+        position = merged.schema.get_field_index(name)
+        shifted = pc.add_checked(merged[name].combine_chunks(), pa.array(shifts.astype(np.int32)))
+        merged = merged.set_column(position, merged.schema.field(position), pa.chunked_array([shifted]))
+    return merged
 
 
 def _batch(table: pa.Table, first: int, last: int, base_offset: int, now_ms: int) -> BatchMetadata:

@@ -27,10 +27,11 @@ from storage.log_read import (
     producer_batches,
     rows_between,
 )
-from storage.log_state import NO_PRODUCERS, LogState, producers_path
+from storage.log_state import LogState
 from storage.producers import BatchMetadata, ProducerStates
+from storage.removed import NO_PRODUCERS, producers_path
 from storage.segments import LogSegment, files_between, files_for_timestamp
-from storage.table import FileEntry, LogTable
+from storage.table import PRODUCERS, Commit, FileEntry, LogTable
 
 RESOLVE_TRIES = 5
 """How often an offset is resolved again because the file that held it was merged away meanwhile."""
@@ -43,17 +44,26 @@ T = TypeVar("T")
 class LogReader:
     """A replica's log, to read. The constructor does no I/O; the first use folds the table."""
 
+    remembers_removed = False
+    """Whether the fold keeps what left the log. For who deletes it, and who must not bring it back under its name."""
+
     def __init__(self, table: LogTable, clock: Clock) -> None:
         self.table = table
         self._clock = clock
         self._state: LogState | None = None
-        self._producers: tuple[int, ProducerStates] = (NO_PRODUCERS, ProducerStates())
+        self._producers = ProducerStates()
+        self._producers_version = -1
         self._is_in_doubt = False
         self._checked_ms = 0
 
     @property
     def name(self) -> str:
         return self.table.name
+
+    @property
+    def is_folded(self) -> bool:
+        """True once the table was read."""
+        return self._state is not None
 
     @property
     def state(self) -> LogState:
@@ -99,13 +109,14 @@ class LogReader:
 
     @property
     def producers(self) -> ProducerStates:
-        """Producer and sink state up to the log end, read from its object when it is first needed."""
+        """Producer and sink state up to the log end. Read when it is first needed, then kept up with the log."""
         for _ in range(RESOLVE_TRIES):
-            number = self.state.producers_number
-            if self._producers[0] == number:
-                return self._producers[1]
+            state = self.state
+            if self._producers_version == state.version:
+                return self._producers
             try:
-                self._producers = (number, self._read_producers(number))
+                self._producers = self._read_producers(state)
+                self._producers_version = state.version
             except ObjectNotFoundError:
                 if not self._refresh_after_miss():
                     raise
@@ -130,11 +141,21 @@ class LogReader:
         state = self.state
         before = state.version
         while (commit := self.table.read_commit(state.version + 1)) is not None:
-            state.replay(state.version + 1, commit)
+            self._replay(commit)
         if state.version != before:
             self._is_in_doubt = False
             self._checked_ms = self._clock.monotonic_ms()
         return state.version != before
+
+    def _replay(self, commit: Commit) -> None:
+        """Fold the next version, and bring the producer state along when that is known."""
+        state = self.state
+        is_known = self._producers_version == state.version
+        state.replay(state.version + 1, commit)
+        if is_known and (commit.producers is not None or PRODUCERS not in commit.txns):
+            self._producers_version = state.version
+            if commit.producers is not None:
+                self._producers = self._producers.with_changes(commit.producers)
 
     def _is_position_cleaned_up(self) -> bool:
         """Whether clean-up has deleted the version that this instance stands on: looked at now and then."""
@@ -149,10 +170,8 @@ class LogReader:
         snapshot = self.table.snapshot()
         if snapshot is None:
             raise UnknownTopicOrPartitionError(f"{self.name}: there is no table")
-        state = LogState(snapshot, self.name)
-        if self._state is not None:
-            state.removed = self._state.removed
-        self._state = state
+        self._state = LogState(snapshot, self.name, remembers_removed=self.remembers_removed)
+        self._producers_version = -1
         self._is_in_doubt = False
         self._checked_ms = self._clock.monotonic_ms()
 
@@ -188,16 +207,16 @@ class LogReader:
                 f"{self.name}: offset {start_offset} is outside [{state.log_start_offset}, {state.log_end_offset}]"
             )
         bound = state.log_end_offset if end_offset is None else min(end_offset, state.log_end_offset)
-        parts: list[pa.Table] = []
+        parts: list[tuple[pa.Table, FileEntry]] = []
         size_bytes = 0
         for entry in files_between(state.files, start_offset, bound):
             if parts and size_bytes + entry.file.size_bytes > max_bytes:
                 break
             rows = rows_between(self.table.read_file(entry.file), entry, start_offset, bound)
             if rows.num_rows:
-                parts.append(as_read(rows, entry))
+                parts.append((rows, entry))
                 size_bytes += entry.file.size_bytes
-        return pa.concat_tables(parts) if parts else no_rows()
+        return as_read(parts) if parts else no_rows()
 
     def _find_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         state = self.state
@@ -224,7 +243,21 @@ class LogReader:
         rows = self.table.read_file(entry.file, PRODUCER_COLUMNS)
         return producer_batches(rows, entry.base_offset, self._clock.wall_ms())
 
-    def _read_producers(self, number: int) -> ProducerStates:
+    def _read_producers(self, state: LogState) -> ProducerStates:
+        """The last whole state and the changes since; ObjectNotFoundError when either was cleaned up meanwhile."""
+        states = self._read_whole_producers(state.producers_number)
+        if state.producers_version is not None:
+            for version in range(state.producers_version + 1, state.folded_from + 1):
+                commit = self.table.read_commit(version)
+                if commit is None:
+                    raise ObjectNotFoundError(f"{self.name}: version {version} with producer state was cleaned up")
+                if commit.producers is not None:
+                    states = states.with_changes(commit.producers)
+        for _, changes in state.producer_changes:
+            states = states.with_changes(changes)
+        return states
+
+    def _read_whole_producers(self, number: int) -> ProducerStates:
         if number == NO_PRODUCERS:
             return ProducerStates()
         data = self.table.read_object(producers_path(number))

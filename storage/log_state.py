@@ -7,13 +7,12 @@ removes files (a merge, a truncation) goes over the whole list.
 from __future__ import annotations
 
 from bisect import insort
-from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from storage.epochs import EpochEntry, LeaderEpochCache
 from storage.errors import CorruptMessageError, ForeignCommitError
+from storage.producers import ProducerChanges
+from storage.removed import NO_PRODUCERS, RemovedObjects
 from storage.segments import LogSegment, segments_of
 from storage.table import (
     EPOCH_PREFIX,
@@ -21,78 +20,63 @@ from storage.table import (
     LOG_END,
     LOG_START,
     PRODUCERS,
+    PRODUCERS_VERSION,
     REMOVED_EPOCH,
     Commit,
     FileEntry,
     TableSnapshot,
 )
+from storage.table_fold import note_producer_changes
 
 TOPIC_ID_PROPERTY = "stratalog.topic-id"
-NO_PRODUCERS = 0
-"""`txn stratalog.producers` = 0: nothing is known of any producer, and there is no object."""
-REMOVED_FILES_KEPT = 20_000
-"""How many removed files a fold remembers; the sweep of unreferenced files finds what it forgot."""
-
-
-@dataclass(frozen=True, slots=True)
-class RemovedFile:
-    """A file that a commit took out of the log at `removed_ms`, and that is still on storage."""
-
-    entry: FileEntry
-    version: int
-    removed_ms: int
-
-
-class StatedProducers(NamedTuple):
-    """`txn stratalog.producers` was stated as `number` by `version` at `stated_ms`."""
-
-    version: int
-    number: int
-    stated_ms: int
-
-
-def producers_path(number: int) -> str:
-    """Where the producer state of `txn stratalog.producers` = `number` lies."""
-    return f"_producers/{number:016x}.json"
 
 
 class LogState:
     """One log at table version `version`. `files` are ordered by offset.
 
-    `removed` are the files, by path, that left the log since `first_version`, as far as they are remembered: their
-    objects may be deleted at any time. `producer_numbers` is what `txn stratalog.producers` was since then.
+    `removed` is what left the log and may still lie on storage: it may be deleted at any time. Only who writes the
+    log needs to know; others set `remembers_removed` False. `durable_version` is of the checkpoint that the fold
+    began with, or of a newer one, `swapped_version` of the newest commit that took files out. `producer_changes` are
+    those of the versions after `producers_version`, as far as they lie after `folded_from`, the fold's checkpoint.
     """
 
-    def __init__(self, snapshot: TableSnapshot, name: str) -> None:
+    def __init__(self, snapshot: TableSnapshot, name: str, *, remembers_removed: bool = True) -> None:
         self.name = name
         self.version = snapshot.version
-        self.first_version = snapshot.version
+        self.durable_version = self.folded_from = snapshot.durable_version
+        self.producer_changes: list[tuple[int, ProducerChanges]] = list(snapshot.producer_changes)
+        self.swapped_version = snapshot.version
         self.properties = snapshot.properties
         self.files: list[FileEntry] = sorted(snapshot.files, key=_start_of)
-        self.removed: dict[str, RemovedFile] = {}
-        self.producer_numbers: deque[StatedProducers] = deque()
+        self.removed = RemovedObjects(snapshot.removed if remembers_removed else {})
+        self._remembers_removed = remembers_removed
+        self.log_end_offset, self.log_start_offset, self.leader_epoch = 0, 0, -1
         self._txns: dict[str, int] = {}
         self._epoch_starts: dict[int, int] = {}
         self._epochs: LeaderEpochCache | None = None
         self._segments: list[LogSegment] | None = None
         self._state_txns(snapshot.txns)
-        self.producer_numbers.append(StatedProducers(snapshot.version, self.producers_number, 0))
-
-    @property
-    def log_end_offset(self) -> int:
-        return self._txns.get(LOG_END, 0)
-
-    @property
-    def log_start_offset(self) -> int:
-        return self._txns.get(LOG_START, 0)
-
-    @property
-    def leader_epoch(self) -> int:
-        return self._txns.get(LEADER_EPOCH, -1)
 
     @property
     def producers_number(self) -> int:
         return self._txns.get(PRODUCERS, NO_PRODUCERS)
+
+    @property
+    def producers_version(self) -> int | None:
+        """The version as of which the object of `producers_number` holds; None: it holds, and no commit changes it."""
+        return self._txns.get(PRODUCERS_VERSION)
+
+    @property
+    def has_producer_changes(self) -> bool:
+        """Whether a commit after `producers_version` carries changes, or may."""
+        stated = self._txns.get(PRODUCERS_VERSION)
+        return bool(self.producer_changes) or (stated is not None and stated < self.folded_from)
+
+    @property
+    def oldest_version_needed(self) -> int:
+        """Clean-up keeps the commits from here on: they may carry changes that no whole producer state holds yet."""
+        stated = self._txns.get(PRODUCERS_VERSION)
+        return self.version if stated is None else stated
 
     @property
     def topic_id(self) -> str:
@@ -141,21 +125,30 @@ class LogState:
             )
         if version != self.version + 1:
             raise CorruptMessageError(f"{self.name}: version {version} cannot follow version {self.version}")
-        if commit.removes:
-            self._remove(commit)
+        gone = self._remove(commit) if commit.removes else []
+        if self._remembers_removed:
+            self.removed.replay(version, commit, gone, self.producers_number)
         for entry in commit.adds:
             self._add(entry)
         self._state_txns(commit.txns)
+        note_producer_changes(self.producer_changes, version, commit)
         self.version = version
-        if PRODUCERS in commit.txns:
-            self.producer_numbers.append(StatedProducers(version, commit.txns[PRODUCERS], commit.timestamp_ms))
-            if len(self.producer_numbers) > REMOVED_FILES_KEPT:
-                self.producer_numbers.popleft()
 
-    def forget_removed(self, paths: Iterable[str]) -> None:
-        """The objects of these removed files are deleted."""
-        for path in paths:
-            self.removed.pop(path, None)
+    def made_durable(self, version: int) -> None:
+        """A checkpoint of this version stands: all up to it outlives a power cut."""
+        self.durable_version = max(self.durable_version, version)
+
+    def snapshot(self) -> TableSnapshot:
+        """The fold as a value that later commits do not change."""
+        epochs = {f"{EPOCH_PREFIX}{epoch}": start for epoch, start in self._epoch_starts.items()}
+        return TableSnapshot(
+            self.version,
+            tuple(self.files),
+            {**self._txns, **epochs},
+            self.properties,
+            self.removed.as_mapping(),
+            self.durable_version,
+        )
 
     def _add(self, entry: FileEntry) -> None:
         if self.files and entry.start_offset < self.files[-1].end_offset:
@@ -170,18 +163,13 @@ class LogState:
         else:
             self._segments.extend(segments_of([entry]))
 
-    def _remove(self, commit: Commit) -> None:
-        gone = set(commit.removes)
-        kept: list[FileEntry] = []
-        for entry in self.files:
-            if entry.path in gone:
-                self.removed[entry.path] = RemovedFile(entry, self.version + 1, commit.timestamp_ms)
-            else:
-                kept.append(entry)
-        self.files = kept
+    def _remove(self, commit: Commit) -> list[FileEntry]:
+        paths = set(commit.removes)
+        gone = [entry for entry in self.files if entry.path in paths]
+        self.files = [entry for entry in self.files if entry.path not in paths]
         self._segments = None
-        for path in list(self.removed)[: max(0, len(self.removed) - REMOVED_FILES_KEPT)]:
-            del self.removed[path]
+        self.swapped_version = self.version + 1
+        return gone
 
     def _state_txns(self, txns: Mapping[str, int]) -> None:
         for name, value in txns.items():
@@ -189,7 +177,10 @@ class LogState:
                 self._state_epoch(int(name.removeprefix(EPOCH_PREFIX)), value)
             else:
                 self._txns[name] = value
-        if LOG_START in txns:
+        self.log_end_offset = self._txns.get(LOG_END, 0)
+        self.leader_epoch = self._txns.get(LEADER_EPOCH, -1)
+        if self.log_start_offset != self._txns.get(LOG_START, 0):
+            self.log_start_offset = self._txns[LOG_START]
             self._epochs = None
 
     def _state_epoch(self, epoch: int, start_offset: int) -> None:

@@ -6,15 +6,17 @@ Every low-level call passes `MemoryDisk.access` twice, before its effect (`creat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from storage.batch_file import describe
 from storage.clock import Ids
+from storage.codecs import ZSTD
 from storage.commit_race import CommitRace, StoredCommit
-from storage.errors import CorruptMessageError, ObjectNotFoundError
+from storage.errors import CorruptMessageError, ObjectNotFoundError, StoreUnavailableError
+from storage.removed import producers_path
 from storage.table import Commit, Committed, Conflict, DataFile, LogTable, TableSnapshot
 from storage.table_fold import INITIAL_TXNS, TableFold
 from storage.tail_recovery import sound_commits
@@ -123,6 +125,19 @@ class MemoryCommitLog:
     def newest_checkpoint(self) -> int:
         return self.checkpoint_hint()
 
+    def write_checkpoint(self, snapshot: TableSnapshot) -> None:
+        """Replaces an older one; all up to it is then durable."""
+        self.disk.access("put", self._name, "_delta_log/_last_checkpoint")
+        files = self.files
+        if files.checkpoint is None or files.checkpoint.version < snapshot.version:
+            files.checkpoint = replace(snapshot, durable_version=snapshot.version)
+            self.made_durable(snapshot.version)
+        self.disk.access("put:done", self._name, "_delta_log/_last_checkpoint")
+
+    def made_durable(self, version: int) -> None:
+        """A power loss takes nothing up to this version."""
+        self.files.durable_version = max(self.files.durable_version, version)
+
 
 class MemoryLogTable:
     """`LogTable` on a `MemoryDisk`; several handles on one name see one table."""
@@ -142,7 +157,7 @@ class MemoryLogTable:
         commit = Commit(commit_id, "CREATE TABLE", timestamp_ms, txns=INITIAL_TXNS)
         created = self._race.create(commit, properties)
         if created:
-            self._made_durable(0)
+            self._log.made_durable(0)
         return created
 
     def snapshot(self) -> TableSnapshot | None:
@@ -171,13 +186,16 @@ class MemoryLogTable:
     def read_commit(self, version: int) -> Commit | None:
         return self._race.read(version)
 
+    def still_stands(self) -> bool:
+        return self._race.still_stands()
+
     def commit(self, version: int, commit: Commit, *, sync: bool = False) -> Committed | Conflict:
         outcome = self._race.commit(version, commit)
         if sync and isinstance(outcome, Committed):
-            self._made_durable(version)
+            self._log.made_durable(version)
         return outcome
 
-    def write_file(self, table: pa.Table, segment: int) -> DataFile:
+    def write_file(self, table: pa.Table, segment: int, _codec: str = ZSTD, /) -> DataFile:
         path = f"segment={segment:020}/{self._ids.new_id()}.00000000.parquet"
         self._put_file(path, table)
         return describe(table, path, table.nbytes)
@@ -233,27 +251,32 @@ class MemoryLogTable:
         snapshot = self.snapshot()
         if snapshot is None:
             raise ObjectNotFoundError(f"{self.name}: there is no table to checkpoint")
-        self._disk.access("put", self._name, "_delta_log/_last_checkpoint")
-        files = self._log.files
-        if files.checkpoint is None or files.checkpoint.version < snapshot.version:
-            files.checkpoint = snapshot
-            self._made_durable(snapshot.version)
-        self._disk.access("put:done", self._name, "_delta_log/_last_checkpoint")
-        return snapshot.version
+        return self.checkpointer(snapshot)()
 
-    def checkpointer(self) -> Callable[[], int]:
-        return MemoryLogTable(self._disk, self._name, self._ids).checkpoint
+    def checkpointer(self, snapshot: TableSnapshot) -> Callable[[], int]:
+        version, commit_id, log = snapshot.version, self._race.id_of(snapshot.version), self._log
 
-    def clean_log(self, keep_from_version: int, keep_from_ms: int) -> int:
+        def write_checkpoint() -> int:
+            if log.checkpoint_hint() >= version:
+                return version
+            if not log.has_version(version, commit_id):
+                raise StoreUnavailableError(f"{log.name}: version {version} is gone or replaced")
+            log.write_checkpoint(snapshot)
+            return version
+
+        return write_checkpoint
+
+    def reopened(self) -> MemoryLogTable:
+        return MemoryLogTable(self._disk, self._name, self._ids)
+
+    def clean_log(self, keep_from_version: int, keep_from_ms: int) -> Iterator[int]:
         limit = min(keep_from_version, self._log.checkpoint_hint())
         files = self._log.files
-        deleted = 0
         for version in sorted(v for v in files.commits if v < limit):
             if files.modified_ms.get(version, 0) >= keep_from_ms:
-                break
+                return
             self._log.delete_version(version)
-            deleted += 1
-        return deleted
+            yield version
 
     def drop(self) -> None:
         self._disk.access("delete", self._name, "_delta_log")
@@ -269,15 +292,16 @@ class MemoryLogTable:
         readable: list[Commit] = []
         while (stored := files.commits.get(first + len(readable))) is not None:
             readable.append(stored.commit)
-        kept = first + sound_commits(readable, lambda entry: entry.path in files.data_files) - 1
+        sound = sound_commits(
+            readable,
+            lambda entry: entry.path in files.data_files,
+            lambda number: producers_path(number) in files.objects,
+        )
+        kept = first + sound - 1
         for version in sorted((v for v in files.commits if v > kept), reverse=True):
             self._log.delete_version(version)
         self._race.forget()
         return kept
-
-    def _made_durable(self, version: int) -> None:
-        files = self._log.files
-        files.durable_version = max(files.durable_version, version)
 
     def _put_file(self, path: str, table: pa.Table) -> None:
         self._disk.access("put", self._name, path)

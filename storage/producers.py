@@ -2,15 +2,16 @@
 
 Per producer id: its epoch and its last five batches (Kafka's ProducerStateManager). Per sink, a Spark query
 that hands over whole files: its last five batch ids. Both are values tied to offsets, so they can be
-truncated with the log, and they are kept as one small JSON object named by the commit (DESIGN §3).
+truncated with the log. A commit carries what it changes in them; the whole is written now and then, as one small
+JSON object that a commit names.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from storage.errors import InvalidProducerEpochError, OutOfOrderSequenceNumberError, UnknownProducerIdError
 from storage.records import NO_PRODUCER_ID
@@ -21,6 +22,8 @@ PRODUCER_ID_EXPIRATION_MS = 86_400_000
 SINK_EXPIRATION_MS = 30 * 86_400_000
 """A sink's batch ids outlive producer ids: a Spark query may be restarted weeks later."""
 _SEQUENCE_COUNT = 1 << 31
+
+T = TypeVar("T")
 
 
 def sequence_after(sequence: int, count: int) -> int:
@@ -77,6 +80,33 @@ class SinkEntry(NamedTuple):
     batches: tuple[SinkBatch, ...]
 
 
+class ProducerChanges(NamedTuple):
+    """What a commit adds to producer and sink state: the batches that it appended, in order.
+
+    batches       (producer id, producer epoch, batch)
+    sink_batches  (sink id, batch)
+    """
+
+    batches: tuple[tuple[int, int, BatchMetadata], ...] = ()
+    sink_batches: tuple[tuple[str, SinkBatch], ...] = ()
+
+    def to_value(self) -> list[list[list[object]]]:
+        """As a JSON value: `[[[producer id, epoch, …BatchMetadata], …], [[sink id, …SinkBatch], …]]`."""
+        return [
+            [[producer_id, epoch, *batch] for producer_id, epoch, batch in self.batches],
+            [[sink_id, *batch] for sink_id, batch in self.sink_batches],
+        ]
+
+    @staticmethod
+    def from_value(value: Sequence[Sequence[Sequence[Any]]]) -> ProducerChanges:
+        """What `to_value` gave. ValueError or TypeError when it is something else."""
+        batches, sink_batches = value
+        return ProducerChanges(
+            tuple((row[0], row[1], BatchMetadata(*row[2:])) for row in batches),
+            tuple((row[0], SinkBatch(*row[1:])) for row in sink_batches),
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class ProducerStates:
     """The producer and sink state of one log up to its log end; every change gives a new value."""
@@ -116,17 +146,48 @@ class ProducerStates:
 
     def with_batch(self, producer_id: int, producer_epoch: int, batch: BatchMetadata) -> ProducerStates:
         """The states after `batch` was appended. A newer epoch forgets the batches of the older one."""
-        entry = self.producers.get(producer_id)
-        earlier = entry.batches if entry and entry.producer_epoch == producer_epoch else ()
-        batches = earlier if batch.base_sequence < 0 else (*earlier, batch)[-BATCHES_KEPT:]
-        new = ProducerEntry(producer_epoch, batches, batch.timestamp_ms)
+        new = _entry_with(self.producers.get(producer_id), producer_epoch, batch)
         return ProducerStates({**self.producers, producer_id: new}, self.sinks)
 
     def with_sink(self, sink_id: str, batch: SinkBatch) -> ProducerStates:
         """The states after a sink's batch was appended."""
-        earlier = self.sinks[sink_id].batches if sink_id in self.sinks else ()
-        entry = SinkEntry((*earlier, batch)[-BATCHES_KEPT:])
+        entry = _sink_with(self.sinks.get(sink_id), batch)
         return ProducerStates(self.producers, {**self.sinks, sink_id: entry})
+
+    def with_changes(self, changes: ProducerChanges) -> ProducerStates:
+        """The states after a commit that states these changes."""
+        if not changes.batches and not changes.sink_batches:
+            return self
+        producers, sinks = self.producers, self.sinks
+        if changes.batches:
+            producers = dict(producers)
+            for producer_id, producer_epoch, batch in changes.batches:
+                producers[producer_id] = _entry_with(producers.get(producer_id), producer_epoch, batch)
+        if changes.sink_batches:
+            sinks = dict(sinks)
+            for sink_id, sink_batch in changes.sink_batches:
+                sinks[sink_id] = _sink_with(sinks.get(sink_id), sink_batch)
+        return ProducerStates(producers, sinks)
+
+    def changes_to(self, later: ProducerStates) -> ProducerChanges | None:
+        """The changes that make `later` of these states; None when something went, or they are not to be had."""
+        if later is self:
+            return ProducerChanges()
+        if not (self.producers.keys() <= later.producers.keys() and self.sinks.keys() <= later.sinks.keys()):
+            return None
+        batches: list[tuple[int, int, BatchMetadata]] = []
+        for producer_id, entry in later.producers.items():
+            new = _new_batches(self.producers.get(producer_id), entry)
+            if new is None:
+                return None
+            batches.extend((producer_id, entry.producer_epoch, batch) for batch in new)
+        sink_batches: list[tuple[str, SinkBatch]] = []
+        for sink_id, sink in later.sinks.items():
+            new_sinks = _new_sink_batches(self.sinks.get(sink_id), sink)
+            if new_sinks is None:
+                return None
+            sink_batches.extend((sink_id, batch) for batch in new_sinks)
+        return ProducerChanges(tuple(batches), tuple(sink_batches))
 
     def with_entries(self, entries: Mapping[int, ProducerEntry]) -> ProducerStates:
         """The states with some producers' entries put in."""
@@ -200,6 +261,43 @@ class ProducerStates:
         except (KeyError, TypeError, AttributeError) as reason:
             raise ValueError(f"not a producer state object: {reason}") from reason
         return ProducerStates(producers, sinks)
+
+
+def _entry_with(entry: ProducerEntry | None, producer_epoch: int, batch: BatchMetadata) -> ProducerEntry:
+    earlier = entry.batches if entry and entry.producer_epoch == producer_epoch else ()
+    batches = earlier if batch.base_sequence < 0 else (*earlier, batch)[-BATCHES_KEPT:]
+    return ProducerEntry(producer_epoch, batches, batch.timestamp_ms)
+
+
+def _sink_with(entry: SinkEntry | None, batch: SinkBatch) -> SinkEntry:
+    return SinkEntry((*(entry.batches if entry else ()), batch)[-BATCHES_KEPT:])
+
+
+def _new_batches(known: ProducerEntry | None, entry: ProducerEntry) -> tuple[BatchMetadata, ...] | None:
+    """The batches that make `entry` of the entry known before; None when none do."""
+    if known is entry or known == entry:
+        return ()
+    earlier = known.batches if known and known.producer_epoch == entry.producer_epoch else ()
+    new = _after(earlier, entry.batches)
+    for batch in new:
+        known = _entry_with(known, entry.producer_epoch, batch)
+    return new if known == entry else None
+
+
+def _new_sink_batches(known: SinkEntry | None, entry: SinkEntry) -> tuple[SinkBatch, ...] | None:
+    if known is entry or known == entry:
+        return ()
+    new = _after(known.batches if known else (), entry.batches)
+    for batch in new:
+        known = _sink_with(known, batch)
+    return new if known == entry else None
+
+
+def _after(earlier: tuple[T, ...], later: tuple[T, ...]) -> tuple[T, ...]:
+    """What comes in `later` after the newest of `earlier`; all of it when that is not in it."""
+    if not earlier or earlier[-1] not in later:
+        return later
+    return later[later.index(earlier[-1]) + 1 :]
 
 
 def _check_unknown(producer_id: int, base_sequence: int) -> Accept:

@@ -8,11 +8,13 @@ of the producer's batch, so batch boundaries survive group commits and merges.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from storage.errors import InvalidRecordError, InvalidTimestampError
 
@@ -48,6 +50,8 @@ NO_SEQUENCE = -1
 CREATE_TIME = 0
 TIMESTAMP_MS_LIMIT = 9_223_372_036_854_775
 """Delta keeps microseconds in 64 bits, so a millisecond timestamp beyond this cannot be stored."""
+SMALL_BATCH_RECORDS = 64
+"""The constant columns of batches up to this size are kept: making them costs more than all else of a tiny batch."""
 
 
 class TopicPartition(NamedTuple):
@@ -67,7 +71,10 @@ class Header(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewRecordBatch:
-    """One producer's batch before it has offsets. `payload` has `PAYLOAD_SCHEMA` and at least one row."""
+    """One producer's batch before it has offsets. `payload` has `PAYLOAD_SCHEMA` and at least one row.
+
+    compression_type  the producer's, in Kafka's words: none, gzip, snappy, lz4, zstd; a wish
+    """
 
     payload: pa.Table
     producer_id: int = NO_PRODUCER_ID
@@ -75,6 +82,8 @@ class NewRecordBatch:
     base_sequence: int = NO_SEQUENCE
     timestamp_type: int = CREATE_TIME
     attributes: int = 0
+    compression_type: str = "none"
+    _measured: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def record_count(self) -> int:
@@ -83,7 +92,27 @@ class NewRecordBatch:
     @property
     def size_bytes(self) -> int:
         """Uncompressed size of the Arrow buffers that the rows use, the measure of `max.message.bytes`."""
-        return int(self.payload.get_total_buffer_size() if self.payload.num_rows == 0 else self.payload.nbytes)
+        if "size" not in self._measured:
+            payload = self.payload
+            self._measured["size"] = int(payload.nbytes if payload.num_rows else payload.get_total_buffer_size())
+        return int(self._measured["size"])
+
+    @property
+    def timestamp_range(self) -> tuple[int | None, int | None]:
+        """The smallest and largest timestamp in milliseconds; None when no record has one."""
+        if "timestamps" not in self._measured:
+            self._measured["timestamps"] = timestamp_range(self.payload["timestamp"])
+        low, high = self._measured["timestamps"]
+        return low, high
+
+
+def timestamp_range(column: pa.ChunkedArray) -> tuple[int | None, int | None]:
+    """The smallest and largest of a column of timestamps, in milliseconds; None when there is none."""
+    if len(column) == 1:
+        only = column[0].value
+        return only, only
+    bounds = pc.min_max(column)
+    return bounds["min"].value, bounds["max"].value
 
 
 def payload_table(
@@ -118,15 +147,15 @@ def as_payload(table: pa.Table) -> pa.Table:
     if "value" not in table.column_names:
         raise InvalidRecordError(f"a record table needs the column 'value', found {table.column_names}")
     columns = []
-    for field in PAYLOAD_FIELDS:
-        if field.name not in table.column_names:
-            columns.append(pa.nulls(table.num_rows, field.type))
+    for wanted in PAYLOAD_FIELDS:
+        if wanted.name not in table.column_names:
+            columns.append(pa.nulls(table.num_rows, wanted.type))
             continue
         try:
-            columns.append(table[field.name].cast(field.type))
+            columns.append(table[wanted.name].cast(wanted.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as reason:
             raise InvalidRecordError(
-                f"column '{field.name}' is {table[field.name].type}, needed {field.type}: {reason}"
+                f"column '{wanted.name}' is {table[wanted.name].type}, needed {wanted.type}: {reason}"
             ) from reason
     return pa.table(columns, schema=PAYLOAD_SCHEMA)
 
@@ -140,23 +169,47 @@ def data_table(batches: Sequence[NewRecordBatch]) -> pa.Table:
     for batch in batches:
         count = batch.record_count
         columns = [
-            pa.array(np.arange(first_delta, first_delta + count, dtype=np.int32)),
+            _counted(first_delta, count),
             *batch.payload.columns,
-            pa.repeat(pa.scalar(batch.timestamp_type, pa.int8()), count),
-            pa.repeat(pa.scalar(batch.producer_id, pa.int64()), count),
-            pa.repeat(pa.scalar(batch.producer_epoch, pa.int16()), count),
+            _repeated(batch.timestamp_type, pa.int8(), count),
+            _repeated(batch.producer_id, pa.int64(), count),
+            _repeated(batch.producer_epoch, pa.int16(), count),
             _sequences(batch.base_sequence, count),
-            pa.repeat(pa.scalar(first_delta, pa.int32()), count),
-            pa.repeat(pa.scalar(batch.attributes, pa.int16()), count),
+            _repeated(first_delta, pa.int32(), count),
+            _repeated(batch.attributes, pa.int16(), count),
         ]
-        parts.append(pa.table(columns, schema=DATA_SCHEMA))
+        parts.append(pa.Table.from_arrays(columns, schema=DATA_SCHEMA))
         first_delta += count
-    return pa.concat_tables(parts)
+    return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
 
 
 def _sequences(base_sequence: int, count: int) -> pa.Array:
     """Sequences from `base_sequence` on; after 2,147,483,647 comes 0."""
     if base_sequence == NO_SEQUENCE:
-        return pa.repeat(pa.scalar(NO_SEQUENCE, pa.int32()), count)
+        return _repeated(NO_SEQUENCE, pa.int32(), count)
+    if count <= SMALL_BATCH_RECORDS:
+        return pa.array([(base_sequence + i) & 0x7FFFFFFF for i in range(count)], pa.int32())
     counted = np.arange(base_sequence, base_sequence + count, dtype=np.int64) & 0x7FFFFFFF
     return pa.array(counted.astype(np.int32))
+
+
+def _counted(first: int, count: int) -> pa.Array:
+    if count <= SMALL_BATCH_RECORDS:
+        return _small_counted(first, count)
+    return pa.array(np.arange(first, first + count, dtype=np.int32))
+
+
+def _repeated(value: int, number_type: pa.DataType, count: int) -> pa.Array:
+    if count <= SMALL_BATCH_RECORDS:
+        return _small_repeated(value, number_type, count)
+    return pa.repeat(pa.scalar(value, number_type), count)
+
+
+@lru_cache(maxsize=1_024)
+def _small_counted(first: int, count: int) -> pa.Array:
+    return pa.array(range(first, first + count), pa.int32())
+
+
+@lru_cache(maxsize=1_024)
+def _small_repeated(value: int, number_type: pa.DataType, count: int) -> pa.Array:
+    return pa.array([value] * count, number_type)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from storage.config import INT_MAX, LogConfig
 from storage.table import FileEntry
@@ -35,15 +35,15 @@ class LogSegment:
         """The segment with one more file at its end."""
         epoch = entry.leader_epoch
         first = self.first_timestamp_ms
-        return replace(
-            self,
-            end_offset=max(self.end_offset, entry.end_offset),
-            size_bytes=self.size_bytes + entry.file.size_bytes,
-            file_count=self.file_count + 1,
-            record_count=self.record_count + entry.file.record_count,
-            first_timestamp_ms=entry.file.min_timestamp_ms if first is None else first,
-            max_timestamp_ms=_larger(self.max_timestamp_ms, entry.file.max_timestamp_ms),
-            epochs=self.epochs if epoch in self.epochs else (*self.epochs, epoch),
+        return LogSegment(
+            self.base_offset,
+            max(self.end_offset, entry.end_offset),
+            self.size_bytes + entry.file.size_bytes,
+            self.file_count + 1,
+            self.record_count + entry.file.record_count,
+            entry.file.min_timestamp_ms if first is None else first,
+            _larger(self.max_timestamp_ms, entry.file.max_timestamp_ms),
+            self.epochs if epoch in self.epochs else (*self.epochs, epoch),
         )
 
 
@@ -101,11 +101,17 @@ def segment_jitter_ms(config: LogConfig, log_name: str, base_offset: int) -> int
     return zlib.crc32(f"{log_name}:{base_offset}".encode()) % limit_ms if limit_ms else 0
 
 
+NEAR_END_FILES = 8
+"""Most look-ups are of what was appended last."""
+
+
 def files_between(files: Sequence[FileEntry], start_offset: int, end_offset: int) -> Sequence[FileEntry]:
     """The files that cover any offset in `[start_offset, end_offset)`; `files` are ordered by offset."""
     if start_offset >= end_offset:
         return ()
-    first = bisect_right(files, start_offset, key=lambda entry: entry.end_offset)
+    near_end = max(0, len(files) - NEAR_END_FILES)
+    is_near = bool(files) and files[near_end].start_offset <= start_offset
+    first = bisect_right(files, start_offset, lo=near_end if is_near else 0, key=lambda entry: entry.end_offset)
     last = bisect_left(files, end_offset, lo=first, key=lambda entry: entry.start_offset)
     return files[first:last]
 

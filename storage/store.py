@@ -40,6 +40,11 @@ class ObjectStore(Protocol):
         """Write an object, atomically replacing one that exists."""
         ...
 
+    def put_new(self, path: str, data: bytes | memoryview) -> None:
+        """Write an object under a name of its own, which nobody reads before this call has answered: a reader
+        may see a part of it, and a crash may leave one. Cheaper than `put` on a local disk."""
+        ...
+
     def create(self, path: str, data: bytes) -> bool:
         """Write an object if there is none, atomically; False when there is one."""
         ...
@@ -50,6 +55,16 @@ class ObjectStore(Protocol):
 
     def get_optional(self, path: str) -> bytes | None:
         """An object's bytes, None when absent: the cheap probe of polling loops."""
+        ...
+
+    def put_register(self, path: str, data: bytes) -> None:
+        """Write a small object that one writer replaces often, as cheaply as the store can. A reader finds one
+        whole value at any time. Only `get_register` reads it; to `list`, `exists` and `delete` it is an object,
+        whose size means nothing."""
+        ...
+
+    def get_register(self, path: str) -> bytes | None:
+        """The value of a register, None when absent. An object that `put` wrote is its own value."""
         ...
 
     def exists(self, path: str) -> bool: ...
@@ -96,6 +111,9 @@ class MemoryStore:
         self.objects[path] = data
         self.modified_ms[path] = self._now_ms()
 
+    def put_new(self, path: str, data: bytes | memoryview) -> None:
+        self.put(path, bytes(data))
+
     def create(self, path: str, data: bytes) -> bool:
         if path in self.objects:
             return False
@@ -109,6 +127,12 @@ class MemoryStore:
 
     def get_optional(self, path: str) -> bytes | None:
         return self.objects.get(path)
+
+    def put_register(self, path: str, data: bytes) -> None:
+        self.put(path, data)
+
+    def get_register(self, path: str) -> bytes | None:
+        return self.get_optional(path)
 
     def exists(self, path: str) -> bool:
         return path in self.objects
@@ -147,6 +171,9 @@ class ObstoreStore:
     def put(self, path: str, data: bytes) -> None:
         self._call("put", path, lambda: obstore.put(self._store, path, data))
 
+    def put_new(self, path: str, data: bytes | memoryview) -> None:
+        self._call("put", path, lambda: obstore.put(self._store, path, data))
+
     def create(self, path: str, data: bytes) -> bool:
         try:
             self._call("create", path, lambda: obstore.put(self._store, path, data, mode="create"))
@@ -165,6 +192,12 @@ class ObstoreStore:
             return self._call("get", path, lambda: obstore.get(self._store, path).bytes().to_bytes())
         except FileNotFoundError:
             return None
+
+    def put_register(self, path: str, data: bytes) -> None:
+        self.put(path, data)
+
+    def get_register(self, path: str) -> bytes | None:
+        return self.get_optional(path)
 
     def exists(self, path: str) -> bool:
         return self.size(path) is not None

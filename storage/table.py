@@ -7,16 +7,21 @@ implementations: `storage.delta_table.DeltaLogTable` (a real Delta table on an o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
+
+from storage.codecs import ZSTD
+from storage.producers import ProducerChanges
 
 LOG_END = "stratalog.log-end"
 LEADER_EPOCH = "stratalog.leader-epoch"
 LOG_START = "stratalog.log-start"
 PRODUCERS = "stratalog.producers"
+PRODUCERS_VERSION = "stratalog.producers-version"
+"""The version as of which the object that `PRODUCERS` numbers holds; the commits after it carry changes."""
 EPOCH_PREFIX = "stratalog.epoch."
 REMOVED_EPOCH = -1
 """`txn stratalog.epoch.<e>` restated as this means: the entry of epoch e was truncated away."""
@@ -69,6 +74,8 @@ class Commit:
     `commit_id` is the writer's own mark, by which it knows its commit again after an unclear answer.
     `data_change` is False for upkeep that leaves the readable records as they were.
     `is_foreign` is True on read when no stratalog committer wrote the version.
+    `producers` is what the commit adds to producer and sink state. None: nothing, unless it states `PRODUCERS`; then
+    the state is what that object holds.
     """
 
     commit_id: str
@@ -79,6 +86,7 @@ class Commit:
     txns: Mapping[str, int] = field(default_factory=dict)
     data_change: bool = True
     is_foreign: bool = False
+    producers: ProducerChanges | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +103,31 @@ class Conflict:
     version: int
 
 
+class RemovedObject(NamedTuple):
+    """An object that version `version` took out of the log at `removed_ms`. `end_offset`: of a data file, else 0."""
+
+    version: int
+    removed_ms: int
+    end_offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class TableSnapshot:
-    """A full fold of a table at `version`. `files` are live, in no particular order."""
+    """A full fold of a table at `version`. `files` are live, in no particular order.
+
+    removed          what left the log and may still lie on storage, by path
+    durable_version  the version of the checkpoint that the fold began with: it outlives a power cut; -1 = none
+    producer_changes (version, what it adds to producer and sink state), of versions after the checkpoint and after
+                     the one that `PRODUCERS_VERSION` names
+    """
 
     version: int
     files: tuple[FileEntry, ...]
     txns: Mapping[str, int]
     properties: Mapping[str, str]
+    removed: Mapping[str, RemovedObject] = field(default_factory=dict)
+    durable_version: int = -1
+    producer_changes: tuple[tuple[int, ProducerChanges], ...] = ()
 
 
 class LogTable(Protocol):
@@ -131,6 +156,11 @@ class LogTable(Protocol):
         """One version; None when it is absent (not written yet, or cleaned up)."""
         ...
 
+    def still_stands(self) -> bool:
+        """Whether the newest commit that this handle read or made is still there: neither cleaned up, nor gone with
+        a table that was made anew since."""
+        ...
+
     def commit(self, version: int, commit: Commit, *, sync: bool = False) -> Committed | Conflict:
         """Create `version` if absent, under the ghost rule (a win counts only if version - 1 still stands).
 
@@ -139,8 +169,8 @@ class LogTable(Protocol):
         """
         ...
 
-    def write_file(self, table: pa.Table, segment: int) -> DataFile:
-        """Write rows of `DATA_SCHEMA` as a new data file that no commit names yet."""
+    def write_file(self, table: pa.Table, segment: int, codec: str = ZSTD, /) -> DataFile:
+        """Write rows of `DATA_SCHEMA` as a new data file that no commit names yet; `codec` as in `storage.codecs`."""
         ...
 
     def copy_file(self, source: LogTable, file: DataFile) -> None:
@@ -175,12 +205,18 @@ class LogTable(Protocol):
         """Write a checkpoint of the newest version, so that opening is cheap. Returns its version."""
         ...
 
-    def checkpointer(self) -> Callable[[], int]:
-        """A function for another thread that does what `checkpoint` does, through a handle of its own."""
+    def checkpointer(self, snapshot: TableSnapshot) -> Callable[[], int]:
+        """A function, also for another thread, that writes a checkpoint of what this handle folded and returns its
+        version; nothing is written where a newer one stands."""
         ...
 
-    def clean_log(self, keep_from_version: int, keep_from_ms: int) -> int:
-        """Delete commits below both limits and below the newest checkpoint, ascending. Returns how many."""
+    def reopened(self) -> LogTable:
+        """Another handle on the same table, for another thread."""
+        ...
+
+    def clean_log(self, keep_from_version: int, keep_from_ms: int) -> Iterator[int]:
+        """Delete commits below both limits and below the newest checkpoint, ascending: one for each step, whose
+        version it gives."""
         ...
 
     def recover_tail(self) -> int:

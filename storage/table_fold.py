@@ -6,9 +6,20 @@ from collections.abc import Mapping
 
 from storage.commit_race import StoredCommit
 from storage.errors import ForeignCommitError
-from storage.table import LEADER_EPOCH, LOG_END, LOG_START, FileEntry, TableSnapshot
+from storage.producers import ProducerChanges
+from storage.removed import NO_PRODUCERS, RemovedObjects
+from storage.table import (
+    LEADER_EPOCH,
+    LOG_END,
+    LOG_START,
+    PRODUCERS,
+    PRODUCERS_VERSION,
+    Commit,
+    FileEntry,
+    TableSnapshot,
+)
 
-INITIAL_TXNS: Mapping[str, int] = {LOG_END: 0, LEADER_EPOCH: -1, LOG_START: 0}
+INITIAL_TXNS: Mapping[str, int] = {LOG_END: 0, LEADER_EPOCH: -1, LOG_START: 0, PRODUCERS_VERSION: 0}
 """What version 0 of every table states: an empty log without an epoch."""
 
 
@@ -20,8 +31,9 @@ class TableFold:
         self._properties: Mapping[str, str] = base.properties if base else {}
         self._files: dict[str, FileEntry] = {entry.path: entry for entry in base.files} if base else {}
         self._txns: dict[str, int] = dict(base.txns) if base else {}
-        self.added: dict[str, FileEntry] = {}
-        """Live files that the applied commits added, without those of the base."""
+        self._removed = RemovedObjects(base.removed if base else {})
+        self._durable_version = self.version
+        self._producer_changes: list[tuple[int, ProducerChanges]] = []
         self._name = name
 
     def apply(self, stored: StoredCommit) -> None:
@@ -32,16 +44,32 @@ class TableFold:
                 f"{self._name}: version {version} was committed by somebody else ({commit.operation}); "
                 "only stratalog may commit to a live replica"
             )
-        for path in commit.removes:
-            self._files.pop(path, None)
-            self.added.pop(path, None)
+        gone = [entry for path in commit.removes if (entry := self._files.pop(path, None)) is not None]
+        self._removed.replay(version, commit, gone, self._txns.get(PRODUCERS, NO_PRODUCERS))
         for entry in commit.adds:
-            self._files[entry.path] = self.added[entry.path] = entry
+            self._files[entry.path] = entry
         self._txns.update(commit.txns)
+        note_producer_changes(self._producer_changes, version, commit)
         if stored.properties is not None:
             self._properties = dict(stored.properties)
         self.version = version
 
     def snapshot(self) -> TableSnapshot:
         """What was folded so far."""
-        return TableSnapshot(self.version, tuple(self._files.values()), dict(self._txns), self._properties)
+        return TableSnapshot(
+            self.version,
+            tuple(self._files.values()),
+            dict(self._txns),
+            self._properties,
+            self._removed.as_mapping(),
+            self._durable_version,
+            tuple(self._producer_changes),
+        )
+
+
+def note_producer_changes(changes: list[tuple[int, ProducerChanges]], version: int, commit: Commit) -> None:
+    """Bring the changes since the last whole producer state up to the next version."""
+    if PRODUCERS_VERSION in commit.txns or PRODUCERS in commit.txns:
+        changes.clear()
+    elif commit.producers is not None:
+        changes.append((version, commit.producers))

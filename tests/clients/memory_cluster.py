@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping
 
 from replication.progress import ReplicaProgress, leader_progress_path
 from replication.progress_object import ProgressWriter
@@ -20,7 +19,8 @@ from replication.stores import open_metadata, replica_of
 from storage.clock import RandomIds, SystemClock
 from storage.config import LogConfig
 from storage.errors import LogDirNotFoundError, StratalogError
-from storage.log import Appended, PartitionLog
+from storage.log import PartitionLog
+from storage.log_append import Appended
 from storage.memory_table import MemoryDisk, MemoryLogTable
 from storage.records import NewRecordBatch, TopicPartition, payload_table
 from storage.store import MemoryStore, ObjectStore
@@ -158,15 +158,13 @@ class MemoryBroker:
         self.script: list[StratalogError | None] = []
         self.requests: list[ProduceRequest] = []
 
-    def produce(self, request: ProduceRequest) -> Future[ProduceResponse]:
+    def produce_then(self, request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
         self.requests.append(request)
-        future: Future[ProduceResponse] = Future()
         if self.script:
             error = self.script.pop(0)
             if error is not None:
-                future.set_result(ProduceResponse(request.topic_partition, error=error))
-            return future
+                complete(ProduceResponse(request.topic_partition, error=error))
+            return
         response = self.cluster.append_batch(request.topic_partition, request.batch)
         self.cluster.publish(request.topic_partition)
-        future.set_result(response)
-        return future
+        complete(response)

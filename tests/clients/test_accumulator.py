@@ -5,9 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 
 from clients.accumulator import Accumulator
+from clients.batch import RECORD_OVERHEAD_BYTES
 from clients.settings import ProducerConfig
-from storage.errors import NotLeaderOrFollowerError, RequestTimedOutError
-from storage.records import PAYLOAD_SCHEMA, TopicPartition, payload_table
+from storage.errors import NotLeaderOrFollowerError, RecordTooLargeError, RequestTimedOutError
+from storage.records import PAYLOAD_SCHEMA, Header, TopicPartition, payload_table
 
 T0 = TopicPartition("t", 0)
 
@@ -18,7 +19,7 @@ def accumulator(**settings: object) -> Accumulator:
 
 def fill(made: Accumulator, count: int, now_ms: int = 0, size: int = 10) -> None:
     for i in range(count):
-        made.append(T0, now_ms, i, None, b"x" * size, None)
+        made.append(T0, now_ms, i, None, b"x" * size, None, RECORD_OVERHEAD_BYTES + size)
 
 
 def test_without_linger_a_record_is_due_at_once() -> None:
@@ -87,6 +88,39 @@ def test_rows_of_a_table_go_behind_what_waits_and_memory_is_counted() -> None:
     assert made.used_bytes == 0
 
 
+def test_what_cannot_be_sent_yet_grows_beyond_batch_size() -> None:
+    made = accumulator(batch_size=70, max_in_flight=1)
+    fill(made, 4)
+    queue = made.queue(T0)
+    queue.send_next(0)
+    fill(made, 100)
+    assert [batch.record_count for batch in queue.waiting] == [32, 32, 32, 6], "34 bytes a record, 16 * 70 a batch"
+    assert [batch.closed for batch in queue.waiting] == [True, True, True, False]
+
+
+def test_a_batch_that_the_broker_found_too_large_ends_the_growth() -> None:
+    made = accumulator(batch_size=70, max_in_flight=1)
+    fill(made, 2)
+    queue = made.queue(T0)
+    queue.answered(queue.send_next(0), RecordTooLargeError(), 0, 0.0)
+    queue.send_next(0)
+    fill(made, 4)
+    assert [batch.record_count for batch in queue.waiting] == [1, 2, 2]
+
+
+def test_tables_that_wait_travel_together_up_to_the_request_size() -> None:
+    made = accumulator(max_request_size=150, linger_ms=1_000)
+    payload = payload_table([(1, None, b"a", None), (2, None, b"b", None)])
+    places = [made.append_payload(T0, 0, payload, 60) for _ in range(3)]
+    queue = made.queue(T0)
+    assert [(batch.number, first) for _, batch, first in places] == [(1, 0), (1, 2), (2, 0)]
+    assert queue.ready_at_ms(False) == 0, "tables do not linger"
+    sent = queue.send_next(0)
+    assert (sent.record_count, sent.size_bytes, sent.payload.num_rows) == (4, 120, 4)  # type: ignore[union-attr]
+    made.append_payload(T0, 0, payload, 60)
+    assert [batch.record_count for batch in queue.waiting] == [4], "what was sent takes nobody in any more"
+
+
 def test_batches_expire_in_kafkas_words_wherever_they_are() -> None:
     made = accumulator(batch_size=1)
     fill(made, 2)
@@ -101,8 +135,8 @@ def test_batches_expire_in_kafkas_words_wherever_they_are() -> None:
 
 def test_headers_survive_the_way_into_a_payload() -> None:
     made = accumulator()
-    made.append(T0, 0, 5, b"k", None, [("h", b"v"), ("h", None)])  # type: ignore[list-item]
-    made.append(T0, 0, None, None, b"", None)
+    made.append(T0, 0, 5, b"k", None, [Header("h", b"v"), Header("h", None)], 58)
+    made.append(T0, 0, None, None, b"", None, 24)
     payload = made.queue(T0).send_next(0).payload
     assert isinstance(payload, pa.Table)
     assert payload.drop_columns("timestamp").to_pylist() == [

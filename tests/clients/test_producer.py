@@ -76,6 +76,12 @@ def test_retries_keep_order_and_store_once(cluster: MemoryCluster, producers: li
     assert producer.metrics["record-retry-total"] >= 3
 
 
+def test_the_compression_wish_reaches_the_leader(cluster: MemoryCluster, producers: list[Producer]) -> None:
+    producer = producer_of(cluster, producers, compression_type="lz4")
+    producer.send("t", "v", partition=0).result(5)
+    assert [request.batch.compression_type for request in cluster.running[1].requests] == ["lz4"]
+
+
 def test_a_lost_answer_is_recognised_and_not_stored_twice(cluster: MemoryCluster, producers: list[Producer]) -> None:
     producer = producer_of(cluster, producers)
     broker = cluster.running[1]

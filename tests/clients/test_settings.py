@@ -14,6 +14,7 @@ def test_defaults_are_kafkas() -> None:
     config = ProducerConfig.from_settings(None, {})
     assert (config.acks, config.enable_idempotence, config.batch_size, config.linger_ms) == (-1, True, 16384, 0)
     assert (config.max_in_flight_requests_per_connection, config.buffer_memory) == (5, 33554432)
+    assert config.compression_type == "none"
     assert ConsumerConfig.from_settings(None, {}).auto_offset_reset == "latest"
 
 
@@ -37,6 +38,10 @@ REFUSED: list[tuple[dict[str, object], str]] = [
     ({"acks": "2"}, "Invalid value 2 for configuration acks: String must be one of: all, -1, 0, 1"),
     ({"linger.ms": "soon"}, "Invalid value soon for configuration linger.ms: Not a number of type INT"),
     ({"linger.ms": -1}, "Invalid value -1 for configuration linger.ms: Value must be at least 0"),
+    (
+        {"compression.type": "brotli"},
+        "Invalid value brotli for configuration compression.type: String must be one of: none, gzip, snappy, lz4, zstd",
+    ),
     (
         {"max.in.flight": 0},
         "Invalid value 0 for configuration max.in.flight.requests.per.connection: Value must be at least 1",

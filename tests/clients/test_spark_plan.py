@@ -9,6 +9,7 @@ import pytest
 
 from clients.spark_options import GlobalTimestamp, SpecificOffsets, SpecificTimestamps
 from clients.spark_plan import (
+    TASK_RECORDS_MIN,
     OffsetRange,
     backlog,
     batch_ranges,
@@ -22,6 +23,7 @@ from clients.spark_plan import (
     resolve,
     split_ranges,
     stream_ranges,
+    tasks_of,
 )
 from storage.errors import StratalogError
 from storage.records import TopicPartition
@@ -89,6 +91,26 @@ def test_ranges_split_into_tasks(
     expected: list[tuple[int, int, int]],
 ) -> None:
     assert shape(split_ranges([OffsetRange(*r) for r in ranges], min_partitions, max_records)) == expected
+
+
+@pytest.mark.parametrize(
+    ("sizes", "min_partitions", "max_records", "expected"),
+    [
+        ([3, 2, 1], None, None, [[0, 1, 2]]),
+        ([TASK_RECORDS_MIN, 1, 2], None, None, [[0], [1, 2]]),
+        ([1, TASK_RECORDS_MIN, 2], None, None, [[0, 1], [2]]),
+        ([10**6, 10**6, 10**6], None, None, [[0], [1], [2]]),
+        ([3, 2, 1], 1, None, [[0], [1], [2]]),
+        ([3, 2, 1], None, 10, [[0], [1], [2]]),
+        ([0, 0, 0], None, None, []),
+    ],
+)
+def test_small_ranges_share_a_task_unless_the_user_counts_tasks(
+    sizes: list[int], min_partitions: int | None, max_records: int | None, expected: list[list[int]]
+) -> None:
+    ranges = [OffsetRange(tp, 0, size) for tp, size in zip((A, B, C), sizes, strict=True)]
+    tasks = tasks_of(ranges, min_partitions, max_records)
+    assert [[r.topic_partition.partition for r in task] for task in tasks] == expected
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from clients.spark_conditions import DataLossError
 from clients.spark_options import stream_options
-from clients.spark_source import LONG_POLL_MS, RangePartition, StratalogStreamReader
+from clients.spark_source import LONG_POLL_MS, RangesPartition, StratalogStreamReader
 from storage.records import TopicPartition
 from tests.clients.still_cluster import StillCluster
 
@@ -33,12 +33,12 @@ def reader(cluster: StillCluster, **options: object) -> StratalogStreamReader:
 
 
 def ranges(stream: StratalogStreamReader, start: Any, end: Any) -> list[tuple[int, int, int]]:
-    return [shape(part) for part in stream.partitions(start, end)]
+    return [shape for part in stream.partitions(start, end) for shape in shapes(part)]
 
 
-def shape(part: InputPartition) -> tuple[int, int, int]:
-    assert isinstance(part, RangePartition)
-    return part.wanted.topic_partition.partition, part.wanted.start, part.wanted.end
+def shapes(part: InputPartition) -> list[tuple[int, int, int]]:
+    assert isinstance(part, RangesPartition)
+    return [(wanted.topic_partition.partition, wanted.start, wanted.end) for wanted in part.wanted]
 
 
 def begun(stream: StratalogStreamReader) -> dict[str, Any]:
@@ -119,13 +119,39 @@ def test_available_now_stops_where_the_log_ended_when_it_began(cluster: StillClu
     assert stream.latestOffset({"t": {"0": 1}}, LIMIT) == {"t": {"0": 1}}
 
 
-def test_an_idle_stream_waits_a_little(cluster: StillCluster) -> None:
-    cluster.create_topic("t", 1)
+def test_an_idle_stream_waits_the_longer_the_longer_nothing_came(cluster: StillCluster) -> None:
+    (t0,) = cluster.create_topic("t", 1)
     stream = reader(cluster)
     start = begun(stream)
+    polls, began = 0, time.monotonic()
+    while time.monotonic() - began < 1.5:
+        assert stream.latestOffset(start, LIMIT) == start
+        polls += 1
+    assert 10 < polls < 80
     began = time.monotonic()
     assert stream.latestOffset(start, LIMIT) == start
     assert time.monotonic() - began >= LONG_POLL_MS / 1000
+    cluster.commit(t0, ["a"])
+    began = time.monotonic()
+    end = stream.latestOffset(start, LIMIT)
+    assert end == {"t": {"0": 1}}
+    assert time.monotonic() - began < LONG_POLL_MS / 1000
+    began = time.monotonic()
+    assert stream.latestOffset(end, LIMIT) == end
+    assert time.monotonic() - began < LONG_POLL_MS / 1000
+
+
+def test_partitions_with_little_to_read_share_a_task(cluster: StillCluster) -> None:
+    partitions = cluster.create_topic("t", 3)
+    for topic_partition in partitions:
+        cluster.commit(topic_partition, ["a", "b"])
+    stream = reader(cluster, startingOffsets="earliest")
+    start = begun(stream)
+    (task,) = stream.partitions(start, stream.latestOffset(start, LIMIT))
+    assert shapes(task) == [(0, 0, 2), (1, 0, 2), (2, 0, 2)]
+    assert [b["partition"].to_pylist() for b in stream.read(task)] == [[0, 0], [1, 1], [2, 2]]
+    each_its_own = reader(cluster, startingOffsets="earliest", minPartitions=3)
+    assert len(each_its_own.partitions(start, {"t": {"0": 2, "1": 2, "2": 2}})) == 3
 
 
 def test_a_partition_without_a_started_leader_stays_while_the_others_go_on(cluster: StillCluster) -> None:

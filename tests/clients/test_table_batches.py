@@ -59,11 +59,23 @@ def test_an_explicit_partition_wins_and_null_falls_back_to_the_key() -> None:
     assert values(parts, 0)[-1] == b"3"
 
 
-def test_rows_without_a_key_spread_over_the_partitions_in_few_batches() -> None:
-    parts = parts_of(pa.table({"value": [b"x" * 100] * 1000}))
-    assert len(parts) == 3
-    assert sorted(p.payload.num_rows for p in parts) == [333, 333, 334]
-    assert len(parts_of(pa.table({"value": [b"x" * 100] * 10}))) == 1
+def test_rows_without_a_key_go_to_one_partition_as_a_whole_without_a_copy() -> None:
+    table = pa.table({"value": [b"x" * 100] * 1000})
+    (part,) = parts_of(table)
+    assert part.payload["value"].chunk(0).buffers()[2].address == table["value"].chunk(0).buffers()[2].address
+
+
+def test_slices_of_a_large_table_are_even_and_take_the_partitions_in_turn() -> None:
+    parts = parts_of(pa.table({"value": [b"x" * 100] * 1000}), max_request_size=124 * 190)
+    assert [p.payload.num_rows for p in parts] == [167] * 5 + [165]
+    assert all(p.size_bytes <= 124 * 190 for p in parts)
+    assert [sorted(p.topic_partition.partition for p in parts[i : i + 3]) for i in (0, 3)] == [[0, 1, 2]] * 2
+
+
+def test_small_tables_stick_to_a_partition_until_a_batch_is_full() -> None:
+    partitioner = StickyPartitioner(16_384, random.Random(1))
+    chosen = [parts_of(pa.table({"value": [b"x" * 100] * 10}), partitioner=partitioner)[0] for _ in range(14)]
+    assert len({part.topic_partition for part in chosen}) == 1
 
 
 def test_another_partitioner_is_asked_row_by_row() -> None:
@@ -102,8 +114,8 @@ def test_a_bad_table_is_refused_before_anything_is_sent(
 def test_the_future_completes_with_the_last_batch_and_knows_the_offsets() -> None:
     table = TableDelivery("t", 30)
     first, second = Delivery(20), Delivery(10)
-    table.add(TopicPartition("t", 0), first)
-    table.add(TopicPartition("t", 2), second)
+    table.add(TopicPartition("t", 0), first, 0, first.record_count)
+    table.add(TopicPartition("t", 2), second, 0, second.record_count)
     first.complete(Piece(10, 10, 110, None))
     first.complete(Piece(0, 10, 100, None))
     table.end()
@@ -114,11 +126,38 @@ def test_the_future_completes_with_the_last_batch_and_knows_the_offsets() -> Non
     assert stored.ranges == (OffsetRange(0, 100, 109), OffsetRange(0, 110, 119), OffsetRange(2, 7, 16))
 
 
+def test_tables_that_share_a_batch_know_their_own_offsets() -> None:
+    shared = Delivery(30)
+    first, second = TableDelivery("t", 12), TableDelivery("t", 18)
+    first.add(TopicPartition("t", 0), shared, 0, 12)
+    second.add(TopicPartition("t", 0), shared, 12, 18)
+    first.end()
+    second.end()
+    shared.complete(Piece(0, 15, 100, None))
+    shared.complete(Piece(15, 15, 200, None))
+    assert first.future.result(0).ranges == (OffsetRange(0, 100, 111),)
+    assert second.future.result(0).ranges == (OffsetRange(0, 112, 114), OffsetRange(0, 200, 214))
+
+
+def test_a_refused_piece_fails_only_the_tables_in_it() -> None:
+    shared = Delivery(30)
+    first, second = TableDelivery("t", 12), TableDelivery("t", 18)
+    first.add(TopicPartition("t", 0), shared, 0, 12)
+    second.add(TopicPartition("t", 0), shared, 12, 18)
+    first.end()
+    second.end()
+    shared.complete(Piece(0, 12, 100, None))
+    shared.complete(Piece(12, 18, -1, NotLeaderOrFollowerError("gone")))
+    assert first.future.result(0).record_count == 12
+    with pytest.raises(NotLeaderOrFollowerError):
+        second.future.result(0)
+
+
 def test_one_failed_batch_fails_the_table_after_all_are_done() -> None:
     table = TableDelivery("t", 20)
     first, second = Delivery(10), Delivery(10)
-    table.add(TopicPartition("t", 0), first)
-    table.add(TopicPartition("t", 1), second)
+    table.add(TopicPartition("t", 0), first, 0, first.record_count)
+    table.add(TopicPartition("t", 1), second, 0, second.record_count)
     table.end()
     first.complete(Piece(0, 10, -1, NotLeaderOrFollowerError("gone")))
     assert not table.future.done()

@@ -12,7 +12,7 @@ from storage.delta_table import DeltaLogTable
 from storage.errors import CorruptMessageError, KafkaStorageError, ObjectNotFoundError, StoreUnavailableError
 from storage.memory_table import MemoryLogTable
 from storage.records import Header, NewRecordBatch, data_table, payload_table
-from storage.table import LEADER_EPOCH, LOG_END, LOG_START, Commit, Committed, Conflict, FileEntry
+from storage.table import LEADER_EPOCH, LOG_END, LOG_START, PRODUCERS_VERSION, Commit, Committed, Conflict, FileEntry
 from tests.contract.table_labs import DeltaLab, Lab, MemoryLab
 
 LATER_MS = 1 << 60
@@ -55,7 +55,7 @@ def append(table: Table, version: int, base_offset: int, *values: bytes) -> File
 
 def clean_up_to(table: Table, version: int) -> None:
     table.checkpoint()
-    table.clean_log(version, LATER_MS)
+    list(table.clean_log(version, LATER_MS))
 
 
 def lose_answer() -> None:
@@ -66,7 +66,7 @@ def test_a_new_table_states_an_empty_log(lab: Lab, table: Table) -> None:
     snapshot = lab.open().snapshot()
     assert snapshot is not None
     assert (snapshot.version, snapshot.files) == (0, ())
-    assert snapshot.txns == {LOG_END: 0, LEADER_EPOCH: -1, LOG_START: 0}
+    assert snapshot.txns == {LOG_END: 0, LEADER_EPOCH: -1, LOG_START: 0, PRODUCERS_VERSION: 0}
     assert snapshot.properties == {"stratalog.topic-id": "t1"}
 
 
@@ -90,7 +90,7 @@ def test_a_snapshot_folds_adds_removes_and_the_last_txns(lab: Lab, table: Table)
     snapshot = lab.open().snapshot()
     assert snapshot is not None
     assert snapshot.files == (first,)
-    assert snapshot.txns == {LOG_END: 2, LEADER_EPOCH: 3, LOG_START: 0}
+    assert snapshot.txns == {LOG_END: 2, LEADER_EPOCH: 3, LOG_START: 0, PRODUCERS_VERSION: 0}
 
 
 def test_one_of_two_writers_wins_a_version(lab: Lab, table: Table) -> None:
@@ -250,8 +250,8 @@ def test_checkpoint_clean_up_and_reopening_keep_the_fold(lab: Lab, table: Table)
     entries = [append(table, n, n - 1, b"v") for n in range(1, 31)]
     before = table.snapshot()
     assert table.checkpoint() == 30
-    assert table.clean_log(25, 0) == 0  # none is old enough
-    assert table.clean_log(25, LATER_MS) == 25
+    assert len(list(table.clean_log(25, 0))) == 0  # none is old enough
+    assert len(list(table.clean_log(25, LATER_MS))) == 25
     entries.append(append(table, 31, 30, b"w"))
     after = lab.open().snapshot()
     assert before is not None
@@ -259,7 +259,7 @@ def test_checkpoint_clean_up_and_reopening_keep_the_fold(lab: Lab, table: Table)
     assert (after.version, after.properties) == (31, before.properties)
     assert sorted(after.files, key=lambda entry: entry.base_offset) == entries
     assert after.txns == {**before.txns, LOG_END: 31}
-    assert table.clean_log(1_000, LATER_MS) == 5  # up to the checkpoint, never above
+    assert len(list(table.clean_log(1_000, LATER_MS))) == 5  # up to the checkpoint, never above
 
 
 def test_reading_on_after_clean_up(lab: Lab, table: Table) -> None:

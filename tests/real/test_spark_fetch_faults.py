@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from clients.producer import Producer
 from replication.cluster import Cluster
 from replication.fetcher import ACTIVE, STANDBY
 from replication.follower_watch import ENDED
+from replication.progress import progress_header
 from storage.store import open_store
 from tests.real.history import ACK, FAIL, History, assert_clean
 from tests.real.parties import Reader, Writer, note_replicas, replicas_are_equal, wait_until
@@ -65,7 +65,8 @@ def session_states(cluster: Cluster) -> dict[int, list[str]]:
             for meta in objects.list(f"progress/{broker.broker_epoch}/")
             if meta.path.startswith(prefix) and now_ms - meta.last_modified_ms < SPEAKING_MS
         ]
-        found[broker_id] = sorted(state for path in fresh if (state := json.loads(objects.get(path))["state"]) != ENDED)
+        states = [progress_header(objects.get_register(path) or b"").state for path in fresh]
+        found[broker_id] = sorted(state for state in states if state != ENDED)
     return found
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 
 from replication.config import BrokerConfig
-from replication.fetcher import ACTIVE, BEAT_INTERVAL_MS, SILENCE_MS, STANDBY, FetchSession, stop_path
+from replication.fetcher import ACTIVE, BEAT_INTERVAL_MS, ENDING_MS, SILENCE_MS, STANDBY, FetchSession, stop_path
 from replication.follower_watch import ENDED
 from replication.metadata import MetadataLog
 from replication.progress import fetch_progress_path
 from replication.progress_object import ProgressReader
+from replication.session_notice import notices_prefix
 from replication.state import FenceBrokerRecord, PartitionRecord, RemoveTopicRecord
 from storage.config import LogConfig
 from storage.log import PartitionLog
@@ -48,7 +49,10 @@ class Following:
         table = self.stores.table(f"broker-{broker}", TopicPartition("t", partition))
         return PartitionLog(table, LogConfig(), self.stores.clock, self.stores.ids)
 
-    def session(self, name: str, *, share: int = 0, config: BrokerConfig = CONFIG) -> FetchSession:
+    def session(
+        self, name: str, *, share: int = 0, config: BrokerConfig = CONFIG, after: FetchSession | None = None
+    ) -> FetchSession:
+        """`after`: the session that ran before in the same process."""
         return FetchSession(
             FOLLOWER,
             FOLLOWER_EPOCH,
@@ -60,6 +64,7 @@ class Following:
             clock=self.stores.clock,
             ids=self.stores.ids,
             share=share,
+            followed=None if after is None else after.followed,
         )
 
     def turn(self, *sessions: FetchSession, ms: int = 3_000) -> None:
@@ -177,7 +182,8 @@ def test_shares_follow_each_partition_once_and_stand_by_within_the_share() -> No
     assert all(session.replicas for session in sessions)
 
 
-def test_an_elder_that_wakes_up_again_only_wastes_work() -> None:
+def test_an_elder_that_wakes_up_again_stands_by() -> None:
+    """Whoever took over last goes on, until it falls silent itself."""
     following = Following()
     elder, younger = following.session("elder"), following.session("younger")
     following.turn(elder, ms=50)
@@ -187,8 +193,128 @@ def test_an_elder_that_wakes_up_again_only_wastes_work() -> None:
         write(following.log(1), word)
         following.turn(elder, younger, ms=500)
     following.turn(elder, younger)
-    assert (elder.state, younger.state) == (ACTIVE, ACTIVE)
+    assert (elder.state, younger.state) == (STANDBY, ACTIVE)
     assert values(following.log(2)) == "a b c"
+    write(following.log(1), "d")
+    following.turn(elder, ms=2 * SILENCE_MS)
+    assert elder.state == ACTIVE
+    assert values(following.log(2)) == "a b c d"
+
+
+def test_standing_by_it_folds_what_it_will_need_and_writes_nothing() -> None:
+    following = Following(partitions=3)
+    elder, younger = following.session("elder"), following.session("younger")
+    for partition in range(3):
+        write(following.log(1, partition), "a")
+    following.turn(elder, ms=200)
+    following.turn(elder, younger)
+    write(following.log(1, 1), "b")
+    following.turn(elder, younger)
+    for replica in younger.replicas.values():
+        assert (replica.leader.is_folded, replica.own.is_folded) == (True, True)
+        assert (replica.leader.log_end_offset, replica.own.log_end_offset) == (2, 2) or replica.own.log_end_offset == 1
+        assert not replica.has_started
+    assert younger.copied_count == 0
+
+
+def test_it_says_when_it_took_over_and_when_it_ended() -> None:
+    """Hand-overs can be counted from outside."""
+    following = Following()
+    objects = following.stores.objects("broker-2")
+    elder, younger = following.session("elder"), following.session("younger")
+    write(following.log(1), "a")
+    following.turn(elder, ms=200)
+    following.turn(elder, younger)
+    elder.end()
+    following.turn(younger)
+    prefix = notices_prefix(FOLLOWER_EPOCH)
+    told = {name: json.loads(objects.get_register(f"{prefix}0-{name}") or b"") for name in ("elder", "younger")}
+    assert (told["elder"]["state"], told["younger"]["state"]) == (ENDED, ACTIVE)
+    assert told["elder"]["active_ms"] <= told["elder"]["first_work_ms"] <= told["elder"]["ended_ms"]
+    assert told["younger"]["standby_ms"] < told["elder"]["ended_ms"] <= told["younger"]["active_ms"]
+
+
+def test_it_says_ahead_that_it_will_end() -> None:
+    following = Following()
+    session = following.session("s")
+    session.run(2_000)
+    told = json.loads(following.stores.objects("broker-2").get_register(f"{notices_prefix(FOLLOWER_EPOCH)}0-s") or b"")
+    assert told["active_ms"] < told["ending_ms"]
+    assert ENDING_MS // 2 < told["ended_ms"] - told["ending_ms"] < 2 * ENDING_MS
+
+
+# -- one session after another in one process ----------------------------------------------------------------
+
+
+def test_the_next_session_goes_on_with_what_was_folded() -> None:
+    following = Following()
+    write(following.log(1), "a")
+    first = following.session("1")
+    following.turn(first)
+    first.end()
+    write(following.log(1), "b")
+    second = following.session("2", after=first)
+    tables = [(replica.own, replica.leader) for replica in second.replicas.values()]
+    following.turn(second)
+    assert values(following.log(2)) == "a b"
+    assert [(replica.own, replica.leader) for replica in second.replicas.values()] == tables
+    assert second.copied_count == 1
+    (entry,) = following.progress("2").entries.values()
+    assert entry.log_end_offset == 2
+
+
+def test_what_another_session_did_meanwhile_is_folded() -> None:
+    """It copied, and a new leader's epoch began, under which the log was truncated."""
+    following = Following()
+    register(following.metadata, 3, 13)
+    write(following.log(1), "a", "z")
+    first = following.session("1")
+    following.turn(first)
+    first.end()
+    third = following.leads(led_by(3))
+    write(third, "a")
+    state = led_by(3, epoch=1)
+    commit(following.metadata, state)
+    following.leads(state)
+    write(following.log(3), "b", epoch=1)
+    other = following.session("other")
+    following.turn(other)
+    other.end()
+    write(following.log(3), "c", epoch=1)
+    second = following.session("2", after=first)
+    following.turn(second)
+    assert values(following.log(2)) == "a b c"
+
+
+def test_a_table_that_was_made_anew_meanwhile_is_folded_anew() -> None:
+    following = Following(partitions=2)
+    write(following.log(1), "a", "b")
+    first = following.session("1")
+    following.turn(first)
+    first.end()
+    following.log(2).table.drop()
+    again = following.log(2)
+    again.exists_or_create("id")
+    started(again, 0)
+    second = following.session("2", after=first)
+    following.turn(second)
+    assert values(following.log(2)) == "a b"
+    assert second.replicas[TopicPartition("t", 0)].failure is None
+
+
+def test_a_partition_that_went_offline_is_tried_again_by_the_next_session() -> None:
+    following = Following()
+    following.log(2).exists_or_create("id")
+    sound = dict(following.stores.disk("broker-2").tables["t-0"].commits)
+    following.stores.disk("broker-2").tables["t-0"].commits[0] = None
+    write(following.log(1), "a")
+    first = following.session("1")
+    following.turn(first)
+    first.end()
+    following.stores.disk("broker-2").tables["t-0"].commits[0] = sound[0]
+    second = following.session("2", after=first)
+    following.turn(second)
+    assert values(following.log(2)) == "a"
 
 
 # -- the end -------------------------------------------------------------------------------------------------
@@ -246,8 +372,7 @@ def test_run_ends_at_its_deadline_and_says_so() -> None:
     assert 2_000 <= following.stores.clock.monotonic_ms() - began_ms < 2_200
     assert not session.is_over
     assert values(following.log(2)) == "a"
-    content = json.loads(following.stores.objects("broker-2").get(progress_path("s")))
-    assert content["state"] == ENDED
+    assert following.progress("s").state == ENDED
 
 
 def test_run_outlives_a_store_that_is_away() -> None:

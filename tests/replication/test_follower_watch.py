@@ -10,7 +10,9 @@ from replication.progress_object import ProgressWriter
 from replication.state import BrokerState, RegisterBrokerRecord
 from storage.errors import StoreUnavailableError
 from storage.records import TopicPartition
+from storage.wakeup import Wakeup
 from tests.replication.memory_stores import MemoryStores
+from tests.storage.logs import FakeClock
 
 T0 = TopicPartition("t", 0)
 
@@ -28,7 +30,7 @@ class Watched:
 
     def __init__(self) -> None:
         self.stores = MemoryStores()
-        self.watch = FollowerWatch(1, self.stores)
+        self.watch = FollowerWatch(1, self.stores, Wakeup(self.stores.clock))
         self.brokers = {i: broker(i, 10 + i) for i in (1, 2, 3)}
         self.watch.update_brokers(self.brokers)
 
@@ -84,7 +86,7 @@ def test_everything_known_is_there_for_a_partition_that_just_began_to_lead() -> 
     watched = Watched()
     publish(watched.session(2, "a"), 5)
     watched.heard(0)
-    assert [(i, p.log_end_offset) for i, p in watched.watch.known()] == [(2, 5)]
+    assert [(i, p.log_end_offset) for i, p in watched.watch.known(T0)] == [(2, 5)]
 
 
 def test_a_new_session_is_found_at_the_next_listing() -> None:
@@ -136,14 +138,14 @@ def test_progress_of_an_older_registration_does_not_count() -> None:
     assert watched.watch.update_brokers({**watched.brokers, 2: broker(2, 22)}) == [2]
     publish(elder, 10)
     assert watched.heard(1) == []
-    assert list(watched.watch.known()) == []
+    assert list(watched.watch.known(T0)) == []
     publish(watched.session(2, "a", broker_epoch=22), 3)
     assert watched.heard(LIST_INTERVAL_MS + 1) == [(2, 3)]
     assert watched.watch.broker_epochs() == {2: 22, 3: 13}
 
 
 def test_who_came_up_anew_is_told_once_and_never_oneself() -> None:
-    watch = FollowerWatch(1, MemoryStores())
+    watch = FollowerWatch(1, MemoryStores(), Wakeup(FakeClock()))
     brokers = {1: broker(1, 11), 2: broker(2, 12)}
     assert watch.update_brokers(brokers) == [2]
     assert watch.update_brokers(brokers) == []
@@ -156,7 +158,7 @@ def test_a_broker_that_is_gone_is_forgotten() -> None:
     publish(watched.session(2, "a"), 5)
     watched.heard(0)
     watched.watch.update_brokers({1: broker(1, 11)})
-    assert list(watched.watch.known()) == []
+    assert list(watched.watch.known(T0)) == []
 
 
 def test_leaders_objects_images_and_the_stop_sign_are_not_sessions() -> None:
@@ -173,4 +175,4 @@ def test_a_session_whose_object_was_deleted_is_dropped() -> None:
     watched.heard(0)
     watched.stores.objects("broker-2").delete(fetch_progress_path(12, "a"))
     watched.heard(LIST_INTERVAL_MS)
-    assert list(watched.watch.known()) == []
+    assert list(watched.watch.known(T0)) == []

@@ -31,9 +31,22 @@ def test_the_high_watermark_answers_what_lies_below_it() -> None:
         waiting.add(name, offset)
     assert waiting.purgatory.high_watermark_moved(T0, 2, True) == 2
     assert waiting.answers == [("a", "ok"), ("b", "ok")]
-    assert waiting.purgatory.has_waiting(T0)
+    assert not waiting.purgatory.is_empty
     assert waiting.purgatory.high_watermark_moved(T0, 3, True) == 1
     assert waiting.purgatory.is_empty
+
+
+def test_an_answered_or_failed_partition_leaves_nothing_behind() -> None:
+    waiting = Waiting()
+    waiting.add("a", 0, deadline_ms=500)
+    waiting.add("b", 0, partition=T1, deadline_ms=700)
+    deadlines = [waiting.purgatory.next_deadline_ms]
+    waiting.purgatory.expire(600)
+    deadlines.append(waiting.purgatory.next_deadline_ms)
+    waiting.purgatory.fail(T1, NotLeaderOrFollowerError("moved"))
+    assert waiting.purgatory.is_empty
+    deadlines.append(waiting.purgatory.next_deadline_ms)
+    assert deadlines == [500, 700, None]
 
 
 def test_partitions_wait_apart() -> None:
@@ -42,7 +55,7 @@ def test_partitions_wait_apart() -> None:
     waiting.add("b", 0, partition=T1)
     waiting.purgatory.high_watermark_moved(T1, 1, True)
     assert waiting.answers == [("b", "ok")]
-    assert not waiting.purgatory.has_waiting(T1)
+    assert waiting.purgatory.high_watermark_moved(T1, 2, True) == 0
 
 
 def test_committed_by_too_few_replicas() -> None:

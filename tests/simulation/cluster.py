@@ -5,15 +5,15 @@ All of it is the real code; only storage, time and identifiers are the simulatio
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 
 from replication.broker import Broker, BrokerIdentity
 from replication.config import BrokerConfig
 from replication.controller import Controller
 from replication.fetcher import FetchSession
+from replication.followed_partitions import FollowedPartitions
 from replication.metadata import METADATA_PARTITION
-from replication.progress import ReplicaProgress
+from replication.progress import leader_progress_path, progress_rows
 from replication.requests import ACKS_ALL, ProduceRequest
 from replication.state import PartitionRecord, RemoveTopicRecord, TopicRecord, record_from_json
 from replication.stores import open_metadata, replica_of
@@ -45,7 +45,9 @@ CONFIG = BrokerConfig.from_properties(
     }
 )
 FETCH_SESSION_MS = 1_500
-UPKEEP = UpkeepLimits(checkpoint_commits=20, keep_commits=10, keep_ms=400)
+UPKEEP = UpkeepLimits(
+    checkpoint_commits=20, keep_commits=10, keep_ms=400, garbage_ms=500, merge_files_min=4, leader_first_ms=300
+)
 
 
 class SimObjects(MemoryStore):
@@ -169,8 +171,7 @@ class SimCluster:
     def object_written(self, root: str, path: str, data: bytes) -> None:
         if path.startswith("progress/") and path.endswith("/leader"):
             broker_id = int(root.rsplit("-", 1)[1])
-            for row in json.loads(data)["rows"]:
-                progress = ReplicaProgress(TopicPartition(row[1], row[2]), *row[3:])
+            for progress in progress_rows(data):
                 self.invariants.high_watermark_published(broker_id, progress)
 
     def tell(self, event: str) -> None:
@@ -264,6 +265,7 @@ class SimCluster:
             )
 
     def _run_sessions(self, host: Host, broker_epoch: int, slot: int) -> None:
+        followed: FollowedPartitions | None = None
         for number in range(10_000):
             session = FetchSession(
                 host.broker_id,
@@ -276,11 +278,14 @@ class SimCluster:
                 clock=self.clock,
                 ids=self.ids,
                 upkeep_limits=UPKEEP,
+                followed=followed,
             )
             try:
                 session.run(FETCH_SESSION_MS)
             except StratalogError as reason:
                 self.tell(f"fetch session error {reason}")
+            # Most often Spark gives the next session the same worker, which still has what this one folded.
+            followed = session.followed if self.scheduler.random.random() < 0.7 else None
             if session.is_over:
                 return
             self.clock.sleep_ms(self.scheduler.random.randrange(10, 100))
@@ -384,10 +389,9 @@ class SimCluster:
         leader = image.brokers.get(state.leader)
         if leader is None:
             return position
-        content = self.objects(leader.registration.root).get_optional(f"progress/{leader.broker_epoch}/leader")
-        rows = json.loads(content)["rows"] if content else []
-        for row in rows:
-            progress = ReplicaProgress(TopicPartition(row[1], row[2]), *row[3:])
+        path = leader_progress_path(leader.broker_epoch)
+        content = self.objects(leader.registration.root).get_register(path)
+        for progress in progress_rows(content or b""):
             if progress.topic_partition != topic_partition or progress.leader_epoch != state.leader_epoch:
                 continue
             if progress.high_watermark <= position:

@@ -9,6 +9,7 @@ import pytest
 from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession as Session
 
+from replication.spark_home import linked_home
 from replication.spark_session import (
     SPARK_DEFAULTS,
     local_master,
@@ -76,6 +77,32 @@ def test_a_worker_imports_the_rooms(spark: SparkSession) -> None:
         yield from batches
 
     assert spark.range(4).mapInArrow(codes, "id long").count() == 4
+
+
+def test_a_worker_imports_spark_as_it_is_installed(spark: SparkSession) -> None:
+    def homes(batches):  # type: ignore[no-untyped-def]
+        import pyarrow as pa
+        import pyspark
+
+        for batch in batches:
+            yield pa.RecordBatch.from_arrays([pa.array([pyspark.__file__] * batch.num_rows)], ["home"])
+
+    found = spark.range(1).mapInArrow(homes, "home string").first()
+    assert found is not None
+    assert ".zip" not in found.home
+
+
+def test_a_chosen_home_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    home = linked_home(tmp_path)
+    assert home is not None
+    assert linked_home(tmp_path) == home
+    assert (Path(home) / "jars").is_dir()
+    assert not (Path(home) / "python").exists()
+    Path(home).chmod(0o777)
+    assert linked_home(tmp_path) is None
+    Path(home).chmod(0o700)
+    monkeypatch.setenv("SPARK_HOME", "anywhere")
+    assert linked_home(tmp_path) is None
 
 
 def test_a_failed_task_leaves_the_terminal_alone(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:

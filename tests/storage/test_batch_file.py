@@ -20,9 +20,10 @@ def rows(count: int) -> pa.Table:
     return data_table([NewRecordBatch(payload_table(records), producer_id=9, producer_epoch=1, base_sequence=5)])
 
 
+@pytest.mark.parametrize("codec", ["uncompressed", "zstd", "lz4", "snappy", "gzip"])
 @pytest.mark.parametrize("count", [1, 2, 1_000])
-def test_rows_read_back_with_their_schema(count: int) -> None:
-    data, crc = encode(rows(count))
+def test_rows_read_back_with_their_schema(count: int, codec: str) -> None:
+    data, crc = encode(rows(count), codec)
     read = decode(data, file_path(0, "f", crc))
     assert read.equals(rows(count))
     assert read.schema.equals(DATA_SCHEMA)
@@ -39,9 +40,11 @@ def test_timestamps_at_the_edges_read_back(timestamp: int | None) -> None:
     assert (file.min_timestamp_ms, file.max_timestamp_ms) == (timestamp, timestamp)
 
 
-def test_a_flipped_bit_is_corrupt_or_reads_right() -> None:
-    table = rows(20)
-    data, crc = encode(table)
+@pytest.mark.parametrize("codec", ["uncompressed", "zstd"])
+@pytest.mark.parametrize("count", [2, 40])
+def test_a_flipped_bit_is_corrupt_or_reads_right(count: int, codec: str) -> None:
+    table = rows(count)
+    data, crc = encode(table, codec)
     path = file_path(0, "f", crc)
     flips = random.Random(7)
     seen_corrupt = 0

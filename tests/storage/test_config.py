@@ -96,4 +96,4 @@ def test_describe_lists_every_config_by_name():
 def test_the_index_configs_steer_files_per_segment_and_the_size_of_merged_files():
     assert LogConfig().segment_file_count_max == 10_000
     assert LogConfig.from_properties({"segment.index.bytes": 80}).segment_file_count_max == 10
-    assert LogConfig().merged_bytes_max == 128 << 20
+    assert LogConfig().merged_bytes_max == 32 << 20

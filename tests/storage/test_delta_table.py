@@ -8,10 +8,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from storage.errors import CorruptMessageError, ForeignCommitError
+from storage.clock import RandomIds
+from storage.delta_table import DeltaLogTable
+from storage.errors import CorruptMessageError, ForeignCommitError, StoreUnavailableError
 from storage.records import NewRecordBatch, data_table, payload_table
+from storage.store import open_store
 from storage.table import LEADER_EPOCH, LOG_END, Commit, Committed, FileEntry
 from tests.contract.table_labs import TABLE, DeltaLab
+from tests.storage.checkpoints import checkpointed_log
+from tests.storage.logs import Replicas, contents
 
 LATER_MS = 1 << 60
 
@@ -48,9 +53,51 @@ def test_deltalake_reads_the_offsets_before_and_after_checkpoint_and_clean_up(la
         append(lab, version, 10 * (version - 1), 10)
     assert offsets_by_deltalake(lab) == list(range(50))
     lab.open().checkpoint()
-    assert lab.open().clean_log(5, LATER_MS) == 5
+    assert list(lab.open().clean_log(5, LATER_MS)) == [0, 1, 2, 3, 4]
     append(lab, 6, 50, 3)
     assert offsets_by_deltalake(lab) == list(range(53))
+
+
+def test_deltalake_reads_our_checkpoints_and_we_read_its(tmp_path: Path) -> None:
+    directory, values = checkpointed_log(tmp_path)
+    table = DeltaTable(directory)
+    rows = pa.table(table.to_pyarrow_table()).select(["base_offset", "offset_delta", "value"]).to_pylist()
+    rows.sort(key=lambda row: row["base_offset"] + row["offset_delta"])
+    assert [row["value"].decode() for row in rows] == values
+    assert table.metadata().configuration["stratalog.topic-id"] == "topic-id"
+    adds = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    assert sum(add["num_records"] for add in adds) == len(values)
+    before = Replicas.new(tmp_path).log()
+    table.create_checkpoint()
+    after = Replicas.new(tmp_path).log()
+    assert after.state.durable_version == before.version
+    assert (after.files, after.epochs, contents(after)) == (before.files, before.epochs, contents(before))
+
+
+def test_a_checkpoint_keeps_what_is_left_to_delete(tmp_path: Path) -> None:
+    checkpointed_log(tmp_path)
+    log = Replicas.new(tmp_path).log()
+    assert len(log.state.removed) > 0
+    assert {removed.end_offset > 0 for path, removed in log.state.removed.items() if "segment=" in path} == {True}
+    log.state.removed.forget(list(log.state.removed))
+    log.table.checkpointer(log.state.snapshot())()
+    assert len(Replicas.new(tmp_path).log().state.removed) == 0
+
+
+def test_a_stale_handle_writes_no_checkpoint(lab: DeltaLab) -> None:
+    append(lab, 1, 0, 1)
+    slow = lab.open()
+    snapshot = slow.snapshot()
+    assert snapshot is not None
+    write = slow.checkpointer(snapshot)
+    append(lab, 2, 1, 1)
+    assert lab.open().checkpoint() == 2
+    assert write() == 1
+    written = (lab.root / TABLE / "_delta_log").glob("*.parquet")
+    assert [path.name for path in written] == [f"{2:020}.checkpoint.parquet"]
+    lab.open().drop()
+    with pytest.raises(StoreUnavailableError, match="gone or replaced"):
+        write()
 
 
 def test_deltalake_sees_protocol_partitions_and_txns(lab: DeltaLab) -> None:
@@ -99,7 +146,7 @@ def test_an_unreadable_checkpoint_falls_back_to_an_older_one_or_the_commits(lab:
 def test_a_log_that_cannot_be_read_at_all_is_no_empty_log(lab: DeltaLab) -> None:
     append(lab, 1, 0, 1)
     lab.open().checkpoint()
-    lab.open().clean_log(1, LATER_MS)
+    list(lab.open().clean_log(1, LATER_MS))
     (lab.root / TABLE / "_delta_log" / f"{1:020}.checkpoint.parquet").write_bytes(b"torn")
     with pytest.raises(CorruptMessageError, match="checkpoint"):
         lab.open().snapshot()
@@ -134,3 +181,22 @@ def test_a_dropped_table_leaves_no_directory(lab: DeltaLab) -> None:
     append(lab, 1, 0, 1)
     lab.open().drop()
     assert list(lab.root.iterdir()) == []
+
+
+@pytest.mark.parametrize("value_bytes", [10, 40 << 10, 200 << 10], ids=["small", "in the kernel", "long footer"])
+def test_a_copy_is_equal_byte_for_byte_and_checked(tmp_path: Path, value_bytes: int) -> None:
+    """Large files are copied within the kernel, unless their footer is longer than what is read of them."""
+    tables = [DeltaLogTable(open_store(str(tmp_path / name), create=True), "t-0", RandomIds()) for name in ("a", "b")]
+    values = [(0, None, bytes(value_bytes) + bytes([i]), None) for i in range(8)]
+    rows = data_table([NewRecordBatch(payload_table(values))])
+    file = tables[0].write_file(rows, 0, "uncompressed")
+    tables[1].copy_file(tables[0], file)
+    assert tables[1].read_object(file.path) == tables[0].read_object(file.path)
+    assert tables[1].read_file(file).num_rows == 8
+    torn = tmp_path / "a" / "t-0" / file.path
+    torn.write_bytes(torn.read_bytes()[:-9] + b"x" + torn.read_bytes()[-8:])
+    for _ in range(2):
+        (tmp_path / "b" / "t-0" / file.path).unlink(missing_ok=True)
+        with pytest.raises(CorruptMessageError):
+            tables[1].copy_file(tables[0], file)
+    assert not (tmp_path / "b" / "t-0" / file.path).exists()

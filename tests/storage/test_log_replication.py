@@ -231,8 +231,7 @@ def test_a_partial_copy_knows_no_batch_that_it_does_not_hold(replicas):
     leader, follower = replicas.leader(), replicas.follower("2", 0)
     for sequence in range(7):
         append(leader, idempotent("a", sequence))
-    leader_sinks = leader.producers.with_sink("q", SinkBatch(1, 0, 1)).with_sink("q", SinkBatch(2, 6, 1))
-    leader._producers = (leader.state.producers_number, leader_sinks)
+    leader._producers = leader.producers.with_sink("q", SinkBatch(1, 0, 1)).with_sink("q", SinkBatch(2, 6, 1))
     follower.copy_from(leader, 0, 0)
     started(follower, 1)
     assert follower.producers.check(7, 0, 0, 1) == Duplicate(0, 0)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 from pathlib import Path
+from typing import Any
 
 import obstore.store
 import pytest
@@ -29,6 +32,25 @@ def test_an_object_is_created_once_and_replaced_by_put(store: ObjectStore) -> No
     assert store.get("a/b/1") == b"x"
     store.put("a/b/1", b"zz")
     assert (store.get("a/b/1"), store.size("a/b/1"), store.exists("a/b/1")) == (b"zz", 2, True)
+
+
+def test_a_new_object_is_written_once_more_after_a_failed_try(store: ObjectStore) -> None:
+    for data in (b"x" * 10, memoryview(b"y" * 5)):
+        store.put_new("a/b/1", data)
+        assert store.get("a/b/1") == bytes(data)
+    assert [m.path for m in store.list("")] == ["a/b/1"]
+
+
+def test_a_register_is_one_object_with_its_newest_value(store: ObjectStore) -> None:
+    assert store.get_register("a/r") is None
+    for data in (b"1", b"22" * 5_000, b""):
+        store.put_register("a/r", data)
+        assert store.get_register("a/r") == data
+    assert (store.exists("a/r"), [m.path for m in store.list("a/")]) == (True, ["a/r"])
+    store.delete("a/r")
+    assert (store.exists("a/r"), store.get_register("a/r")) == (False, None)
+    store.put_register("a/r", b"again")
+    assert store.get_register("a/r") == b"again"
 
 
 def test_an_absent_object_is_named(store: ObjectStore) -> None:
@@ -94,7 +116,7 @@ def test_an_unknown_scheme_is_refused() -> None:
 
 
 def test_a_disk_without_hard_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(source: str, target: str) -> None:
+    def refuse(source: str, target: str, **options: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refuse)
@@ -103,11 +125,56 @@ def test_a_disk_without_hard_links_is_refused(tmp_path: Path, monkeypatch: pytes
     assert list((tmp_path / "b").iterdir()) == []
 
 
+@pytest.mark.parametrize("fault", [errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL])
+def test_a_disk_without_unnamed_files_creates_by_a_second_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: int
+) -> None:
+    real = os.open
+
+    def refuse(path: str, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(fault, "no unnamed files")
+        return real(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", refuse)
+    store = open_store(str(tmp_path), "b", create=True)
+    assert [store.create("t/1", b"x"), store.create("t/1", b"y"), store.get("t/1")] == [True, False, b"x"]
+    assert [m.path for m in store.list("")] == ["t/1"]
+
+
+@pytest.mark.parametrize("fault", [errno.ENOENT, errno.EXDEV, errno.EPERM])
+def test_a_machine_that_cannot_name_an_open_file_creates_by_a_second_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: int
+) -> None:
+    real = os.link
+
+    def refuse(source: str, target: str, **options: Any) -> None:
+        if options:
+            raise OSError(fault, "no /proc")
+        real(source, target)
+
+    monkeypatch.setattr(os, "link", refuse)
+    store = open_store(str(tmp_path), "b", create=True)
+    assert [store.create("t/1", b"x"), store.create("t/1", b"y"), store.get("t/1")] == [True, False, b"x"]
+
+
+def test_a_disk_that_takes_no_hint_about_directories_is_as_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, request: int, flags: Any) -> int:
+        raise OSError(errno.ENOTTY, "Inappropriate ioctl for device")
+
+    monkeypatch.setattr(fcntl, "ioctl", refuse)
+    store = open_store(str(tmp_path), "b", create=True)
+    assert (store.create("t/1", b"x"), store.get("t/1")) == (True, b"x")
+
+
 def test_a_vanished_root_is_not_filled_in(tmp_path: Path) -> None:
     store = open_store(f"{tmp_path}/disk", create=True)
     (tmp_path / "disk").rmdir()
-    with pytest.raises(StoreUnavailableError):
-        store.put("t-0/1", b"x")
+    for write in (store.put, store.put_new, store.create):
+        with pytest.raises(StoreUnavailableError):
+            write("t-0/1", b"x")
     assert not (tmp_path / "disk").exists()
 
 

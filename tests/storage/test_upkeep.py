@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
+
 import pytest
 
 from storage.config import LogConfig
+from storage.log import PartitionLog
 from storage.table import Committed
-from storage.upkeep import DAY_MS, HOUR_MS, Upkeep, UpkeepLimits, UpkeepWork
+from storage.upkeep import DAY_MS, HOUR_MS, Upkeep, UpkeepDone, UpkeepLimits, UpkeepWork
 from tests.storage.logs import MIB, Replicas, append, batch, contents, idempotent, list_files, values, write
 
 FOREVER = 1 << 60
@@ -13,6 +18,9 @@ FOREVER = 1 << 60
 @pytest.fixture
 def replicas() -> Replicas:
     return Replicas.new()
+
+
+LIMITS = UpkeepLimits(merge_files_min=16)
 
 
 def steps(upkeep: Upkeep, now_ms: int, high_watermark: int, epoch: int = 0) -> list[str]:
@@ -25,32 +33,84 @@ def steps(upkeep: Upkeep, now_ms: int, high_watermark: int, epoch: int = 0) -> l
 
 def test_small_files_are_merged_and_deleted_after_their_delay(replicas):
     log = replicas.leader()
-    upkeep = Upkeep(log, UpkeepLimits(checkpoint_commits=18))
+    upkeep = Upkeep(log, UpkeepLimits(merge_files_min=16, garbage_ms=60_000))
     write(log, *["a"] * 16)
     before = contents(log)
-    assert steps(upkeep, 10_000, 16) == ["merge 16", "checkpoint 1"]
+    assert steps(upkeep, 10_000, 16) == ["merge 16"]
     assert (len(log.files), list_files(log)) == (1, 17)
     assert steps(upkeep, 69_999, 16) == []
-    assert steps(upkeep, 90_000, 16) == ["delete files 16"]
+    assert steps(upkeep, 90_000, 16) == ["checkpoint 1", "delete files 16"]
     assert list_files(log) == 1
     assert contents(log) == contents(replicas.log()) == before
+    assert (upkeep.rest_ms(90_000) > 60_000, len(log.state.removed)) == (True, 0)
 
 
-def test_what_a_merge_replaced_stays_until_the_merge_is_durable(replicas):
+def test_what_a_merge_replaced_stays_until_a_checkpoint_makes_the_merge_durable(replicas):
     """After a power cut the log may name the small files again (hazards 8)."""
     log = replicas.leader()
-    upkeep = Upkeep(log)
+    upkeep = Upkeep(log, LIMITS)
     write(log, *["a"] * 16)
     assert steps(upkeep, 10_000, 16) == ["merge 16"]
     assert steps(upkeep, 90_000, 16) == []
-    log.start_epoch(1, as_leader=True)
-    assert steps(upkeep, 120_000, 16, epoch=1) == ["delete files 16"]
+    log.state.made_durable(log.table.checkpoint())
+    assert steps(upkeep, 120_000, 16) == ["delete files 16"]
+
+
+def test_whoever_opens_a_table_knows_what_is_left_to_delete(replicas):
+    """Also what was removed before the checkpoint that it begins with: a fetch session ends sooner than the delay."""
+    log = replicas.leader()
+    write(log, *["a"] * 40)
+    assert steps(Upkeep(log, LIMITS), 10_000, 32) == ["merge 32"]
+    log.table.checkpoint()
+    write(log, *["a"] * 8)
+    assert steps(Upkeep(replicas.log(), LIMITS), 20_000, 48) == ["merge 16"]
+    assert list_files(log) == 50
+    opened = replicas.log()
+    upkeep = Upkeep(opened, LIMITS)
+    assert steps(upkeep, 60_000, 48) == []
+    assert steps(upkeep, 76_000, 48) == ["delete files 32"]
+    log.table.checkpoint()
+    upkeep = Upkeep(replicas.log(), LIMITS)
+    assert [*steps(upkeep, 100_000, 48), *steps(upkeep, 120_000, 48)] == ["delete files 48"]
+    assert list_files(log) == 2
+
+
+@pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "delta"])
+def test_a_directory_holds_only_live_files_after_many_sessions(tmp_path, on_disk):
+    """Sessions end long before `file.delete.delay.ms`; half of them begin without what the one before knew."""
+    replicas = Replicas.new(tmp_path if on_disk else None)
+    limits = UpkeepLimits(checkpoint_commits=60, merge_files_min=8, garbage_ms=60_000)
+    leader, follower, view = replicas.leader(), replicas.follower("2", 0), replicas.log("1")
+    ours = Upkeep(leader, limits)
+    for session in range(24):
+        theirs = Upkeep(follower, limits, leader=view)
+        for sequence in range(16):
+            append(leader, idempotent("a", session * 16 + sequence), now_ms=replicas.clock.now_ms)
+            view.refresh()
+            follower.copy_from(view, 0, MIB)
+            replicas.clock.sleep_ms(1_000)
+            steps(ours, replicas.clock.now_ms, follower.log_end_offset)
+            view.refresh()
+            steps(theirs, replicas.clock.now_ms, follower.log_end_offset)
+        if session % 2:
+            follower, view = replicas.log("2"), replicas.log("1")
+    replicas.clock.sleep_ms(70_000)
+    for log in (leader, follower):
+        upkeep = Upkeep(log, limits)
+        for _ in range(4):
+            replicas.clock.sleep_ms(15_000)
+            steps(upkeep, replicas.clock.now_ms, 0)
+        assert {path for path, _ in log.table.list_objects("segment=")} == {entry.path for entry in log.files}
+        assert len(log.table.list_objects("_producers/")) == 1
+        assert len(log.state.removed) == 0
+    assert [entry.path for entry in follower.files] == [entry.path for entry in leader.files]
+    assert values(follower) == values(leader)
 
 
 def test_merges_keep_off_what_is_above_the_high_watermark(replicas):
     log = replicas.leader()
     write(log, *["a"] * 20)
-    assert steps(Upkeep(log), 1, 15) == []
+    assert steps(Upkeep(log, LIMITS), 1, 15) == []
 
 
 def test_nothing_to_do_costs_no_access(replicas):
@@ -66,7 +126,7 @@ def test_nothing_to_do_costs_no_access(replicas):
 
 def test_a_lost_race_drops_its_own_file_and_tries_later(replicas):
     log, other = replicas.leader(), replicas.log()
-    upkeep = Upkeep(log)
+    upkeep = Upkeep(log, LIMITS)
     write(log, *["a"] * 16)
     other.refresh()
     write(other, "b")
@@ -75,15 +135,137 @@ def test_a_lost_race_drops_its_own_file_and_tries_later(replicas):
     assert values(log) == " ".join(["a"] * 16 + ["b"])
 
 
+class LateExecutor(Executor):
+    """Does what it is given when the test says so."""
+
+    def __init__(self) -> None:
+        self.work: list[tuple[Future[Any], Callable[[], Any]]] = []
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.work.append((future, lambda: function(*args, **kwargs)))
+        return future
+
+    def run(self) -> None:
+        for future, function in self.work:
+            future.set_result(function())
+        self.work.clear()
+
+
+def begun_merge(replicas: Replicas, epoch: int = 0) -> tuple[PartitionLog, Upkeep, LateExecutor]:
+    """A log of 16 files whose merge is written, but not committed yet."""
+    log, executor = replicas.leader(epoch=epoch), LateExecutor()
+    upkeep = Upkeep(log, LIMITS, executor)
+    write(log, *["a"] * 16, epoch=epoch)
+    assert steps(upkeep, 1, 16, epoch) == []
+    executor.run()
+    assert list_files(log) == 17
+    return log, upkeep, executor
+
+
+def test_appends_go_on_while_a_merge_is_written(replicas):
+    log, upkeep, _ = begun_merge(replicas)
+    write(log, "b")
+    assert steps(upkeep, 2, 17) == ["merge 16"]
+    assert values(log) == values(replicas.log()) == " ".join(["a"] * 16 + ["b"])
+
+
+def test_a_merge_that_was_cut_off_under_it_is_dropped(replicas):
+    log, upkeep, _ = begun_merge(replicas)
+    log.start_epoch(0, as_leader=True, truncate_to=9)
+    assert steps(upkeep, 2, 9) == ["lost race 16"]
+    assert (values(log), list_files(log)) == (" ".join(["a"] * 9), 16)
+
+
+def test_a_merge_begun_in_an_older_epoch_is_dropped(replicas):
+    log, upkeep, _ = begun_merge(replicas)
+    log.start_epoch(1, as_leader=True)
+    assert upkeep.step(2, 16, 1) == UpkeepDone(UpkeepWork.LOST_RACE, 16, log.version)
+    assert list_files(log) == 16
+
+
+def test_a_merge_loses_to_a_commit_of_a_newer_epoch_that_its_owner_has_not_seen(replicas):
+    log, upkeep, _ = begun_merge(replicas)
+    newer = replicas.log()
+    newer.start_epoch(1, as_leader=True)
+    assert steps(upkeep, 2, 16) == ["lost race 16"]
+    assert (list_files(log), log.leader_epoch) == (16, 1)
+
+
+def followed(replicas: Replicas, limits: UpkeepLimits = LIMITS) -> tuple[PartitionLog, PartitionLog, Upkeep, Upkeep]:
+    """A leader and a follower with 16 equal files, and their upkeep."""
+    leader, follower, view = replicas.leader(), replicas.follower("2", 0), replicas.log()
+    write(leader, *["a"] * 16)
+    view.refresh()
+    for _ in range(16):
+        follower.copy_from(view, 0, 1)
+    return leader, follower, Upkeep(leader, limits), Upkeep(follower, limits, leader=view)
+
+
+def test_a_follower_takes_its_leaders_merged_files(replicas):
+    leader, follower, ours, theirs = followed(replicas)
+    assert steps(theirs, 1_000, 16) == [], "the leader goes first"
+    assert steps(ours, 2_000, 16) == ["merge 16"]
+    assert steps(theirs, 3_000, 15) == [], "not above the high watermark"
+    assert steps(theirs, 4_000, 16) == ["take merge 16"]
+    assert [entry.path for entry in follower.files] == [entry.path for entry in leader.files]
+    assert values(replicas.log("2")) == values(leader)
+
+
+def test_a_follower_merges_by_itself_when_its_leader_does_not(replicas):
+    _, follower, _, theirs = followed(replicas)
+    assert steps(theirs, 1_000, 16) == []
+    assert steps(theirs, 1_000 + LIMITS.leader_first_ms - 1, 16) == []
+    assert steps(theirs, 1_000 + LIMITS.leader_first_ms, 16) == ["merge 16"]
+    assert len(follower.files) == 1
+
+
+def test_a_merged_file_that_was_truncated_here_is_not_taken_under_its_name(replicas):
+    leader, follower, ours, theirs = followed(replicas)
+    steps(ours, 2_000, 16)
+    assert steps(theirs, 3_000, 16) == []
+    assert steps(theirs, 4_000, 16) == ["take merge 16"]
+    follower.start_epoch(0, as_leader=False, truncate_to=8)
+    follower.copy_from(leader, 0, MIB)
+    assert leader.files[0].path in follower.state.removed
+    assert steps(theirs, 5_000, 16) == []
+    assert values(follower) == values(leader)
+
+
+def test_large_merges_wait_while_the_machine_is_busy_but_not_for_ever(replicas):
+    log = replicas.leader()
+    write(log, *["a"] * 40)
+    bytes_each = log.files[0].file.size_bytes
+    patient = Upkeep(log, UpkeepLimits(merge_files_min=16, bulk_bytes=bytes_each + 1, live_files_max=25))
+    assert patient.step(1, 40, 0, is_busy=True) is None
+    assert Upkeep(log, UpkeepLimits(merge_files_min=16)).step(1, 20, 0, is_busy=True), "it is small"
+    write(log, *["a"] * 31)
+    assert len(log.files) == 52
+    assert patient.step(2_000, 71, 0, is_busy=True), "there are too many files"
+    write(log, *["a"] * 16)
+    assert patient.step(3_000, 87, 0, is_busy=True) is None
+    assert patient.step(4_000, 87, 0)
+
+
+def test_large_files_are_merged_only_when_there_are_very_many(replicas):
+    log = replicas.leader()
+    write(log, *["a"] * 30)
+    bytes_each = log.files[0].file.size_bytes
+    upkeep = Upkeep(log, UpkeepLimits(merge_files_min=16, bulk_bytes=bytes_each, live_files_max=40))
+    assert steps(upkeep, 1, 30) == []
+    write(log, *["a"] * 20)
+    assert steps(upkeep, 2, 50) == ["merge 50"]
+
+
 def test_upkeep_of_a_fenced_epoch_does_nothing(replicas):
     log = replicas.leader(epoch=1)
     write(log, *["a"] * 16, epoch=1)
-    assert Upkeep(log).step(1, 16, 0) is None
+    assert Upkeep(log, LIMITS).step(1, 16, 0) is None
 
 
 def test_a_straggler_merges_nothing_after_a_newer_epoch_started(replicas):
     log, newer = replicas.leader(epoch=1), replicas.log()
-    upkeep = Upkeep(log)
+    upkeep = Upkeep(log, LIMITS)
     write(log, *["a"] * 16, epoch=1)
     newer.refresh()
     assert isinstance(newer.start_epoch(2, as_leader=True, truncate_to=3), Committed)
@@ -96,10 +278,11 @@ def test_checkpoints_and_clean_up_keep_an_hour_and_some_commits(replicas):
     upkeep = Upkeep(log, UpkeepLimits(checkpoint_commits=10, keep_commits=5))
     start_ms = replicas.clock.now_ms
     assert steps(upkeep, start_ms, 0) == []
-    write(log, *["a"] * 30)
+    for _ in range(30):
+        append(log, batch("a"), now_ms=start_ms)
     assert steps(upkeep, start_ms, 0) == ["checkpoint 1"]
     assert steps(upkeep, start_ms + HOUR_MS - 1, 0) == []
-    assert steps(upkeep, start_ms + HOUR_MS + 1, 0) == [f"clean log {log.version - 5}"]
+    assert steps(upkeep, start_ms + HOUR_MS + 1, 0) == ["clean log 20"], "what states the producers' state stays"
     assert log.table.read_commit(log.version - 4) is not None
     assert values(replicas.log()) == " ".join(["a"] * 30)
 
@@ -115,20 +298,10 @@ def test_a_truncated_file_is_deleted_only_below_the_log_end(replicas):
     assert steps(upkeep, 1, 0, epoch=2) == []
     assert steps(upkeep, 100_000, 0, epoch=2) == []
     follower.copy_from(leader, 2, MIB)
-    assert steps(upkeep, 200_000, 0, epoch=2) == ["delete files 1"]
+    assert steps(upkeep, 200_000, 0, epoch=2) == []
+    follower.state.made_durable(follower.table.checkpoint())
+    assert steps(upkeep, 300_000, 0, epoch=2) == ["delete files 1"]
     assert values(follower) == "a b"
-
-
-def test_replaced_producer_states_go_when_no_kept_commit_names_them(replicas):
-    log = replicas.leader()
-    upkeep = Upkeep(log, UpkeepLimits(keep_commits=3))
-    for sequence in range(10):
-        append(log, idempotent("a", sequence))
-    assert len(log.table.list_objects("_producers/")) == 10
-    assert steps(upkeep, 5_001, 0) == []
-    assert steps(upkeep, 70_000, 0) == ["delete producers 6"]
-    assert len(log.table.list_objects("_producers/")) == 4
-    assert replicas.log().producers == log.producers
 
 
 def test_files_that_no_commit_named_go_after_a_week(replicas):
@@ -155,7 +328,7 @@ def test_sealed_segments_end_as_one_file_per_epoch(replicas):
 
 def test_the_tables_stay_readable_for_other_instances_during_upkeep(replicas):
     log, reader = replicas.leader(), replicas.log()
-    upkeep = Upkeep(log, UpkeepLimits(checkpoint_commits=20, keep_commits=1, keep_ms=0))
+    upkeep = Upkeep(log, UpkeepLimits(checkpoint_commits=20, keep_commits=1, keep_ms=0, merge_files_min=16))
     for i in range(100):
         append(log, batch(f"{i % 10}"))
         steps(upkeep, 10_000 + i * 100_000, log.log_end_offset)

@@ -1,0 +1,76 @@
+"""Requests on their way to the replicas that a broker leads, and whose turn it is to append.
+
+I/O: through the replicas' logs. Any thread may `put`; everything else belongs to the broker's loop. A turn touches
+only replicas that have something to append, however many there are.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+
+from replication.leader_replica import LeaderReplica, WaitingAppend
+from storage.clock import Clock
+from storage.errors import NotLeaderOrFollowerError, StratalogError
+from storage.records import TopicPartition
+
+TURN_MS_MAX = 2
+"""Appends of one turn begin within this time: then followers are told, and their progress is looked at."""
+
+
+class AppendQueue:
+    """`leaders` is the broker's own map, which changes under way."""
+
+    def __init__(self, broker_id: int, leaders: Mapping[TopicPartition, LeaderReplica], clock: Clock) -> None:
+        self._broker_id = broker_id
+        self._leaders = leaders
+        self._clock = clock
+        self._inbound: deque[WaitingAppend] = deque()
+        self._waiting: dict[TopicPartition, None] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """False while something waits for its append; after a turn in which nothing moved: for a store."""
+        return not self._inbound and not self._waiting
+
+    def put(self, waiting: WaitingAppend) -> None:
+        """Queue a request; the partition's leader takes it at its next turn."""
+        self._inbound.append(waiting)
+
+    def refuse_all(self, reason: str) -> None:
+        """Nobody leads here any more. Called from any thread."""
+        while self._inbound:
+            self._inbound.popleft().answer(NotLeaderOrFollowerError(reason))
+
+    def append(self, now_ms: int) -> Iterator[LeaderReplica]:
+        """Append one group of each partition that has requests, as far as a turn's time goes; who was cut off
+        comes first in the next turn. Yields the replicas whose log moved."""
+        self._hand_out()
+        for topic_partition in list(self._waiting):
+            del self._waiting[topic_partition]
+            replica = self._leaders.get(topic_partition)
+            if replica is None:
+                continue  # whoever waited was answered when it stopped leading
+            has_moved = replica.append_waiting(now_ms)
+            if replica.has_waiting:
+                self._waiting[topic_partition] = None  # behind the others
+            if has_moved:
+                yield replica
+            if self._clock.monotonic_ms() - now_ms >= TURN_MS_MAX:
+                return
+
+    def _hand_out(self) -> None:
+        while self._inbound:
+            waiting = self._inbound.popleft()
+            topic_partition = waiting.request.topic_partition
+            replica = self._leaders.get(topic_partition)
+            if replica is None or replica.failure is not None:
+                waiting.answer(self._not_leader(topic_partition, replica))
+            else:
+                replica.waiting.append(waiting)
+                self._waiting.setdefault(topic_partition)
+
+    def _not_leader(self, topic_partition: TopicPartition, replica: LeaderReplica | None) -> StratalogError:
+        if replica is not None and replica.failure is not None:
+            return replica.failure
+        return NotLeaderOrFollowerError(f"{topic_partition} is not led by broker {self._broker_id}")

@@ -1,0 +1,480 @@
+"""What one broker follows, folded: metadata, the leaders' progress, its own and the leaders' tables.
+
+I/O: through its stores. A fetch session works on it, a slice at a time. It outlives the session: the next one in
+the same process goes on with it (`resume`), looks at every table as a cold one would, and reads only what is new.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from itertools import islice
+from zlib import crc32
+
+from replication.config import BrokerConfig
+from replication.followed_replica import FollowedReplica
+from replication.metadata import METADATA_COMMITS
+from replication.progress import ReplicaProgress, leader_progress_path
+from replication.progress_object import ProgressReader, ProgressWriter
+from replication.state import NO_LEADER, MetadataRecord, PartitionRecord
+from replication.stores import Stores, open_metadata
+from replication.upkeep_rounds import UpkeepRounds
+from storage.clock import Clock, Ids
+from storage.config import LogConfig
+from storage.errors import InconsistentTopicIdError, StoreUnavailableError, StratalogError
+from storage.log import PartitionLog
+from storage.records import TopicPartition
+from storage.store import ObjectStore
+from storage.upkeep import Upkeep, UpkeepDone, UpkeepLimits
+from storage.wakeup import Wakeup, Watch
+
+_LOG = logging.getLogger("stratalog.fetcher")
+
+SLICE_MS = 4
+"""A turn copies about this long, so that what was copied is published soon and heartbeats are on time."""
+RESCAN_INTERVAL_MS = 2_000
+RESCAN_ROUNDS = 30
+"""After so many rescans every table was looked at, whatever its leader published."""
+RESCAN_MIN = 8
+REPLICA_BACKOFF_MS = 20
+REPLICA_BACKOFF_MS_MAX = 320
+METADATA_WATCHED_INTERVAL_MS = 1_000
+"""Where a new commit is told of: only in case something was missed."""
+
+
+@dataclass(slots=True)
+class _Leader:
+    """One broker as a leader: its progress object, and whether that was written since the last look."""
+
+    store: ObjectStore
+    path: str
+    reader: ProgressReader
+    watch: Watch | None = None
+    retry_at_ms: int = 0
+
+
+class FollowedPartitions:
+    """A share of the partitions that a broker follows under one broker epoch. One session at a time uses it."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        broker_epoch: int,
+        root: str,
+        *,
+        config: BrokerConfig,
+        metadata_root: str,
+        stores: Stores,
+        clock: Clock,
+        ids: Ids,
+        share: int = 0,
+        topic_defaults: Mapping[str, object] | None = None,
+        upkeep_limits: UpkeepLimits | None = None,
+        executor: Executor | None = None,
+    ) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.root = root
+        self.config = config
+        self.stores = stores
+        self.clock = clock
+        self.share = share
+        self.replicas: dict[TopicPartition, FollowedReplica] = {}
+        self.copied_count = 0
+        self.is_over = False
+        self._ids = ids
+        self._topic_defaults = dict(topic_defaults or {})
+        self._upkeep_limits = upkeep_limits
+        self._executor = executor
+        self._metadata_root = metadata_root
+        self._metadata = open_metadata(stores, metadata_root, clock, ids)
+        self._configs: dict[str, tuple[Mapping[str, str], LogConfig]] = {}
+        self._leaders: dict[tuple[int, int], _Leader] = {}
+        self._followed_leaders: set[int] = set()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._dirty: OrderedDict[TopicPartition, None] = OrderedDict()
+        self._checks: OrderedDict[TopicPartition, None] = OrderedDict()
+        self._later: dict[TopicPartition, int] = {}
+        self._later_ms = 0
+        self._failed: set[TopicPartition] = set()
+        self._cold: OrderedDict[TopicPartition, None] = OrderedDict.fromkeys(self.replicas)
+        self._rescan_ms = 0
+        self._rescanned = 0
+        self._is_assignment_open = True
+        self._is_listening = False
+        self._wakeup: Wakeup | None = None
+        self._writer: ProgressWriter | None = None
+        self._metadata_watch: Watch | None = None
+        self._metadata_ms = 0
+        self._upkeep = UpkeepRounds(self.clock)
+
+    # -- from session to session -------------------------------------------------------------------------
+
+    def resume(self, writer: ProgressWriter, wakeup: Wakeup) -> None:
+        """A session begins: nothing counts as started until its tables were looked at again.
+
+        What happened meanwhile is what happens to a session that sleeps: other sessions copied, another epoch began,
+        a table was replaced.
+        """
+        self.copied_count = 0
+        for topic_partition, replica in list(self.replicas.items()):
+            replica.has_started = False
+            if replica.failure is not None:
+                del self.replicas[topic_partition]
+        self._begin()
+        self._wakeup, self._writer = wakeup, writer
+        self._metadata_watch = wakeup.watch(self.stores.objects(self._metadata_root), METADATA_COMMITS)
+        for leader in self._leaders.values():
+            leader.watch = None
+        for topic_partition, replica in self.replicas.items():
+            self._look_after(topic_partition, replica)
+
+    def begin_work(self) -> None:
+        """From now on the session copies: all tables are looked at, those whose leaders moved first."""
+        self.listen()
+        self._checks = OrderedDict.fromkeys(self.replicas)
+        for topic_partition, replica in self.replicas.items():
+            if self._is_behind(replica):
+                self._mark(topic_partition)
+
+    def stop_work(self) -> None:
+        """From now on the session stands by: what it takes up again later is looked at anew."""
+        self._is_listening = False
+        for leader in self._leaders.values():
+            if leader.watch is not None and self._wakeup is not None:
+                self._wakeup.unwatch(leader.watch)
+            leader.watch = None
+        for replica in self.replicas.values():
+            replica.has_started = False
+        self._dirty.clear()
+        self._checks.clear()
+
+    def listen(self) -> None:
+        """Be woken by what the leaders publish from now on."""
+        self._is_listening = True
+        for leader in self._leaders.values():
+            if leader.watch is None and self._wakeup is not None:
+                leader.watch = self._wakeup.watch(leader.store, leader.path)
+
+    @property
+    def file_count(self) -> int:
+        """How much it holds in memory."""
+        return sum(replica.file_count for replica in self.replicas.values())
+
+    # -- metadata ----------------------------------------------------------------------------------------
+
+    def follow_metadata(self, now_ms: int) -> bool:
+        """Fold what is new, when it is time to look; True when it was looked at."""
+        watch = self._metadata_watch
+        is_watched = watch is not None and watch.is_armed
+        is_told = is_watched and watch is not None and watch.take()
+        interval_ms = METADATA_WATCHED_INTERVAL_MS if is_watched else self.config.stratalog_metadata_poll_ms
+        if not is_told and now_ms < self._metadata_ms:
+            return False
+        self._metadata_ms = now_ms + interval_ms
+        try:
+            records = self._metadata.refresh()
+        except StratalogError:
+            if watch is not None:
+                watch.mark()
+            raise
+        if records or self._is_assignment_open:
+            self._apply(records)
+        return True
+
+    def _apply(self, records: list[MetadataRecord]) -> None:
+        known = self._metadata.image.brokers.get(self.broker_id)
+        if known is not None and known.broker_epoch > self.broker_epoch:
+            self.is_over = True  # a newer life of this broker has sessions of its own
+            return
+        if known is not None and known.broker_epoch == self.broker_epoch and known.fenced:
+            self.is_over = True
+            return
+        was_open, self._is_assignment_open = self._is_assignment_open, False
+        moved = [record.topic_partition for record in records if isinstance(record, PartitionRecord)]
+        if was_open or len(moved) < len(records):
+            self._find_leaders()
+            self._assign()
+        else:
+            self._assign_only(moved)
+
+    def _find_leaders(self) -> None:
+        brokers = self._metadata.image.brokers
+        for broker_id, broker in brokers.items():
+            key = (broker_id, broker.broker_epoch)
+            if broker_id != self.broker_id and key not in self._leaders:
+                self._hear(key, broker.registration.root)
+        for key in set(self._leaders) - {(i, b.broker_epoch) for i, b in brokers.items()}:
+            watch = self._leaders.pop(key).watch
+            if watch is not None and self._wakeup is not None:
+                self._wakeup.unwatch(watch)
+
+    def _hear(self, key: tuple[int, int], root: str) -> None:
+        path = leader_progress_path(key[1])
+        try:
+            store = self.stores.objects(root)
+        except StratalogError as reason:
+            self._leave_open(f"leader {key[0]}", reason)
+            return
+        self._leaders[key] = _Leader(store, path, ProgressReader(store, path))
+        if self._is_listening:
+            self.listen()
+
+    def _leave_open(self, what: str, reason: StratalogError) -> None:
+        """One storage domain is out of reach: the rest is followed, this is tried again."""
+        _LOG.warning("broker %d cannot follow %s: %s", self.broker_id, what, reason)
+        self._is_assignment_open = True
+
+    def _assign(self) -> None:
+        self._assign_only(list(self._metadata.image.partitions))
+        for topic_partition in set(self.replicas) - set(self._metadata.image.partitions):
+            self._forget(topic_partition)
+
+    def _assign_only(self, topic_partitions: list[TopicPartition]) -> None:
+        image = self._metadata.image
+        for topic_partition in topic_partitions:
+            state = image.partitions.get(topic_partition)
+            if state is None or not self._follows(state):
+                self._forget(topic_partition)
+                continue
+            try:
+                self._follow(state, image.topic_ids.get(state.topic, ""))
+            except StratalogError as reason:
+                self._leave_open(str(topic_partition), reason)
+        self._followed_leaders = {replica.state.leader for replica in self.replicas.values()}
+
+    def _follows(self, state: PartitionRecord) -> bool:
+        if self.broker_id not in state.replicas or state.leader in (self.broker_id, NO_LEADER):
+            return False
+        fetchers = self.config.num_replica_fetchers
+        return fetchers == 1 or crc32(str(state.topic_partition).encode()) % fetchers == self.share
+
+    def _follow(self, state: PartitionRecord, topic_id: str) -> None:
+        topic_partition = state.topic_partition
+        config = self._config_of(state.topic)
+        known = self.replicas.get(topic_partition)
+        if known is not None and known.topic_id == topic_id and known.leader_epoch >= state.leader_epoch:
+            known.own.config = config
+            return
+        leader_root = self._metadata.image.brokers[state.leader].registration.root
+        own = known.own if known is not None and known.topic_id == topic_id else None
+        own = own or PartitionLog(self.stores.table(self.root, topic_partition), config, self.clock, self._ids)
+        leader = PartitionLog(self.stores.table(leader_root, topic_partition), config, self.clock, self._ids)
+        leader.remembers_removed = False
+        self.replicas[topic_partition] = FollowedReplica(state, topic_id, own, leader)
+        self._look_after(topic_partition, self.replicas[topic_partition])
+        self._cold[topic_partition] = None
+        self._later.pop(topic_partition, None)
+        self._mark(topic_partition)
+
+    def _config_of(self, topic: str) -> LogConfig:
+        overrides = self._metadata.image.topic_config(topic)
+        known = self._configs.get(topic)
+        if known is None or known[0] != overrides:
+            known = (dict(overrides), LogConfig.from_properties({**self._topic_defaults, **overrides}))
+            self._configs[topic] = known
+        return known[1]
+
+    def _look_after(self, topic_partition: TopicPartition, replica: FollowedReplica) -> None:
+        upkeep = Upkeep(replica.own, self._upkeep_limits, self._executor, leader=replica.leader)
+        self._upkeep.take(topic_partition, upkeep)
+
+    def _forget(self, topic_partition: TopicPartition) -> None:
+        if self.replicas.pop(topic_partition, None) is None:
+            return
+        self._upkeep.drop(topic_partition)
+        if self._writer is not None:
+            self._writer.forget(topic_partition)
+
+    # -- leaders -----------------------------------------------------------------------------------------
+
+    def watch_leaders(self, now_ms: int) -> None:
+        """Mark what leaders published, where their objects were written."""
+        for (broker_id, _), leader in self._leaders.items():
+            if broker_id not in self._followed_leaders or now_ms < leader.retry_at_ms:
+                continue
+            if leader.watch is not None and not leader.watch.take():
+                continue
+            try:
+                moved = leader.reader.poll()
+            except StratalogError as reason:
+                # Its storage domain is out of reach: the other leaders must be followed all the same.
+                _LOG.warning("broker %d cannot hear leader %d: %s", self.broker_id, broker_id, reason)
+                leader.retry_at_ms = now_ms + self.config.replica_fetch_backoff_ms
+                if leader.watch is not None:
+                    leader.watch.mark()
+                continue
+            self._take_in(broker_id, moved)
+        if now_ms >= self._rescan_ms:
+            self._rescan_ms = now_ms + RESCAN_INTERVAL_MS
+            self._rescan()
+
+    def _take_in(self, leader_id: int, moved: list[ReplicaProgress]) -> None:
+        for progress in moved:
+            replica = self.replicas.get(progress.topic_partition)
+            if replica is None or replica.state.leader != leader_id or replica.has_all_of(progress):
+                continue
+            self._cold[progress.topic_partition] = None
+            if progress.topic_partition not in self._failed:
+                self._later.pop(progress.topic_partition, None)  # what it waited for may have come
+            self._mark(progress.topic_partition)
+
+    def _rescan(self) -> None:
+        """Whoever is behind what the leader published, and a few more each time, is looked at anew."""
+        order = list(self.replicas)
+        count = max(RESCAN_MIN, -(-len(order) // RESCAN_ROUNDS))
+        begin = self._rescanned % max(len(order), 1)
+        self._rescanned = begin + count
+        for topic_partition in islice(order, begin, begin + count):
+            self._checks[topic_partition] = None
+        for topic_partition, replica in self.replicas.items():
+            if self._is_behind(replica):
+                self._mark(topic_partition)
+
+    def _is_behind(self, replica: FollowedReplica) -> bool:
+        entry = self._published(replica)
+        return entry is not None and not replica.has_all_of(entry)
+
+    def _published(self, replica: FollowedReplica) -> ReplicaProgress | None:
+        """What the leader last published of this epoch."""
+        for (broker_id, _), leader in self._leaders.items():
+            if broker_id == replica.state.leader:
+                entry = leader.reader.entries.get(replica.state.topic_partition)
+                if entry is not None and entry.leader_epoch == replica.leader_epoch:
+                    return entry
+        return None
+
+    # -- copying -----------------------------------------------------------------------------------------
+
+    def _mark(self, topic_partition: TopicPartition) -> None:
+        if topic_partition not in self._later:
+            self._dirty[topic_partition] = None
+
+    def catch_up(self, now_ms: int) -> bool:
+        """Copy for about a slice; True when something was copied or there is more to do at once."""
+        self._take_up_later(now_ms)
+        end_ms = now_ms + SLICE_MS
+        copied = self._drain(self._dirty, end_ms)
+        copied |= self._drain(self._checks, end_ms)
+        return copied or bool(self._dirty) or bool(self._checks)
+
+    def due_in_ms(self, now_ms: int) -> int:
+        """How long until something that was put off is to be tried again."""
+        return max(0, self._later_ms - now_ms) if self._later else METADATA_WATCHED_INTERVAL_MS
+
+    def _take_up_later(self, now_ms: int) -> None:
+        if not self._later or now_ms < self._later_ms:
+            return
+        for topic_partition in [tp for tp, due_ms in self._later.items() if due_ms <= now_ms]:
+            del self._later[topic_partition]
+            self._failed.discard(topic_partition)
+            self._dirty[topic_partition] = None
+        self._later_ms = min(self._later.values(), default=0)
+
+    def _put_off(self, topic_partition: TopicPartition, delay_ms: int) -> None:
+        due_ms = self.clock.monotonic_ms() + delay_ms
+        self._later_ms = min(self._later_ms, due_ms) if self._later else due_ms
+        self._later[topic_partition] = due_ms
+
+    def _drain(self, queue: OrderedDict[TopicPartition, None], end_ms: int) -> bool:
+        copied = False
+        for _ in range(len(queue)):
+            topic_partition, _ = queue.popitem(last=False)
+            replica = self.replicas.get(topic_partition)
+            if replica is None or topic_partition in self._later:
+                continue
+            if self._catch_up_one(topic_partition, replica):
+                copied = True
+                self._mark(topic_partition)
+            elif not replica.has_started and replica.failure is None and topic_partition not in self._later:
+                self._put_off(topic_partition, min(REPLICA_BACKOFF_MS << replica.waits, REPLICA_BACKOFF_MS_MAX))
+                replica.waits += 1
+            self._tell(replica)
+            if self.clock.monotonic_ms() >= end_ms:
+                break
+        return copied
+
+    def _tell(self, replica: FollowedReplica) -> None:
+        progress = replica.progress()
+        if progress is not None and self._writer is not None:
+            self._writer.update([progress])
+
+    def _catch_up_one(self, topic_partition: TopicPartition, replica: FollowedReplica) -> bool:
+        try:
+            if not replica.has_started and not replica.stands():
+                self._open_again(topic_partition)
+                return True
+            before = replica.copied_count
+            moved = replica.catch_up(self.config.replica_fetch_max_bytes)
+            self.copied_count += replica.copied_count - before
+            return moved or replica.copied_count > before
+        except StoreUnavailableError as reason:
+            _LOG.warning("%s on broker %d, trying again: %s", topic_partition, self.broker_id, reason)
+            self._put_off(topic_partition, self.config.replica_fetch_backoff_ms)
+            self._failed.add(topic_partition)
+            return False
+        except InconsistentTopicIdError as reason:
+            self._drop_leftover(replica, reason)
+            return False
+        except StratalogError as reason:
+            self._go_offline(topic_partition, reason)
+            return False
+
+    def _open_again(self, topic_partition: TopicPartition) -> None:
+        """A table is not the one that was folded: it was made anew, or clean-up has passed the fold."""
+        _LOG.info("%s on broker %d is folded anew", topic_partition, self.broker_id)
+        self._forget(topic_partition)
+        self._assign_only([topic_partition])
+
+    def _drop_leftover(self, replica: FollowedReplica, reason: StratalogError) -> None:
+        """The own table is of a deleted topic of this name: remove it. Only if the newest metadata says so,
+        since a session that is behind may itself be the one with the old topic."""
+        self._metadata.refresh()
+        self._is_assignment_open = True
+        self._find_leaders()
+        self._assign()
+        if self._metadata.image.topic_ids.get(replica.state.topic) == replica.topic_id:
+            _LOG.warning("broker %d drops a leftover: %s", self.broker_id, reason)
+            replica.own.table.drop()
+            self._open_again(replica.state.topic_partition)
+
+    # -- standing by -------------------------------------------------------------------------------------
+
+    def warm_up(self, now_ms: int) -> bool:
+        """Fold for about a slice what copying would need, without a write; True when there is more to fold."""
+        end_ms = now_ms + SLICE_MS
+        for _ in range(len(self._cold)):
+            topic_partition, _ = self._cold.popitem(last=False)
+            replica = self.replicas.get(topic_partition)
+            if replica is not None:
+                replica.warm_up()
+            if self.clock.monotonic_ms() >= end_ms:
+                break
+        return bool(self._cold)
+
+    # -- upkeep ------------------------------------------------------------------------------------------
+
+    def keep_up(self) -> None:
+        """A round of upkeep."""
+        self._upkeep.run(self._keep_one_up, self._go_offline)
+
+    def _keep_one_up(self, topic_partition: TopicPartition, upkeep: Upkeep, is_busy: bool) -> UpkeepDone | None:
+        replica = self.replicas[topic_partition]
+        if not replica.has_started or replica.failure is not None:
+            return None
+        high_watermark = self._high_watermark(replica)
+        return upkeep.step(self.clock.wall_ms(), high_watermark, replica.leader_epoch, is_busy=is_busy)
+
+    def _go_offline(self, topic_partition: TopicPartition, reason: StratalogError) -> None:
+        _LOG.error("%s goes offline on broker %d: %s", topic_partition, self.broker_id, reason)
+        self.replicas[topic_partition].failure = reason
+
+    def _high_watermark(self, replica: FollowedReplica) -> int:
+        """The high watermark that the leader last published for this epoch; -1 when none."""
+        entry = self._published(replica)
+        return -1 if entry is None else entry.high_watermark

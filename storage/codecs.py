@@ -1,0 +1,32 @@
+"""Which codec a data file is written with: the topic's `compression.type`, or what suits the file. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+UNCOMPRESSED = "uncompressed"
+ZSTD = "zstd"
+PRODUCER = "producer"
+NO_COMPRESSION = "none"
+"""A producer's `compression.type` when it compresses nothing; a topic calls the same `uncompressed`."""
+SMALL_FILE_BYTES = 64 * 1024
+"""Below this a codec's set-up for each column costs more than it saves: the file will be merged soon."""
+
+
+def codec_of_append(topic_codec: str, producer_codecs: Iterable[str], size_bytes: int) -> str:
+    """The codec of a file of appended batches.
+
+    topic_codec      the topic's `compression.type`
+    producer_codecs  each batch's `compression.type`, as its producer said
+    size_bytes       Arrow bytes of the rows
+    """
+    if topic_codec != PRODUCER:
+        return topic_codec
+    if size_bytes < SMALL_FILE_BYTES:
+        return UNCOMPRESSED
+    return next((codec for codec in producer_codecs if codec != NO_COMPRESSION), UNCOMPRESSED)
+
+
+def codec_of_merge(topic_codec: str) -> str:
+    """The codec of a file that replaces others for good."""
+    return ZSTD if topic_codec == PRODUCER else topic_codec

@@ -1,0 +1,82 @@
+"""Rows of the newest data files that this process wrote, so that who reads near the log's end decodes no Parquet.
+
+Pure. A data file is immutable and its name is used once, so what is here is what a read would find.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+CAPACITY_BYTES = 64 << 20
+ROWS_BYTES_MAX = 2 << 20
+"""Larger ones are not kept: reading such a file costs little for each of its records."""
+ENTRY_BYTES = 4_096
+"""What the smallest table of rows takes, with its eleven columns."""
+
+
+class FileCache:
+    """Rows by (table, path): at most `capacity_bytes`, those not used for longest go first. Any thread may use it."""
+
+    def __init__(self, capacity_bytes: int = CAPACITY_BYTES) -> None:
+        self._lock = threading.Lock()
+        self._capacity_bytes = capacity_bytes
+        self._size_bytes = 0
+        self._entries: OrderedDict[tuple[str, str], tuple[pa.Table, int]] = OrderedDict()
+
+    @property
+    def size_bytes(self) -> int:
+        """What the rows take that are kept."""
+        return self._size_bytes
+
+    def resize(self, capacity_bytes: int) -> None:
+        """Keep at most so much from now on; 0 = nothing."""
+        with self._lock:
+            self._capacity_bytes = capacity_bytes
+            self._shrink()
+
+    def put(self, table: str, path: str, rows: pa.Table) -> None:
+        """Keep the rows of a file of the table named so, unless they are too large."""
+        if self._capacity_bytes == 0:
+            return
+        size_bytes = ENTRY_BYTES + rows.get_total_buffer_size()  # with what slices of larger tables hold on to
+        if size_bytes > ROWS_BYTES_MAX:
+            return
+        with self._lock:
+            self._forget((table, path))
+            self._entries[table, path] = (rows, size_bytes)
+            self._size_bytes += size_bytes
+            self._shrink()
+
+    def get(self, table: str, path: str) -> pa.Table | None:
+        """The rows of a file, None when they are not here."""
+        key = (table, path)
+        with self._lock:
+            found = self._entries.get(key)
+            if found is None:
+                return None
+            self._entries.move_to_end(key)
+            return found[0]
+
+    def discard(self, table: str, paths: Iterable[str]) -> None:
+        """These files left their log."""
+        with self._lock:
+            for path in paths:
+                self._forget((table, path))
+
+    def _forget(self, key: tuple[str, str]) -> None:
+        found = self._entries.pop(key, None)
+        if found is not None:
+            self._size_bytes -= found[1]
+
+    def _shrink(self) -> None:
+        while self._size_bytes > self._capacity_bytes:
+            _, (_, size_bytes) = self._entries.popitem(last=False)
+            self._size_bytes -= size_bytes
+
+
+SHARED_FILE_CACHE = FileCache()
+"""The one of this process: a leader fills it, consumers in the same process and merges read from it."""

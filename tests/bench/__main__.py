@@ -1,0 +1,99 @@
+"""`python -m tests.bench`: measure ours beside Kafka; JSON lines on standard output, progress on standard error.
+
+--only produce,latency    only these benches; `--only profile` prints where the time of one record goes
+--rounds 1                how often each side is measured (3)
+--long                    the benches that take minutes, instead of the others
+--report docs             write BENCHMARKS.md and its charts there
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.bench import machine
+from tests.bench.lab import Lab, Outcome, say
+from tests.bench.latency import latency_acks_all, partitions_500
+from tests.bench.measures import json_line
+from tests.bench.peer.kafka import PeerError, fetch_jars
+from tests.bench.produce import produce, producers_8
+from tests.bench.profile import profile
+from tests.bench.report import Run
+from tests.bench.results import write_report
+from tests.bench.spark import spark
+from tests.bench.standing import disk_bytes, idle_cpu, memory
+
+Bench = Callable[[Lab], Outcome]
+
+SHORT: dict[str, Bench] = {
+    "produce": produce,
+    "producers_8": producers_8,
+    "latency": latency_acks_all,
+    "partitions_500": partitions_500,
+    "spark": spark,
+    "disk_bytes": disk_bytes,
+    "idle_cpu": idle_cpu,
+}
+LONG: dict[str, Bench] = {"partitions_500": partitions_500, "memory": memory}
+ASKED: dict[str, Bench] = {"profile": profile}
+"""Run only when they are named."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--only", default="", metavar="NAMES", help=f"of {', '.join(sorted({*SHORT, *LONG, *ASKED}))}")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--long", action="store_true")
+    parser.add_argument("--report", type=Path, metavar="FOLDER")
+    given = parser.parse_args(arguments)
+    regular = LONG if given.long else SHORT
+    benches = regular | ASKED
+    chosen = given.only.split(",") if given.only else list(regular)
+    if unknown := set(chosen) - set(benches):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    try:
+        fetch_jars()
+    except PeerError as reason:
+        print(f"ERROR {reason}", file=sys.stderr)
+        return 1
+    # A bench that is told to end stops Kafka and the cluster first.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    run({name: benches[name] for name in chosen}, given)
+    return 0
+
+
+def run(benches: dict[str, Bench], given: argparse.Namespace) -> None:
+    """Each bench after the other, in one folder that goes when all is done."""
+    began, outcomes = time.monotonic(), []
+    lab = Lab(Path(tempfile.mkdtemp(prefix="stratalog-bench-")), given.rounds, given.long)
+    try:
+        described = machine.describe(lab.folder)
+        for name, bench in benches.items():
+            bench_began = time.monotonic()
+            outcomes.append(bench(lab))
+            for row in outcomes[-1].rows:
+                print(json_line(row), flush=True)
+            say(f"{name} took {time.monotonic() - bench_began:.0f} s")
+    finally:
+        try:
+            lab.close()
+        finally:
+            shutil.rmtree(lab.folder, ignore_errors=True)
+    if given.report is not None:
+        rows = [row for outcome in outcomes for row in outcome.rows]
+        notes = [note for outcome in outcomes for note in outcome.notes]
+        command, day = "make bench-long" if given.long else "make bench", f"{datetime.now(UTC):%Y-%m-%d}"
+        whole = Run(command, day, round(time.monotonic() - began), described, rows, notes)
+        write_report(given.report, whole, outcomes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

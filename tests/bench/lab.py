@@ -1,0 +1,135 @@
+"""What the benches share: one peer, one Spark session, fresh clusters of ours, payloads, and how many rounds.
+
+I/O: everything lies below one temporary folder. Both sides stay up while the other is measured; `idle_cpu` says
+what that costs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from clients import Admin, Cluster
+from replication.spark_session import stratalog_session
+from tests.bench.measures import Row
+from tests.bench.payload import Payload
+from tests.bench.peer.kafka import Kafka
+
+BROKERS = 3
+PARTITIONS = 6
+FETCH_SLOTS = 2 * BROKERS
+"""Two overlapping fetch sessions for each broker (`stratalog.fetch.sessions`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One request of an open loop: when it was due, seconds from the start of the window, and how long it took."""
+
+    due_s: float
+    latency_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One window of an open loop; `hand_overs_s`: when a fetch session took over, by broker."""
+
+    ours: tuple[Moment, ...]
+    peer: tuple[Moment, ...]
+    hand_overs_s: Mapping[int, tuple[float, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a bench gives: rows for the table, sentences for the reader, and at most one window to draw."""
+
+    rows: list[Row]
+    notes: tuple[str, ...] = ()
+    window: Window | None = None
+
+
+@dataclass
+class Lab:
+    """`rounds`: how often each side is measured, ours and the peer in turns; `is_long`: minutes instead of seconds."""
+
+    folder: Path
+    rounds: int = 3
+    is_long: bool = False
+    _peer: Kafka | None = None
+    _payloads: dict[int, Payload] = field(default_factory=dict)
+    _count: int = 0
+
+    def payload(self, size_bytes: int) -> Payload:
+        """The records of this size, the same for all benches."""
+        if size_bytes not in self._payloads:
+            self._payloads[size_bytes] = Payload.make(self.folder, size_bytes)
+        return self._payloads[size_bytes]
+
+    @property
+    def peer(self) -> Kafka:
+        """The one Kafka of this run, started at the first use."""
+        if self._peer is None:
+            say("starting Kafka")
+            self._peer = Kafka.start(self.folder / "kafka")
+        return self._peer
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """The session in which our followers fetch."""
+        return stratalog_session("stratalog bench", fetch_slots=FETCH_SLOTS, log_dir=self.folder / "spark")
+
+    @contextmanager
+    def cluster(self, **config: object) -> Iterator[Cluster]:
+        """Three brokers of ours on fresh directories; settings by their names with underscores."""
+        named = {name.replace("_", "."): value for name, value in config.items()}
+        path = self.folder / self.fresh("cluster")
+        with Cluster.start(path, BROKERS, spark=self.spark, config=named) as cluster:
+            yield cluster
+        shutil.rmtree(path, ignore_errors=True)
+
+    def fresh(self, stem: str) -> str:
+        """A name that was not given before."""
+        self._count += 1
+        return f"{stem}-{self._count}"
+
+    def topic(self, cluster: Cluster, stem: str, partitions: int = PARTITIONS, **configs: object) -> str:
+        """A new topic of ours, three replicas, `min.insync.replicas=2`."""
+        name = self.fresh(stem)
+        Admin(cluster).create_topic(name, partitions, BROKERS, min_insync_replicas=2, **configs)
+        return name
+
+    def peer_topic(self, stem: str, partitions: int = PARTITIONS) -> str:
+        """A new topic of the peer's, likewise."""
+        name = self.fresh(stem)
+        self.peer.create_topic(name, partitions)
+        return name
+
+    def close(self) -> None:
+        """Stop what was started, Kafka first: Spark's JVM may be gone already when someone pressed Ctrl-C."""
+        if self._peer is not None:
+            self._peer.stop()
+            self._peer = None
+        if "spark" in self.__dict__:
+            self.spark.stop()
+
+    @property
+    def peer_pids(self) -> list[int]:
+        """The brokers of the peer, which are children of this process; none when it was not started."""
+        return self._peer.pids if self._peer else []
+
+    @property
+    def own_pids(self) -> list[int]:
+        """This process, with the embedded cluster, its JVM and its workers, but without the peer."""
+        return [os.getpid()]
+
+
+def say(text: str) -> None:
+    """A line for whoever waits; figures go to standard output."""
+    print(f"# {text}", file=sys.stderr, flush=True)

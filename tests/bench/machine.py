@@ -1,0 +1,110 @@
+"""The machine: what it is, and what a tree of processes uses of it. I/O: /proc, /sys and a few `--version`s."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Collection, Iterable
+from importlib.metadata import version
+from pathlib import Path
+
+from tests.bench.peer import kafka
+
+PACKAGES = ("pyspark", "delta-spark", "deltalake", "obstore", "pyarrow", "numpy")
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def describe(folder: Path) -> dict[str, str]:
+    """Cores, memory, kernel, disk below `folder` and versions, without names of hosts or people."""
+    memory_gib = os.sysconf("SC_PHYS_PAGES") * PAGE_BYTES / 2**30
+    return {
+        "cores": f"{len(os.sched_getaffinity(0))} ({_processor()})",
+        "memory": f"{memory_gib:.0f} GiB",
+        "kernel": f"{platform.system()} {platform.release()}",
+        "disk": _file_system(folder),
+        "Apache Kafka": kafka.version(),
+        "Java": kafka.java_version(),
+        "Python": platform.python_version(),
+        **{package: version(package) for package in PACKAGES},
+    }
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _file_system(folder: Path) -> str:
+    """The type of the file system and its device, e.g. `ext4 on vda`."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
+    inside = [mount for mount in mounts if folder.resolve().is_relative_to(mount[1])]
+    device, _, kind = max(inside, key=lambda mount: len(mount[1]))[:3]
+    return f"{kind} on {Path(device).name}"
+
+
+def descendants(roots: Iterable[int], without: Collection[int] = ()) -> list[int]:
+    """These processes and all that descend from them, as far as they live; `without` some and their descendants."""
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            stat = _stat(int(folder.name))
+            if stat:
+                children.setdefault(int(stat[1]), []).append(int(folder.name))
+    found = list(roots)
+    for pid in found:  # grows while it is walked
+        found.extend(child for child in children.get(pid, []) if child not in without)
+    return found
+
+
+def cpu_s(roots: Iterable[int], without: Collection[int] = ()) -> float:
+    """CPU seconds that these processes and their descendants have used, those that ended included."""
+    stats = [_stat(pid) for pid in descendants(roots, without)]
+    return sum(int(ticks) for stat in stats if stat for ticks in stat[11:15]) / CLOCK_TICKS
+
+
+def resident_mib(roots: Iterable[int]) -> dict[str, float]:
+    """MiB of resident memory by the program's name (`java`, `python`), descendants included."""
+    found: dict[str, float] = {}
+    for pid in descendants(roots):
+        stat = _stat(pid)
+        if stat:
+            name = "java" if name_of(pid) == "java" else "python"
+            found[name] = found.get(name, 0.0) + int(stat[21]) * PAGE_BYTES / 2**20
+    return found
+
+
+def own_cpu_s(pid: int) -> float:
+    """CPU seconds of one process alone, 0 when it has ended."""
+    return sum(int(ticks) for ticks in _stat(pid)[11:13]) / CLOCK_TICKS
+
+
+def name_of(pid: int) -> str:
+    """The program's name, empty when the process has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/<pid>/stat from the state on; none when the process has ended."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()
+
+
+def allocated_bytes(folders: Iterable[Path]) -> int:
+    """Bytes of disk blocks that the files below these folders take."""
+    files = (Path(top) / name for folder in folders for top, _, names in os.walk(folder) for name in names)
+    return sum(_blocks(file) for file in files) * 512
+
+
+def _blocks(file: Path) -> int:
+    try:
+        return file.stat().st_blocks
+    except FileNotFoundError:  # clean-up was quicker
+        return 0

@@ -1,0 +1,143 @@
+"""docs/BENCHMARKS.md as text: how it was measured, on what, and every row, those that the peer wins included. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tests.bench.measures import Row, Spread, plain
+
+HEAD = """stratalog beside a real Apache Kafka of three brokers, on one machine, in one run. This file, its charts and
+`benchmarks/results.json` are written by {commands}.
+
+A ratio above 1 means that stratalog is better. Ratios are of medians; min and max show how far the rounds lie apart.
+Brokers, clients and Spark of both sides share the machine's cores. The two sides are measured in turns; the one that
+waits stays up and idle. Rows that Kafka wins stay in the tables."""
+
+SECTIONS: Mapping[str, tuple[str, str]] = {
+    "produce": (
+        "Producing and consuming",
+        """Six partitions, three replicas, acks=all, `min.insync.replicas=2`, the same random values on both sides.
+Ours: one producer in the brokers' process, Arrow tables of 10,000 rows. Kafka: `producer-perf` with a file of the same
+values, its producer otherwise at its defaults, after a warm-up of at least four runs. Neither side syncs before it
+acknowledges. Nothing is compressed but in the rows `_zstd`. p99 is the time from handing over (a record; ours: a table)
+to the acknowledgement at full load, mostly spent in the producer's buffer. Consuming is `poll_table` against
+`consumer-perf`, which counts the time to join its group, too. `producers_8`: eight producers at once, each with an
+eighth of the records.""",
+    ),
+    "latency": (
+        "Latency",
+        """Open loop: requests of one record of 100 bytes on a fixed schedule, latency from the scheduled time to the
+acknowledgement by all in-sync replicas, linger 0; so a stall counts for every request that waits behind it. Ours runs
+with fetch sessions of 4 s (60 s by default), so that each follower hands over from session to session every two
+seconds. The peer's client is a Java program with the same schedule (`tests/bench/peer/OpenLoop.java`).
+`partitions_500`: 500 partitions with one record a second each.""",
+    ),
+    "spark": (
+        "Spark",
+        """One Spark application, `local[2]`, beside both clusters; 2,000,000 rows with keys and values of 100 bytes;
+two rounds of warm-up. `spark_read`: count and sum of lengths. `spark_stream`: AvailableNow from the beginning into
+`noop`. `spark_trigger`: the time of one micro-batch, topic to foreachBatch, while 100 rows/s come in; the writing query
+beside it. Rows `_tuned`: the Kafka connector with `kafka.fetch.max.wait.ms=10` instead of 500. `delta_append`:
+`spark_write` against a plain append of the same rows to one Delta table, neither partitioned nor replicated: the
+floor.""",
+    ),
+    "standing": (
+        "Standing",
+        """`idle_cpu`: 300 partitions with three replicas and nothing to do; all processes of a side, Spark's JVM and
+the fetch sessions' Python workers included, over 20 s. `disk_bytes`: 10,000 lines of a web log, zstd on both sides;
+disk blocks of everything below the partitions' folders on three replicas, commit logs and indexes included, after
+our merges came to rest. `memory`: resident memory at 20,000 records/s over ten minutes, least squares from the second
+minute on.""",
+    ),
+}
+"""By the first part of a bench's name: title and what was measured."""
+
+_SECTION_OF = {
+    "produce": "produce", "consume": "produce", "producers": "produce", "latency": "latency", "partitions": "latency",
+    "spark": "spark", "delta": "spark", "idle": "standing", "disk": "standing", "memory": "standing",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of the benches: the command, the day, how long it took, the machine, its rows and notes."""
+
+    command: str
+    day: str
+    took_s: int
+    machine: Mapping[str, str]
+    rows: Sequence[Row]
+    notes: Sequence[str]
+
+
+def report(runs: Sequence[Run], ratios_chart: str, latency_chart: str | None) -> str:
+    """The whole document; charts are paths relative to it."""
+    rows = [row for run in runs for row in run.rows]
+    commands = " and ".join(f"`{run.command}`" for run in runs)
+    parts = [
+        "# Benchmarks",
+        HEAD.format(commands=commands),
+        f"![ratios]({ratios_chart})",
+        *[section(name, rows, latency_chart if name == "latency" else None) for name in SECTIONS],
+        kafka_wins(rows),
+        "## Notes\n\n" + "\n".join(f"- {note}" for run in runs for note in run.notes),
+        *[machine_text(run) for run in runs],
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def section(name: str, rows: Sequence[Row], chart: str | None) -> str:
+    """A title, what was measured, a table; empty when nothing of it was."""
+    own = [row for row in rows if section_of(row.bench) == name]
+    if not own:
+        return ""
+    title, text = SECTIONS[name]
+    picture = [f"![every request of one window]({chart})"] if chart else []
+    return "\n\n".join([f"## {title}", text, table(own), *picture])
+
+
+def section_of(bench: str) -> str:
+    """The section that a bench's row stands in. KeyError for a bench that no section knows."""
+    return _SECTION_OF[bench.partition("_")[0]]
+
+
+def table(rows: Sequence[Row]) -> str:
+    """A Markdown table: ours and the peer's as min / **median** / max."""
+    lines = ["| bench | unit | stratalog | Kafka | ratio |", "| --- | --- | --- | --- | --- |"]
+    for row in rows:
+        peer = "" if row.peer is None else spread(row.peer) + ("" if row.peer_is == "Kafka" else f" ({row.peer_is})")
+        ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+        lines.append(f"| {_named(row)} | {row.unit} | {spread(row.ours)} | {peer} | {ratio} |")
+    return "\n".join(lines)
+
+
+def spread(of: Spread) -> str:
+    """
+    >>> spread(Spread(1.0, 2.5, 1234.0, 3))
+    '1 / **2.5** / 1,234'
+    """
+    if of.rounds == 1:
+        return f"**{plain(of.median):,}**"
+    return f"{plain(of.least):,} / **{plain(of.median):,}** / {plain(of.most):,}"
+
+
+def kafka_wins(rows: Sequence[Row]) -> str:
+    """The rows with a ratio below 1, by name; those compared with something else than Kafka apart."""
+    lost = [row for row in rows if row.ratio is not None and row.ratio < 1]
+    kafka = [_named(row) for row in lost if row.peer_is == "Kafka"]
+    other = [f"{_named(row)} (behind {row.peer_is})" for row in lost if row.peer_is != "Kafka"]
+    texts = [f"Kafka is better in: {', '.join(kafka)}." if kafka else "In this run there is no such row."]
+    if other:
+        texts.append(f"Below 1, but not against Kafka: {', '.join(other)}.")
+    return "## Where Kafka wins\n\n" + "\n\n".join(texts)
+
+
+def _named(row: Row) -> str:
+    return f"`{row.bench}` {row.of}".strip()
+
+
+def machine_text(run: Run) -> str:
+    """What it ran on."""
+    title = f"## Machine and versions (`{run.command}`, {run.day}, {run.took_s // 60} min {run.took_s % 60} s)"
+    return title + "\n\n" + "\n".join(f"- {name}: {value}" for name, value in run.machine.items())

@@ -1,0 +1,46 @@
+"""What runs measured, kept beside the document, so that a long and a short run both stand in it.
+
+I/O: `benchmarks/results.json`, the charts and BENCHMARKS.md below the folder of the documentation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tests.bench.charts import draw_latency, draw_ratios
+from tests.bench.lab import Outcome
+from tests.bench.measures import Row
+from tests.bench.report import Run, report
+
+CHARTS = "benchmarks"
+
+
+def write_report(docs: Path, run: Run, outcomes: Sequence[Outcome]) -> None:
+    """Put this run in place of an earlier one of the same command, and write the document anew."""
+    folder = docs / CHARTS
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "results.json"
+    before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    kept = {command: run_from_json(body) for command, body in before.items()} | {run.command: run}
+    runs = [kept[command] for command in sorted(kept)]
+    text = json.dumps({each.command: run_as_json(each) for each in runs}, indent=1, ensure_ascii=False)
+    file.write_text(text + "\n", encoding="utf-8")
+    for outcome in outcomes:
+        if outcome.window is not None:
+            draw_latency(folder / "latency.svg", outcome.window)
+    draw_ratios(folder / "ratios.svg", [row for each in runs for row in each.rows])
+    latency = f"{CHARTS}/latency.svg" if (folder / "latency.svg").exists() else None
+    (docs / "BENCHMARKS.md").write_text(report(runs, f"{CHARTS}/ratios.svg", latency), encoding="utf-8")
+
+
+def run_as_json(run: Run) -> dict[str, Any]:
+    return asdict(run) | {"rows": [row.as_json() for row in run.rows]}
+
+
+def run_from_json(body: dict[str, Any]) -> Run:
+    """The run that `run_as_json` was made from."""
+    return Run(**body | {"rows": [Row.from_json(row) for row in body["rows"]]})

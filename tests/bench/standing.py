@@ -1,0 +1,128 @@
+"""What it costs to stand there: idle_cpu, disk_bytes, memory.
+
+I/O: both clusters, /proc, the files below their folders. CPU and memory are of all processes of a side: ours is this
+process with its brokers, Spark's JVM and the Python workers of the fetch sessions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+
+from clients import Cluster, Producer
+from jobs.demo_log import read_lines
+from tests.bench import machine
+from tests.bench.lab import BROKERS, PARTITIONS, Lab, Outcome, say
+from tests.bench.measures import Row, Spread, slope
+from tests.bench.peer.kafka import NODES
+
+IDLE_PARTITIONS = 300
+IDLE_S, SETTLE_S = 20, 20
+LINES_A_TABLE = 1_000
+STILL_S, STILL_MAX_S = 8, 90
+MEMORY_S, MEMORY_FROM_S, MEMORY_RECORDS_PER_S, MEMORY_TABLES_PER_S = 600, 120, 20_000, 20
+
+
+def idle_cpu(lab: Lab) -> Outcome:
+    """300 partitions with three replicas and nothing to do, as a share of one core; both sides in the same windows."""
+    ours, peer = [], []
+    with lab.cluster() as cluster:
+        lab.topic(cluster, "idle", IDLE_PARTITIONS)
+        lab.peer_topic("idle", IDLE_PARTITIONS)
+        time.sleep(SETTLE_S)
+        for _ in range(lab.rounds):
+            before, began = _cpu_s(lab), time.perf_counter()
+            time.sleep(IDLE_S)
+            took_s = time.perf_counter() - began
+            mine, others = ((now - then) / took_s for now, then in zip(_cpu_s(lab), before, strict=True))
+            ours.append(100 * mine)
+            peer.append(100 * others)
+            say(f"idle_cpu: {ours[-1]:.1f} % against {peer[-1]:.1f} % of one core")
+    lab.peer.delete_topics("idle-.*")
+    return Outcome([Row("idle_cpu", "", "% of one core", True, Spread.of(ours), Spread.of(peer))])
+
+
+def _cpu_s(lab: Lab) -> tuple[float, float]:
+    """CPU seconds of ours and of the peer's brokers, which are children of this process, too."""
+    peer = machine.cpu_s(lab.peer.pids)
+    return machine.cpu_s(lab.own_pids, without=lab.peer_pids), peer
+
+
+def disk_bytes(lab: Lab) -> Outcome:
+    """The web log, values only, zstd on both sides: disk blocks of all three replicas with everything beside them."""
+    lines = read_lines()
+    file = lab.folder / "access.log"
+    file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    with lab.cluster() as cluster:
+        topics = [
+            lab.topic(cluster, "disk", compression_type="zstd", file_delete_delay_ms=1_000) for _ in range(lab.rounds)
+        ]
+        for topic in topics:
+            _send_lines(cluster, topic, lines)
+        peer_topics = [lab.peer_topic("disk") for _ in topics]
+        for topic in peer_topics:
+            lab.peer.program(
+                "ManyProducers", lab.peer.bootstrap, topic, 1, len(lines), 0, file, "compression.type=zstd"
+            )
+        peer = [machine.allocated_bytes(_folders(map(lab.peer.data, NODES), topic)) for topic in peer_topics]
+        brokers = [cluster.path / f"broker-{number}" for number in range(1, BROKERS + 1)]
+        ours = _when_still(brokers, topics)
+    lab.peer.delete_topics("disk-.*")
+    say(f"disk_bytes: {ours} against {peer}")
+    more = {"lines": len(lines), "bytes_of_lines": file.stat().st_size, "replicas": BROKERS}
+    return Outcome([Row("disk_bytes", "", "bytes", True, Spread.of(ours), Spread.of(peer), more=more)])
+
+
+def _send_lines(cluster: Cluster, topic: str, lines: list[str]) -> None:
+    with Producer(cluster, acks="all", compression_type="zstd") as producer:
+        for first in range(0, len(lines), LINES_A_TABLE):
+            values = [line.encode() for line in lines[first : first + LINES_A_TABLE]]
+            producer.send_table(topic, pa.table({"value": pa.array(values, pa.binary())}))
+        producer.flush()
+
+
+def _folders(roots: Iterable[Path], topic: str) -> list[Path]:
+    return [root / f"{topic}-{partition}" for root in roots for partition in range(PARTITIONS)]
+
+
+def _when_still(brokers: list[Path], topics: list[str]) -> list[int]:
+    """Bytes by topic once merges and the removal of what they replaced have come to rest."""
+    began = changed = time.monotonic()
+    found: list[int] = []
+    while time.monotonic() - changed < STILL_S and time.monotonic() - began < STILL_MAX_S:
+        now = [machine.allocated_bytes(_folders(brokers, topic)) for topic in topics]
+        if now != found:
+            found, changed = now, time.monotonic()
+        time.sleep(1)
+    return found
+
+
+def memory(lab: Lab) -> Outcome:
+    """Ten minutes at 20,000 records a second: how fast resident memory rises from the second minute on."""
+    rows = MEMORY_RECORDS_PER_S // MEMORY_TABLES_PER_S
+    samples: list[tuple[float, dict[str, float]]] = []
+    with lab.cluster() as cluster:
+        topic, payload = lab.topic(cluster, "memory"), lab.payload(100)
+        with Producer(cluster, acks="all") as producer:
+            start = time.perf_counter()
+            for number in range(MEMORY_S * MEMORY_TABLES_PER_S):
+                due = start + number / MEMORY_TABLES_PER_S
+                time.sleep(max(0.0, due - time.perf_counter()))
+                producer.send_table(topic, payload.table(number).slice(number % 10 * rows, rows))
+                if number % (5 * MEMORY_TABLES_PER_S) == 0:
+                    samples.append((number / MEMORY_TABLES_PER_S, machine.resident_mib(lab.own_pids)))
+            producer.flush()
+    late = [(at_s / 60, mib) for at_s, mib in samples if at_s >= MEMORY_FROM_S]
+    rises = {name: slope([(minute, mib.get(name, 0.0)) for minute, mib in late]) for name in ("python", "java")}
+    last = samples[-1][1]
+    say(f"memory: {rises} MiB a minute, in the end {last}")
+    more = {f"{name}_mib_in_the_end": round(mib) for name, mib in last.items()}
+    return Outcome(
+        [
+            Row("memory", "", "MiB a minute", True, Spread.of([sum(rises.values())]), None, more=more),
+            Row("memory", "Python processes alone", "MiB a minute", True, Spread.of([rises["python"]]), None),
+        ]
+    )

@@ -1,0 +1,62 @@
+"""What sessions of one process leave for the next one, and how they are spread over time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from replication.config import BrokerConfig
+from replication.fetch_runner import FetchJob, WarmPartitions
+from replication.followed_partitions import FollowedPartitions
+from replication.spark_fetch import first_session_ms
+from storage.clock import SystemClock
+from tests.replication.memory_stores import METADATA_ROOT, MemoryStores
+
+JOB = FetchJob(2, 12, "broker-2", METADATA_ROOT, BrokerConfig(), {})
+
+
+def followed(stores: MemoryStores) -> FollowedPartitions:
+    return FollowedPartitions(
+        2, 12, "broker-2", config=BrokerConfig(), metadata_root=METADATA_ROOT, stores=stores, clock=SystemClock(),
+        ids=stores.ids,
+    )  # fmt: skip
+
+
+def test_what_a_session_left_is_taken_once_and_by_its_own_share_only() -> None:
+    warm, left = WarmPartitions(), followed(MemoryStores())
+    warm.park(JOB, 0, left)
+    assert warm.take(JOB, 1) is None
+    assert warm.take(replace(JOB, root="broker-3"), 0) is None
+    assert warm.take(JOB, 0) is left
+    assert warm.take(JOB, 0) is None
+
+
+@pytest.mark.parametrize("now", [{"broker_epoch": 13}, {"topic_defaults": {"segment.bytes": 1}}])
+def test_a_new_registration_or_other_settings_begin_cold(now: dict[str, Any]) -> None:
+    warm = WarmPartitions()
+    warm.park(JOB, 0, followed(MemoryStores()))
+    assert warm.take(replace(JOB, **now), 0) is None
+
+
+def test_what_is_left_is_bounded() -> None:
+    warm = WarmPartitions(parked_max=2)
+    for root in "abc":
+        warm.park(replace(JOB, root=root), 0, followed(MemoryStores()))
+    taken = [warm.take(replace(JOB, root=root), 0) for root in "abc"]
+    assert [each is not None for each in taken] == [False, True, True]
+
+
+@pytest.mark.parametrize("session_ms", [2_000, 60_000])
+def test_a_brokers_queries_are_half_a_session_apart_and_brokers_hand_over_at_different_times(session_ms: int) -> None:
+    config = BrokerConfig.from_properties({"stratalog.fetch.session.ms": session_ms})
+    jobs = [replace(JOB, broker_id=broker_id, config=config) for broker_id in (1, 2, 3)]
+    for job in jobs:
+        first, second = first_session_ms(job, 0), first_session_ms(job, 1)
+        assert session_ms // 2 <= first <= session_ms
+        assert second - first == session_ms // 2
+    half = session_ms // 2
+    phases = sorted(first_session_ms(job, 0) % half for job in jobs)
+    gaps = [b - a for a, b in zip(phases, [*phases[1:], phases[0] + half], strict=True)]
+    assert min(gaps) > half // 5

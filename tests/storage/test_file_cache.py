@@ -1,0 +1,93 @@
+"""The file cache gives what a read would give, and no more than it may hold."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from storage.clock import RandomIds
+from storage.config import LogConfig
+from storage.delta_table import DeltaLogTable
+from storage.errors import ObjectNotFoundError
+from storage.file_cache import ENTRY_BYTES, ROWS_BYTES_MAX, FileCache
+from storage.log import PartitionLog
+from storage.records import NewRecordBatch, data_table, payload_table
+from storage.store import open_store
+from tests.storage.logs import Replicas, batch, contents, started, write
+
+
+def rows(size: int = 10, count: int = 1):
+    return data_table([NewRecordBatch(payload_table([(1, None, os.urandom(size), None)] * count))])
+
+
+def test_what_was_not_used_for_longest_goes_first() -> None:
+    each = ENTRY_BYTES + rows().get_total_buffer_size()
+    cache = FileCache(3 * each)
+    for path in "abc":
+        cache.put("t", path, rows())
+    assert cache.get("t", "a") is not None
+    cache.put("t", "d", rows())
+    assert [path for path in "abcd" if cache.get("t", path) is not None] == ["a", "c", "d"]
+    assert cache.size_bytes == 3 * each
+    cache.put("t", "d", rows())
+    assert cache.size_bytes == 3 * each
+    cache.discard("t", ["a", "gone"])
+    assert cache.size_bytes == 2 * each
+    cache.resize(0)
+    cache.put("t", "e", rows())
+    assert (cache.size_bytes, cache.get("t", "e")) == (0, None)
+
+
+def test_large_files_and_slices_that_hold_on_to_large_tables_are_not_kept() -> None:
+    cache = FileCache()
+    cache.put("t", "large", rows(ROWS_BYTES_MAX))
+    cache.put("t", "slice", rows(1_000, 3_000).slice(5, 1))
+    assert cache.size_bytes == 0
+
+
+def test_tables_do_not_see_each_others_files() -> None:
+    cache = FileCache()
+    cache.put("t-1", "a", rows())
+    assert cache.get("t-2", "a") is None
+
+
+@pytest.fixture
+def cache() -> FileCache:
+    return FileCache()
+
+
+def table(root: Path, cache: FileCache | None) -> DeltaLogTable:
+    return DeltaLogTable(open_store(str(root), create=True), "t-0", RandomIds(), cache)
+
+
+def test_a_written_file_is_read_from_memory_with_what_storage_holds(tmp_path: Path, cache: FileCache) -> None:
+    written = table(tmp_path, cache).write_file(rows(count=3), 0)
+    read = table(tmp_path, cache).read_file(written)
+    assert read.equals(table(tmp_path, None).read_file(written))
+    assert table(tmp_path, cache).read_file(written, ["value"]).column_names == ["value"]
+    (tmp_path / "t-0" / written.path).unlink()
+    assert table(tmp_path, cache).read_file(written).equals(read)
+    with pytest.raises(ObjectNotFoundError):
+        table(tmp_path, None).read_file(written)
+
+
+def test_files_that_left_the_log_or_were_deleted_are_let_go(tmp_path: Path, cache: FileCache) -> None:
+    replicas = Replicas.new(tmp_path)
+    log = PartitionLog(table(tmp_path / "1", cache), LogConfig(), replicas.clock, replicas.ids)
+    log.exists_or_create("id")
+    started(log, 0)
+    write(log, *"abcd")
+    assert contents(log) == [(0, "a"), (1, "b"), (2, "c"), (3, "d")]
+    full = cache.size_bytes
+    log.start_epoch(1, as_leader=True, truncate_to=2)
+    assert cache.size_bytes == full // 2
+    log.table.delete_objects([entry.path for entry in log.files])
+    assert cache.size_bytes == 0
+
+
+def test_copies_do_not_fill_it(tmp_path: Path, cache: FileCache) -> None:
+    leader, follower = table(tmp_path / "1", None), table(tmp_path / "2", cache)
+    follower.copy_file(leader, leader.write_file(data_table([batch("a")]), 0))
+    assert cache.size_bytes == 0

@@ -67,6 +67,8 @@ class UpkeepLimits:
     keep_ms             … and all of this age
     unreferenced_ms     a file that no commit ever named goes after this: a slow writer may still hand it over
     merge_files_min     fewer files than this are not merged while their run still grows
+    merge_spread_files  each table's first merge comes up to so many files later than that, by its name: tables that
+                        were made together must not merge all at once
     leader_first_ms     a follower waits so long for its leader's merge before it merges by itself
     bulk_bytes          files of this size are large enough, until the log has more than …
     live_files_max      … so many live files; while its owner is busy no larger merges are made up to twice as many
@@ -78,6 +80,7 @@ class UpkeepLimits:
     keep_ms: int = HOUR_MS
     unreferenced_ms: int = 7 * DAY_MS
     merge_files_min: int = FILES_MIN
+    merge_spread_files: int = FILES_MIN
     leader_first_ms: int = 30_000
     bulk_bytes: int = 1 << 20
     live_files_max: int = 2_000
@@ -105,13 +108,17 @@ class Upkeep:
         self._cleaned_ms = 0
         self._deleted_ms = 0
         self._sweep_day: int | None = None
-        self._plan_at_count = 0
+        self._plan_at_count = self._first_plan_at_count()
         self._closed_run_end: int | None = None
         self._last_run = (-1, -1)
         self._pending: tuple[str, int] | None = None
         self._taken_version = -1
         self._taken: list[MergePlan] = []
         self._wake_version = 0
+
+    def _first_plan_at_count(self) -> int:
+        spread = self._limits.merge_spread_files
+        return self._limits.merge_files_min + crc32(self.log.name.encode()) % spread if spread else 0
 
     def step(self, now_ms: int, high_watermark: int, leader_epoch: int, *, is_busy: bool = False) -> UpkeepDone | None:
         """Do at most one bounded piece of work, or have it done; None when there is nothing to do now.

@@ -12,7 +12,7 @@ from storage.records import TopicPartition
 from storage.upkeep import HOUR_MS, Upkeep, UpkeepDone, UpkeepLimits
 from tests.storage.logs import Replicas, append, batch, write
 
-LIMITS = UpkeepLimits(merge_files_min=16)
+LIMITS = UpkeepLimits(merge_files_min=16, merge_spread_files=0)
 PARTITION = TopicPartition("t", 0)
 
 

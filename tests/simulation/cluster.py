@@ -46,7 +46,13 @@ CONFIG = BrokerConfig.from_properties(
 )
 FETCH_SESSION_MS = 1_500
 UPKEEP = UpkeepLimits(
-    checkpoint_commits=20, keep_commits=10, keep_ms=400, garbage_ms=500, merge_files_min=4, leader_first_ms=300
+    checkpoint_commits=20,
+    keep_commits=10,
+    keep_ms=400,
+    garbage_ms=500,
+    merge_files_min=4,
+    merge_spread_files=0,
+    leader_first_ms=300,
 )
 
 

@@ -18,7 +18,9 @@ def checkpointed_log(root: Path) -> tuple[str, list[str]]:
         append(log, batch(["odd"], timestamps=[time]))
     for sequence in range(40):
         append(log, idempotent(f"{sequence % 10}", sequence))
-    upkeep = Upkeep(log, UpkeepLimits(checkpoint_commits=10, keep_commits=0, keep_ms=0, merge_files_min=16))
+    upkeep = Upkeep(
+        log, UpkeepLimits(checkpoint_commits=10, keep_commits=0, keep_ms=0, merge_files_min=16, merge_spread_files=0)
+    )
     while upkeep.step(10_000, 30, 0) is not None:
         pass
     assert len(log.state.removed) > 0, "there are tombstones"

@@ -20,7 +20,7 @@ def replicas() -> Replicas:
     return Replicas.new()
 
 
-LIMITS = UpkeepLimits(merge_files_min=16)
+LIMITS = UpkeepLimits(merge_files_min=16, merge_spread_files=0)
 
 
 def steps(upkeep: Upkeep, now_ms: int, high_watermark: int, epoch: int = 0) -> list[str]:
@@ -33,7 +33,7 @@ def steps(upkeep: Upkeep, now_ms: int, high_watermark: int, epoch: int = 0) -> l
 
 def test_small_files_are_merged_and_deleted_after_their_delay(replicas):
     log = replicas.leader()
-    upkeep = Upkeep(log, UpkeepLimits(merge_files_min=16, garbage_ms=60_000))
+    upkeep = Upkeep(log, UpkeepLimits(merge_files_min=16, merge_spread_files=0, garbage_ms=60_000))
     write(log, *["a"] * 16)
     before = contents(log)
     assert steps(upkeep, 10_000, 16) == ["merge 16"]
@@ -79,7 +79,7 @@ def test_whoever_opens_a_table_knows_what_is_left_to_delete(replicas):
 def test_a_directory_holds_only_live_files_after_many_sessions(tmp_path, on_disk):
     """Sessions end long before `file.delete.delay.ms`; half of them begin without what the one before knew."""
     replicas = Replicas.new(tmp_path if on_disk else None)
-    limits = UpkeepLimits(checkpoint_commits=60, merge_files_min=8, garbage_ms=60_000)
+    limits = UpkeepLimits(checkpoint_commits=60, merge_files_min=8, merge_spread_files=0, garbage_ms=60_000)
     leader, follower, view = replicas.leader(), replicas.follower("2", 0), replicas.log("1")
     ours = Upkeep(leader, limits)
     for session in range(24):
@@ -236,9 +236,13 @@ def test_large_merges_wait_while_the_machine_is_busy_but_not_for_ever(replicas):
     log = replicas.leader()
     write(log, *["a"] * 40)
     bytes_each = log.files[0].file.size_bytes
-    patient = Upkeep(log, UpkeepLimits(merge_files_min=16, bulk_bytes=bytes_each + 1, live_files_max=25))
+    patient = Upkeep(
+        log, UpkeepLimits(merge_files_min=16, merge_spread_files=0, bulk_bytes=bytes_each + 1, live_files_max=25)
+    )
     assert patient.step(1, 40, 0, is_busy=True) is None
-    assert Upkeep(log, UpkeepLimits(merge_files_min=16)).step(1, 20, 0, is_busy=True), "it is small"
+    assert Upkeep(log, UpkeepLimits(merge_files_min=16, merge_spread_files=0)).step(1, 20, 0, is_busy=True), (
+        "it is small"
+    )
     write(log, *["a"] * 31)
     assert len(log.files) == 52
     assert patient.step(2_000, 71, 0, is_busy=True), "there are too many files"
@@ -251,7 +255,9 @@ def test_large_files_are_merged_only_when_there_are_very_many(replicas):
     log = replicas.leader()
     write(log, *["a"] * 30)
     bytes_each = log.files[0].file.size_bytes
-    upkeep = Upkeep(log, UpkeepLimits(merge_files_min=16, bulk_bytes=bytes_each, live_files_max=40))
+    upkeep = Upkeep(
+        log, UpkeepLimits(merge_files_min=16, merge_spread_files=0, bulk_bytes=bytes_each, live_files_max=40)
+    )
     assert steps(upkeep, 1, 30) == []
     write(log, *["a"] * 20)
     assert steps(upkeep, 2, 50) == ["merge 50"]
@@ -328,7 +334,9 @@ def test_sealed_segments_end_as_one_file_per_epoch(replicas):
 
 def test_the_tables_stay_readable_for_other_instances_during_upkeep(replicas):
     log, reader = replicas.leader(), replicas.log()
-    upkeep = Upkeep(log, UpkeepLimits(checkpoint_commits=20, keep_commits=1, keep_ms=0, merge_files_min=16))
+    upkeep = Upkeep(
+        log, UpkeepLimits(checkpoint_commits=20, keep_commits=1, keep_ms=0, merge_files_min=16, merge_spread_files=0)
+    )
     for i in range(100):
         append(log, batch(f"{i % 10}"))
         steps(upkeep, 10_000 + i * 100_000, log.log_end_offset)

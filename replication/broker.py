@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from replication.append_queue import AppendQueue
 from replication.broker_decisions import (
-    IsrChange,
     alter_partition,
     register_broker,
     report_offline,
@@ -26,7 +25,7 @@ from replication.config import BrokerConfig
 from replication.follower_watch import FollowerWatch
 from replication.hosted_replicas import STATE_CHANGE_LOG, HostedReplicas
 from replication.inbox import INBOX_PREFIX
-from replication.isr_changes import WantedIsr, all_isr_changes, expansions
+from replication.isr_changes import WantedIsr, all_isr_changes, expansions, isr_change
 from replication.leader_replica import LeaderReplica, WaitingAppend
 from replication.metadata import METADATA_COMMITS
 from replication.progress import PROGRESS_PREFIX, ReplicaProgress, leader_progress_path
@@ -42,6 +41,7 @@ from replication.state import (
     TopicRecord,
 )
 from replication.stores import Stores, open_metadata
+from replication.turn_pace import TurnPace
 from storage.clock import Clock, Ids
 from storage.errors import (
     BrokerNotAvailableError,
@@ -132,6 +132,8 @@ class Broker:
         self._raised: set[TopicPartition] = set()
         self._due_ms: dict[str, int] = {}
         self._offline_due_ms = 0
+        self.pace = TurnPace()
+        self._turn_begun_ms = 0
         self._beat = 0
         self._root_seen_ms = 0
         self._announced_epoch = NO_BROKER_EPOCH
@@ -242,7 +244,7 @@ class Broker:
         """One turn of the loop; True when something moved (take the next turn at once)."""
         if self.stopped_by is not None:
             return False
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self._turn_begun_ms = self._clock.monotonic_ms()
         self._attempt(lambda: self._keep_registered(now_ms))
         moved = self._attempt(lambda: self._follow_followers(now_ms))
         moved |= self._append(now_ms)  # its publication also tells the high watermarks that just moved
@@ -282,6 +284,10 @@ class Broker:
         if self._is_due("answers", now_ms, ANSWER_CLEAN_INTERVAL_MS):
             self._inbox.clean(self._clock.wall_ms())
         return self._look("inbox", self._inbox_watch, self.config.stratalog_inbox_poll_ms, now_ms, self._inbox.poll)
+
+    def rest_ms(self) -> int:
+        """How long the loop rests after a turn that left nothing behind, so that the next one has more to tell."""
+        return 0 if not self._queue.is_empty else self.pace.rest_ms(self._turn_begun_ms, self._clock.monotonic_ms())
 
     def pause_ms(self) -> int:
         """How long the loop may rest on its `wakeup` after a turn in which nothing moved.
@@ -387,6 +393,7 @@ class Broker:
         moved = self._start_leaders(now_ms)
         for replica in self._queue.append(now_ms):
             moved = True
+            self.pace.moved(replica.state.topic_partition, now_ms)
             self._changed.add(replica.state.topic_partition)
             self._raise_high_watermark(replica, now_ms)
         return moved
@@ -445,21 +452,16 @@ class Broker:
         if not moved and not is_due:
             return []
         live = self.metadata.image.live_brokers()
-        if is_due:
-            led = [replica.partition for replica in self.leaders.values() if replica.partition is not None]
-            return all_isr_changes(led, live, now_ms, lag_ms_max)
-        heard = (self.leaders[tp].partition for tp in moved if tp in self.leaders)
-        return expansions((partition for partition in heard if partition is not None), live)
+        looked_at = self.leaders.values() if is_due else (self.leaders[tp] for tp in moved if tp in self.leaders)
+        led = [replica.partition for replica in looked_at if replica.partition is not None]
+        return all_isr_changes(led, live, now_ms, lag_ms_max) if is_due else expansions(led, live)
 
     def _change_isrs(self, changes: list[WantedIsr]) -> None:
         """Commit the changes of all partitions in one piece. Until the outcome is known the maximal ISR holds."""
         if not changes:
             return
         epochs = self._followers.broker_epochs()
-        wanted = [
-            IsrChange(p.state.topic_partition, p.leader_epoch, p.state.partition_epoch, isr, epochs)
-            for p, isr in changes
-        ]
+        wanted = [isr_change(partition, isr, epochs) for partition, isr in changes]
         try:
             self.metadata.propose(lambda image: alter_partition(image, self.broker_id, self.broker_epoch, wanted))
         except StaleBrokerEpochError as reason:

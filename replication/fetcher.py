@@ -152,6 +152,9 @@ class FetchSession:
                 if self._is_blind():
                     break
                 continue
+            rest_ms = self.followed.rest_ms(now_ms)
+            if rest_ms:
+                self._clock.sleep_ms(rest_ms)
             now_ms = self._clock.monotonic_ms()
             if moved:
                 idle_since_ms = now_ms

@@ -21,6 +21,7 @@ from replication.progress import ReplicaProgress, leader_progress_path
 from replication.progress_object import ProgressReader, ProgressWriter
 from replication.state import NO_LEADER, MetadataRecord, PartitionRecord
 from replication.stores import Stores, open_metadata
+from replication.turn_pace import TurnPace
 from replication.upkeep_rounds import UpkeepRounds
 from storage.clock import Clock, Ids
 from storage.config import LogConfig
@@ -112,6 +113,7 @@ class FollowedPartitions:
         self._metadata_watch: Watch | None = None
         self._metadata_ms = 0
         self._upkeep = UpkeepRounds(self.clock)
+        self._pace = TurnPace()
 
     # -- from session to session -------------------------------------------------------------------------
 
@@ -363,6 +365,10 @@ class FollowedPartitions:
         copied |= self._drain(self._checks, end_ms)
         return copied or bool(self._dirty) or bool(self._checks)
 
+    def rest_ms(self, begun_ms: int) -> int:
+        """How long to rest after a turn that began at `begun_ms`, unless it left something behind."""
+        return 0 if self._dirty else self._pace.rest_ms(begun_ms, self.clock.monotonic_ms())
+
     def due_in_ms(self, now_ms: int) -> int:
         """How long until something that was put off is to be tried again."""
         return max(0, self._later_ms - now_ms) if self._later else METADATA_WATCHED_INTERVAL_MS
@@ -388,9 +394,13 @@ class FollowedPartitions:
             replica = self.replicas.get(topic_partition)
             if replica is None or topic_partition in self._later:
                 continue
-            if self._catch_up_one(topic_partition, replica):
+            count_before = self.copied_count
+            has_more = self._catch_up_one(topic_partition, replica)
+            if has_more or self.copied_count > count_before:
                 copied = True
-                self._mark(topic_partition)
+                self._pace.moved(topic_partition, end_ms)
+                if has_more or self._is_behind(replica):
+                    self._mark(topic_partition)
             elif not replica.has_started and replica.failure is None and topic_partition not in self._later:
                 self._put_off(topic_partition, min(REPLICA_BACKOFF_MS << replica.waits, REPLICA_BACKOFF_MS_MAX))
                 replica.waits += 1
@@ -412,7 +422,7 @@ class FollowedPartitions:
             before = replica.copied_count
             moved = replica.catch_up(self.config.replica_fetch_max_bytes)
             self.copied_count += replica.copied_count - before
-            return moved or replica.copied_count > before
+            return moved
         except StoreUnavailableError as reason:
             _LOG.warning("%s on broker %d, trying again: %s", topic_partition, self.broker_id, reason)
             self._put_off(topic_partition, self.config.replica_fetch_backoff_ms)

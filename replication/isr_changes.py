@@ -5,8 +5,9 @@ Kafka's `maybeExpandIsr` and `maybeShrinkIsr`. The changes of all partitions go 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from replication.broker_decisions import IsrChange
 from replication.partition import Partition
 
 WantedIsr = tuple[Partition, tuple[int, ...]]
@@ -45,3 +46,9 @@ def all_isr_changes(
     changing = {partition.state.topic_partition for partition, _ in expanding}
     rest = [partition for partition in partitions if partition.state.topic_partition not in changing]
     return expanding + shrinkings(rest, now_ms, lag_ms_max)
+
+
+def isr_change(partition: Partition, isr: tuple[int, ...], broker_epochs: Mapping[int, int]) -> IsrChange:
+    """What is asked of the metadata log. `broker_epochs`: under which registration each follower was heard."""
+    state = partition.state
+    return IsrChange(state.topic_partition, partition.leader_epoch, state.partition_epoch, isr, broker_epochs)

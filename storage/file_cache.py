@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -16,6 +17,19 @@ ROWS_BYTES_MAX = 2 << 20
 """Larger ones are not kept: reading such a file costs little for each of its records."""
 ENTRY_BYTES = 4_096
 """What the smallest table of rows takes, with its eleven columns."""
+BLOCK_FILES = 16
+"""So many small files of one table are kept as one table of rows: a log of single records then takes a tenth."""
+BLOCK_ENTRY_BYTES = 512
+"""What a file takes besides its rows once it lies in a block."""
+
+
+class _Entry(NamedTuple):
+    """A file's rows: `count` of them from `start` on."""
+
+    rows: pa.Table
+    start: int
+    count: int
+    size_bytes: int
 
 
 class FileCache:
@@ -25,7 +39,8 @@ class FileCache:
         self._lock = threading.Lock()
         self._capacity_bytes = capacity_bytes
         self._size_bytes = 0
-        self._entries: OrderedDict[tuple[str, str], tuple[pa.Table, int]] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, str], _Entry] = OrderedDict()
+        self._loose: dict[str, list[str]] = {}
 
     @property
     def size_bytes(self) -> int:
@@ -47,9 +62,28 @@ class FileCache:
             return
         with self._lock:
             self._forget((table, path))
-            self._entries[table, path] = (rows, size_bytes)
+            self._entries[table, path] = _Entry(rows, 0, rows.num_rows, size_bytes)
             self._size_bytes += size_bytes
+            if size_bytes <= 2 * ENTRY_BYTES:
+                self._gather(table, path)
             self._shrink()
+
+    def _gather(self, table: str, path: str) -> None:
+        """Put small files of a table together, once there are enough of them."""
+        loose = self._loose.setdefault(table, [])
+        loose.append(path)
+        if len(loose) < BLOCK_FILES:
+            return
+        del self._loose[table]
+        found = {(table, name): self._entries[table, name] for name in loose if (table, name) in self._entries}
+        block = pa.concat_tables([entry.rows for entry in found.values()]).combine_chunks()
+        rows_bytes = block.get_total_buffer_size() // max(1, block.num_rows)
+        start = 0
+        for key, entry in found.items():
+            size_bytes = BLOCK_ENTRY_BYTES + rows_bytes * entry.count
+            self._entries[key] = _Entry(block, start, entry.count, size_bytes)
+            self._size_bytes += size_bytes - entry.size_bytes
+            start += entry.count
 
     def get(self, table: str, path: str) -> pa.Table | None:
         """The rows of a file, None when they are not here."""
@@ -59,7 +93,8 @@ class FileCache:
             if found is None:
                 return None
             self._entries.move_to_end(key)
-            return found[0]
+        is_alone = found.count == found.rows.num_rows
+        return found.rows if is_alone else found.rows.slice(found.start, found.count)
 
     def discard(self, table: str, paths: Iterable[str]) -> None:
         """These files left their log."""
@@ -70,12 +105,12 @@ class FileCache:
     def _forget(self, key: tuple[str, str]) -> None:
         found = self._entries.pop(key, None)
         if found is not None:
-            self._size_bytes -= found[1]
+            self._size_bytes -= found.size_bytes
 
     def _shrink(self) -> None:
         while self._size_bytes > self._capacity_bytes:
-            _, (_, size_bytes) = self._entries.popitem(last=False)
-            self._size_bytes -= size_bytes
+            _, entry = self._entries.popitem(last=False)
+            self._size_bytes -= entry.size_bytes
 
 
 SHARED_FILE_CACHE = FileCache()

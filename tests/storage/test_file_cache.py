@@ -11,7 +11,7 @@ from storage.clock import RandomIds
 from storage.config import LogConfig
 from storage.delta_table import DeltaLogTable
 from storage.errors import ObjectNotFoundError
-from storage.file_cache import ENTRY_BYTES, ROWS_BYTES_MAX, FileCache
+from storage.file_cache import BLOCK_FILES, ENTRY_BYTES, ROWS_BYTES_MAX, FileCache
 from storage.log import PartitionLog
 from storage.records import NewRecordBatch, data_table, payload_table
 from storage.store import open_store
@@ -44,6 +44,24 @@ def test_large_files_and_slices_that_hold_on_to_large_tables_are_not_kept() -> N
     cache = FileCache()
     cache.put("t", "large", rows(ROWS_BYTES_MAX))
     cache.put("t", "slice", rows(1_000, 3_000).slice(5, 1))
+    assert cache.size_bytes == 0
+
+
+def test_small_files_of_one_table_share_a_block() -> None:
+    cache = FileCache()
+    written = {str(number): rows(count=1 + number % 3) for number in range(BLOCK_FILES)}
+    for path, table in written.items():
+        cache.put("t", path, table)
+        cache.put("other", path, rows())
+        if path == "4":
+            cache.discard("t", ["2"])
+            cache.put("t", "3", written["3"])  # once more: it must not stand twice in the block
+    assert cache.size_bytes < BLOCK_FILES * ENTRY_BYTES
+    assert cache.get("t", "2") is None
+    for path in set(written) - {"2"}:
+        assert cache.get("t", path).equals(written[path])
+    cache.discard("t", written)
+    cache.discard("other", written)
     assert cache.size_bytes == 0
 
 

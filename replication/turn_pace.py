@@ -1,0 +1,55 @@
+"""How far apart turns begin while many partitions move, a record here and a record there. Pure.
+
+Each turn costs a publication, and a look by everybody who waits for one, whether it tells of one partition or of
+fifty. As long as few partitions move, a turn begins as soon as something happens: that is the shortest way for a
+record. From `PARTITIONS_MIN` on, a turn waits a few milliseconds for company. One partition may be as busy as it
+likes: its records already go together into one commit.
+"""
+
+from __future__ import annotations
+
+from storage.records import TopicPartition
+
+WINDOW_MS = 50
+PARTITIONS_MIN = 8
+APART_MS = 5
+
+
+class TurnPace:
+    """The pace of one loop.
+
+    >>> pace = TurnPace()
+    >>> for number in range(8):
+    ...     pace.moved(TopicPartition("t", number), now_ms=100 + number)
+    >>> pace.rest_ms(begun_ms=107, now_ms=109)
+    3
+    >>> pace.rest_ms(begun_ms=299, now_ms=300)  # nothing has moved for a while
+    0
+    """
+
+    def __init__(self) -> None:
+        self._began_ms = 0
+        self._moved: set[TopicPartition] = set()
+        self._had_many = False
+
+    def moved(self, topic_partition: TopicPartition, now_ms: int) -> None:
+        """A turn moved something of this partition."""
+        self._turn_window(now_ms)
+        self._moved.add(topic_partition)
+
+    def moves_many(self, now_ms: int) -> bool:
+        """Whether many partitions moved lately."""
+        self._turn_window(now_ms)
+        return self._had_many or len(self._moved) >= PARTITIONS_MIN
+
+    def rest_ms(self, begun_ms: int, now_ms: int) -> int:
+        """How long to rest before the next turn, after one that began at `begun_ms`."""
+        return max(0, begun_ms + APART_MS - now_ms) if self.moves_many(now_ms) else 0
+
+    def _turn_window(self, now_ms: int) -> None:
+        passed_ms = now_ms - self._began_ms
+        if passed_ms < WINDOW_MS:
+            return
+        self._had_many = passed_ms < 2 * WINDOW_MS and len(self._moved) >= PARTITIONS_MIN
+        self._began_ms = now_ms
+        self._moved.clear()

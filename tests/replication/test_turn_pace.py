@@ -1,0 +1,41 @@
+"""Turns are paced only while many partitions move."""
+
+from __future__ import annotations
+
+import pytest
+
+from replication.turn_pace import APART_MS, PARTITIONS_MIN, WINDOW_MS, TurnPace
+from storage.records import TopicPartition
+
+
+def moved(pace: TurnPace, count: int, now_ms: int) -> None:
+    for number in range(count):
+        pace.moved(TopicPartition("t", number), now_ms)
+
+
+@pytest.mark.parametrize(
+    ("count", "after_ms", "rest_ms"),
+    [
+        (PARTITIONS_MIN - 1, 0, 0),
+        (PARTITIONS_MIN, 0, APART_MS - 1),
+        (PARTITIONS_MIN, WINDOW_MS, APART_MS - 1),
+        (PARTITIONS_MIN, 2 * WINDOW_MS, 0),
+    ],
+)
+def test_many_partitions_within_a_window_pace_the_turns_of_the_next(count: int, after_ms: int, rest_ms: int) -> None:
+    pace = TurnPace()
+    moved(pace, count, 1_000)
+    assert pace.rest_ms(begun_ms=999 + after_ms, now_ms=1_000 + after_ms) == rest_ms
+
+
+def test_one_busy_partition_is_never_made_to_wait() -> None:
+    pace = TurnPace()
+    for now_ms in range(1_000, 1_200):
+        moved(pace, 1, now_ms)
+        assert pace.rest_ms(now_ms, now_ms) == 0
+
+
+def test_a_turn_that_took_long_needs_no_rest() -> None:
+    pace = TurnPace()
+    moved(pace, PARTITIONS_MIN, 1_000)
+    assert pace.rest_ms(begun_ms=1_000, now_ms=1_000 + APART_MS) == 0

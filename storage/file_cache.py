@@ -24,11 +24,11 @@ BLOCK_ENTRY_BYTES = 512
 
 
 class _Entry(NamedTuple):
-    """A file's rows: `count` of them from `start` on."""
+    """A file's rows: `record_count` of them from `start` on."""
 
     rows: pa.Table
     start: int
-    count: int
+    record_count: int
     size_bytes: int
 
 
@@ -80,10 +80,10 @@ class FileCache:
         rows_bytes = block.get_total_buffer_size() // max(1, block.num_rows)
         start = 0
         for key, entry in found.items():
-            size_bytes = BLOCK_ENTRY_BYTES + rows_bytes * entry.count
-            self._entries[key] = _Entry(block, start, entry.count, size_bytes)
+            size_bytes = BLOCK_ENTRY_BYTES + rows_bytes * entry.record_count
+            self._entries[key] = _Entry(block, start, entry.record_count, size_bytes)
             self._size_bytes += size_bytes - entry.size_bytes
-            start += entry.count
+            start += entry.record_count
 
     def get(self, table: str, path: str) -> pa.Table | None:
         """The rows of a file, None when they are not here."""
@@ -93,8 +93,8 @@ class FileCache:
             if found is None:
                 return None
             self._entries.move_to_end(key)
-        is_alone = found.count == found.rows.num_rows
-        return found.rows if is_alone else found.rows.slice(found.start, found.count)
+        is_alone = found.record_count == found.rows.num_rows
+        return found.rows if is_alone else found.rows.slice(found.start, found.record_count)
 
     def discard(self, table: str, paths: Iterable[str]) -> None:
         """These files left their log."""

@@ -249,7 +249,9 @@ class Wakeup:
             node = self._add(watch, place, watch.mask if place == watch.directory else _NAMES)
             if node is not None:
                 missing = watch.directory[len(place) + 1 :].partition("/")[0]
-                self._listen(watch, node, missing)
+                if not self._listen(watch, node, missing):
+                    self._disarm(watch)
+                    return
                 if not missing or not os.path.isdir(f"{place}/{missing}"):
                     watch.is_armed = True
                     return
@@ -260,16 +262,23 @@ class Wakeup:
             else:
                 place = os.path.dirname(place)
 
-    def _listen(self, watch: Watch, node: _Node, missing: str) -> None:
+    def _listen(self, watch: Watch, node: _Node, missing: str) -> bool:
+        """False when the kernel has no watch left for the file itself, which is written in place."""
         name = missing or watch.name
         if name:
             node.by_name.setdefault(name, set()).add(watch)
         else:
             node.whole.add(watch)
         if watch.name and not missing:
-            file = self._add(watch, f"{watch.directory}/{watch.name}", _MODIFY)
+            path = f"{watch.directory}/{watch.name}"
+            file = self._add(watch, path, _MODIFY)
+            if file is None and os.path.exists(path):
+                file = self._add(watch, path, _MODIFY)  # unless it was made meanwhile
+                if file is None:
+                    return False
             if file is not None:
                 file.whole.add(watch)
+        return True
 
     def _add(self, watch: Watch, path: str, mask: int) -> _Node | None:
         number = _LIBC.inotify_add_watch(self._inotify, os.fsencode(path), mask | _MASK_ADD)

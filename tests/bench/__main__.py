@@ -36,7 +36,6 @@ SHORT: dict[str, Bench] = {
     "produce": produce,
     "producers_8": producers_8,
     "latency": latency_acks_all,
-    "partitions_500": partitions_500,
     "spark": spark,
     "disk_bytes": disk_bytes,
     "idle_cpu": idle_cpu,
@@ -73,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(benches: dict[str, Bench], given: argparse.Namespace) -> None:
     """Each bench after the other, in one folder that goes when all is done."""
     began, outcomes = time.monotonic(), []
-    lab = Lab(Path(tempfile.mkdtemp(prefix="stratalog-bench-")), given.rounds, given.long)
+    lab = Lab(Path(tempfile.mkdtemp(prefix="stratalog-bench-")), given.rounds)
     try:
         described = machine.describe(lab.folder)
         for name, bench in benches.items():

@@ -57,11 +57,10 @@ class Outcome:
 
 @dataclass
 class Lab:
-    """`rounds`: how often each side is measured, ours and the peer in turns; `is_long`: minutes instead of seconds."""
+    """`rounds`: how often each side is measured, ours and the peer in turns."""
 
     folder: Path
     rounds: int = 3
-    is_long: bool = False
     _peer: Kafka | None = None
     _payloads: dict[int, Payload] = field(default_factory=dict)
     _count: int = 0

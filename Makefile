@@ -2,9 +2,11 @@
 #
 #   make demo       three brokers, the real web log, a broker killed in the middle, a verdict
 #   make test       every test; make quick: those without Spark and without waiting
+#   make test-stores  the tests of stores against an S3 server and Azure's emulator, which it installs; needs npm
 #   make check      ruff, mypy --strict, the house rules (tests/test_tidy.py)
 #   make simulate   the seeded simulation, SEEDS=2000 FIRST_SEED=0
 #   make bench      side by side with a real Kafka, about 20 minutes: docs/BENCHMARKS.md; needs mvn and java
+#   make soak       100,000 commits to one log, and ten minutes of full load under retention: docs/BENCHMARKS.md
 #   make bench-long the benches that take minutes each: memory, 500 partitions; needs mvn and java
 #   make wheel      dist/stratalog-*.whl
 #   make clean      what the targets made, the environment too
@@ -14,10 +16,12 @@ SHELL := /bin/bash
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+STORES_STAMP := $(VENV)/.stores-installed
+AZURITE := azurite@3.37.0
 SEEDS ?= 2000
 FIRST_SEED ?= 0
 
-.PHONY: help venv java demo test quick check simulate bench bench-long wheel clean
+.PHONY: help venv java demo test test-stores quick check simulate bench bench-long soak wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -55,8 +59,20 @@ demo: $(STAMP) java
 test: $(STAMP) java
 	@$(PYTHON) -m pytest
 
+# moto (S3) comes by pip, Azurite (Azure Blob) by npm.
+$(STORES_STAMP): $(STAMP)
+	@set -euo pipefail; \
+	command -v npm >/dev/null || { echo "make test-stores needs npm: Azurite, Azure's emulator, is a package of it" >&2; exit 1; }; \
+	echo "installing object store servers into $(VENV)"; \
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check -e '.[dev,stores]'; \
+	npm install --silent --no-audit --no-fund --prefix $(VENV)/azurite $(AZURITE)
+	@touch $@
+
+test-stores: $(STORES_STAMP)
+	@$(PYTHON) -m pytest -m stores
+
 quick: $(STAMP)
-	@$(PYTHON) -m pytest -m "not spark and not slow"
+	@$(PYTHON) -m pytest -m "not spark and not slow and not stores"
 
 check: $(STAMP)
 	@$(PYTHON) -m ruff check .
@@ -72,6 +88,9 @@ bench: $(STAMP) java
 
 bench-long: $(STAMP) java
 	@$(PYTHON) -m tests.bench --long --report docs
+
+soak: $(STAMP) java
+	@$(PYTHON) -m tests.bench --soak --report docs
 
 wheel: $(STAMP)
 	@rm -rf dist

@@ -15,11 +15,12 @@ import pyarrow.parquet as pq
 
 from storage.errors import CorruptMessageError
 from storage.records import DATA_SCHEMA, timestamp_range
-from storage.table import DataFile
+from storage.row_groups import TRAILER_BYTES, RangedFile, ReadRange, rows_per_group, wanted_groups
+from storage.table import DataFile, RowsWanted
 
 MAGIC = b"PAR1"
-TRAILER_BYTES = 8
-"""A Parquet file ends with the footer's length (4 bytes, little endian) and the magic `PAR1`."""
+RANGED_BYTES = 256 << 10
+"""Smaller files are read whole: that takes less than asking for their footer first."""
 DICTIONARY_COLUMNS = ["timestamp_type", "producer_id", "producer_epoch", "sequence", "batch_base", "attributes"]
 STATISTICS_COLUMNS = ["offset_delta", "timestamp"]
 DICTIONARY_ROWS_MIN = 32
@@ -43,7 +44,7 @@ def encode(table: pa.Table, codec: str = "zstd") -> tuple[memoryview, str]:
         write_statistics=STATISTICS_COLUMNS,
         write_page_checksum=True,
         store_schema=False,
-        row_group_size=max(1, table.num_rows),
+        row_group_size=rows_per_group(table),
     )
     data = memoryview(sink.getvalue()).cast("B")
     return data, footer_crc(data, "a new file")
@@ -106,10 +107,40 @@ def decode(data: bytes | memoryview, path: str, columns: Sequence[str] | None = 
         )
     except (OSError, pa.ArrowException) as reason:
         raise CorruptMessageError(f"{path}: {reason}") from reason
-    wanted = DATA_SCHEMA if columns is None else pa.schema([DATA_SCHEMA.field(name) for name in columns])
-    if not table.schema.equals(wanted):
-        raise CorruptMessageError(f"{path}: its columns are {table.schema}, expected {wanted}")
+    _check_schema(table, path, columns)
     return table
+
+
+def decode_part(
+    read_range: ReadRange, file: DataFile, name: str, wanted: RowsWanted, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """The wanted rows of a file, as `RowsWanted` says, of which only its footer and their row groups are read.
+
+    name  of the file, for messages. CorruptMessageError when a bit of what was read is wrong, or the file's length
+    or number of records is another one. Raises what `read_range` raises.
+    """
+    ranged = RangedFile(read_range, file.size_bytes, name)
+    footer = ranged.footer()
+    if not check_tail(footer, name):
+        raise CorruptMessageError(f"{name}: its footer is incomplete")
+    try:
+        metadata = pq.read_metadata(pa.BufferReader(footer))
+        if metadata.num_rows != file.record_count:
+            raise CorruptMessageError(f"{name}: {metadata.num_rows} records, expected {file.record_count}")
+        parts = pq.ParquetFile(pa.PythonFile(ranged, mode="r"), metadata=metadata, page_checksum_verification=True)
+        groups = wanted_groups(metadata, wanted)
+        named = list(columns) if columns is not None else None
+        table = parts.read_row_groups(groups, columns=named, use_threads=False)
+    except (OSError, pa.ArrowException) as reason:
+        raise CorruptMessageError(f"{name}: {reason}") from reason
+    _check_schema(table, name, columns)
+    return table
+
+
+def _check_schema(table: pa.Table, name: str, columns: Sequence[str] | None) -> None:
+    wanted = DATA_SCHEMA if columns is None else pa.schema([DATA_SCHEMA.field(column) for column in columns])
+    if not table.schema.equals(wanted):
+        raise CorruptMessageError(f"{name}: its columns are {table.schema}, expected {wanted}")
 
 
 def describe(table: pa.Table, path: str, size_bytes: int) -> DataFile:
@@ -124,3 +155,12 @@ def describe(table: pa.Table, path: str, size_bytes: int) -> DataFile:
         least,
         greatest,
     )
+
+
+def codec_of(data: bytes | memoryview) -> str:
+    """How a file's pages are compressed, in the words of Kafka's batches: none, zstd, lz4, snappy or gzip."""
+    metadata = pq.read_metadata(pa.BufferReader(data))
+    if metadata.num_row_groups == 0:
+        return "none"
+    name = str(metadata.row_group(0).column(0).compression).lower().removesuffix("_raw")
+    return "none" if name == "uncompressed" else name

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import pyarrow as pa
 
@@ -16,14 +17,27 @@ from storage.checkpoint import commit_version
 from storage.clock import Ids
 from storage.codecs import ZSTD
 from storage.commit_race import CommitRace
+from storage.damage import DAMAGE_PATH, Damage
 from storage.delta_commits import DeltaCommitLog
+from storage.delta_files import check_footer, check_whole, has_sound_footer, read_part, read_whole
 from storage.errors import CorruptMessageError, KafkaStorageError, ObjectNotFoundError, StoreUnavailableError
 from storage.file_cache import FileCache
 from storage.local_store import LocalStore
 from storage.producers import ProducerStates
-from storage.removed import producers_path
+from storage.removed import NO_PRODUCERS, producers_path
 from storage.store import ObjectStore
-from storage.table import Commit, Committed, Conflict, DataFile, FileEntry, LogTable, TableSnapshot
+from storage.table import (
+    PRODUCERS,
+    PRODUCERS_VERSION,
+    Commit,
+    Committed,
+    Conflict,
+    DataFile,
+    FileEntry,
+    LogTable,
+    RowsWanted,
+    TableSnapshot,
+)
 from storage.table_fold import INITIAL_TXNS, TableFold
 from storage.tail_recovery import sound_commits
 
@@ -83,10 +97,13 @@ class DeltaLogTable:
     def still_stands(self) -> bool:
         return self._race.still_stands()
 
-    def commit(self, version: int, commit: Commit, *, sync: bool = False) -> Committed | Conflict:
+    def commit(
+        self, version: int, commit: Commit, *, sync: bool = False, since: int | None = None
+    ) -> Committed | Conflict:
         for entry in commit.adds:  # also those that another handle or process wrote
             self._note_unsynced(f"{self._directory}/{entry.path}")
         if sync:
+            self._note_commits(since, version)
             self._sync_all()
         outcome = self._race.commit(version, commit)
         if isinstance(outcome, Committed):
@@ -112,7 +129,7 @@ class DeltaLogTable:
             raise KafkaStorageError(f"{self.name}: {file.path} can be copied from a Delta table only")
         if not self._copied_in_kernel(source, file):
             data = source.read_object(file.path)
-            batch_file.check(data, f"{source.name}/{file.path}")
+            check_footer(data, source.name, file)
             self._put_new(file.path, data)
 
     def _copied_in_kernel(self, source: DeltaLogTable, file: DataFile) -> bool:
@@ -123,24 +140,47 @@ class DeltaLogTable:
         full = f"{self._directory}/{file.path}"
 
         def check(tail: bytes) -> bool:
-            return batch_file.check_tail(tail, f"{source.name}/{file.path}")
+            return has_sound_footer(tail, source.name, file)
 
         is_copied = here.copy_new(full, there, f"{source._directory}/{file.path}", TAIL_BYTES, check)
         if is_copied:
             self._note_unsynced(full)
         return is_copied
 
-    def read_file(self, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
+    def read_file(
+        self, file: DataFile, columns: Sequence[str] | None = None, wanted: RowsWanted | None = None
+    ) -> pa.Table:
         cached = self._cache.get(self.name, file.path) if self._cache is not None else None
         if cached is not None:
             return cached if columns is None else cached.select(list(columns))
-        rows = batch_file.decode(self.read_object(file.path), f"{self.name}/{file.path}", columns)
-        if rows.num_rows != file.record_count:
-            raise CorruptMessageError(f"{self.name}/{file.path}: {rows.num_rows} records, expected {file.record_count}")
-        return rows
+        if wanted is not None and file.size_bytes >= batch_file.RANGED_BYTES:
+            read_range = partial(self._store.get_range, f"{self._directory}/{file.path}")
+            return read_part(read_range, self.name, file, wanted, columns)
+        return read_whole(self.read_object(file.path), self.name, file, columns)
 
     def has_file(self, file: DataFile) -> bool:
         return self._store.size(f"{self._directory}/{file.path}") == file.size_bytes
+
+    @property
+    def decays(self) -> bool:
+        return not self._store.durable_on_answer
+
+    def check_files(self, files: Sequence[DataFile], *, bits: bool) -> None:
+        for file in files:
+            check_whole(self._store.size(f"{self._directory}/{file.path}"), self.name, file)
+            if bits and self.decays:
+                read_whole(self.read_object(file.path), self.name, file)
+
+    def damage(self) -> Damage | None:
+        data = self._store.get_optional(f"{self._directory}/{DAMAGE_PATH}")
+        return None if data is None else Damage.from_json(data)
+
+    def note_damage(self, damage: Damage | None) -> None:
+        path = f"{self._directory}/{DAMAGE_PATH}"
+        if damage is None:
+            self._store.delete(path)
+        else:
+            self._store.put(path, damage.to_json())
 
     def read_object(self, path: str) -> bytes:
         return self._store.get(f"{self._directory}/{path}")
@@ -198,11 +238,45 @@ class DeltaLogTable:
         if not self._store.durable_on_answer:
             fresh = [f"{self._directory}/{entry.path}" for entry in snapshot.files if entry.path not in known]
             objects = (path for path in owed if path.endswith(".json"))
-            paths = [*fresh, *objects, log.path_of(version), self._directory]
+            paths = [*fresh, *objects, *self._producer_paths(snapshot), log.path_of(version), self._directory]
             self._store.sync(list(dict.fromkeys(paths)))
         log.write_checkpoint(snapshot, definition)
         self._store.sync(log.checkpoint_paths(version))
         return version
+
+    def _producer_paths(self, snapshot: TableSnapshot) -> list[str]:
+        """What producer state consists of, whoever wrote it: an object, and the commits since that."""
+        number = snapshot.txns.get(PRODUCERS, NO_PRODUCERS)
+        since = snapshot.txns.get(PRODUCERS_VERSION, snapshot.version)
+        paths = [self._log.path_of(version) for version in range(since + 1, snapshot.version)]
+        return paths if number == NO_PRODUCERS else [*paths, f"{self._directory}/{producers_path(number)}"]
+
+    def flusher(self, version: int, since: int | None) -> Callable[[], None]:
+        self._note_commits(since, version + 1)
+        self._forget_synced()
+        owed, is_done = tuple(self._unsynced), threading.Event()
+        self._syncing = (owed, is_done)
+
+        def flush() -> None:
+            if owed:
+                self._store.sync(owed)
+            is_done.set()
+
+        return flush
+
+    def _note_commits(self, since: int | None, end: int) -> None:
+        """The commits of versions `[since, end)` are owed a sync, with what they name."""
+        if since is None or self._store.durable_on_answer:
+            return
+        for version in range(since, end):
+            stored = self._log.read_version(version)
+            if stored is None:
+                continue  # cleaned up: a checkpoint stands for it
+            number = stored.commit.txns.get(PRODUCERS, NO_PRODUCERS)
+            objects = [entry.path for entry in stored.commit.adds]
+            objects += [producers_path(number)] if number != NO_PRODUCERS else []
+            for path in [*(f"{self._directory}/{each}" for each in objects), self._log.path_of(version)]:
+                self._note_unsynced(path)
 
     def _forget_synced(self) -> None:
         """Once the other handle has synced them, the paths that it took over are no longer owed."""
@@ -267,7 +341,12 @@ class DeltaLogTable:
         return readable
 
     def _is_whole(self, entry: FileEntry) -> bool:
-        return self.has_file(entry.file)
+        """With its bits: a file system may have kept a file's size and lost its content."""
+        try:
+            self.check_files([entry.file], bits=True)
+        except (CorruptMessageError, ObjectNotFoundError):
+            return False
+        return True
 
     def _has_producers(self, number: int) -> bool:
         try:

@@ -42,6 +42,14 @@ class CorruptMessageError(StratalogError):
     retriable = True
 
 
+class DamagedFileError(CorruptMessageError):
+    """A live data file is gone, short or has wrong bits; `path` is its path below the table."""
+
+    def __init__(self, message: str, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+
+
 class UnknownTopicOrPartitionError(StratalogError):
     code = 3
     retriable = True

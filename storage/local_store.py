@@ -19,12 +19,12 @@ import stat
 import threading
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from storage import register_file
 from storage.errors import KafkaStorageError, LogDirNotFoundError, ObjectNotFoundError, StoreUnavailableError
-from storage.file_sync import sync_files
+from storage.file_sync import WritesLostError, sync_files, sync_tree
 from storage.object_meta import ObjectMeta
 
 _TEMPORARY = re.compile(r"#\d+$")
@@ -49,8 +49,9 @@ class LocalStore:
     def __init__(self, root: str, *, create: bool = False) -> None:
         self.root = os.path.abspath(_plain_path(root))
         self.url = Path(self.root).as_uri()
-        self._made_directories: set[str] = set()
-        self._made_lock = threading.Lock()
+        self._durable_directories = {_standing(self.root)}
+        """Those whose entry in the directory above was synced, or was there before this store."""
+        self._lost = ""
         self._register_lock = threading.Lock()
         self._has_unnamed_files = hasattr(os, "O_TMPFILE")
         if create:
@@ -161,6 +162,20 @@ class LocalStore:
         finally:
             os.close(descriptor)
 
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        try:
+            descriptor = os.open(f"{self.root}/{path}", os.O_RDONLY)
+        except (FileNotFoundError, NotADirectoryError) as reason:
+            raise ObjectNotFoundError(f"{self.root}/{path} does not exist") from reason
+        except OSError as reason:
+            raise self._failed("get", path, reason) from reason
+        try:
+            return _read_range(descriptor, start, length)
+        except OSError as reason:
+            raise self._failed("get", path, reason) from reason
+        finally:
+            os.close(descriptor)
+
     def put_register(self, path: str, data: bytes) -> None:
         target = f"{self.root}/{path}"
         try:
@@ -219,21 +234,44 @@ class LocalStore:
             return
         except OSError as reason:
             raise self._failed("delete", path, reason) from reason
+        tree = f"{self.root}/{path}"
+        known = tuple(self._durable_directories)
+        self._durable_directories.difference_update(x for x in known if x == tree or x.startswith(f"{tree}/"))
         shutil.rmtree(tombstone, ignore_errors=True)
 
     def sync(self, paths: Sequence[str]) -> None:
-        """Make durable files, their directories, and the parents of directories that this store made."""
+        """Make durable files, their directories, and what leads to these, whoever made them."""
         targets = [f"{self.root}/{path}" if path else self.root for path in paths]
         directories = {os.path.dirname(target) for target in targets}
-        with self._made_lock:
-            made, self._made_directories = self._made_directories, set()
-        directories |= made | {os.path.dirname(directory) for directory in made}
-        try:
-            sync_files([*targets, *sorted(directories, reverse=True)])
-        except OSError as reason:
-            with self._made_lock:
-                self._made_directories |= made
-            raise self._failed("sync", ", ".join(paths[:3]), reason) from reason
+        entries = self._entries_to_sync(directories)
+        above = {os.path.dirname(directory) for directory in entries}
+        self._sync(", ".join(paths[:3]), lambda: sync_files([*targets, *sorted(directories | above, reverse=True)]))
+        self._durable_directories |= {entry for entry in entries if os.path.isdir(entry)}
+
+    def sync_all(self) -> None:
+        self._sync("", lambda: sync_tree(self.root))
+
+    def _sync(self, what: str, sync: Callable[[], None]) -> None:
+        """KafkaStorageError once writes were lost, and ever after: only opening the store anew ends it."""
+        if not self._lost:
+            try:
+                sync()
+            except WritesLostError as reason:
+                self._lost = str(reason)
+            except OSError as reason:
+                raise self._failed("sync", what, reason) from reason
+        if self._lost:
+            raise KafkaStorageError(f"{self.root}: the disk did not keep what was written: {self._lost}")
+
+    def _entries_to_sync(self, directories: Iterable[str]) -> set[str]:
+        """These directories and those above them, up to the first whose entry is durable."""
+        found: set[str] = set()
+        for each in directories:
+            directory = each
+            while directory not in self._durable_directories and directory not in found:
+                found.add(directory)
+                directory = os.path.dirname(directory)
+        return found
 
     def _write_temporary(self, target: str, data: bytes | memoryview) -> str:
         """Write `data` beside `target`; the directory is made when missing."""
@@ -295,9 +333,9 @@ class LocalStore:
             missing.append(directory)
             directory = os.path.dirname(directory)
         for name in reversed(missing):
-            with contextlib.suppress(FileExistsError), self._made_lock:
+            with contextlib.suppress(FileExistsError):
                 os.mkdir(name)
-                self._made_directories.add(name)
+                self._durable_directories.discard(name)
 
     def _walk(self, directory: str) -> Iterator[ObjectMeta]:
         try:
@@ -341,6 +379,13 @@ def _spread_directories(root: str) -> None:
         os.close(descriptor)
 
 
+def _standing(path: str) -> str:
+    """The path, or the nearest directory above it that is there."""
+    while not os.path.isdir(path) and os.path.dirname(path) != path:
+        path = os.path.dirname(path)
+    return path
+
+
 def _plain_path(place: str) -> str:
     """A directory from a plain path or a `file://` URL."""
     if not place.startswith("file://"):
@@ -355,6 +400,17 @@ def _read_all(descriptor: int) -> bytes:
         return data
     chunks = [data]
     while chunk := os.read(descriptor, 1 << 24):
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _read_range(descriptor: int, start: int, length: int) -> bytes:
+    """As many of these bytes as there are: one read may give fewer."""
+    data = os.pread(descriptor, length, start)
+    if len(data) in (0, length):
+        return data
+    chunks = [data]
+    while (got := sum(map(len, chunks))) < length and (chunk := os.pread(descriptor, length - got, start + got)):
         chunks.append(chunk)
     return b"".join(chunks)
 

@@ -23,6 +23,7 @@ from storage.errors import (
     StoreUnavailableError,
     UnknownLeaderEpochError,
 )
+from storage.flush import FlushState
 from storage.log_append import (
     Admission,
     Appended,
@@ -96,9 +97,7 @@ class PartitionLog(LogReader):
         self.config = config
         self._ids = ids
         self._expired_ms = 0
-        self._unflushed_records = 0
-        self._flushed_ms = 0
-        self.durable_version = -1
+        self.flushing = FlushState(clock)
         self.on_commit: Callable[[Commit], None] | None = None
         self._open_append: _OpenAppend | None = None
         self._unplaced: tuple[tuple[NewRecordBatch, ...], DataFile] | None = None
@@ -136,7 +135,12 @@ class PartitionLog(LogReader):
                 self._clock.wall_ms(),
                 adds=sliced,
                 removes=cut.removes,
-                txns={**txns, **(state.epoch_txns(epochs) if epochs != state.epochs else {})},
+                txns={
+                    **txns,
+                    **cut.cleaner_txns,
+                    **(state.erase_again_txns if cut.log_end_offset < state.log_end_offset else {}),
+                    **(state.epoch_txns(epochs) if epochs != state.epochs else {}),
+                },
                 producers=producers,
                 sync=True,
             )
@@ -284,12 +288,17 @@ class PartitionLog(LogReader):
         codec = codec_of_append(self.config.compression_type, (b.compression_type for b in batches), size_bytes)
         return self.table.write_file(data_table(batches), segment, codec)
 
-    def _is_flush_due(self, records: int) -> bool:
-        """`flush.messages` counts records, `flush.ms` the time since the last synced append."""
-        return (
-            self._unflushed_records + records >= self.config.flush_messages
-            or self._clock.monotonic_ms() - self._flushed_ms >= self.config.flush_ms
-        )
+    def _load(self) -> None:
+        super()._load()
+        if self.state.durable_version < self.state.version:
+            self.flushing.others_committed(self.state.durable_version + 1)
+
+    def _fold_new_commits(self) -> bool:
+        first = self.state.version + 1
+        changed = super()._fold_new_commits()
+        if changed:
+            self.flushing.others_committed(first)
+        return changed
 
     def _without_expired(self, producers: ProducerStates, now_ms: int) -> ProducerStates:
         if now_ms - self._expired_ms < EXPIRY_INTERVAL_MS:
@@ -301,7 +310,8 @@ class PartitionLog(LogReader):
         """Take over what the leader has above this log's end, at most `max_bytes` (but one file), as one commit.
 
         Bytes are copied as they are; the first file is sliced when it begins below the own log end. Offsets
-        that the leader lacks (compacted) are gaps here too. Log start, epoch entries and producer state follow.
+        that the leader lacks (compacted) are gaps here too. Log start, epoch entries and producer state follow. A log
+        that misses tombstones which the leader has no more is emptied at first, and copied in the next rounds.
         Raises FencedLeaderEpochError / UnknownLeaderEpochError unless both tables are at `leader_epoch`,
         OffsetOutOfRangeError when this log must be truncated first.
         """
@@ -322,7 +332,8 @@ class PartitionLog(LogReader):
         txns = {LOG_END: plan.end_offset, LEADER_EPOCH: leader_epoch, LOG_START: plan.log_start_offset}
         if txns == own.position_txns and not plan.files:
             return Copied(plan.start_offset, plan.end_offset, own.version)
-        adds = tuple(copy for entry in plan.files for copy in self._copied(leader, entry, plan.start_offset))
+        copies = (copy for entry in plan.files for copy in self._copied(leader, entry, plan.start_offset))
+        adds = tuple(c if c.segment >= plan.segment else replace(c, segment=plan.segment) for c in copies)
         producers = self._producers_to_copy(their_producers, plan, adds)
         outcome = self._commit(
             self._draft(
@@ -330,7 +341,12 @@ class PartitionLog(LogReader):
                 self._clock.wall_ms(),
                 adds=adds,
                 removes=plan.removes,
-                txns={**txns, **(own.epoch_txns(plan.epochs) if plan.epochs != own.epochs else {})},
+                txns={
+                    **txns,
+                    **plan.cleaner_txns,
+                    **(own.erase_again_txns if plan.removes else {}),
+                    **(own.epoch_txns(plan.epochs) if plan.epochs != own.epochs else {}),
+                },
                 producers=producers,
             )
         )
@@ -378,10 +394,12 @@ class PartitionLog(LogReader):
         now_ms: int,
         data_change: bool,
         log_start: int | None = None,
+        txns: Mapping[str, int] | None = None,
     ) -> Committed | Conflict:
         """Swap files in one commit: a merge or compaction (`data_change` False / True), retention (no adds).
 
-        Log end, epochs and producers stay; `log_start` moves the log start up. Raises as `append`.
+        Log end, epochs and producers stay; `log_start` moves the log start up, `txns` says how far the log is
+        compacted. Raises as `append`.
         """
         state = self._writable(leader_epoch)
         start = max(state.log_start_offset, log_start or 0)
@@ -391,7 +409,7 @@ class PartitionLog(LogReader):
                 now_ms,
                 adds=tuple(adds),
                 removes=tuple(entry.path for entry in removes),
-                txns={LOG_START: start},
+                txns={**(txns or {}), LOG_START: start},
                 data_change=data_change,
             )
         )
@@ -430,18 +448,15 @@ class PartitionLog(LogReader):
         all_txns = {**self.state.position_txns, **txns, **producer_txns}
         records = sum(entry.file.record_count for entry in adds) if data_change else 0
         commit = Commit(self._ids.new_id(), operation, now_ms, adds, removes, all_txns, data_change, producers=changes)
-        return _Draft(commit, producers, records, sync or self._is_flush_due(records))
+        return _Draft(commit, producers, records, sync or self.flushing.is_due(self.config, records))
 
     def _put(self, draft: _Draft, version: int) -> Committed | Conflict:
-        outcome = self.table.commit(version, draft.commit, sync=draft.sync)
+        outcome = self.table.commit(version, draft.commit, sync=draft.sync, since=self.flushing.first_owed(self.config))
         if isinstance(outcome, Conflict):
             self._is_in_doubt = True
             return outcome
         self._replay(draft.commit)
-        if draft.sync:
-            self.durable_version = outcome.version
-        self._unflushed_records = 0 if draft.sync else self._unflushed_records + draft.record_count
-        self._flushed_ms = self._clock.monotonic_ms() if draft.sync else self._flushed_ms
+        self.flushing.committed(draft.record_count, is_synced=draft.sync)
         if draft.producers is not None:
             self._producers, self._producers_version = draft.producers, outcome.version
         if self.on_commit is not None:

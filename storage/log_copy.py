@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from storage.epochs import LeaderEpochCache
@@ -25,17 +25,22 @@ class Copied:
 class CopyPlan:
     """One round of copying: `files` of the leader, of which the first may begin before `start_offset`.
 
-    `removes` is the follower's whole log when the leader's log starts above the follower's log end.
+    `removes` is the follower's whole log when the leader's log starts above its log end, or when the follower
+    misses tombstones that the leader has no more; then nothing is copied yet.
     `is_complete` tells that the round reaches the leader's log end. `epochs` holds after the round.
+    `segment` is the oldest one that files may go to: a leader whose compaction made one of several segments labels its
+    files with the first, and the follower may have begun a later one.
     """
 
     start_offset: int
     end_offset: int
     log_start_offset: int
+    segment: int
     files: tuple[FileEntry, ...]
     removes: tuple[str, ...]
     epochs: LeaderEpochCache
     is_complete: bool
+    cleaner_txns: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,7 @@ class Cut:
     straddling: FileEntry | None
     epochs: LeaderEpochCache
     is_full: bool
+    cleaner_txns: Mapping[str, int]
 
 
 def plan_copy(own: LogState, leader: LogState, max_bytes: int, unbroken: Sequence[tuple[int, int]] = ()) -> CopyPlan:
@@ -60,6 +66,8 @@ def plan_copy(own: LogState, leader: LogState, max_bytes: int, unbroken: Sequenc
     record has another epoch than the leader's.
     """
     check_agreement(own, leader)
+    if _misses_tombstones(own, leader):
+        return _emptied(own, leader)
     is_reset = leader.log_start_offset > own.log_end_offset
     start = leader.log_start_offset if is_reset else own.log_end_offset
     wanted = files_between(leader.files, start, leader.log_end_offset)
@@ -70,11 +78,33 @@ def plan_copy(own: LogState, leader: LogState, max_bytes: int, unbroken: Sequenc
         start,
         end,
         start if is_reset else max(own.log_start_offset, min(leader.log_start_offset, end)),
+        own.files[-1].segment if own.files and not is_reset else 0,
         files,
         tuple(entry.path for entry in own.files) if is_reset else (),
         _epochs_after(LeaderEpochCache() if is_reset else own.epochs, leader.epochs, start, end),
         is_complete,
+        _cleaner_txns(own, leader) if is_reset or not own.files else {},
     )
+
+
+def _misses_tombstones(own: LogState, leader: LogState) -> bool:
+    """Whether own records may have been deleted by tombstones that came above the own log end and have gone since: the
+    follower was away for longer than `delete.retention.ms`. Its keys would come back (in Kafka they do)."""
+    has_records = max(own.log_start_offset, leader.log_start_offset) < own.log_end_offset and bool(own.files)
+    gone_end = leader.gone_tombstones_end
+    return has_records and own.log_end_offset < gone_end and own.gone_tombstones_end < gone_end
+
+
+def _emptied(own: LogState, leader: LogState) -> CopyPlan:
+    start = max(own.log_start_offset, leader.log_start_offset)
+    removes = tuple(entry.path for entry in own.files)
+    return CopyPlan(start, start, start, 0, (), removes, LeaderEpochCache(), False, _cleaner_txns(own, leader, start))
+
+
+def _cleaner_txns(own: LogState, leader: LogState, cut_offset: int | None = None) -> dict[str, int]:
+    """A log that is copied from its start on lacks the tombstones that the leader lacks."""
+    cleaner = own.cleaner if cut_offset is None else own.cleaner.truncated(cut_offset)
+    return cleaner.without_tombstones(leader.gone_tombstones_end).txns_after(own.cleaner)
 
 
 def check_agreement(own: LogState, leader: LogState) -> None:
@@ -104,11 +134,18 @@ def plan_cut(state: LogState, truncate_to: int | None, log_start: int | None) ->
     if end < start:
         bound = end if log_start is None else max(end, log_start)
         everything = tuple(entry.path for entry in state.files)
-        return Cut(bound, bound, everything, None, LeaderEpochCache(), True)
+        return Cut(bound, bound, everything, None, LeaderEpochCache(), True, _truncated(state, bound))
     above = reversed_files_above(state.files, end)
     straddling = next((entry for entry in above if entry.start_offset < end), None)
     epochs = state.epochs if truncate_to is None else state.epochs.truncate_from_end(end)
-    return Cut(start, end, tuple(entry.path for entry in above), straddling, epochs, False)
+    removes = tuple(entry.path for entry in above)
+    return Cut(start, end, removes, straddling, epochs, False, _truncated(state, end))
+
+
+def _truncated(state: LogState, log_end_offset: int) -> dict[str, int]:
+    if log_end_offset >= state.log_end_offset:
+        return {}
+    return state.cleaner.truncated(log_end_offset).txns_after(state.cleaner)
 
 
 def reversed_files_above(files: Sequence[FileEntry], offset: int) -> list[FileEntry]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.producers import BatchMetadata, ProducerEntry, ProducerStates
-from storage.records import DATA_SCHEMA, NO_PRODUCER_ID
+from storage.records import DATA_SCHEMA, NO_PRODUCER_ID, timestamp_range
 from storage.table import FileEntry
 
 READ_SCHEMA = pa.schema(
@@ -29,6 +29,7 @@ READ_SCHEMA = pa.schema(
 )
 """The columns of a read: absolute offsets and the leader epoch, otherwise those of a data file."""
 
+TIME_COLUMNS = ("offset_delta", "timestamp")
 PRODUCER_COLUMNS = ("offset_delta", "producer_id", "producer_epoch", "sequence", "batch_base")
 CHUNK_ROWS_MIN = 1_000
 """Smaller parts are copied together before they are worked on: each chunk costs some microseconds at each step."""
@@ -62,11 +63,19 @@ def as_read(parts: Sequence[tuple[pa.Table, FileEntry]]) -> pa.Table:
 
 def rows_between(table: pa.Table, entry: FileEntry, start_offset: int, end_offset: int) -> pa.Table:
     """The rows of a data file with offsets in `[start_offset, end_offset)`; without copying."""
-    if start_offset <= entry.start_offset and entry.end_offset <= end_offset:
+    if table.num_rows == 0 or (start_offset <= entry.start_offset and entry.end_offset <= end_offset):
         return table
     first = _row_at(table, start_offset - entry.base_offset)
     last = _row_at(table, end_offset - entry.base_offset)
     return table.slice(first, max(0, last - first))
+
+
+def is_read_to(table: pa.Table, entry: FileEntry, end_offset: int) -> bool:
+    """Whether rows of a data file, of which only the first may have been read, reach to its end or `end_offset`."""
+    if table.num_rows == 0:
+        return True
+    last_delta = table["offset_delta"][-1].as_py()
+    return bool(last_delta >= min(entry.file.last_delta, end_offset - 1 - entry.base_offset))
 
 
 def rows_before_cut(table: pa.Table, entry: FileEntry, cut_offset: int) -> pa.Table:
@@ -91,6 +100,11 @@ def first_at_or_after(
     if row < 0:
         return None
     return entry.base_offset + rows["offset_delta"][row].as_py(), times[row].as_py()
+
+
+def latest_timestamp_ms(table: pa.Table) -> int | None:
+    """The largest timestamp of rows of a data file; None when none has one."""
+    return timestamp_range(table["timestamp"])[1] if table.num_rows else None
 
 
 def producer_batches(table: pa.Table, base_offset: int, now_ms: int) -> list[tuple[int, int, BatchMetadata]]:

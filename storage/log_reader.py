@@ -21,8 +21,11 @@ from storage.errors import (
 )
 from storage.log_read import (
     PRODUCER_COLUMNS,
+    TIME_COLUMNS,
     as_read,
     first_at_or_after,
+    is_read_to,
+    latest_timestamp_ms,
     no_rows,
     producer_batches,
     rows_between,
@@ -30,8 +33,9 @@ from storage.log_read import (
 from storage.log_state import LogState
 from storage.producers import BatchMetadata, ProducerStates
 from storage.removed import NO_PRODUCERS, producers_path
-from storage.segments import LogSegment, files_between, files_for_timestamp
-from storage.table import PRODUCERS, Commit, FileEntry, LogTable
+from storage.segments import LogSegment, files_between
+from storage.table import PRODUCERS, Commit, FileEntry, LogTable, RowsWanted
+from storage.time_index import straddling_file
 
 RESOLVE_TRIES = 5
 """How often an offset is resolved again because the file that held it was merged away meanwhile."""
@@ -182,8 +186,9 @@ class LogReader:
     def read(self, start_offset: int, max_bytes: int, end_offset: int | None = None) -> pa.Table:
         """Records from `start_offset` on, below `end_offset` (default: log end), as `READ_SCHEMA`.
 
-        Whole files until `max_bytes` on storage are reached, at least one. No rows mean that there are none
-        up to the bound. Raises OffsetOutOfRangeError below the log start or above the log end.
+        Whole files until `max_bytes` on storage are reached; of the first one, if that is larger, as many row groups,
+        at least one. No rows mean that there are none up to the bound. Raises OffsetOutOfRangeError below the log
+        start or above the log end.
         """
         return self._resolving(lambda: self._read_once(start_offset, max_bytes, end_offset))
 
@@ -197,8 +202,19 @@ class LogReader:
             start_offset = table["offset"][-1].as_py() + 1
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """The first record with this timestamp or a later one: (offset, its timestamp); None when there is none."""
+        """The first record with this timestamp or a later one: (offset, its timestamp); None when there is none.
+
+        A binary search over the files and one row group's two columns, however long the log is (Kafka's
+        `UnifiedLog.fetchOffsetByTimestamp`).
+        """
         return self._resolving(lambda: self._find_timestamp(timestamp_ms))
+
+    def offset_of_max_timestamp(self, end_offset: int) -> tuple[int, int] | None:
+        """The first record with the largest timestamp below `end_offset`: (offset, its timestamp). KIP-734.
+
+        None when no record has a timestamp.
+        """
+        return self._resolving(lambda: self._find_max_timestamp(end_offset))
 
     def _read_once(self, start_offset: int, max_bytes: int, end_offset: int | None) -> pa.Table:
         state = self.state
@@ -212,22 +228,55 @@ class LogReader:
         for entry in files_between(state.files, start_offset, bound):
             if parts and size_bytes + entry.file.size_bytes > max_bytes:
                 break
-            rows = rows_between(self.table.read_file(entry.file), entry, start_offset, bound)
+            base, left_bytes = entry.base_offset, max(0, max_bytes - size_bytes)
+            wanted: RowsWanted | None = RowsWanted(start_offset - base, bound - base, bytes_max=left_bytes)
+            is_inside = start_offset <= entry.start_offset and entry.end_offset <= bound
+            if is_inside and entry.file.size_bytes <= left_bytes:
+                wanted = None  # all of it: one read of the whole file is the cheapest
+            found = self.table.read_file(entry.file, None, wanted)
+            rows = rows_between(found, entry, start_offset, bound)
             if rows.num_rows:
                 parts.append((rows, entry))
-                size_bytes += entry.file.size_bytes
+                size_bytes += entry.file.size_bytes * found.num_rows // entry.file.record_count
+            if not is_read_to(found, entry, bound):
+                break
         return as_read(parts) if parts else no_rows()
 
     def _find_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         state = self.state
-        for entry in files_for_timestamp(state.files, timestamp_ms):
-            if entry.end_offset <= state.log_start_offset:
+        start = state.log_start_offset
+        straddling = straddling_file(state.files, start)
+        found = self._first_in(straddling, timestamp_ms) if straddling is not None else None
+        if found is not None:
+            return found
+        entry = state.times.first_file(state.files, start, timestamp_ms)
+        return self._first_in(entry, timestamp_ms) if entry is not None else None
+
+    def _first_in(self, entry: FileEntry, timestamp_ms: int) -> tuple[int, int] | None:
+        """The first record of a file, from the log start on, with this timestamp or a later one."""
+        greatest = entry.file.max_timestamp_ms
+        if greatest is None or greatest < timestamp_ms:
+            return None
+        start = self.state.log_start_offset
+        is_hidden_in = entry.start_offset < start  # then its first group with such a time may show none of it
+        wanted = RowsWanted(max(0, start - entry.base_offset), None, timestamp_ms, None if is_hidden_in else 0)
+        rows = self.table.read_file(entry.file, TIME_COLUMNS, wanted)
+        return first_at_or_after(rows, entry, timestamp_ms, start)
+
+    def _find_max_timestamp(self, end_offset: int) -> tuple[int, int] | None:
+        state = self.state
+        start, end = state.log_start_offset, min(end_offset, state.log_end_offset)
+        inside = state.times.max_timestamp_ms(state.files, start, end)
+        times = [] if inside is None else [inside]
+        for edge in dict.fromkeys((straddling_file(state.files, start), straddling_file(state.files, end))):
+            if edge is None:
                 continue
-            rows = self.table.read_file(entry.file, ("offset_delta", "timestamp"))
-            found = first_at_or_after(rows, entry, timestamp_ms, state.log_start_offset)
-            if found is not None:
-                return found
-        return None
+            wanted = RowsWanted(start - edge.base_offset, end - edge.base_offset)
+            rows = rows_between(self.table.read_file(edge.file, TIME_COLUMNS, wanted), edge, start, end)
+            latest = latest_timestamp_ms(rows)
+            if latest is not None:
+                times.append(latest)
+        return self._find_timestamp(max(times)) if times else None
 
     def _resolving(self, look_up: Callable[[], T]) -> T:
         """Run a look-up; when a file is gone because it was merged away, fold and resolve the offset again."""

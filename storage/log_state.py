@@ -6,9 +6,10 @@ removes files (a merge, a truncation) goes over the whole list.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
 
+from storage.cleaner_checkpoint import GONE_TOMBSTONES, CleanerCheckpoint
 from storage.epochs import EpochEntry, LeaderEpochCache
 from storage.errors import CorruptMessageError, ForeignCommitError
 from storage.producers import ProducerChanges
@@ -16,6 +17,7 @@ from storage.removed import NO_PRODUCERS, RemovedObjects
 from storage.segments import LogSegment, segments_of
 from storage.table import (
     EPOCH_PREFIX,
+    ERASED,
     LEADER_EPOCH,
     LOG_END,
     LOG_START,
@@ -27,6 +29,7 @@ from storage.table import (
     TableSnapshot,
 )
 from storage.table_fold import note_producer_changes
+from storage.time_index import TimeIndex
 
 TOPIC_ID_PROPERTY = "stratalog.topic-id"
 
@@ -38,6 +41,8 @@ class LogState:
     log needs to know; others set `remembers_removed` False. `durable_version` is of the checkpoint that the fold
     began with, or of a newer one, `swapped_version` of the newest commit that took files out. `producer_changes` are
     those of the versions after `producers_version`, as far as they lie after `folded_from`, the fold's checkpoint.
+    `times` is the time index of `files`, `garbage_bytes` the size of the files that left the log since the last
+    checkpoint that this fold knows of.
     """
 
     def __init__(self, snapshot: TableSnapshot, name: str, *, remembers_removed: bool = True) -> None:
@@ -48,8 +53,10 @@ class LogState:
         self.swapped_version = snapshot.version
         self.properties = snapshot.properties
         self.files: list[FileEntry] = sorted(snapshot.files, key=_start_of)
+        self.times = TimeIndex()
         self.removed = RemovedObjects(snapshot.removed if remembers_removed else {})
         self._remembers_removed = remembers_removed
+        self.garbage_bytes = 0
         self.log_end_offset, self.log_start_offset, self.leader_epoch = 0, 0, -1
         self._txns: dict[str, int] = {}
         self._epoch_starts: dict[int, int] = {}
@@ -102,6 +109,25 @@ class LogState:
         return self.segments[-1] if self.segments else None
 
     @property
+    def cleaner(self) -> CleanerCheckpoint:
+        """How far the log is compacted."""
+        return CleanerCheckpoint.from_txns(self._txns)
+
+    @property
+    def gone_tombstones_end(self) -> int:
+        """The offset below which tombstones may have gone; 0 for a log that was never compacted."""
+        return self._txns.get(GONE_TOMBSTONES, 0)
+
+    def stated(self, name: str) -> int:
+        """The number last stated under a name; 0 when there is none."""
+        return self._txns.get(name, 0)
+
+    @property
+    def erase_again_txns(self) -> dict[str, int]:
+        """What a commit states that takes the log's end off: it may come back from a replica that has not erased."""
+        return {ERASED: 0} if self.stated(ERASED) else {}
+
+    @property
     def position_txns(self) -> dict[str, int]:
         """What every commit states again, since adds can lose it."""
         return {
@@ -132,11 +158,13 @@ class LogState:
             self._add(entry)
         self._state_txns(commit.txns)
         note_producer_changes(self.producer_changes, version, commit)
+        self.garbage_bytes += sum(entry.file.size_bytes for entry in gone)
         self.version = version
 
     def made_durable(self, version: int) -> None:
         """A checkpoint of this version stands: all up to it outlives a power cut."""
         self.durable_version = max(self.durable_version, version)
+        self.garbage_bytes = 0
 
     def snapshot(self) -> TableSnapshot:
         """The fold as a value that later commits do not change."""
@@ -152,6 +180,7 @@ class LogState:
 
     def _add(self, entry: FileEntry) -> None:
         if self.files and entry.start_offset < self.files[-1].end_offset:
+            self.times.forget_from(bisect_left(self.files, entry.start_offset, key=_start_of))
             insort(self.files, entry, key=_start_of)
             self._segments = None
             return
@@ -166,6 +195,8 @@ class LogState:
     def _remove(self, commit: Commit) -> list[FileEntry]:
         paths = set(commit.removes)
         gone = [entry for entry in self.files if entry.path in paths]
+        if gone:
+            self.times.forget_from(bisect_left(self.files, gone[0].start_offset, key=_start_of))
         self.files = [entry for entry in self.files if entry.path not in paths]
         self._segments = None
         self.swapped_version = self.version + 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -15,9 +16,11 @@ from storage.batch_file import describe
 from storage.clock import Ids
 from storage.codecs import ZSTD
 from storage.commit_race import CommitRace, StoredCommit
+from storage.damage import DAMAGE_PATH, Damage
+from storage.delta_files import check_whole
 from storage.errors import CorruptMessageError, ObjectNotFoundError, StoreUnavailableError
 from storage.removed import producers_path
-from storage.table import Commit, Committed, Conflict, DataFile, LogTable, TableSnapshot
+from storage.table import Commit, Committed, Conflict, DataFile, LogTable, RowsWanted, TableSnapshot
 from storage.table_fold import INITIAL_TXNS, TableFold
 from storage.tail_recovery import sound_commits
 
@@ -189,11 +192,21 @@ class MemoryLogTable:
     def still_stands(self) -> bool:
         return self._race.still_stands()
 
-    def commit(self, version: int, commit: Commit, *, sync: bool = False) -> Committed | Conflict:
+    def commit(
+        self,
+        version: int,
+        commit: Commit,
+        *,
+        sync: bool = False,
+        since: int | None = None,  # noqa: ARG002 - a sync takes all up to a version, whoever made it
+    ) -> Committed | Conflict:
         outcome = self._race.commit(version, commit)
         if sync and isinstance(outcome, Committed):
             self._log.made_durable(version)
         return outcome
+
+    def flusher(self, version: int, since: int | None) -> Callable[[], None]:  # noqa: ARG002 - as above
+        return partial(self._log.made_durable, version)
 
     def write_file(self, table: pa.Table, segment: int, _codec: str = ZSTD, /) -> DataFile:
         path = f"segment={segment:020}/{self._ids.new_id()}.00000000.parquet"
@@ -203,7 +216,12 @@ class MemoryLogTable:
     def copy_file(self, source: LogTable, file: DataFile) -> None:
         self._put_file(file.path, source.read_file(file))
 
-    def read_file(self, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
+    def read_file(
+        self,
+        file: DataFile,
+        columns: Sequence[str] | None = None,
+        wanted: RowsWanted | None = None,  # noqa: ARG002 - a file is one piece here
+    ) -> pa.Table:
         self._disk.access("get", self._name, file.path)
         table = self._log.files.data_files.get(file.path)
         self._disk.access("get:done", self._name, file.path)
@@ -214,6 +232,26 @@ class MemoryLogTable:
     def has_file(self, file: DataFile) -> bool:
         self._disk.access("head", self._name, file.path)
         return file.path in self._log.files.data_files
+
+    @property
+    def decays(self) -> bool:
+        return False
+
+    def check_files(self, files: Sequence[DataFile], *, bits: bool) -> None:  # noqa: ARG002 - memory does not decay
+        """Without an access, as for damage: simulated histories stay as they are."""
+        for file in files:
+            check_whole(file.size_bytes if file.path in self._log.files.data_files else None, self.name, file)
+
+    def damage(self) -> Damage | None:
+        data = self._log.files.objects.get(DAMAGE_PATH)
+        return None if data is None else Damage.from_json(data)
+
+    def note_damage(self, damage: Damage | None) -> None:
+        objects = self._log.files.objects
+        if damage is None:
+            objects.pop(DAMAGE_PATH, None)
+        else:
+            objects[DAMAGE_PATH] = damage.to_json()
 
     def read_object(self, path: str) -> bytes:
         self._disk.access("get", self._name, path)

@@ -74,8 +74,9 @@ def plan_taken_merges(own: Sequence[FileEntry], leader: Sequence[FileEntry]) -> 
     """The leader's files that a follower can take in place of two or more of its own, oldest first.
 
     own, leader  live files, ordered by offset, of two logs under one leader epoch that agree up to the follower's end
-    Taken is a file that covers exactly the offsets of own neighbours with its segment, its leader epoch and, in all,
-    its number of records: logs with one epoch at one offset hold the same records there (log matching).
+    Taken is a file that covers exactly the offsets of own neighbours with its segment and its leader epoch, and lacks
+    no record, nor do they: logs with one epoch at one offset hold the same records there (log matching). Where each of
+    them was compacted by itself they may lack different ones, and a record without its tombstone must not come back.
     """
     by_start = {entry.start_offset: i for i, entry in enumerate(own)}
     held = {entry.path for entry in own}
@@ -86,7 +87,8 @@ def plan_taken_merges(own: Sequence[FileEntry], leader: Sequence[FileEntry]) -> 
             continue
         run = _neighbours_within(own, first, merged)
         records = sum(entry.file.record_count for entry in run)
-        if len(run) > 1 and run[-1].end_offset == merged.end_offset and records == merged.file.record_count:
+        is_whole = records == merged.file.record_count == merged.end_offset - merged.start_offset
+        if len(run) > 1 and run[-1].end_offset == merged.end_offset and is_whole:
             plans.append(MergePlan(tuple(run), merged))
     return plans
 

@@ -48,6 +48,9 @@ NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 CREATE_TIME = 0
+TRANSACTIONAL_ATTRIBUTE = 0x10
+CONTROL_ATTRIBUTE = 0x20
+"""Kafka's attribute bits: of a record in a transaction, and of one that no consumer is given."""
 TIMESTAMP_MS_LIMIT = 9_223_372_036_854_775
 """Delta keeps microseconds in 64 bits, so a millisecond timestamp beyond this cannot be stored."""
 SMALL_BATCH_RECORDS = 64

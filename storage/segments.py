@@ -1,7 +1,7 @@
-"""Segments: when a new one begins, and which files hold an offset or a time. Pure.
+"""Segments: when a new one begins, and which files hold an offset. Pure.
 
 A segment is named by the base offset of its first record. Its files are the entries of its index: every
-look-up is a binary search over the commits' entries and opens no file.
+look-up is a binary search over the commits' entries and opens no file. Times are looked up in `storage.time_index`.
 """
 
 from __future__ import annotations
@@ -114,15 +114,6 @@ def files_between(files: Sequence[FileEntry], start_offset: int, end_offset: int
     first = bisect_right(files, start_offset, lo=near_end if is_near else 0, key=lambda entry: entry.end_offset)
     last = bisect_left(files, end_offset, lo=first, key=lambda entry: entry.start_offset)
     return files[first:last]
-
-
-def files_for_timestamp(files: Iterable[FileEntry], timestamp_ms: int) -> Iterable[FileEntry]:
-    """The files that may hold a record of `timestamp_ms` or later, in order of offset."""
-    return (
-        entry
-        for entry in files
-        if entry.file.max_timestamp_ms is not None and entry.file.max_timestamp_ms >= timestamp_ms
-    )
 
 
 def _is_too_old(active: LogSegment, incoming_timestamp_ms: int | None, limit_ms: int) -> bool:

@@ -7,7 +7,8 @@ Paths are relative to the store's root, with `/` between names.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
@@ -18,9 +19,21 @@ from storage.errors import LogDirNotFoundError, ObjectNotFoundError, StoreUnavai
 from storage.local_store import LocalStore
 from storage.object_meta import ObjectMeta
 
+if TYPE_CHECKING:
+    from obstore.store import RetryConfig
+
 __all__ = ["LocalStore", "MemoryStore", "ObjectMeta", "ObjectStore", "ObstoreStore", "open_store"]
 
 Answer = TypeVar("Answer")
+
+RETRY: RetryConfig = {
+    "max_retries": 12,
+    "retry_timeout": timedelta(seconds=5),
+    "backoff": {"init_backoff": timedelta(milliseconds=50), "max_backoff": timedelta(seconds=1), "base": 2},
+}
+"""Throttled (429, 503 SlowDown), failed (5xx) and broken requests are sent again by obstore, each pause drawn from
+50 ms up to twice the one before, at most 1 s. It gives up before `broker.session.timeout.ms`, since a broker's loop
+waits meanwhile; whoever called tries again later. So a create may meet itself: `commit_race` reads back."""
 
 
 class ObjectStore(Protocol):
@@ -51,6 +64,10 @@ class ObjectStore(Protocol):
 
     def get(self, path: str) -> bytes:
         """An object's bytes. ObjectNotFoundError when absent."""
+        ...
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """`length` bytes (at least one) of an object from `start` on, fewer at its end. ObjectNotFoundError."""
         ...
 
     def get_optional(self, path: str) -> bytes | None:
@@ -90,7 +107,14 @@ class ObjectStore(Protocol):
         ...
 
     def sync(self, paths: Sequence[str]) -> None:
-        """Make objects (or directories) durable, with the directories that lead to them; absent ones are fine."""
+        """Make objects (or directories) durable, with the directories that lead to them; absent ones are fine.
+
+        Raises KafkaStorageError when the disk lost something; the same from then on.
+        """
+        ...
+
+    def sync_all(self) -> None:
+        """Make everything below the root durable, whoever wrote it. Raises as `sync`."""
         ...
 
 
@@ -125,6 +149,9 @@ class MemoryStore:
             raise ObjectNotFoundError(f"{self.url}/{path} does not exist")
         return self.objects[path]
 
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        return self.get(path)[start : start + length]
+
     def get_optional(self, path: str) -> bytes | None:
         return self.objects.get(path)
 
@@ -158,6 +185,9 @@ class MemoryStore:
     def sync(self, paths: Sequence[str]) -> None:
         pass
 
+    def sync_all(self) -> None:
+        pass
+
 
 class ObstoreStore:
     """An object store behind obstore: S3, Azure, GCS, whatever `obstore.store.from_url` knows."""
@@ -186,6 +216,19 @@ class ObstoreStore:
         if data is None:
             raise ObjectNotFoundError(f"{self.url}/{path} does not exist")
         return data
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        try:
+            return self._call(
+                "get", path, lambda: obstore.get_range(self._store, path, start=start, length=length).to_bytes()
+            )
+        except FileNotFoundError as reason:
+            raise ObjectNotFoundError(f"{self.url}/{path} does not exist") from reason
+        except StoreUnavailableError:
+            size_bytes = self.size(path)
+            if size_bytes is None or start < size_bytes:
+                raise
+            return b""  # a range behind the end is a fault of the store to obstore
 
     def get_optional(self, path: str) -> bytes | None:
         try:
@@ -237,6 +280,9 @@ class ObstoreStore:
     def sync(self, paths: Sequence[str]) -> None:
         pass
 
+    def sync_all(self) -> None:
+        pass
+
     def _call(self, operation: str, path: str, call: Callable[[], Answer]) -> Answer:
         """Run an obstore call; FileNotFoundError and FileExistsError pass, other faults are StoreUnavailableError."""
         try:
@@ -259,6 +305,6 @@ def open_store(url_or_path: str, sub: str = "", *, create: bool = False) -> Obje
     if "://" not in place or place.startswith("file://"):
         return LocalStore(place, create=create)
     try:
-        return ObstoreStore(from_url(place), place)
+        return ObstoreStore(from_url(place, retry_config=RETRY), place)
     except (BaseError, ValueError) as reason:
         raise LogDirNotFoundError(f"{place}: {str(reason).splitlines()[0]}") from reason

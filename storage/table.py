@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from storage.codecs import ZSTD
+from storage.damage import Damage
 from storage.producers import ProducerChanges
 
 LOG_END = "stratalog.log-end"
@@ -22,6 +23,10 @@ LOG_START = "stratalog.log-start"
 PRODUCERS = "stratalog.producers"
 PRODUCERS_VERSION = "stratalog.producers-version"
 """The version as of which the object that `PRODUCERS` numbers holds; the commits after it carry changes."""
+ERASED = "stratalog.erased"
+"""Every erasure up to this id is done here."""
+ERASE_PREFIX = "stratalog.erase."
+"""`txn stratalog.erase.<id>` counts the records that the erasure took out here, `….<id>.files` the files."""
 EPOCH_PREFIX = "stratalog.epoch."
 REMOVED_EPOCH = -1
 """`txn stratalog.epoch.<e>` restated as this means: the entry of epoch e was truncated away."""
@@ -64,6 +69,23 @@ class FileEntry:
     @property
     def end_offset(self) -> int:
         return self.base_offset + self.file.last_delta + 1
+
+
+@dataclass(frozen=True, slots=True)
+class RowsWanted:
+    """Which rows of a data file somebody looks for; deltas count from the file's base offset.
+
+    first_delta, end_delta  rows with `offset_delta` in `[first_delta, end_delta)`; None = to the file's end
+    from_timestamp_ms       they begin with the first of these that has this timestamp or a later one
+    bytes_max               no more than so many bytes on storage, but one piece in any case; None = all
+    A read gives a run of neighbouring rows that begins at or before the first one wanted. What a table reads at once
+    (a row group) comes as a whole, so there may be others before and behind.
+    """
+
+    first_delta: int = 0
+    end_delta: int | None = None
+    from_timestamp_ms: int | None = None
+    bytes_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +183,20 @@ class LogTable(Protocol):
         a table that was made anew since."""
         ...
 
-    def commit(self, version: int, commit: Commit, *, sync: bool = False) -> Committed | Conflict:
+    def commit(
+        self, version: int, commit: Commit, *, sync: bool = False, since: int | None = None
+    ) -> Committed | Conflict:
         """Create `version` if absent, under the ghost rule (a win counts only if version - 1 still stands).
 
         On a lost race reads the version back: the own `commit_id` there means Committed. `sync` makes the
-        commit, its directory and everything written before through this table durable first.
+        commit, its directory and everything written before through this table durable first; with `since`,
+        also the commits from that version on, whoever made them.
         """
+        ...
+
+    def flusher(self, version: int, since: int | None) -> Callable[[], None]:
+        """A function, also for another thread, that makes durable what was written through this table until now, and
+        the commits in `[since, version]`."""
         ...
 
     def write_file(self, table: pa.Table, segment: int, codec: str = ZSTD, /) -> DataFile:
@@ -177,12 +207,35 @@ class LogTable(Protocol):
         """Copy a data file's bytes from another replica under the same path, footer checked."""
         ...
 
-    def read_file(self, file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
-        """Rows of a data file. ObjectNotFoundError when it is gone, CorruptMessageError when a bit is wrong."""
+    def read_file(
+        self, file: DataFile, columns: Sequence[str] | None = None, wanted: RowsWanted | None = None
+    ) -> pa.Table:
+        """Rows of a data file: all, or at least those wanted.
+
+        Raises ObjectNotFoundError when it is gone, CorruptMessageError when a bit of what was read is wrong.
+        """
         ...
 
     def has_file(self, file: DataFile) -> bool:
         """Whether a data file is there in its full size."""
+        ...
+
+    @property
+    def decays(self) -> bool:
+        """Whether bits may decay where the table lies, so that its owner should look for that: a local disk."""
+        ...
+
+    def check_files(self, files: Sequence[DataFile], *, bits: bool) -> None:
+        """Raise DamagedFileError, naming file and both values, for the first that is gone, short or, with `bits` and
+        where they decay, has a wrong bit. What is cached is not looked at."""
+        ...
+
+    def damage(self) -> Damage | None:
+        """What was noted as wrong with this table and is not healed yet."""
+        ...
+
+    def note_damage(self, damage: Damage | None) -> None:
+        """Note it beside the data, for whoever opens the table; None: it is healed."""
         ...
 
     def read_object(self, path: str) -> bytes:

@@ -1,89 +1,38 @@
 """Upkeep of one log in the background, in small steps: nothing here is needed for correctness. I/O: its log's table.
 
-Checkpoints, clean-up of old commits, merges of small files, and deletion of what left the log. One committer
-per table at a time does it: a leader's appender, or a follower's fetch task between copies. What takes long is done
-by an executor through a handle of its own; the committer only decides, and commits.
+One committer per table at a time does it: a leader's appender, or a follower's fetch task between copies. It is a
+list of chores (`storage.chore`) that take turns. What takes long is done by an executor through a handle of its own;
+the committer only decides, and commits.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 from zlib import crc32
 
-from storage.codecs import codec_of_merge
-from storage.errors import ObjectNotFoundError
+from storage.chore import DAY_MS, HOUR_MS, RECHECK_MS, Chore, UpkeepDone, UpkeepLimits, UpkeepView, UpkeepWork, Work
+from storage.cleaner import Cleaner
+from storage.erase import Erase
+from storage.erasure import Erasure
+from storage.flush_upkeep import Flush
 from storage.log import PartitionLog
-from storage.log_read import merged_rows
 from storage.log_reader import LogReader
 from storage.log_state import live_paths
-from storage.merges import FILES_MIN, MergePlan, plan_merges, plan_taken_merges
+from storage.merge_upkeep import Merging
 from storage.removed import producers_path
-from storage.table import Commit, Conflict, DataFile, FileEntry, LogTable
+from storage.retention_upkeep import Retention
+from storage.scrub import Scrub
+from storage.table import Commit, LogTable
 
-HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
 DELETIONS_MAX = 500
 """How many objects one piece of work deletes at most."""
-RECHECK_MS = 1_000
-
-T = TypeVar("T")
-
-
-class UpkeepWork(StrEnum):
-    """What a step did."""
-
-    CHECKPOINT = "checkpoint"
-    CLEAN_LOG = "clean log"
-    DELETE_FILES = "delete files"
-    MERGE = "merge"
-    TAKE_MERGE = "take merge"
-    LOST_RACE = "lost race"
-    SWEEP = "sweep"
-
-
-@dataclass(frozen=True, slots=True)
-class UpkeepDone:
-    """A step's work; `count` is of commits, files or objects; `version` is the table's afterwards."""
-
-    work: UpkeepWork
-    count: int
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class UpkeepLimits:
-    """When upkeep does what.
-
-    checkpoint_commits  a checkpoint after so many commits: as many does a cold fold read at most …
-    garbage_ms          … or when files that wait for a checkpoint to be deleted have waited for so long
-    keep_commits        clean-up leaves at least so many commits …
-    keep_ms             … and all of this age
-    unreferenced_ms     a file that no commit ever named goes after this: a slow writer may still hand it over
-    merge_files_min     fewer files than this are not merged while their run still grows
-    merge_spread_files  each table's first merge comes up to so many files later than that, by its name: tables that
-                        were made together must not merge all at once
-    leader_first_ms     a follower waits so long for its leader's merge before it merges by itself
-    bulk_bytes          files of this size are large enough, until the log has more than …
-    live_files_max      … so many live files; while its owner is busy no larger merges are made up to twice as many
-    """
-
-    checkpoint_commits: int = 500
-    garbage_ms: int = 600_000
-    keep_commits: int = 1_000
-    keep_ms: int = HOUR_MS
-    unreferenced_ms: int = 7 * DAY_MS
-    merge_files_min: int = FILES_MIN
-    merge_spread_files: int = FILES_MIN
-    leader_first_ms: int = 30_000
-    bulk_bytes: int = 1 << 20
-    live_files_max: int = 2_000
+BEHIND_TIMES = 4
+"""Who has so many times more to do than suits one piece of work is behind."""
 
 
 class Upkeep:
@@ -96,29 +45,22 @@ class Upkeep:
         executor: Executor | None = None,
         *,
         leader: LogReader | None = None,
+        applies_cleanup_policy: bool = True,
+        erases: Callable[[], Sequence[Erase]] = tuple,
     ) -> None:
         """`executor` does what takes long; None: the caller does. `leader`: the log that this one follows, if any,
-        as its owner reads it."""
+        as its owner reads it. `applies_cleanup_policy`: whether old records go as the topic's configs say. `erases`:
+        what is to be erased, by id."""
+        limits = limits or UpkeepLimits()
         self.log = log
-        self._leader = leader
         self._executor = executor
-        self._limits = limits or UpkeepLimits()
-        self._running: tuple[Future[Any], Callable[[Any], UpkeepDone | None]] | None = None
-        self._cleaning: Iterator[int] | None = None
-        self._cleaned_ms = 0
-        self._deleted_ms = 0
-        self._sweep_day: int | None = None
-        self._plan_at_count = self._first_plan_at_count()
-        self._closed_run_end: int | None = None
-        self._last_run = (-1, -1)
-        self._pending: tuple[str, int] | None = None
-        self._taken_version = -1
-        self._taken: list[MergePlan] = []
-        self._wake_version = 0
-
-    def _first_plan_at_count(self) -> int:
-        spread = self._limits.merge_spread_files
-        return self._limits.merge_files_min + crc32(self.log.name.encode()) % spread if spread else 0
+        self._chores: list[Chore] = [Flush(log), Checkpoints(log, limits), Deletion(), Erasure(erases)]
+        if applies_cleanup_policy:
+            self._chores += [Retention(log, limits), Cleaner(log)]
+        self._chores += [Merging(log, limits, leader), Sweep(log, limits), Scrub(limits)]
+        self._next_chore = 0
+        self._running: tuple[Future[Any], Work[Any]] | None = None
+        self._view: UpkeepView | None = None
 
     def step(self, now_ms: int, high_watermark: int, leader_epoch: int, *, is_busy: bool = False) -> UpkeepDone | None:
         """Do at most one bounded piece of work, or have it done; None when there is nothing to do now.
@@ -127,303 +69,220 @@ class Upkeep:
         `leader_epoch`. Raises StoreError as the table does.
         """
         if self._running is not None:
-            return self._finish()
+            done = self._finish()
+            if done is not None or self._running is not None:
+                return done
         if self.log.leader_epoch != leader_epoch:
             return None
-        if self._sweep_day is None:
-            self._begin(now_ms)
-        return (
-            self._checkpoint(now_ms)
-            or self._clean_log(now_ms)
-            or self._delete_files(now_ms, leader_epoch)
-            or self._merge(now_ms, high_watermark, leader_epoch, is_busy)
-            or self._sweep(now_ms)
-        )
+        self._view = UpkeepView(self.log, now_ms, high_watermark, leader_epoch, is_busy)
+        for turn in range(self._next_chore, self._next_chore + len(self._chores)):
+            done = self._go_on(self._chores[turn % len(self._chores)].begin(self._view))
+            if done is not None or self._running is not None:
+                self._next_chore = (turn + 1) % len(self._chores)  # one that always has work leaves some to the others
+                return done
+        return None
+
+    @property
+    def has_result(self) -> bool:
+        """Whether the executor has done what it was given."""
+        return self._running is not None and self._running[0].done()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is so much to do that the next step must follow the last one at once."""
+        return self.log.is_folded and any(chore.is_behind for chore in self._chores)
 
     def needs_step(self, commit: Commit) -> bool:
         """Whether there may be something to do after this commit of the log; `rest_ms` tells what time brings."""
-        run = (commit.adds[-1].segment, commit.adds[-1].leader_epoch) if commit.adds else self._last_run
-        return self.log.version >= self._wake_version or run > self._last_run
+        return any(chore.needs_step(commit) for chore in self._chores)
 
     def rest_ms(self, now_ms: int) -> int:
         """After a step that did nothing: how long there is nothing to do unless the log changes."""
-        if self._running is not None or self._sweep_day is None or self._cleaning is not None:
-            return RECHECK_MS if self._sweep_day is None else 0
-        due = [self._cleaned_ms + self._limits.keep_ms, (self._sweep_day + 1) * DAY_MS - self._sweep_offset_ms]
-        if self._pending is not None or self._taken or self._closed_run_end is not None:
-            due.append(now_ms + RECHECK_MS)
-        oldest = next(iter(self.log.state.removed.items()), None)
-        if oldest is not None:
-            delay_ms = self.log.config.file_delete_delay_ms
-            due.append(max(oldest[1].removed_ms + delay_ms, self._deleted_ms + self._delete_interval_ms))
-        return max(0, min(due) - now_ms)
+        if self._running is not None:
+            return 0
+        if self._view is None:
+            return RECHECK_MS
+        view = replace(self._view, now_ms=now_ms)
+        rests = (chore.rest_ms(view) for chore in self._chores)
+        return max(0, min((rest for rest in rests if rest is not None), default=HOUR_MS))
 
-    # -- work in the background ---------------------------------------------------------------------------
-
-    def _begin(self, now_ms: int) -> None:
-        self._cleaned_ms = self._deleted_ms = now_ms
-        self._sweep_day = self._day_of(now_ms)
-
-    def _start(self, work: Callable[[], T], finish: Callable[[T], UpkeepDone | None]) -> UpkeepDone | None:
-        """Have `work` done, which touches nothing of the log's owner; then `finish` with what came of it."""
-        if self._executor is None:
-            return finish(work())
-        self._running = (self._executor.submit(work), finish)
-        return None
+    def _go_on(self, begun: Work[Any] | UpkeepDone | None) -> UpkeepDone | None:
+        while isinstance(begun, Work):
+            if self._executor is not None:
+                self._running = (self._executor.submit(begun.run), begun)
+                return None
+            begun = begun.finish(begun.run())
+        return begun
 
     def _finish(self) -> UpkeepDone | None:
         if self._running is None or not self._running[0].done():
             return None
-        (future, finish), self._running = self._running, None
-        return finish(future.result())
+        (future, work), self._running = self._running, None
+        return self._go_on(work.finish(future.result()))
 
-    def _done(self, work: UpkeepWork, count: int) -> UpkeepDone:
-        return UpkeepDone(work, count, self.log.version)
 
-    # -- checkpoints and clean-up -------------------------------------------------------------------------
+class Checkpoints(Chore):
+    """Checkpoints, and clean-up of the commits below them."""
 
-    def _checkpoint(self, now_ms: int) -> UpkeepDone | None:
-        log = self.log
-        if not self._is_checkpoint_due(now_ms):
-            return None
-        return self._start(log.table.checkpointer(log.state.snapshot()), self._checkpointed)
+    def __init__(self, log: PartitionLog, limits: UpkeepLimits) -> None:
+        self._log = log
+        self._limits = limits
+        self._due_version = 0
+        self._cleaning: Iterator[int] | None = None
+        self._cleaning_pieces = 0
+        self._cleaned_ms: int | None = None
 
-    def _is_checkpoint_due(self, now_ms: int) -> bool:
+    def begin(self, view: UpkeepView) -> Work[Any] | None:
+        if self._cleaned_ms is None:
+            self._cleaned_ms = view.now_ms
+        log = view.log
+        if self._is_checkpoint_due(view):
+            return Work(log.table.checkpointer(log.state.snapshot()), partial(self._checkpointed, view))
+        if self._cleaning is None:
+            if view.now_ms - self._cleaned_ms < self._limits.keep_ms:
+                return None
+            self._cleaned_ms = view.now_ms
+            keep_from = min(log.version - self._limits.keep_commits, log.state.oldest_version_needed)
+            self._cleaning = log.table.reopened().clean_log(keep_from, view.now_ms - self._limits.keep_ms)
+            self._cleaning_pieces = 0
+        cleaning = self._cleaning
+        return Work(lambda: sum(1 for _ in islice(cleaning, DELETIONS_MAX)), partial(self._cleaned, view))
+
+    def _is_checkpoint_due(self, view: UpkeepView) -> bool:
         """Counted from the last one, so that restarts neither skip nor repeat it; each table's first one comes a little
         earlier, so that tables that were made together have not all their checkpoints together."""
-        state, every = self.log.state, self._limits.checkpoint_commits
-        jitter = crc32(self.log.name.encode()) % (every // 2) if state.durable_version < 0 and every > 1 else 0
-        self._wake_version = max(state.durable_version, 0) + every - jitter
-        if state.version >= self._wake_version:
+        state, every = view.log.state, self._limits.checkpoint_commits
+        jitter = crc32(view.log.name.encode()) % (every // 2) if state.durable_version < 0 and every > 1 else 0
+        self._due_version = max(state.durable_version, 0) + every - jitter
+        if state.version >= self._due_version or state.garbage_bytes >= self._limits.garbage_bytes:
             return True
         oldest = next(iter(state.removed.items()), None)
         if oldest is None or oldest[1].version <= state.durable_version:
             return False
-        return now_ms - oldest[1].removed_ms >= max(self._limits.garbage_ms, self.log.config.file_delete_delay_ms)
+        return view.now_ms - oldest[1].removed_ms >= max(self._limits.garbage_ms, view.log.config.file_delete_delay_ms)
 
-    def _checkpointed(self, version: int) -> UpkeepDone:
-        self.log.state.made_durable(version)
-        self._cleaned_ms = -HOUR_MS
-        return self._done(UpkeepWork.CHECKPOINT, 1)
+    def _checkpointed(self, view: UpkeepView, version: int) -> UpkeepDone:
+        view.log.state.made_durable(version)
+        self._cleaned_ms = view.now_ms - self._limits.keep_ms
+        return view.done(UpkeepWork.CHECKPOINT, 1)
 
-    def _clean_log(self, now_ms: int) -> UpkeepDone | None:
-        limits = self._limits
-        if self._cleaning is None:
-            if now_ms - self._cleaned_ms < limits.keep_ms:
-                return None
-            self._cleaned_ms = now_ms
-            keep_from = min(self.log.version - limits.keep_commits, self.log.state.oldest_version_needed)
-            self._cleaning = self.log.table.reopened().clean_log(keep_from, now_ms - limits.keep_ms)
-        cleaning = self._cleaning
-        return self._start(lambda: sum(1 for _ in islice(cleaning, DELETIONS_MAX)), self._cleaned)
-
-    def _cleaned(self, count: int) -> UpkeepDone | None:
+    def _cleaned(self, view: UpkeepView, count: int) -> UpkeepDone | None:
+        self._cleaning_pieces += 1
         if count < DELETIONS_MAX:
-            self._cleaning = None
-        return self._done(UpkeepWork.CLEAN_LOG, count) if count else None
+            self._cleaning, self._cleaning_pieces = None, 0
+        return view.done(UpkeepWork.CLEAN_LOG, count) if count else None
 
-    # -- deletion -----------------------------------------------------------------------------------------
+    def rest_ms(self, view: UpkeepView) -> int:
+        if self._cleaning is not None or self._cleaned_ms is None:
+            return 0
+        return self._cleaned_ms + self._limits.keep_ms - view.now_ms
 
     @property
-    def _delete_interval_ms(self) -> int:
-        return max(1, min(self.log.config.file_delete_delay_ms // 4, 10_000))
+    def is_behind(self) -> bool:
+        overdue = self._log.version - self._due_version
+        return self._cleaning_pieces > BEHIND_TIMES or overdue > BEHIND_TIMES * self._limits.checkpoint_commits
 
-    def _delete_files(self, now_ms: int, leader_epoch: int) -> UpkeepDone | None:
-        """Delete what left the log `file.delete.delay.ms` ago: files, and older producer states.
+    def needs_step(self, _commit: Commit) -> bool:
+        return self._log.version >= self._due_version or self._log.state.garbage_bytes >= self._limits.garbage_bytes
 
-        Not before the commit that removed them is durable (a checkpoint stands above it): a power cut must not bring
-        back a log that still names them. Not those that lay above the log end: a copy may bring back their records.
-        """
-        log = self.log
-        if not log.state.removed or now_ms - self._deleted_ms < self._delete_interval_ms:
+
+class Deletion(Chore):
+    """Deletes what left the log `file.delete.delay.ms` ago: files, and older producer states.
+
+    Not before the commit that removed them is durable (a checkpoint stands above it): a power cut must not bring
+    back a log that still names them. Not those that lay above the log end: a copy may bring back their records.
+    """
+
+    def __init__(self) -> None:
+        self._looked_ms: int | None = None
+        self._full_pieces = 0
+
+    def begin(self, view: UpkeepView) -> Work[None] | None:
+        if self._looked_ms is None:
+            self._looked_ms = view.now_ms
+        log = view.log
+        if not log.state.removed or view.now_ms - self._looked_ms < _delete_interval_ms(log):
             return None
-        if not self._due_objects(now_ms):
-            self._deleted_ms = now_ms
+        if not _due_objects(log, view.now_ms):
+            self._looked_ms = view.now_ms
             return None
         log.refresh()
-        due = self._due_objects(now_ms)
-        if log.leader_epoch != leader_epoch or len(due) < DELETIONS_MAX:
-            self._deleted_ms = now_ms
-        if log.leader_epoch != leader_epoch or not due:
+        due = _due_objects(log, view.now_ms)
+        self._full_pieces += 1
+        if log.leader_epoch != view.leader_epoch or len(due) < DELETIONS_MAX:
+            self._looked_ms, self._full_pieces = view.now_ms, 0
+        if log.leader_epoch != view.leader_epoch or not due:
             return None
-        return self._start(partial(_delete, log.table.reopened(), due), partial(self._deleted, due))
+        return Work(partial(_delete, log.table.reopened(), due), partial(_deleted, view, due))
 
-    def _due_objects(self, now_ms: int) -> list[str]:
-        """Oldest first, so that the search ends with the first that is too young."""
-        state, due_ms = self.log.state, now_ms - self.log.config.file_delete_delay_ms
-        due: list[str] = []
-        for path, removed in state.removed.items():
-            if removed.removed_ms > due_ms or removed.version > state.durable_version or len(due) == DELETIONS_MAX:
-                break
-            if removed.end_offset <= state.log_end_offset:
-                due.append(path)
-        return due
-
-    def _deleted(self, paths: Sequence[str], _: None) -> UpkeepDone:
-        self.log.state.removed.forget(paths)
-        return self._done(UpkeepWork.DELETE_FILES, len(paths))
-
-    # -- merges -------------------------------------------------------------------------------------------
-
-    def _merge(self, now_ms: int, high_watermark: int, leader_epoch: int, is_busy: bool) -> UpkeepDone | None:
-        plan = self._taken_merge(high_watermark) or self._own_merge(now_ms, high_watermark)
-        files = self.log.files
-        below = bisect_right(files, high_watermark, key=lambda entry: entry.end_offset)
-        self._wake_version = min(self._wake_version, self.log.version + max(1, self._plan_at_count - below))
-        if plan is None:
+    def rest_ms(self, view: UpkeepView) -> int | None:
+        oldest = next(iter(view.log.state.removed.items()), None)
+        if oldest is None or self._looked_ms is None:
             return None
-        limits = self._limits
-        if is_busy and plan.size_bytes > limits.bulk_bytes and len(files) <= 2 * limits.live_files_max:
-            self._plan_at_count, self._pending = below, self._pending or (plan.files[0].path, now_ms)
-            return None
-        self._pending = None
-        finish = partial(self._merged, plan, now_ms, leader_epoch)
-        if plan.taken is not None and self._leader is not None:
-            source = self._leader.table.reopened()
-            return self._start(partial(_taken_file, self.log.table.reopened(), source, plan.taken), finish)
-        codec = codec_of_merge(self.log.config.compression_type)
-        return self._start(partial(_merged_file, self.log.table.reopened(), plan, codec), finish)
-
-    def _taken_merge(self, high_watermark: int) -> MergePlan | None:
-        """A merged file of the leader to be copied. Looked for when the leader merged since the last look."""
-        leader, log = self._leader, self.log
-        if leader is None:
-            return None
-        if self._pending is not None:
-            leader.refresh()
-        if leader.leader_epoch != log.leader_epoch:
-            self._taken = []
-            return None
-        if leader.state.swapped_version > self._taken_version:
-            self._taken_version = leader.state.swapped_version
-            plans = plan_taken_merges(log.files, leader.files)
-            self._taken = [plan for plan in plans if plan.taken and plan.taken.path not in log.state.removed]
-            self._taken.reverse()
-        if self._taken and self._taken[-1].end_offset <= high_watermark:
-            return self._taken.pop()
-        return None
-
-    def _own_merge(self, now_ms: int, high_watermark: int) -> MergePlan | None:
-        log = self.log
-        self._note_runs()
-        below = bisect_right(log.files, high_watermark, key=lambda entry: entry.end_offset)
-        is_closed = self._closed_run_end is not None and high_watermark >= self._closed_run_end
-        if self._pending is not None and now_ms - self._pending[1] < self._patience_ms:
-            return None
-        if below < self._plan_at_count and not is_closed and self._pending is None:
-            return None
-        limits, bytes_max = self._limits, log.config.merged_bytes_max
-        spared_bytes = limits.bulk_bytes if len(log.files) <= limits.live_files_max else None
-        plans = plan_merges(log.files, high_watermark, bytes_max, limits.merge_files_min, spared_bytes)
-        plan = next(iter(plans), None)
-        if plan is None:
-            self._plan_at_count = below + max(1, self._limits.merge_files_min // 2)
-            self._closed_run_end = None if is_closed else self._closed_run_end
-            self._pending = None
-            return None
-        first = plan.files[0].path
-        if self._patience_ms and (self._pending is None or self._pending[0] != first):
-            self._pending = (first, now_ms)
-            return None
-        return plan
+        due_ms = oldest[1].removed_ms + view.log.config.file_delete_delay_ms
+        return max(due_ms, self._looked_ms + _delete_interval_ms(view.log)) - view.now_ms
 
     @property
-    def _patience_ms(self) -> int:
-        return self._limits.leader_first_ms if self._leader is not None else 0
+    def is_behind(self) -> bool:
+        return self._full_pieces > BEHIND_TIMES
 
-    def _note_runs(self) -> None:
-        """A new segment or leader epoch closes the run before it, which is then merged to the end."""
-        if not self.log.files:
-            return
-        last = self.log.files[-1]
-        if (last.segment, last.leader_epoch) != self._last_run:
-            self._last_run = (last.segment, last.leader_epoch)
-            self._closed_run_end = last.start_offset
 
-    def _merged(self, plan: MergePlan, now_ms: int, leader_epoch: int, file: DataFile | None) -> UpkeepDone:
-        """Swap the files, unless the log changed under the merge: a truncation, a newer epoch, or another merge."""
-        log, first = self.log, plan.files[0]
-        if file is None:
-            return self._lost(plan, None)
-        live = live_paths(log.files)
-        if log.leader_epoch != leader_epoch or any(entry.path not in live for entry in plan.files):
-            return self._lost(plan, file)
-        merged = plan.taken or FileEntry(file, first.segment, first.leader_epoch, first.base_offset)
-        outcome = log.replace_files(
-            plan.files, [merged], leader_epoch=leader_epoch, operation="OPTIMIZE", now_ms=now_ms, data_change=False
-        )
-        if isinstance(outcome, Conflict):
-            return self._lost(plan, file)
-        self._plan_at_count = 0
-        work = UpkeepWork.MERGE if plan.taken is None else UpkeepWork.TAKE_MERGE
-        return self._done(work, len(plan.files))
+class Sweep(Chore):
+    """Once a day, at a time of the table's own, deletes what no commit names and nobody wrote for a week."""
 
-    def _lost(self, plan: MergePlan, file: DataFile | None) -> UpkeepDone:
-        """Drop the own file. One under the leader's name stays for the sweep: another session of this follower may be
-        about to commit it."""
-        if file is not None and plan.taken is None:
-            self.log.table.delete_objects([file.path])
-        self._taken, self._taken_version = [], -1
-        self._plan_at_count = 0
-        self.log.refresh()
-        return self._done(UpkeepWork.LOST_RACE, len(plan.files) if file is not None else 0)
+    def __init__(self, log: PartitionLog, limits: UpkeepLimits) -> None:
+        self._limits = limits
+        self._offset_ms = crc32(log.name.encode()) % DAY_MS
+        self._swept_day: int | None = None
 
-    # -- sweep --------------------------------------------------------------------------------------------
-
-    @property
-    def _sweep_offset_ms(self) -> int:
-        return crc32(self.log.name.encode()) % DAY_MS
-
-    def _day_of(self, now_ms: int) -> int:
-        return (now_ms + self._sweep_offset_ms) // DAY_MS
-
-    def _sweep(self, now_ms: int) -> UpkeepDone | None:
-        """Once a day, at a time of the table's own, delete what no commit names and nobody wrote for a week.
-
-        Listed first, folded afterwards.
-        """
-        if self._sweep_day is None or self._day_of(now_ms) <= self._sweep_day:
+    def begin(self, view: UpkeepView) -> Work[list[str]] | None:
+        today = (view.now_ms + self._offset_ms) // DAY_MS
+        if self._swept_day is None:
+            self._swept_day = today
+        if today <= self._swept_day:
             return None
-        self._sweep_day = self._day_of(now_ms)
-        old_ms = now_ms - self._limits.unreferenced_ms
-        return self._start(partial(_list_old, self.log.table.reopened(), old_ms), self._swept)
+        self._swept_day = today
+        table, old_ms = view.log.table.reopened(), view.now_ms - self._limits.unreferenced_ms
+        return Work(partial(_list_old, table, old_ms), partial(self._listed, view))
 
-    def _swept(self, old: list[str]) -> UpkeepDone | None:
-        self.log.refresh()
-        state = self.log.state
+    def _listed(self, view: UpkeepView, old: Sequence[str]) -> Work[None] | None:
+        """Folded after the listing: what was committed meanwhile is named."""
+        view.log.refresh()
+        state = view.log.state
         named = live_paths(state.files) | set(state.removed) | {producers_path(state.producers_number)}
         unnamed = [path for path in old if path not in named]
         if not unnamed:
             return None
-        finish = partial(self._done, UpkeepWork.SWEEP, len(unnamed))
-        return self._start(partial(_delete, self.log.table.reopened(), unnamed), lambda _: finish())
+        done = partial(view.done, UpkeepWork.SWEEP, len(unnamed))
+        return Work(partial(_delete, view.log.table.reopened(), unnamed), lambda _: done())
+
+    def rest_ms(self, view: UpkeepView) -> int | None:
+        return None if self._swept_day is None else (self._swept_day + 1) * DAY_MS - self._offset_ms - view.now_ms
 
 
-def _merged_file(table: LogTable, plan: MergePlan, codec: str) -> DataFile | None:
-    """The files of a plan as one, on storage; None when one of them is gone."""
-    first = plan.files[0]
-    try:
-        parts = [(table.read_file(entry.file), entry.base_offset) for entry in plan.files]
-    except ObjectNotFoundError:
-        return None
-    return table.write_file(merged_rows(parts, first.base_offset), first.segment, codec)
+def _delete_interval_ms(log: PartitionLog) -> int:
+    return max(1, min(log.config.file_delete_delay_ms // 4, 10_000))
 
 
-def _taken_file(table: LogTable, leader: LogTable, taken: FileEntry) -> DataFile | None:
-    """The leader's merged file on own storage, each page of it checked: it replaces files that are sound.
-
-    None when it is gone there.
-    """
-    try:
-        table.copy_file(leader, taken.file)
-        table.read_file(taken.file)
-    except ObjectNotFoundError:
-        return None
-    return taken.file
+def _due_objects(log: PartitionLog, now_ms: int) -> list[str]:
+    """Oldest first, so that the search ends with the first that is too young."""
+    state, due_ms = log.state, now_ms - log.config.file_delete_delay_ms
+    due: list[str] = []
+    for path, removed in state.removed.items():
+        if removed.removed_ms > due_ms or removed.version > state.durable_version or len(due) == DELETIONS_MAX:
+            break
+        if removed.end_offset <= state.log_end_offset:
+            due.append(path)
+    return due
 
 
 def _delete(table: LogTable, paths: Sequence[str]) -> None:
     table.delete_objects(paths)
+
+
+def _deleted(view: UpkeepView, paths: Sequence[str], _: None) -> UpkeepDone:
+    view.log.state.removed.forget(paths)
+    return view.done(UpkeepWork.DELETE_FILES, len(paths))
 
 
 def _list_old(table: LogTable, old_ms: int) -> list[str]:

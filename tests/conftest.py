@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.stores import servers
+from tests.stores.servers import StoreServer
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+LACKING = {name: reason for name, reason in servers.lacking().items() if reason}
 FETCH_SLOTS = 8
 """Slots for three brokers with two overlapping fetch sessions each, and two to spare."""
 
@@ -22,6 +27,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test whose server is not installed is skipped."""
+    for name in LACKING.keys() & _fixtures_of(item):
+        pytest.skip(LACKING[name])
+
+
+def _fixtures_of(item: pytest.Item) -> set[str]:
+    """The fixtures that a test takes, also those that a parameter names."""
+    call = getattr(item, "callspec", None)
+    named = call.params.values() if call else ()
+    return {*getattr(item, "fixturenames", ()), *(value for value in named if isinstance(value, str))}
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark session of the run. Its JVM's logs are in the run's temporary folder."""
@@ -30,6 +48,25 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = stratalog_session("stratalog-tests", fetch_slots=FETCH_SLOTS, log_dir=tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[StoreServer]:
+    """An S3 server that `open_store` finds."""
+    yield from _served(servers.s3_server())
+
+
+@pytest.fixture(scope="session")
+def azure_server() -> Iterator[StoreServer]:
+    """An Azure Blob emulator that `open_store` finds."""
+    yield from _served(servers.azure_server())
+
+
+def _served(running: AbstractContextManager[StoreServer]) -> Iterator[StoreServer]:
+    with running as server, pytest.MonkeyPatch.context() as environment:
+        for name, value in server.environment.items():
+            environment.setenv(name, value)
+        yield server
 
 
 @pytest.fixture

@@ -1,20 +1,22 @@
-"""The two tables under contract, each in a laboratory: faults between storage calls, torn commits, lost files.
+"""The tables under contract, each in a laboratory: faults between storage calls, torn commits, lost files.
 
-I/O: a directory that the test gives.
+I/O: a directory or object store that the test gives.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
+
+import obstore.store
 
 from storage.clock import RandomIds
 from storage.delta_table import DeltaLogTable
 from storage.local_store import LocalStore
 from storage.memory_table import MemoryDisk, MemoryLogTable
+from storage.store import ObstoreStore
 from storage.table import DataFile
 
 TABLE = "access-log-0"
@@ -51,51 +53,74 @@ class MemoryLab:
         del self.disk.files_of(TABLE).data_files[file.path]
 
 
-class HookedStore(LocalStore):
-    """A local disk whose calls pass `access(operation, table, path)` before and after, as a MemoryDisk's do."""
+class Hooks:
+    """A store whose calls pass `access(operation, table, path)` before and after, as a MemoryDisk's do."""
 
-    def __init__(self, root: str) -> None:
-        super().__init__(root)
-        self.access: Callable[[str, str, str], None] = lambda operation, table, detail: None
+    access: Callable[[str, str, str], None] = staticmethod(lambda operation, table, detail: None)
 
     def create(self, path: str, data: bytes) -> bool:
         self.access("create", "", path)
-        created = super().create(path, data)
+        created: bool = super().create(path, data)  # type: ignore[misc] - of the store that this is mixed into
         self.access("create:done", "", path)
         return created
 
     def get_optional(self, path: str) -> bytes | None:
         self.access("get", "", path)
-        return super().get_optional(path)
+        found: bytes | None = super().get_optional(path)  # type: ignore[misc]
+        return found
 
 
-class DeltaLab:
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.store = HookedStore(str(root))
+class HookedLocalStore(Hooks, LocalStore):
+    """A local disk with hooks."""
+
+
+class HookedRemoteStore(Hooks, ObstoreStore):
+    """A store behind obstore with hooks."""
+
+
+class StoreLab:
+    """A Delta table on whatever store."""
+
+    def __init__(self, store: HookedLocalStore | HookedRemoteStore) -> None:
+        self.store = store
+
+    @staticmethod
+    def remote(url: str) -> StoreLab:
+        """On an object store that `open_store` finds."""
+        return StoreLab(HookedRemoteStore(obstore.store.from_url(url), url))
 
     def open(self, name: str = TABLE) -> DeltaLogTable:
         return DeltaLogTable(self.store, name, RandomIds())
 
     def on(self, operation: str, version: int, fault: Fault) -> None:
-        self.store.access = _once(operation, f"{TABLE}/_delta_log/{version:020}.json", fault)
-
-    def commit_path(self, version: int) -> Path:
-        return self.root / TABLE / "_delta_log" / f"{version:020}.json"
+        self.store.access = _once(operation, _commit(version), fault)
 
     def has_commit(self, version: int) -> bool:
-        return self.commit_path(version).exists()
+        return self.store.exists(_commit(version))
 
     def tear(self, version: int) -> None:
-        whole = self.commit_path(version).read_bytes()
-        self.commit_path(version).write_bytes(whole[: len(whole) // 2])
+        whole = self.store.get(_commit(version))
+        self.store.put(_commit(version), whole[: len(whole) // 2])
 
     def lose_file(self, file: DataFile) -> None:
-        os.truncate(self.root / TABLE / file.path, file.size_bytes - 1)
+        path = f"{TABLE}/{file.path}"
+        self.store.put(path, self.store.get(path)[:-1])
 
     def commit_foreign(self, version: int) -> None:
         info = {"commitInfo": {"timestamp": 1, "operation": "DELETE", "engineInfo": "Apache-Spark/4.2.0"}}
-        self.commit_path(version).write_text(json.dumps(info))
+        self.store.put(_commit(version), json.dumps(info).encode())
+
+
+class DeltaLab(StoreLab):
+    """A Delta table below a directory."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(HookedLocalStore(str(root)))
+        self.root = root
+
+
+def _commit(version: int) -> str:
+    return f"{TABLE}/_delta_log/{version:020}.json"
 
 
 def _once(operation: str, detail: str, fault: Fault) -> Callable[[str, str, str], None]:

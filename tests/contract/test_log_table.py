@@ -1,4 +1,4 @@
-"""Both `LogTable`s keep the port's contract: races, ghosts, lost answers, torn commits, clean-up, reopening."""
+"""Every `LogTable`, on any store, keeps the port's contract: races, ghosts, lost answers, torn commits, clean-up."""
 
 from __future__ import annotations
 
@@ -12,16 +12,30 @@ from storage.delta_table import DeltaLogTable
 from storage.errors import CorruptMessageError, KafkaStorageError, ObjectNotFoundError, StoreUnavailableError
 from storage.memory_table import MemoryLogTable
 from storage.records import Header, NewRecordBatch, data_table, payload_table
-from storage.table import LEADER_EPOCH, LOG_END, LOG_START, PRODUCERS_VERSION, Commit, Committed, Conflict, FileEntry
-from tests.contract.table_labs import DeltaLab, Lab, MemoryLab
+from storage.table import (
+    LEADER_EPOCH,
+    LOG_END,
+    LOG_START,
+    PRODUCERS_VERSION,
+    Commit,
+    Committed,
+    Conflict,
+    FileEntry,
+    RowsWanted,
+)
+from tests.contract.table_labs import DeltaLab, Lab, MemoryLab, StoreLab
+from tests.stores.servers import SERVERS, StoreServer
 
 LATER_MS = 1 << 60
 Table = MemoryLogTable | DeltaLogTable
 
 
-@pytest.fixture(params=["memory", "delta"])
+@pytest.fixture(params=["memory", "delta", *SERVERS])
 def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Lab:
-    return MemoryLab() if request.param == "memory" else DeltaLab(tmp_path)
+    if request.param in ("memory", "delta"):
+        return MemoryLab() if request.param == "memory" else DeltaLab(tmp_path)
+    server: StoreServer = request.getfixturevalue(request.param)
+    return StoreLab.remote(server.new_root())
 
 
 @pytest.fixture
@@ -334,6 +348,22 @@ def test_files_are_read_whole_and_by_column(lab: Lab, table: Table) -> None:
     assert (file.min_timestamp_ms, file.max_timestamp_ms) == (1_700_000_000_000, 1_700_000_000_002)
     assert lab.open().read_file(file).equals(written)
     assert table.read_file(file, ["value", "offset_delta"]).equals(written.select(["value", "offset_delta"]))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "least"),
+    [
+        (RowsWanted(), {0, 1, 2, 3}),
+        (RowsWanted(1, 3), {1, 2}),
+        (RowsWanted(2, bytes_max=0), {2}),
+        (RowsWanted(from_timestamp_ms=1_700_000_000_003), {3}),
+    ],
+)
+def test_a_read_of_some_rows_gives_a_run_with_those(table: Table, wanted: RowsWanted, least: set[int]) -> None:
+    file = table.write_file(rows(b"a", b"b", b"c", b"d"), 0)
+    found = table.read_file(file, ["offset_delta"], wanted)["offset_delta"].to_pylist()
+    assert least <= set(found)
+    assert found == list(range(found[0], found[-1] + 1))
 
 
 def test_a_copied_file_is_the_same_file(lab: Lab, table: Table) -> None:

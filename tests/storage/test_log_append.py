@@ -181,6 +181,30 @@ def test_segments_roll_by_size_files_and_time(replicas):
     assert [(s.base_offset, s.file_count) for s in log.segments] == [(0, 2), (2, 1), (3, 1)]
 
 
+@pytest.mark.parametrize(
+    ("properties", "bases"),
+    [
+        ({}, [0]),
+        ({"segment.bytes": "as large as it is"}, [0, 3]),
+        ({"segment.ms": 100}, [0, 3]),
+        ({"segment.ms": 100, "segment.jitter.ms": 100}, [0, 3, 4]),
+        ({"segment.ms": 10_000, "segment.jitter.ms": 10_000}, [0]),
+        ({"segment.index.bytes": 16}, [0, 3, 5]),
+    ],
+)
+def test_rolling_configs_are_altered_on_the_run(replicas, properties, bases):
+    """By time a segment rolls when a record is appended that is so much newer than its first one, not by itself."""
+    log = replicas.leader()
+    for time_ms in (0, 5, 10):
+        append(log, batch(["a" * 400], timestamps=[time_ms]))
+    if "segment.bytes" in properties:
+        properties = {"segment.bytes": log.segments[0].size_bytes}
+    log.config = LogConfig.from_properties(properties)
+    for time_ms in (101, 200, 201):
+        append(log, batch("a", timestamps=[time_ms]))
+    assert [segment.base_offset for segment in log.segments] == bases
+
+
 def test_records_of_the_next_segment_are_named_by_their_first_offset(replicas):
     log = replicas.leader(config=LogConfig.from_properties({"segment.files.max": 1}))
     write(log, "a b c", "d e", "f")
@@ -198,9 +222,9 @@ class SyncedTable:
     def __getattr__(self, name):
         return getattr(self._table, name)
 
-    def commit(self, version, commit, *, sync=False):
+    def commit(self, version, commit, *, sync=False, since=None):
         self.synced.append(sync)
-        return self._table.commit(version, commit, sync=sync)
+        return self._table.commit(version, commit, sync=sync, since=since)
 
 
 @pytest.mark.parametrize(

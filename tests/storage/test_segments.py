@@ -7,7 +7,6 @@ from storage.segments import (
     LogSegment,
     empty_segment,
     files_between,
-    files_for_timestamp,
     segment_for,
     segment_jitter_ms,
     segments_of,
@@ -110,8 +109,3 @@ def test_jitter_is_spread_over_logs_below_its_limit_and_repeats():
 def test_files_between_finds_what_covers_the_range(start, end, found):
     files = [file(0, 10, 0), file(10, 10, 0), file(30, 10, 0)]
     assert [entry.base_offset for entry in files_between(files, start, end)] == found
-
-
-def test_files_for_timestamp_skips_files_that_are_older():
-    files = [file(0, 1, 0, times=(1, 5)), file(1, 1, 0), file(2, 1, 0, times=(3, 9)), file(3, 1, 0, times=(2, 9))]
-    assert [entry.base_offset for entry in files_for_timestamp(files, 6)] == [2, 3]

@@ -14,10 +14,14 @@ import pytest
 from storage.errors import KafkaStorageError, LogDirNotFoundError, ObjectNotFoundError, StoreUnavailableError
 from storage.local_store import LocalStore
 from storage.store import MemoryStore, ObjectStore, ObstoreStore, open_store
+from tests.stores.servers import SERVERS, StoreServer
 
 
-@pytest.fixture(params=["memory", "local", "obstore memory", "obstore local"])
+@pytest.fixture(params=["memory", "local", "obstore memory", "obstore local", *SERVERS])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    if request.param.endswith("_server"):
+        server: StoreServer = request.getfixturevalue(request.param)
+        return open_store(server.new_root())
     made: dict[str, ObjectStore] = {
         "memory": MemoryStore(),
         "local": LocalStore(str(tmp_path)),
@@ -58,6 +62,19 @@ def test_an_absent_object_is_named(store: ObjectStore) -> None:
     with pytest.raises(ObjectNotFoundError, match="no/1"):
         store.get("no/1")
     store.delete("no/1")
+
+
+@pytest.mark.parametrize(
+    ("start", "length", "found"),
+    [(0, 10, b"0123456789"), (3, 4, b"3456"), (8, 5, b"89"), (10, 2, b""), (12, 3, b"")],
+)
+def test_a_part_of_an_object_ends_where_the_object_does(
+    store: ObjectStore, start: int, length: int, found: bytes
+) -> None:
+    store.put("a/1", b"0123456789")
+    assert store.get_range("a/1", start, length) == found
+    with pytest.raises(ObjectNotFoundError, match="a/2"):
+        store.get_range("a/2", start, length)
 
 
 def test_a_listing_is_by_prefix_and_ordered(store: ObjectStore) -> None:

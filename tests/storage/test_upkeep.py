@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from storage.chore import DAY_MS, HOUR_MS, UpkeepDone, UpkeepLimits, UpkeepWork
 from storage.config import LogConfig
 from storage.log import PartitionLog
 from storage.table import Committed
-from storage.upkeep import DAY_MS, HOUR_MS, Upkeep, UpkeepDone, UpkeepLimits, UpkeepWork
+from storage.upkeep import Upkeep
 from tests.storage.logs import MIB, Replicas, append, batch, contents, idempotent, list_files, values, write
 
 FOREVER = 1 << 60
@@ -54,6 +55,15 @@ def test_what_a_merge_replaced_stays_until_a_checkpoint_makes_the_merge_durable(
     assert steps(upkeep, 90_000, 16) == []
     log.state.made_durable(log.table.checkpoint())
     assert steps(upkeep, 120_000, 16) == ["delete files 16"]
+
+
+def test_much_garbage_brings_its_checkpoint_at_once(replicas):
+    """Under full load with retention, disk would fill long before so many commits or minutes have passed."""
+    log = replicas.leader()
+    upkeep = Upkeep(log, UpkeepLimits(merge_files_min=16, merge_spread_files=0, garbage_bytes=1))
+    write(log, *["a"] * 16)
+    assert steps(upkeep, 10_000, 16) == ["merge 16", "checkpoint 1"]
+    assert steps(upkeep, 90_000, 16) == ["delete files 16"]
 
 
 def test_whoever_opens_a_table_knows_what_is_left_to_delete(replicas):
@@ -161,6 +171,20 @@ def begun_merge(replicas: Replicas, epoch: int = 0) -> tuple[PartitionLog, Upkee
     executor.run()
     assert list_files(log) == 17
     return log, upkeep, executor
+
+
+def test_one_work_at_a_time_is_under_way(replicas):
+    """What is due besides waits for its turn, and what was begun is finished."""
+    log, executor = replicas.leader(), LateExecutor()
+    upkeep = Upkeep(log, UpkeepLimits(checkpoint_commits=5, merge_files_min=16, merge_spread_files=0), executor)
+    write(log, *["a"] * 16)
+    done = []
+    for _ in range(6):
+        done += steps(upkeep, 1, 16)
+        assert len(executor.work) <= 1
+        executor.run()
+    assert done == ["checkpoint 1", "merge 16"]
+    assert log.state.durable_version == log.version - 1
 
 
 def test_appends_go_on_while_a_merge_is_written(replicas):
@@ -311,7 +335,7 @@ def test_a_truncated_file_is_deleted_only_below_the_log_end(replicas):
 
 
 def test_files_that_no_commit_named_go_after_a_week(replicas):
-    log = replicas.leader()
+    log = replicas.leader(config=LogConfig.from_properties({"retention.ms": -1}))
     upkeep = Upkeep(log)
     write(log, "a")
     steps(upkeep, 0, 1)

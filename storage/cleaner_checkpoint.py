@@ -1,0 +1,99 @@
+"""How far a log is compacted, and since when: what decides how long its tombstones live. Pure.
+
+Kafka keeps the first point in the file `cleaner-offset-checkpoint`, and the second as a delete horizon in each batch
+(KIP-534). Here both are `txn` actions of the log's own table, stated by the commit that ends a pass of the cleaner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+FIRST_DIRTY = "stratalog.cleaner.first.dirty"
+"""The offset below which the log is clean: no two records of one key, other than newer ones above it."""
+GONE_TOMBSTONES = "stratalog.cleaner.gone.tombstones"
+"""The offset below which tombstones may have gone: who lacks records below it may hold some that these deleted."""
+PASS_END = "stratalog.cleaner.pass.end."
+PASS_MS = "stratalog.cleaner.pass.ms."
+PASSES_MAX = 20
+"""Slots `0..19` of the two: more passes than this are remembered as fewer, later ones."""
+NO_PASS = -1
+"""`txn stratalog.cleaner.pass.end.<slot>` restated as this: the slot is free."""
+PASSES_PER_RETENTION = 8
+"""Passes that come closer together than this part of `delete.retention.ms` are remembered as one."""
+
+
+class CleanerPass(NamedTuple):
+    """What lies below `end_offset`, and above the pass before it, was compacted for the first time at `cleaned_ms`."""
+
+    end_offset: int
+    cleaned_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerCheckpoint:
+    """The cleaner's position. `passes` ascend in both numbers; they tell of offsets that may still hold tombstones,
+    `gone_tombstones_end` of those that may lack some."""
+
+    first_dirty_offset: int = 0
+    passes: tuple[CleanerPass, ...] = ()
+    gone_tombstones_end: int = 0
+
+    @staticmethod
+    def from_txns(txns: Mapping[str, int]) -> CleanerCheckpoint:
+        """The position that a table states; a table that states none was never compacted."""
+        ends = [(slot, txns.get(f"{PASS_END}{slot}", NO_PASS)) for slot in range(PASSES_MAX)]
+        passes = (CleanerPass(end, txns.get(f"{PASS_MS}{slot}", 0)) for slot, end in ends if end != NO_PASS)
+        return CleanerCheckpoint(txns.get(FIRST_DIRTY, 0), tuple(passes), txns.get(GONE_TOMBSTONES, 0))
+
+    def txns_after(self, before: CleanerCheckpoint) -> dict[str, int]:
+        """The `txn` actions that turn the position `before` into this one."""
+        ends = (
+            (FIRST_DIRTY, before.first_dirty_offset, self.first_dirty_offset),
+            (GONE_TOMBSTONES, before.gone_tombstones_end, self.gone_tombstones_end),
+        )
+        txns = {name: now for name, was, now in ends if now != was}
+        for slot in range(max(len(self.passes), len(before.passes))):
+            each = self.passes[slot] if slot < len(self.passes) else CleanerPass(NO_PASS, 0)
+            if slot >= len(before.passes) or before.passes[slot] != each:
+                txns |= {f"{PASS_END}{slot}": each.end_offset, f"{PASS_MS}{slot}": each.cleaned_ms}
+        return txns
+
+    def due_tombstones_end(self, now_ms: int, delete_retention_ms: int) -> int:
+        """Tombstones below this offset have lived for `delete.retention.ms` since they were first compacted.
+
+        Compacted up to 100 at 5,000 ms and up to 250 at 9,000 ms, with a retention of 2,000 ms: 100 from 7,000 ms on,
+        250 from 11,000 ms on.
+        """
+        due = (each.end_offset for each in self.passes if each.cleaned_ms + delete_retention_ms <= now_ms)
+        return max(due, default=0)
+
+    def after_pass(self, end_offset: int, now_ms: int, delete_retention_ms: int) -> CleanerCheckpoint:
+        """The position after a pass at `now_ms` over all below `end_offset`, without the tombstones that were due.
+
+        A pass soon after the one before takes that one's place: its tombstones live longer, by an eighth of
+        `delete.retention.ms` at most, and few passes are remembered.
+        """
+        gone_end = self.due_tombstones_end(now_ms, delete_retention_ms)
+        kept = [each for each in self.passes if each.end_offset > gone_end]
+        interval_ms = delete_retention_ms // PASSES_PER_RETENTION
+        if len(kept) > 1 and now_ms - kept[-2].cleaned_ms <= interval_ms:
+            kept.pop()
+        kept.append(CleanerPass(end_offset, now_ms))
+        return replace(
+            self.without_tombstones(gone_end), first_dirty_offset=end_offset, passes=tuple(kept[-PASSES_MAX:])
+        )
+
+    def without_tombstones(self, end_offset: int) -> CleanerCheckpoint:
+        """The position when tombstones below `end_offset` begin to go, before all of them have gone."""
+        return replace(self, gone_tombstones_end=max(self.gone_tombstones_end, end_offset))
+
+    def truncated(self, end_offset: int) -> CleanerCheckpoint:
+        """The position of the log cut to end at `end_offset`: what is appended there is dirty, and its tombstones are
+        young (Kafka: `LogCleanerManager.maybeTruncateCheckpoint`)."""
+        whole = [each for each in self.passes if each.end_offset < end_offset]
+        cut = [CleanerPass(end_offset, each.cleaned_ms) for each in self.passes[len(whole) :][:1]]
+        return CleanerCheckpoint(
+            min(self.first_dirty_offset, end_offset), (*whole, *cut), min(self.gone_tombstones_end, end_offset)
+        )

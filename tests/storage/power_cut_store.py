@@ -1,0 +1,101 @@
+"""A local disk in memory whose power can be cut: what was not synced is then lost, kept, torn, or come back.
+
+A file whose content was not synced may be gone, whole, a part of itself, or of the right size and full of zeros. A
+file that was replaced or deleted may be as it was before, unless its directory was synced.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from storage.store import MemoryStore
+
+
+class PowerFailure(Exception):  # noqa: N818 - no error of ours: nobody may catch it
+    """The machine stops here."""
+
+
+class ProcessKilled(Exception):  # noqa: N818
+    """A process stops here; the machine goes on."""
+
+
+class PowerCutStore(MemoryStore):
+    """`now` is what processes see, in `objects`; `disk` is what certainly survives.
+
+    calls_left  after so many changes or syncs the power fails, before or after the last of them; None: never
+    kill_at     the path at whose sync the process dies, before it is synced; "" = never
+    """
+
+    durable_on_answer = False
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__()
+        self.disk: dict[str, bytes] = {}
+        self.calls_left: int | None = None
+        self.kill_at = ""
+        self._rng = rng
+        self._named: set[str] = set()
+
+    def put(self, path: str, data: bytes) -> None:
+        self._change(lambda: super(PowerCutStore, self).put(path, data), path)
+
+    def delete(self, path: str) -> None:
+        self._change(lambda: super(PowerCutStore, self).delete(path), path)
+
+    def sync(self, paths: Sequence[str]) -> None:
+        if self.kill_at and any(path.endswith(self.kill_at) for path in paths):
+            self.kill_at = ""
+            raise ProcessKilled
+        self._change(lambda: self._sync(paths), "")
+
+    def sync_all(self) -> None:
+        self._change(self._settle, "")
+
+    def _settle(self) -> None:
+        self.disk, self._named = dict(self.objects), set()
+
+    def _sync(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            if path in self.objects:
+                self.disk[path] = self.objects[path]
+        directories = {path.rpartition("/")[0] for path in paths} | set(paths)
+        for path in self.objects.keys() | self.disk.keys():
+            if path.rpartition("/")[0] in directories:
+                if path not in self.objects:
+                    del self.disk[path]
+                elif self.disk.get(path) != self.objects[path]:
+                    self._named.add(path)
+
+    def _change(self, change: Callable[[], None], path: str) -> None:
+        """One call, if the power lasts for it."""
+        if self.calls_left is not None:
+            self.calls_left -= 1
+            if self.calls_left <= 0:
+                if self.calls_left == 0 and self._rng.random() < 0.5:
+                    change()
+                raise PowerFailure
+        self._named.discard(path)
+        change()
+
+    def restart(self) -> None:
+        """The power comes back: decide what the disk holds of what was not synced, and go on with that."""
+        before, self.calls_left = self.objects, None
+        self.objects = {}
+        kept = self._rng.random()  # the share of what was not synced that is whole all the same
+        for path in sorted(before.keys() | self.disk.keys()):
+            is_kept = self._rng.random() < kept
+            found = before.get(path) if is_kept else self._rng.choice(self._outcomes(path, before.get(path)))
+            if found is not None:
+                self.objects[path] = found
+        self._settle()
+
+    def _outcomes(self, path: str, written: bytes | None) -> list[bytes | None]:
+        old = self.disk.get(path)
+        if written == old:
+            return [old]
+        if written is None:
+            return [old, None]
+        cut = self._rng.randrange(len(written)) if written else 0
+        torn: list[bytes | None] = [b"", written[:cut], bytes(len(written))]
+        return torn if path in self._named else [*torn, old]

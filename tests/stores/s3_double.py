@@ -1,0 +1,217 @@
+"""An S3 server of our own with faults on order: throttling, lost requests, lost answers, answers that come late.
+
+I/O: a TCP port of the loopback. It speaks as much of the protocol as stratalog uses (conditional put, get, head,
+delete, list) and nothing of signatures. What it is told to do wrong it does to the next requests that fit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from xml.sax.saxutils import escape, unescape
+
+BUCKET = "bucket"
+XML = {"Content-Type": "application/xml"}
+DATE = "Sat, 21 Nov 2026 12:00:00 GMT"
+
+
+class Wrong(Enum):
+    """What can go wrong with a request."""
+
+    SLOW_DOWN = "refused with 503 SlowDown, not applied"
+    TOO_MANY = "refused with 429, not applied"
+    LOSE_REQUEST = "the connection ends, nothing was applied"
+    LOSE_ANSWER = "applied, then the connection ends without an answer"
+    FAIL_AFTER = "applied, then answered with 500: who tries again meets itself"
+    DOUBLE = "applied twice, as by a network that repeats it; the second answer is given"
+    LATE = "waits until `go_on` is set, and is applied then"
+
+
+@dataclass
+class Fault:
+    """Meets requests of this method whose path ends so, `times` of them."""
+
+    wrong: Wrong
+    method: str
+    suffix: str
+    times: int = 1
+
+
+@dataclass
+class S3Double:
+    """The server's state. `requests` are (method, path) in the order of their arrival, `arrived_s` when."""
+
+    endpoint: str = ""
+    objects: dict[str, bytes] = field(default_factory=dict)
+    requests: list[tuple[str, str]] = field(default_factory=list)
+    arrived_s: list[float] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    go_on: threading.Event = field(default_factory=threading.Event)
+    applied_late: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def fault(self, wrong: Wrong, method: str, suffix: str, times: int = 1) -> None:
+        self.faults.append(Fault(wrong, method, suffix, times))
+
+    def environment(self) -> dict[str, str]:
+        """What a client finds it by."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "any",
+            "AWS_SECRET_ACCESS_KEY": "any",
+        }
+
+    def count(self, method: str, suffix: str) -> int:
+        """How many requests of this kind arrived."""
+        return sum(1 for m, path in self.requests if m == method and path.endswith(suffix))
+
+    def met_by(self, method: str, path: str) -> Wrong | None:
+        with self.lock:
+            self.requests.append((method, path))
+            self.arrived_s.append(time.monotonic())
+            for fault in self.faults:
+                if fault.times and fault.method == method and path.endswith(fault.suffix):
+                    fault.times -= 1
+                    return fault.wrong
+        return None
+
+    def apply(self, method: str, path: str, query: dict[str, list[str]], data: bytes, is_create: bool) -> _Answer:
+        with self.lock:
+            if method == "PUT":
+                if is_create and path in self.objects:
+                    return _error(412, "PreconditionFailed")
+                self.objects[path] = data
+                return _Answer(200, b"", {"ETag": _etag(data)})
+            if method == "POST":  # the only one that is asked: delete these objects
+                keys = re.findall(r"<Key>(.*?)</Key>", data.decode())
+                for key in keys:
+                    self.objects.pop(unescape(key), None)
+                deleted = "".join(f"<Deleted><Key>{key}</Key></Deleted>" for key in keys)
+                return _Answer(200, f"<DeleteResult>{deleted}</DeleteResult>".encode(), XML)
+            if "list-type" in query:
+                return _listing(self.objects, query)
+            if path not in self.objects:
+                return _error(404, "NoSuchKey")
+            found = self.objects[path]
+            return _Answer(200, found, {"ETag": _etag(found), "Last-Modified": DATE})
+
+
+@dataclass
+class _Answer:
+    status: int
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def _error(status: int, code: str) -> _Answer:
+    return _Answer(status, f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode())
+
+
+def _etag(data: bytes) -> str:
+    return f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
+
+
+def _listing(objects: dict[str, bytes], query: dict[str, list[str]]) -> _Answer:
+    prefix, delimiter = query.get("prefix", [""])[0], query.get("delimiter", [""])[0]
+    keys = sorted(key for key in objects if key.startswith(prefix))
+    folded = {
+        prefix + key.removeprefix(prefix).split(delimiter)[0] + delimiter
+        for key in keys
+        if delimiter and delimiter in key.removeprefix(prefix)
+    }
+    rows = [
+        f"<Contents><Key>{escape(key)}</Key><Size>{len(objects[key])}</Size>"
+        f"<LastModified>2026-11-21T12:00:00.000Z</LastModified><ETag>{escape(_etag(objects[key]))}</ETag></Contents>"
+        for key in keys
+        if not any(key.startswith(each) for each in folded)
+    ]
+    rows += [f"<CommonPrefixes><Prefix>{escape(each)}</Prefix></CommonPrefixes>" for each in sorted(folded)]
+    text = f"<ListBucketResult><IsTruncated>false</IsTruncated>{''.join(rows)}</ListBucketResult>"
+    return _Answer(200, text.encode(), XML)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, state: S3Double) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.state = state
+        state.endpoint = f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else each answer waits 40 ms for the client's acknowledgement
+    server: _Server
+
+    def _serve(self) -> None:
+        url, state = urllib.parse.urlsplit(self.path), self.server.state
+        path = urllib.parse.unquote(url.path).removeprefix(f"/{BUCKET}").removeprefix("/")
+        query = urllib.parse.parse_qs(url.query, keep_blank_values=True)
+        data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        is_create = self.headers.get("If-None-Match") == "*"
+        wrong = state.met_by(self.command, path)
+        answer = _given(wrong, state, lambda: state.apply(self.command, path, query, data, is_create))
+        if answer is None:
+            self.close_connection = True
+            self.connection.close()
+        else:
+            self._send(answer)
+
+    def _send(self, answer: _Answer) -> None:
+        self.send_response(answer.status)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.body)
+
+    do_PUT = do_GET = do_HEAD = do_POST = _serve  # noqa: N815 - the names that http.server calls
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
+        pass
+
+
+def _given(wrong: Wrong | None, state: S3Double, apply: Callable[[], _Answer]) -> _Answer | None:
+    """Apply the request as often as it comes through, and the answer to it; None: no answer."""
+    if wrong in {Wrong.SLOW_DOWN, Wrong.TOO_MANY}:
+        return _error(503, "SlowDown") if wrong is Wrong.SLOW_DOWN else _error(429, "TooManyRequests")
+    if wrong is Wrong.LOSE_REQUEST:
+        return None
+    if wrong is Wrong.LATE:
+        state.go_on.wait(30)
+    if wrong is Wrong.DOUBLE:
+        apply()
+    answer = apply()
+    if wrong is Wrong.LATE:
+        state.applied_late.set()
+    if wrong is Wrong.FAIL_AFTER:
+        return _error(500, "InternalError")
+    return None if wrong is Wrong.LOSE_ANSWER else answer
+
+
+@contextmanager
+def s3_double() -> Iterator[S3Double]:
+    """A server that runs as long as the block."""
+    state = S3Double()
+    server = _Server(state)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield state
+    finally:
+        state.go_on.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,139 @@
+"""Real object store servers as processes of their own: S3 by moto, Azure Blob by Azurite.
+
+I/O: starts processes on free ports of the loopback and ends them.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import importlib.util
+import itertools
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+
+AZURITE = Path(sys.prefix) / "azurite" / "node_modules" / ".bin" / "azurite-blob"
+"""Where `make test-stores` puts it."""
+ACCOUNT, ACCOUNT_KEY = "stratalog", base64.b64encode(b"of the emulator in these tests only").decode()
+CONTAINER = "tests"
+START_S = 60
+SERVERS = tuple(pytest.param(name, marks=pytest.mark.stores) for name in ("s3_server", "azure_server"))
+"""For `parametrize`: the fixtures that start them."""
+_roots = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class StoreServer:
+    """A server that runs. `environment` is what clients find it by, in this process and in others."""
+
+    url: str
+    environment: Mapping[str, str]
+
+    def new_root(self) -> str:
+        """The URL of a place where nothing is yet."""
+        return f"{self.url}/{os.getpid()}-{next(_roots)}"
+
+
+def lacking() -> dict[str, str]:
+    """By fixture, why its server cannot be started; "" when it can."""
+    has_node, has_azurite = shutil.which("node") is not None, AZURITE.exists()
+    no_azurite = "Azurite is not installed: make test-stores" if has_node else "Azurite needs Node.js"
+    return {
+        "s3_server": "" if importlib.util.find_spec("moto") else "moto is not installed: make test-stores",
+        "azure_server": "" if has_node and has_azurite else no_azurite,
+    }
+
+
+@contextmanager
+def s3_server() -> Iterator[StoreServer]:
+    """moto's server with one bucket."""
+    port = _free_port()
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    environment = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "any",
+        "AWS_SECRET_ACCESS_KEY": "any",
+    }
+    with _running(command, {}, port):
+        _put(f"http://127.0.0.1:{port}/{CONTAINER}", {})
+        yield StoreServer(f"s3://{CONTAINER}", environment)
+
+
+@contextmanager
+def azure_server() -> Iterator[StoreServer]:
+    """Azurite with one container, in memory."""
+    port = _free_port()
+    command = [str(AZURITE), "--blobHost", "127.0.0.1", "--blobPort", str(port), "--inMemoryPersistence"]
+    command += ["--silent", "--skipApiVersionCheck", "--disableTelemetry"]
+    endpoint = f"http://127.0.0.1:{port}/{ACCOUNT}"
+    environment = {
+        "AZURE_STORAGE_ACCOUNT_NAME": ACCOUNT,
+        "AZURE_STORAGE_ACCOUNT_KEY": ACCOUNT_KEY,
+        "AZURE_STORAGE_ENDPOINT": endpoint,
+        "AZURE_ALLOW_HTTP": "true",
+    }
+    with _running(command, {"AZURITE_ACCOUNTS": f"{ACCOUNT}:{ACCOUNT_KEY}"}, port):
+        _put(
+            f"{endpoint}/{CONTAINER}?restype=container", _azure_headers(f"/{ACCOUNT}/{CONTAINER}", "restype:container")
+        )
+        yield StoreServer(f"az://{CONTAINER}", environment)
+
+
+def _azure_headers(path: str, query: str) -> dict[str, str]:
+    """A PUT without a body, signed with the account's key (Shared Key, as Blob Storage wants it)."""
+    headers = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": "2021-08-06"}
+    canonical = "".join(f"{name}:{value}\n" for name, value in sorted(headers.items()))
+    text = "PUT\n" + 11 * "\n" + f"{canonical}/{ACCOUNT}{path}\n{query}"
+    digest = hmac.new(base64.b64decode(ACCOUNT_KEY), text.encode(), hashlib.sha256).digest()
+    return {**headers, "Authorization": f"SharedKey {ACCOUNT}:{base64.b64encode(digest).decode()}"}
+
+
+def _put(url: str, headers: Mapping[str, str]) -> None:
+    with urllib.request.urlopen(urllib.request.Request(url, method="PUT", headers=dict(headers)), timeout=START_S):
+        pass
+
+
+@contextmanager
+def _running(command: Sequence[str], environment: Mapping[str, str], port: int) -> Iterator[None]:
+    process = subprocess.Popen(
+        command, env={**os.environ, **environment}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        _wait_until_it_listens(process, port)
+        yield
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _wait_until_it_listens(process: subprocess.Popen[bytes], port: int) -> None:
+    deadline_s = time.monotonic() + START_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError as reason:
+            if process.poll() is not None or time.monotonic() > deadline_s:
+                raise RuntimeError(f"{process.args} does not listen, exit code {process.poll()}") from reason
+            time.sleep(0.05)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,76 @@
+"""A throttled or failing object store is asked again, later each time and never all at once, but not for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from storage import store as store_module
+from storage.errors import StoreUnavailableError
+from storage.store import ObjectStore, open_store
+from tests.stores.s3_double import BUCKET, S3Double, Wrong
+
+TIMES = 3
+PAUSE_MIN_S = 0.045
+"""The first pause is 50 ms at least; a little less, for clocks."""
+
+CALLS: dict[str, tuple[str, Callable[[ObjectStore], object], object]] = {
+    "put": ("PUT", lambda store: store.put("a/1", b"new"), None),
+    "create": ("PUT", lambda store: store.create("a/2", b"new"), True),
+    "get": ("GET", lambda store: store.get("a/1"), b"old"),
+    "size": ("HEAD", lambda store: store.size("a/1"), 3),
+    "list": ("GET", lambda store: [meta.path for meta in store.list("a/")], ["a/1"]),
+    "delete": ("POST", lambda store: store.delete("a/1"), None),
+}
+
+
+@pytest.fixture
+def store(s3: S3Double) -> ObjectStore:
+    opened = open_store(f"s3://{BUCKET}/root")
+    opened.put("a/1", b"old")
+    s3.requests.clear()
+    s3.arrived_s.clear()
+    return opened
+
+
+@pytest.mark.parametrize("wrong", [Wrong.SLOW_DOWN, Wrong.TOO_MANY, Wrong.LOSE_REQUEST], ids=lambda wrong: wrong.name)
+@pytest.mark.parametrize("name", CALLS)
+def test_a_refused_call_is_made_again_until_it_is_answered(
+    s3: S3Double, store: ObjectStore, name: str, wrong: Wrong
+) -> None:
+    method, call, answer = CALLS[name]
+    s3.fault(wrong, method, "", TIMES)
+    assert call(store) == answer
+    assert len(s3.requests) == TIMES + 1
+
+
+def test_each_pause_is_drawn_anew(s3: S3Double, store: ObjectStore) -> None:
+    s3.fault(Wrong.SLOW_DOWN, "GET", "", 5)
+    store.get("a/1")
+    pauses_s = [late - early for early, late in zip(s3.arrived_s, s3.arrived_s[1:], strict=False)]
+    assert len(pauses_s) == 5
+    assert min(pauses_s) >= PAUSE_MIN_S
+    assert len({round(pause_s, 3) for pause_s in pauses_s}) > 1
+
+
+def test_a_store_that_never_answers_is_unavailable(s3: S3Double, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(store_module.RETRY, "max_retries", 2)
+    s3.fault(Wrong.SLOW_DOWN, "PUT", "", 1_000)
+    with pytest.raises(StoreUnavailableError, match=r"create s3://bucket/root/a/1: .*503"):
+        open_store(f"s3://{BUCKET}/root").create("a/1", b"x")
+    assert s3.requests == [("PUT", "root/a/1")] * 3
+
+
+def test_retries_end_before_the_broker_s_session_would(store: ObjectStore) -> None:
+    from replication.config import BrokerConfig
+
+    assert store_module.RETRY["retry_timeout"].total_seconds() * 1_000 < BrokerConfig().broker_session_timeout_ms
+
+
+@pytest.mark.parametrize("wrong", [Wrong.LOSE_ANSWER, Wrong.FAIL_AFTER, Wrong.DOUBLE], ids=lambda wrong: wrong.name)
+def test_a_create_that_meets_itself_says_that_there_is_one(s3: S3Double, store: ObjectStore, wrong: Wrong) -> None:
+    """Which is why nobody takes that for an answer before reading it back."""
+    s3.fault(wrong, "PUT", "a/2")
+    assert store.create("a/2", b"mine") is False
+    assert store.get("a/2") == b"mine"

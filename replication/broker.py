@@ -14,34 +14,34 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
 from replication.append_queue import AppendQueue
-from replication.broker_decisions import (
-    alter_partition,
-    register_broker,
-    report_offline,
-    shut_down_broker,
-)
+from replication.broker_decisions import alter_partition, register_broker, report_offline, shut_down_broker
 from replication.broker_inbox import BrokerInbox
+from replication.clean_shutdown import was_shut_down
 from replication.config import BrokerConfig
+from replication.delete_records import RecordDeletions
 from replication.follower_watch import FollowerWatch
 from replication.hosted_replicas import STATE_CHANGE_LOG, HostedReplicas
 from replication.inbox import INBOX_PREFIX
 from replication.isr_changes import WantedIsr, all_isr_changes, expansions, isr_change
 from replication.leader_replica import LeaderReplica, WaitingAppend
 from replication.metadata import METADATA_COMMITS
-from replication.progress import PROGRESS_PREFIX, ReplicaProgress, leader_progress_path
-from replication.progress_object import ProgressWriter
+from replication.progress import ReplicaProgress, leader_progress_path
+from replication.progress_object import ProgressWriter, remove_old_progress
 from replication.purgatory import ProducePurgatory
 from replication.requests import HandedFiles, ProduceRequest, ProduceResponse
 from replication.sessions import encode_session, session_path
 from replication.state import (
     NO_BROKER_EPOCH,
     ConfigRecord,
+    EraseRecord,
     PartitionRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
 from replication.stores import Stores, open_metadata
 from replication.turn_pace import TurnPace
+from replication.upkeep_rounds import limits_of
+from storage.chore import UpkeepLimits
 from storage.clock import Clock, Ids
 from storage.errors import (
     BrokerNotAvailableError,
@@ -52,7 +52,6 @@ from storage.errors import (
     StratalogError,
 )
 from storage.records import TopicPartition
-from storage.upkeep import UpkeepLimits
 from storage.wakeup import Wakeup, Watch
 
 _LOG = logging.getLogger("stratalog.broker")
@@ -116,14 +115,16 @@ class Broker:
             ids,
             self._purgatory,
             topic_defaults=topic_defaults or {},
-            upkeep_limits=upkeep_limits,
+            upkeep_limits=limits_of(config, upkeep_limits),
             executor=executor,
             on_stopped=self._forget_progress,
         )
         self._queue = AppendQueue(self.broker_id, self._hosted.leaders, clock)
         self._followers = FollowerWatch(self.broker_id, stores, self.wakeup)
-        self._inbox = BrokerInbox(stores.objects(identity.root), self._enqueue)
-        self._inbox_watch = self.wakeup.watch(stores.objects(identity.root), INBOX_PREFIX, only_new=True)
+        objects = stores.objects(identity.root)
+        self._deletions = RecordDeletions(objects, self.leaders, clock)
+        self._inbox = BrokerInbox(objects, self._enqueue, self._hosted.examine, self._deletions)
+        self._inbox_watch = self.wakeup.watch(objects, INBOX_PREFIX, only_new=True)
         self._metadata_watch = self.wakeup.watch(self._metadata_objects, METADATA_COMMITS, only_new=True)
         self._progress: ProgressWriter | None = None
         self._touched: set[TopicPartition] = set()
@@ -180,8 +181,8 @@ class Broker:
         """
         self.metadata.refresh()
         image = self.metadata.image
-        known = image.brokers.get(self.broker_id)
-        self._hosted.open_after_stop(image, was_clean=known is None or known.clean_shutdown)
+        was_clean = was_shut_down(self._stores.objects(self.root), image.brokers.get(self.broker_id))
+        self._hosted.open_after_stop(image, was_clean=was_clean)
         self._register()
 
     def _register(self) -> None:
@@ -205,25 +206,18 @@ class Broker:
         self._progress = progress
         self._root_seen_ms = self._clock.monotonic_ms()
         self._put_session(self.broker_epoch)
-        self._remove_old_progress()
+        remove_old_progress(self._stores.objects(self.root), self.broker_epoch)
         self._inbox.broker_epoch = self.broker_epoch
         self._follow_all = True
         self._announced_epoch = self.broker_epoch
         STATE_CHANGE_LOG.info("[Broker %d] registered with epoch %d", self.broker_id, self.broker_epoch)
         self._on_registered(self.broker_epoch)
 
-    def _remove_old_progress(self) -> None:
-        """What earlier registrations published, but for the last: a reader may still be looking at that."""
-        objects = self._stores.objects(self.root)
-        paths = [meta.path for meta in objects.list(PROGRESS_PREFIX)]
-        epochs = sorted({int(path.split("/")[1]) for path in paths} - {self.broker_epoch})
-        for path in paths:
-            if epochs and int(path.split("/")[1]) in epochs[:-1]:
-                objects.delete(path)
-
     def shut_down(self) -> None:
-        """Controlled shutdown: hand leaderships over, leave the ISRs, then stop."""
+        """Controlled shutdown: hand leaderships over, leave the ISRs, then stop. What it led is durable before that:
+        the last member of an ISR stays its only one."""
         self._drain()
+        self._stores.objects(self.root).sync_all()
         self.metadata.propose(lambda image: shut_down_broker(image, self.broker_id, self.broker_epoch))
         self.stop(BrokerNotAvailableError(f"broker {self.broker_id} was shut down"))
 
@@ -249,14 +243,15 @@ class Broker:
         moved = self._attempt(lambda: self._follow_followers(now_ms))
         moved |= self._append(now_ms)  # its publication also tells the high watermarks that just moved
         moved |= self._attempt(lambda: self._poll_inbox(now_ms))
+        moved |= self._attempt(self._delete_records)
         self._attempt(lambda: self._change_isrs(self._isr_changes(now_ms)))
         self._attempt(lambda: self._report_offline(now_ms))
         self._purgatory.expire(now_ms)
         if self._attempt(lambda: self._publish(now_ms)):
             self._complete_raised()
         self._attempt(self._inbox.write_answers)
-        if self._is_due("upkeep", now_ms, self.config.stratalog_upkeep_interval_ms):
-            self._attempt(self._hosted.keep_up)
+        if self._is_due("upkeep", now_ms, self.config.stratalog_upkeep_interval_ms) or self._hosted.upkeep.is_pressing:
+            self._attempt(lambda: self._changed.update(self._hosted.keep_up()))
         return moved
 
     def _attempt(self, part: Callable[[], bool | None]) -> bool:
@@ -284,6 +279,11 @@ class Broker:
         if self._is_due("answers", now_ms, ANSWER_CLEAN_INTERVAL_MS):
             self._inbox.clean(self._clock.wall_ms())
         return self._look("inbox", self._inbox_watch, self.config.stratalog_inbox_poll_ms, now_ms, self._inbox.poll)
+
+    def _delete_records(self) -> bool:
+        moved = set() if self._deletions.is_idle else self._deletions.step(self.metadata.image.live_brokers())
+        self._changed |= moved
+        return bool(moved)
 
     def rest_ms(self) -> int:
         """How long the loop rests after a turn that left nothing behind, so that the next one has more to tell."""
@@ -334,7 +334,7 @@ class Broker:
         # Noted before anything can fail: what was folded is not reported again.
         self._touched |= {r.topic_partition for r in changed if isinstance(r, PartitionRecord)}
         topics = {r.name for r in changed if isinstance(r, TopicRecord | RemoveTopicRecord)}
-        topics |= {r.topic for r in changed if isinstance(r, ConfigRecord)}
+        topics |= {r.topic for r in changed if isinstance(r, ConfigRecord | EraseRecord)}
         if topics or self._follow_all:
             everything = self._hosted.known | set(image.partitions)
             self._touched |= {tp for tp in everything if self._follow_all or tp.topic in topics}
@@ -476,11 +476,12 @@ class Broker:
 
     def _report_offline(self, now_ms: int) -> None:
         """Replicas that cannot be served from this broker's storage: let others of the ISR lead them."""
-        offline = sorted(self._hosted.offline)
-        if offline and now_ms >= self._offline_due_ms:
-            self._offline_due_ms = now_ms + OFFLINE_INTERVAL_MS
-            self.metadata.propose(lambda image: report_offline(image, self.broker_id, self.broker_epoch, offline))
-            self._follow_metadata(now_ms)
+        if not self._hosted.offline or now_ms < self._offline_due_ms:
+            return
+        self._offline_due_ms = now_ms + OFFLINE_INTERVAL_MS
+        offline = self._hosted.offline_noted()
+        self.metadata.propose(lambda image: report_offline(image, self.broker_id, self.broker_epoch, offline))
+        self._follow_metadata(now_ms)
 
     # -- publishing and upkeep ---------------------------------------------------------------------------
 

@@ -249,6 +249,27 @@ def report_offline(
     return Result(tuple(moved), tuple(p.topic_partition for p in moved))
 
 
+def withdraw_replica(
+    image: ClusterImage, broker_id: int, broker_epoch: int, topic_partition: TopicPartition, *, ends_epoch: bool
+) -> Result[int | None]:
+    """A follower's table cannot be trusted: it leaves the ISR, and a leader epoch begins in which it is out.
+
+    `ends_epoch`: in any case, since what the follower published so far is not so any more. Otherwise nothing is written
+    when it is outside the ISR already. The answer is the leader epoch that holds then, None where it does not follow:
+    the partition is gone, has no leader, or the broker leads it. The leader stays, so the ISR is never empty.
+    StaleBrokerEpochError when `broker_epoch` is not the broker's live registration.
+    """
+    check_broker_epoch(image, broker_id, broker_epoch)
+    partition = image.partitions.get(topic_partition)
+    if partition is None or partition.leader in (broker_id, NO_LEADER) or broker_id not in partition.replicas:
+        return Result((), None)
+    if broker_id not in partition.isr and not ends_epoch:
+        return Result((), partition.leader_epoch)
+    isr = tuple(member for member in partition.isr if member != broker_id)
+    changed = partition.changed(controller_epoch=image.controller_epoch, isr=isr, bump_leader_epoch=True)
+    return Result((changed,), changed.leader_epoch)
+
+
 def _has_shut_down(broker: BrokerState, broker_epoch: int) -> bool:
     return broker.fenced and broker.clean_shutdown and broker.broker_epoch == broker_epoch
 

@@ -11,10 +11,13 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
+from replication.delete_records import RecordDeletions, delete_records_id_of
 from replication.inbox import (
     INBOX_PREFIX,
+    SUSPECT_SUFFIX,
     answer_path,
     decode_request,
+    decode_suspect,
     encode_answer,
     request_id_of,
     request_path,
@@ -23,6 +26,7 @@ from replication.leader_replica import WaitingAppend
 from replication.requests import ProduceResponse
 from replication.state import NO_BROKER_EPOCH
 from storage.errors import CorruptMessageError, InvalidRequestError, NotLeaderOrFollowerError
+from storage.records import TopicPartition
 from storage.store import ObjectStore
 
 _LOG = logging.getLogger("stratalog.broker")
@@ -33,10 +37,20 @@ ANSWER_KEEP_MS = 600_000
 class BrokerInbox:
     """Polled by the broker's loop. Answers are written by the loop too, when all parts of a request are done."""
 
-    def __init__(self, store: ObjectStore, enqueue: Callable[[WaitingAppend], None]) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        enqueue: Callable[[WaitingAppend], None],
+        examine: Callable[[TopicPartition, str], None] = lambda _topic_partition, _path: None,
+        deletions: RecordDeletions | None = None,
+    ) -> None:
+        """`examine` is told of a replica that a follower suspects, and of the file; `deletions` answers requests to
+        delete records."""
         self.broker_epoch = NO_BROKER_EPOCH
         self._store = store
         self._enqueue = enqueue
+        self._examine = examine
+        self._deletions = deletions
         self._taken: set[str] = set()
         self._answers: deque[tuple[str, list[ProduceResponse]]] = deque()
 
@@ -48,7 +62,21 @@ class BrokerInbox:
             if request_id not in self._taken:
                 self._take(request_id)
                 moved = True
+        for path in (meta.path for meta in found if meta.path.endswith(SUSPECT_SUFFIX)):
+            self._take_suspect(path)
+        for request_id in filter(None, (delete_records_id_of(meta.path) for meta in found)):
+            if self._deletions is not None:
+                self._deletions.take(request_id, self.broker_epoch)
         return moved
+
+    def _take_suspect(self, path: str) -> None:
+        data = self._store.get_optional(path)
+        self._store.delete(path)
+        try:
+            if data is not None:
+                self._examine(*decode_suspect(data))
+        except CorruptMessageError as reason:
+            _LOG.error("%s refused: %s", path, reason)
 
     def clean(self, wall_ms: int) -> None:
         """Remove answers that nobody fetched for ten minutes."""
@@ -94,6 +122,8 @@ class BrokerInbox:
     def write_answers(self) -> bool:
         """Write what is finished; True when something was."""
         moved = bool(self._answers)
+        if self._deletions is not None:
+            moved |= self._deletions.write_answers()
         while self._answers:
             request_id, responses = self._answers[0]
             self._store.put(answer_path(request_id), encode_answer(responses))

@@ -7,7 +7,6 @@ candidate; its fetch sessions run as Structured Streaming queries, or in threads
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import logging
 import sys
@@ -15,11 +14,14 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Literal, Self
 
 from replication.broker import Broker, BrokerIdentity
+from replication.clean_shutdown import mark_clean_shutdown
+from replication.cluster_place import ClusterPlace, cluster_place
 from replication.config import CLUSTER_TOML, TOPICS_TOML, BrokerConfig, flatten_toml
 from replication.controller import Controller
 from replication.fetch_runner import FetchJob, FetchRunner, ThreadFetchRunner
@@ -31,7 +33,6 @@ from storage.clock import RandomIds, SystemClock
 from storage.errors import (
     BrokerNotAvailableError,
     InvalidRequestError,
-    KafkaStorageError,
     StratalogError,
     UnknownServerError,
 )
@@ -132,7 +133,7 @@ class Cluster:
 
     def __init__(
         self,
-        path: Path,
+        place: ClusterPlace,
         broker_ids: Sequence[int],
         config: BrokerConfig,
         racks: Mapping[int, str],
@@ -140,10 +141,11 @@ class Cluster:
         spark: SparkSession | None,
         lock: IO[str],
     ) -> None:
-        self.path = path
-        self.root = str(path / "metadata")
+        self.path = place.folder
+        self.root = place.metadata_root
         self.config = config
         self.spark = spark
+        self._place = place
         self.fetcher = "thread" if isinstance(runner, ThreadFetchRunner) else "spark"
         self._broker_ids = tuple(broker_ids)
         self._racks = dict(racks)
@@ -152,7 +154,7 @@ class Cluster:
         self._processes: dict[int, _BrokerProcess] = {}
         self._topic_defaults = flatten_toml(TOPICS_TOML.read_text(encoding="utf-8"))
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._text_logs = _open_text_logs(path / config.log_dir)
+        self._text_logs = _open_text_logs(place.folder / config.log_dir)
 
     @classmethod
     def start(
@@ -167,6 +169,8 @@ class Cluster:
     ) -> Self:
         """Make or reopen the cluster below `path` and start `brokers` brokers, ids from 1.
 
+        path     a folder, or the URL of an object store, `s3://bucket/prefix`: then the lock and the text logs are in
+                 this machine's temporary folder
         spark    the session whose slots run the fetch sessions; None starts a local one with slots to spare
         fetcher  `spark`, `thread`, or `auto`: Spark unless the given session has too few slots (with a warning)
         racks    rack by broker id
@@ -178,11 +182,11 @@ class Cluster:
         if brokers < 1:
             raise InvalidRequestError(f"a cluster has at least 1 broker, {brokers} were asked for")
         settings = BrokerConfig.from_toml(CLUSTER_TOML.read_text(encoding="utf-8"), config)
-        root = Path(path).absolute()
-        lock = _lock(root)
+        place = cluster_place(path)
+        lock = place.lock()
         try:
             runner, session = _fetch_runner(fetcher, spark, brokers, settings)
-            cluster = cls(root, range(1, brokers + 1), settings, racks or {}, runner, session, lock)
+            cluster = cls(place, range(1, brokers + 1), settings, racks or {}, runner, session, lock)
         except BaseException:
             lock.close()
             raise
@@ -201,18 +205,15 @@ class Cluster:
         cluster_id = metadata.propose(lambda image: _identify(image, RandomIds().new_id()))
         metadata.propose(lambda image: _state_settings(image, self.config))
         for broker_id in self._broker_ids:
-            root = self._broker_root(broker_id)
+            root = self._place.broker_root(broker_id)
             check_meta_properties(open_store(root, create=True), cluster_id, broker_id, FORMAT_VERSION)
         for broker_id in self._broker_ids:
             self._start_broker(broker_id)
         self._wait_until_up(self._broker_ids)
         _share_interpreter()
 
-    def _broker_root(self, broker_id: int) -> str:
-        return str(self.path / f"broker-{broker_id}")
-
     def _start_broker(self, broker_id: int) -> None:
-        ids, clock, root = RandomIds(), SystemClock(), self._broker_root(broker_id)
+        ids, clock, root = RandomIds(), SystemClock(), self._place.broker_root(broker_id)
         stores = DeltaStores(ids)
         SHARED_FILE_CACHE.resize(self.config.stratalog_tail_cache_bytes)
         broker = Broker(
@@ -236,7 +237,7 @@ class Cluster:
     def _start_fetching(self, broker_id: int, broker_epoch: int) -> None:
         """Called by the broker's loop at every registration; starting a query takes seconds, so not there."""
         job = FetchJob(
-            broker_id, broker_epoch, self._broker_root(broker_id), self.root, self.config, self._topic_defaults
+            broker_id, broker_epoch, self._place.broker_root(broker_id), self.root, self.config, self._topic_defaults
         )
         threading.Thread(target=self._runner.start, args=(job,), name=f"start-fetch-{broker_id}", daemon=True).start()
 
@@ -298,14 +299,14 @@ class Cluster:
             return
         for process in self._processes.values():
             process.join()
-        for process in self._processes.values() if self.config.controlled_shutdown_enable else ():
-            try:
-                process.broker.shut_down()
-            except StratalogError as reason:
-                _LOG.warning("broker %d did not shut down cleanly: %s", process.broker.broker_id, reason)
+        brokers = [process.broker for process in self._processes.values()]
+        is_wanted = self.config.controlled_shutdown_enable
+        clean = [broker for broker in brokers if is_wanted and _is_done(broker, broker.shut_down)]
         self._processes.clear()
         self._runner.stop()
         self._executor.shutdown(wait=True)
+        for broker in clean:
+            _is_done(broker, partial(_mark_clean, broker))
         for name, handler in self._text_logs:
             logging.getLogger(name).removeHandler(handler)
             handler.close()
@@ -321,23 +322,37 @@ class Cluster:
 
     def describe(self) -> str:
         """A few lines on what runs where."""
-        lines = [f"cluster at {self.path}", f"metadata root {self.root}", f"follower fetch by {self.fetcher}"]
+        lines = [f"cluster at {self._place.root}", f"metadata root {self.root}", f"follower fetch by {self.fetcher}"]
         for broker_id in self._broker_ids:
             state = "running" if broker_id in self._processes else "stopped"
-            lines.append(f"broker {broker_id}: {state}, {self._broker_root(broker_id)}")
+            lines.append(f"broker {broker_id}: {state}, {self._place.broker_root(broker_id)}")
         return "\n".join(lines)
 
 
 def _share_interpreter() -> None:
     """The brokers' threads share one interpreter with whatever the user runs.
 
-    A thread that computes gives it up after the switch interval only, and an append asks for it some 50 times:
-    with a busy thread beside it and Python's 5 ms that is a quarter of a second. A full garbage collection holds
-    it for 10 to 60 ms with Spark and Arrow loaded; frozen modules are not gone through any more.
+    A thread that computes gives it up after the switch interval only, and an append asks for it after each call of the
+    system: with a busy thread beside it, it would wait Python's 5 ms each time. A full garbage collection holds it the
+    longer the more is loaded; frozen modules are not gone through any more.
     """
     sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
     gc.collect()
     gc.freeze()
+
+
+def _is_done(broker: Broker, part: Callable[[], None]) -> bool:
+    """One part of a broker's shutdown; the others' goes on if it fails."""
+    try:
+        part()
+    except StratalogError as reason:
+        _LOG.warning("broker %d did not shut down cleanly: %s", broker.broker_id, reason)
+        return False
+    return True
+
+
+def _mark_clean(broker: Broker) -> None:
+    mark_clean_shutdown(open_store(broker.root), broker.broker_epoch)
 
 
 def _open_text_logs(folder: Path) -> list[tuple[str, logging.Handler]]:
@@ -365,21 +380,6 @@ def _state_settings(image: ClusterImage, config: BrokerConfig) -> Result[None]:
     stated = {name: str(value).lower() for name, value in config.properties().items() if name in SHARED_SETTINGS}
     changed = {name: value for name, value in stated.items() if image.cluster_config(name, "") != value}
     return Result(tuple(ConfigRecord(CLUSTER_WIDE, name, value) for name, value in changed.items()), None)
-
-
-def _lock(root: Path) -> IO[str]:
-    """One process runs an embedded cluster at a time."""
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        lock = (root / ".lock").open("w")
-    except OSError as reason:
-        raise KafkaStorageError(f"{root}: cannot be used for a cluster: {reason}") from reason
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as reason:
-        lock.close()
-        raise KafkaStorageError(f"{root}: another process runs this cluster") from reason
-    return lock
 
 
 def _fetch_runner(

@@ -95,6 +95,9 @@ class BrokerConfig:
     default_replication_factor: int = _setting(1, "replicas", "of a topic created without a replication factor", 1)
     delete_topic_enable: bool = _setting(True, "", "allow topics to be deleted")
     log_dir: str = _setting("logs", "", "folder of state-change.log and other text logs, below the cluster's folder")
+    log_retention_check_interval_ms: int = _setting(
+        300_000, "ms", "pause between two looks whether segments of a log are to be deleted", 1
+    )
     num_partitions: int = _setting(1, "partitions", "of a topic created without a number of partitions", 1)
     num_replica_fetchers: int = _setting(1, "tasks", "fetch tasks of a follower, which share its partitions", 1)
     replica_fetch_backoff_ms: int = _setting(
@@ -115,13 +118,23 @@ class BrokerConfig:
         2, "queries", "overlapping fetch sessions of a follower; the second hides the gap between two micro-batches", 1
     )
     stratalog_inbox_poll_ms: int = _setting(
-        20, "ms", "pause between two looks for files that other applications hand over", 1
+        20,
+        "ms",
+        "where storage cannot be watched, pause between two looks for files that other applications hand over",
+        1,
     )
     stratalog_metadata_poll_ms: int = _setting(
-        20, "ms", "pause between two looks for a new commit of the metadata log", 1
+        20, "ms", "where storage cannot be watched, pause between two looks for a new commit of the metadata log", 1
     )
-    stratalog_progress_poll_max_ms: int = _setting(20, "ms", "longest pause between two looks at a progress object", 1)
-    stratalog_progress_poll_min_ms: int = _setting(1, "ms", "shortest pause between two looks at a progress object", 0)
+    stratalog_progress_poll_max_ms: int = _setting(
+        20, "ms", "where storage cannot be watched, longest pause between two looks at a progress object", 1
+    )
+    stratalog_progress_poll_min_ms: int = _setting(
+        1, "ms", "where storage cannot be watched, shortest pause between two looks at a progress object", 0
+    )
+    stratalog_scrub_interval_ms: int = _setting(
+        86_400_000, "ms", "on a local disk every data file is read once in this time, to find decayed bits", 1
+    )
     stratalog_tail_cache_bytes: int = _setting(
         67_108_864, "bytes", "memory for the rows of the newest files, which consumers in the same process read", 0
     )

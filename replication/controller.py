@@ -15,9 +15,10 @@ from replication.config import BrokerConfig
 from replication.sessions import SessionObserver, session_path
 from replication.state import ClusterImage, Result
 from replication.stores import Stores, open_metadata
+from storage.chore import UpkeepLimits
 from storage.clock import Clock, Ids
 from storage.errors import StaleControllerEpochError
-from storage.upkeep import Upkeep, UpkeepLimits
+from storage.upkeep import Upkeep
 
 _LOG = logging.getLogger("stratalog.controller")
 
@@ -48,7 +49,7 @@ class Controller:
         self._observer = SessionObserver(
             config.broker_session_timeout_ms, max(config.broker_session_timeout_ms // 3, 1)
         )
-        self._upkeep = Upkeep(self.metadata.log, upkeep_limits, executor)
+        self._upkeep = Upkeep(self.metadata.log, upkeep_limits, executor, applies_cleanup_policy=False)
         self._upkeep_due_ms = 0
         self._is_checked = False
 

@@ -24,10 +24,10 @@ from replication.progress import fetch_progress_path, image_path, progress_heade
 from replication.progress_object import ProgressWriter
 from replication.session_notice import SessionNotice, notices_prefix
 from replication.stores import Stores
+from storage.chore import UpkeepLimits
 from storage.clock import Clock, Ids
 from storage.errors import StratalogError
 from storage.records import TopicPartition
-from storage.upkeep import UpkeepLimits
 from storage.wakeup import Wakeup
 
 _LOG = logging.getLogger("stratalog.fetcher")
@@ -222,7 +222,8 @@ class FetchSession:
         if self.followed.copied_count != copied_before:
             self._last_work_ms = self._clock.wall_ms()
             self._first_work_ms = self._first_work_ms or self._last_work_ms
-        if self._is_due("upkeep", now_ms, self._config.stratalog_upkeep_interval_ms):
+        interval_ms = self._config.stratalog_upkeep_interval_ms
+        if self._is_due("upkeep", now_ms, interval_ms) or self.followed.upkeep.is_pressing:
             self.followed.keep_up()
         return moved
 

@@ -11,25 +11,29 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from zlib import crc32
 
 from replication.config import BrokerConfig
+from replication.erasures import erases_of
 from replication.followed_replica import FollowedReplica
 from replication.metadata import METADATA_COMMITS
 from replication.progress import ReplicaProgress, leader_progress_path
 from replication.progress_object import ProgressReader, ProgressWriter
+from replication.replica_repair import ReplicaRepair
 from replication.state import NO_LEADER, MetadataRecord, PartitionRecord
 from replication.stores import Stores, open_metadata
 from replication.turn_pace import TurnPace
-from replication.upkeep_rounds import UpkeepRounds
+from replication.upkeep_rounds import UpkeepRounds, limits_of
+from storage.chore import UpkeepDone, UpkeepLimits, UpkeepWork
 from storage.clock import Clock, Ids
 from storage.config import LogConfig
 from storage.errors import InconsistentTopicIdError, StoreUnavailableError, StratalogError
 from storage.log import PartitionLog
 from storage.records import TopicPartition
 from storage.store import ObjectStore
-from storage.upkeep import Upkeep, UpkeepDone, UpkeepLimits
+from storage.upkeep import Upkeep
 from storage.wakeup import Wakeup, Watch
 
 _LOG = logging.getLogger("stratalog.fetcher")
@@ -88,10 +92,11 @@ class FollowedPartitions:
         self.is_over = False
         self._ids = ids
         self._topic_defaults = dict(topic_defaults or {})
-        self._upkeep_limits = upkeep_limits
+        self._upkeep_limits = limits_of(config, upkeep_limits)
         self._executor = executor
         self._metadata_root = metadata_root
         self._metadata = open_metadata(stores, metadata_root, clock, ids)
+        self._repair = ReplicaRepair(broker_id, broker_epoch, self._metadata, stores)
         self._configs: dict[str, tuple[Mapping[str, str], LogConfig]] = {}
         self._leaders: dict[tuple[int, int], _Leader] = {}
         self._followed_leaders: set[int] = set()
@@ -112,7 +117,7 @@ class FollowedPartitions:
         self._writer: ProgressWriter | None = None
         self._metadata_watch: Watch | None = None
         self._metadata_ms = 0
-        self._upkeep = UpkeepRounds(self.clock)
+        self.upkeep = UpkeepRounds(self.clock)
         self._pace = TurnPace()
 
     # -- from session to session -------------------------------------------------------------------------
@@ -191,11 +196,8 @@ class FollowedPartitions:
 
     def _apply(self, records: list[MetadataRecord]) -> None:
         known = self._metadata.image.brokers.get(self.broker_id)
-        if known is not None and known.broker_epoch > self.broker_epoch:
-            self.is_over = True  # a newer life of this broker has sessions of its own
-            return
-        if known is not None and known.broker_epoch == self.broker_epoch and known.fenced:
-            self.is_over = True
+        if known is not None and (known.broker_epoch, known.fenced) > (self.broker_epoch, False):
+            self.is_over = True  # fenced, or a newer life of this broker has sessions of its own
             return
         was_open, self._is_assignment_open = self._is_assignment_open, False
         moved = [record.topic_partition for record in records if isinstance(record, PartitionRecord)]
@@ -262,13 +264,14 @@ class FollowedPartitions:
         known = self.replicas.get(topic_partition)
         if known is not None and known.topic_id == topic_id and known.leader_epoch >= state.leader_epoch:
             known.own.config = config
+            self.upkeep.wake(topic_partition)
             return
         leader_root = self._metadata.image.brokers[state.leader].registration.root
         own = known.own if known is not None and known.topic_id == topic_id else None
         own = own or PartitionLog(self.stores.table(self.root, topic_partition), config, self.clock, self._ids)
         leader = PartitionLog(self.stores.table(leader_root, topic_partition), config, self.clock, self._ids)
         leader.remembers_removed = False
-        self.replicas[topic_partition] = FollowedReplica(state, topic_id, own, leader)
+        self.replicas[topic_partition] = FollowedReplica(state, topic_id, own, leader, self.broker_id)
         self._look_after(topic_partition, self.replicas[topic_partition])
         self._cold[topic_partition] = None
         self._later.pop(topic_partition, None)
@@ -283,13 +286,14 @@ class FollowedPartitions:
         return known[1]
 
     def _look_after(self, topic_partition: TopicPartition, replica: FollowedReplica) -> None:
-        upkeep = Upkeep(replica.own, self._upkeep_limits, self._executor, leader=replica.leader)
-        self._upkeep.take(topic_partition, upkeep)
+        erases = partial(erases_of, self._metadata.image, topic_partition)
+        upkeep = Upkeep(replica.own, self._upkeep_limits, self._executor, leader=replica.leader, erases=erases)
+        self.upkeep.take(topic_partition, upkeep)
 
     def _forget(self, topic_partition: TopicPartition) -> None:
         if self.replicas.pop(topic_partition, None) is None:
             return
-        self._upkeep.drop(topic_partition)
+        self.upkeep.drop(topic_partition)
         if self._writer is not None:
             self._writer.forget(topic_partition)
 
@@ -432,7 +436,7 @@ class FollowedPartitions:
             self._drop_leftover(replica, reason)
             return False
         except StratalogError as reason:
-            self._go_offline(topic_partition, reason)
+            self._distrust(topic_partition, reason)
             return False
 
     def _open_again(self, topic_partition: TopicPartition) -> None:
@@ -471,18 +475,24 @@ class FollowedPartitions:
 
     def keep_up(self) -> None:
         """A round of upkeep."""
-        self._upkeep.run(self._keep_one_up, self._go_offline)
+        self.upkeep.run(self._keep_one_up, self._distrust)
 
     def _keep_one_up(self, topic_partition: TopicPartition, upkeep: Upkeep, is_busy: bool) -> UpkeepDone | None:
         replica = self.replicas[topic_partition]
         if not replica.has_started or replica.failure is not None:
             return None
-        high_watermark = self._high_watermark(replica)
-        return upkeep.step(self.clock.wall_ms(), high_watermark, replica.leader_epoch, is_busy=is_busy)
+        done = upkeep.step(self.clock.wall_ms(), self._high_watermark(replica), replica.leader_epoch, is_busy=is_busy)
+        if done is not None and done.work is UpkeepWork.RETENTION:
+            self._tell(replica)
+        return done
 
-    def _go_offline(self, topic_partition: TopicPartition, reason: StratalogError) -> None:
-        _LOG.error("%s goes offline on broker %d: %s", topic_partition, self.broker_id, reason)
-        self.replicas[topic_partition].failure = reason
+    def _distrust(self, topic_partition: TopicPartition, reason: StratalogError) -> None:
+        replica = self.replicas[topic_partition]
+        if self._repair.take_up(replica.state, replica.own.table, replica.leader.name, reason):
+            replica.failure = reason
+        else:
+            replica.has_started = False
+            self._put_off(topic_partition, self.config.replica_fetch_backoff_ms)
 
     def _high_watermark(self, replica: FollowedReplica) -> int:
         """The high watermark that the leader last published for this epoch; -1 when none."""

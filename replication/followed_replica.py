@@ -11,9 +11,12 @@ import contextlib
 import logging
 
 from replication.progress import ReplicaProgress
-from replication.state import PartitionRecord
+from replication.replica_repair import may_heal, sound_end
+from replication.state import NO_LEADER, PartitionRecord
+from storage.damage import Damage
 from storage.epochs import LeaderEpochCache
 from storage.errors import (
+    DamagedFileError,
     FencedLeaderEpochError,
     InconsistentTopicIdError,
     StratalogError,
@@ -21,6 +24,7 @@ from storage.errors import (
     UnknownTopicOrPartitionError,
 )
 from storage.log import PartitionLog
+from storage.segments import files_between
 from storage.table import Conflict
 
 _LOG = logging.getLogger("stratalog.fetcher")
@@ -55,13 +59,23 @@ def is_still_under(own: PartitionLog, leader_epoch: int) -> bool:
 class FollowedReplica:
     """One followed partition for one leader epoch."""
 
-    def __init__(self, state: PartitionRecord, topic_id: str, own: PartitionLog, leader: PartitionLog) -> None:
+    def __init__(
+        self,
+        state: PartitionRecord,
+        topic_id: str,
+        own: PartitionLog,
+        leader: PartitionLog,
+        broker_id: int = NO_LEADER,
+    ) -> None:
+        """`broker_id` is the follower's."""
         self.state = state
+        self.broker_id = broker_id
         self.topic_id = topic_id
         self.own = own
         self.leader = leader
         self.has_started = False
         self.failure: StratalogError | None = None
+        self._old_end = 0
         self.copied_count = 0
         self.waits = 0
         """How often the leader's start was waited for in vain."""
@@ -82,6 +96,7 @@ class FollowedReplica:
             and progress.leader_epoch == self.leader_epoch
             and progress.topic_id == self.topic_id
             and progress.log_end_offset <= self.own.log_end_offset
+            and progress.log_start_offset <= self.own.log_start_offset
         )
 
     def stands(self) -> bool:
@@ -121,6 +136,11 @@ class FollowedReplica:
             raise InconsistentTopicIdError(f"{self.own.name}: topic id {self.own.topic_id}, expected {self.topic_id}")
 
     def _start(self) -> bool:
+        damage = self._damage()
+        if damage is not None and not damage.path and self.own.table.damage() is not None:
+            _LOG.warning("%s is dropped, to be copied anew: %s", self.own.name, damage.reason)
+            self.own.table.drop()
+            return True
         self._open_own()
         try:
             self.leader.refresh()
@@ -130,11 +150,30 @@ class FollowedReplica:
             return False
         if self.own.leader_epoch > self.leader_epoch or not leader_has_started(self.leader, self.leader_epoch):
             return False
-        self.has_started = state_epoch_first(self.own, self.leader_epoch, self._divergence())
+        self.has_started = state_epoch_first(self.own, self.leader_epoch, self._truncate_to(damage))
+        self._old_end = self.leader.log_end_offset
         self.waits = 0
         if not self.has_started:
             self.own.refresh()
+        elif damage is not None:
+            self.own.table.note_damage(None)
         return True
+
+    def _damage(self) -> Damage | None:
+        """The damage to be healed now. Raises DamagedFileError when it must not be healed under this epoch."""
+        damage = self.own.table.damage()
+        if damage is not None and not may_heal(damage, self.state, self.broker_id):
+            raise DamagedFileError(f"{self.own.name}: not healed yet: {damage.reason}", damage.path)
+        return damage
+
+    def _truncate_to(self, damage: Damage | None) -> int | None:
+        """Where the logs part, or where the own one is damaged: what lies above is copied anew."""
+        divergence = self._divergence()
+        end = None if damage is None else sound_end(self.own.files, damage)
+        if end is None:
+            return divergence
+        _LOG.warning("%s is copied anew from offset %d on: %s", self.own.name, end, damage.reason if damage else "")
+        return end if divergence is None else min(end, divergence)
 
     def _divergence(self) -> int | None:
         """The offset up to which the own log agrees with the leader's (KIP-101, KIP-279): where to truncate to.
@@ -155,8 +194,11 @@ class FollowedReplica:
         self.leader.refresh()
         if not leader_has_started(self.leader, self.leader_epoch):
             return False
-        if self.own.log_end_offset >= self.leader.log_end_offset:
+        has_its_end = self.own.log_end_offset >= self.leader.log_end_offset
+        if has_its_end and self.own.log_start_offset >= self.leader.log_start_offset:
             return False
+        if self.own.log_end_offset < self._old_end:
+            self._check_old_files(max_bytes)
         outcome = self.own.copy_from(self.leader, self.leader_epoch, max_bytes)
         if isinstance(outcome, Conflict):
             # Another session of this broker copied first (then go on from there), or a newer epoch began.
@@ -165,6 +207,21 @@ class FollowedReplica:
             return self.has_started
         self.copied_count += 1
         return self.own.log_end_offset < self.leader.log_end_offset
+
+    def _check_old_files(self, max_bytes: int) -> None:
+        """Bytes are copied as they are. What the leader had when it was taken up may have decayed since it was written,
+        so it is read first; what it writes from then on is not. Raises DamagedFileError about the leader's file."""
+        size_bytes = 0
+        for entry in files_between(self.leader.files, self.own.log_end_offset, self._old_end):
+            size_bytes += entry.file.size_bytes
+            if size_bytes > max_bytes and size_bytes > entry.file.size_bytes:
+                return
+            try:
+                self.leader.table.check_files([entry.file], bits=True)
+            except DamagedFileError:
+                if not self.leader.refresh():  # else it was merged away, and what is copied now are others
+                    raise
+                return
 
     def progress(self) -> ReplicaProgress | None:
         """What this replica may publish: nothing before the epoch stands in its own table."""

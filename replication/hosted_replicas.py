@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
+from functools import partial
 
+from replication.erasures import erases_of
 from replication.leader_and_isr import (
     BecomeFollower,
     BecomeLeader,
@@ -24,12 +26,14 @@ from replication.purgatory import ProducePurgatory
 from replication.state import ClusterImage, PartitionRecord
 from replication.stores import Stores
 from replication.upkeep_rounds import UpkeepRounds
+from storage.chore import UpkeepDone, UpkeepLimits, UpkeepWork
 from storage.clock import Clock, Ids
 from storage.config import LogConfig
-from storage.errors import NotLeaderOrFollowerError
+from storage.damage import damage_in
+from storage.errors import NotLeaderOrFollowerError, StoreUnavailableError, StratalogError
 from storage.log import PartitionLog
 from storage.records import TopicPartition
-from storage.upkeep import Upkeep, UpkeepDone, UpkeepLimits
+from storage.upkeep import Upkeep
 
 _LOG = logging.getLogger("stratalog.broker")
 STATE_CHANGE_LOG = logging.getLogger("stratalog.state.change")
@@ -39,7 +43,7 @@ class HostedReplicas:
     """`leaders` are those that this broker leads; followers are the fetch sessions' business.
 
     starting   leaders whose table does not show their epoch yet; whoever starts one takes it out
-    offline    leaders whose table cannot be served
+    offline    leaders whose table cannot be served, and why
     """
 
     def __init__(
@@ -58,10 +62,11 @@ class HostedReplicas:
     ) -> None:
         self.leaders: dict[TopicPartition, LeaderReplica] = {}
         self.starting: dict[TopicPartition, LeaderReplica] = {}
-        self.offline: set[TopicPartition] = set()
+        self.offline: dict[TopicPartition, StratalogError] = {}
         self._configs: dict[str, tuple[Mapping[str, str], LogConfig]] = {}
         self._applied: dict[TopicPartition, LocalReplica] = {}
-        self._upkeep = UpkeepRounds(clock)
+        self.upkeep = UpkeepRounds(clock)
+        self._log_start_moved: set[TopicPartition] = set()
         self._broker_id = broker_id
         self._root = root
         self._stores = stores
@@ -98,7 +103,7 @@ class HostedReplicas:
             local = None
         match decide_leader_and_isr(local, image.partitions.get(topic_partition), topic_id, self._broker_id):
             case BecomeLeader(state=new):
-                self._become_leader(new, topic_id, self._config_of(new.topic, image))
+                self._become_leader(new, topic_id, image)
             case BecomeFollower(state=new):
                 self.stop_leading(topic_partition, f"broker {new.leader} leads epoch {new.leader_epoch}")
                 self._log_state(new, "became follower")
@@ -117,14 +122,15 @@ class HostedReplicas:
                 return
         self._applied[topic_partition] = LocalReplica(new, topic_id)
 
-    def _become_leader(self, state: PartitionRecord, topic_id: str, config: LogConfig) -> None:
-        topic_partition = state.topic_partition
+    def _become_leader(self, state: PartitionRecord, topic_id: str, image: ClusterImage) -> None:
+        topic_partition, config = state.topic_partition, self._config_of(state.topic, image)
         self.stop_leading(topic_partition, f"epoch {state.leader_epoch} began")
         log = PartitionLog(self._stores.table(self._root, topic_partition), config, self._clock, self._ids)
         self.leaders[topic_partition] = self.starting[topic_partition] = LeaderReplica(
-            state, self._broker_id, topic_id, log, config, self._purgatory, self._clock, self.offline.add
+            state, self._broker_id, topic_id, log, config, self._purgatory, self._clock, self.offline.__setitem__
         )
-        self._upkeep.take(topic_partition, Upkeep(log, self._upkeep_limits, self._executor))
+        erases = partial(erases_of, image, topic_partition)
+        self.upkeep.take(topic_partition, Upkeep(log, self._upkeep_limits, self._executor, erases=erases))
         self._log_state(state, "became leader")
 
     def _config_of(self, topic: str, image: ClusterImage) -> LogConfig:
@@ -136,7 +142,8 @@ class HostedReplicas:
         return known[1]
 
     def _reconfigure(self, topic_partition: TopicPartition, image: ClusterImage) -> None:
-        """A topic's altered config takes hold while it runs."""
+        """A topic's altered config takes hold while it runs, and so does a request to erase."""
+        self.upkeep.wake(topic_partition)
         replica = self.leaders.get(topic_partition)
         if replica is not None:
             replica.config = replica.log.config = self._config_of(topic_partition.topic, image)
@@ -152,8 +159,8 @@ class HostedReplicas:
         """Whoever waits for this replica is told that it does not lead any more; the table stays."""
         replica = self.leaders.pop(topic_partition, None)
         self.starting.pop(topic_partition, None)
-        self.offline.discard(topic_partition)
-        self._upkeep.drop(topic_partition)
+        self.offline.pop(topic_partition, None)
+        self.upkeep.drop(topic_partition)
         if replica is not None:
             what = f"{topic_partition} is not led by broker {self._broker_id}: {reason}"
             replica.resign(NotLeaderOrFollowerError(what))
@@ -171,16 +178,59 @@ class HostedReplicas:
             if replica.partition is not None:
                 replica.partition.forget_follower(broker_id, now_ms)
 
-    def keep_up(self) -> None:
-        """Upkeep of the led replicas, for a bounded time."""
-        self._upkeep.run(self._keep_one_up, lambda tp, reason: self.leaders[tp].go_offline(reason))
+    def keep_up(self) -> set[TopicPartition]:
+        """Upkeep of the led replicas, for a bounded time; those whose log start moved."""
+        self.upkeep.run(self._keep_one_up, self._broken)
+        moved, self._log_start_moved = self._log_start_moved, set()
+        return moved
 
     def _keep_one_up(self, topic_partition: TopicPartition, upkeep: Upkeep, is_busy: bool) -> UpkeepDone | None:
         replica = self.leaders[topic_partition]
         if replica.partition is None:
             return None
         high_watermark = replica.partition.high_watermark
-        return upkeep.step(self._clock.wall_ms(), high_watermark, replica.leader_epoch, is_busy=is_busy)
+        done = upkeep.step(self._clock.wall_ms(), high_watermark, replica.leader_epoch, is_busy=is_busy)
+        if done is not None and done.work is UpkeepWork.RETENTION:
+            self._log_start_moved.add(topic_partition)
+        return done
+
+    # -- damage ------------------------------------------------------------------------------------------
+
+    def examine(self, topic_partition: TopicPartition, path: str) -> None:
+        """A follower could not read this replica, or this file of it: look whether that is so.
+
+        The fold that the leader holds may be older than the damage, so the table is folded from storage.
+        """
+        replica = self.leaders.get(topic_partition)
+        if replica is None or replica.partition is None:
+            return
+        log = replica.log
+        try:
+            log.refresh()
+            log.table.check_files([entry.file for entry in log.files if entry.path == path], bits=True)
+            log.table.reopened().snapshot()
+        except StoreUnavailableError as reason:
+            _LOG.warning("%s cannot be examined: %s", topic_partition, reason)  # the follower will say it again
+        except StratalogError as reason:
+            self._broken(topic_partition, reason)
+
+    def _broken(self, topic_partition: TopicPartition, reason: StratalogError) -> None:
+        """A damaged leader that nobody of the ISR could replace leads on: what it can still read is all there is."""
+        replica = self.leaders[topic_partition]
+        if damage_in(reason) is not None and not replica.may_be_replaced:
+            _LOG.error("%s stays online on broker %d, the whole ISR: %s", topic_partition, self._broker_id, reason)
+            return
+        replica.go_offline(reason)
+
+    def offline_noted(self) -> list[TopicPartition]:
+        """What is offline, in order. Damage stands noted beside the table before others hear of it: whoever follows
+        with that table later must know."""
+        for topic_partition, reason in self.offline.items():
+            damage = damage_in(reason)
+            table = self._stores.table(self._root, topic_partition)
+            if damage is not None and table.damage() is None:
+                table.note_damage(damage)
+        return sorted(self.offline)
 
     def _log(self, what: str) -> None:
         STATE_CHANGE_LOG.info("[Broker %d] %s", self._broker_id, what)

@@ -17,6 +17,7 @@ from storage.table import DataFile
 
 INBOX_PREFIX = "inbox/"
 ANSWER_SUFFIX = ".answer.json"
+SUSPECT_SUFFIX = ".suspect"
 
 
 def request_path(request_id: str) -> str:
@@ -32,6 +33,25 @@ def request_id_of(path: str) -> str | None:
     if not path.startswith(INBOX_PREFIX) or path.endswith(ANSWER_SUFFIX) or not path.endswith(".json"):
         return None
     return path.removeprefix(INBOX_PREFIX).removesuffix(".json")
+
+
+def suspect_path(topic_partition: TopicPartition) -> str:
+    """Where a follower tells its leader that the leader's table looks damaged; one object a partition."""
+    return f"{INBOX_PREFIX}{topic_partition}{SUSPECT_SUFFIX}"
+
+
+def encode_suspect(topic_partition: TopicPartition, path: str) -> bytes:
+    """`path` is the file that could not be read, empty for something else."""
+    return json.dumps({"topic_partition": list(topic_partition), "path": path}).encode()
+
+
+def decode_suspect(data: bytes) -> tuple[TopicPartition, str]:
+    """CorruptMessageError when it is not one."""
+    try:
+        body = json.loads(data)
+        return TopicPartition(*body["topic_partition"]), str(body["path"])
+    except (ValueError, KeyError, TypeError) as reason:
+        raise CorruptMessageError(f"not a suspicion: {data[:200]!r} ({reason})") from reason
 
 
 def encode_request(handed: Sequence[HandedFiles], broker_epoch: int) -> bytes:

@@ -20,6 +20,7 @@ from storage import log_append
 from storage.clock import Clock
 from storage.config import LogConfig
 from storage.errors import (
+    DamagedFileError,
     FencedLeaderEpochError,
     InconsistentTopicIdError,
     InvalidRequiredAcksError,
@@ -38,6 +39,7 @@ _LOG = logging.getLogger("stratalog.broker")
 GROUP_BYTES_MAX = 64 << 20
 GROUP_REQUESTS_MAX = 10_000
 RETRY_MS = 100
+FILES_LOOKED_FOR = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class LeaderReplica:
         config: LogConfig,
         purgatory: ProducePurgatory,
         clock: Clock,
-        on_offline: Callable[[TopicPartition], None] = lambda _topic_partition: None,
+        on_offline: Callable[[TopicPartition, StratalogError], None] = lambda _topic_partition, _reason: None,
     ) -> None:
         self.state = state
         self.topic_id = topic_id
@@ -107,6 +109,7 @@ class LeaderReplica:
         try:
             self.log.exists_or_create(self.topic_id)
             self.log.refresh()
+            self._check_table()
             if isinstance(self.log.start_epoch(self.leader_epoch, as_leader=True), Conflict):
                 return False
         except StoreUnavailableError as reason:
@@ -125,6 +128,23 @@ class LeaderReplica:
         self.partition = Partition(self.state, self._broker_id, start_offset, self.log.log_start_offset, now_ms)
         self.partition.appended(self.log.log_end_offset, now_ms)
         return True
+
+    def _check_table(self) -> None:
+        """A replica that is known to be damaged does not lead while another one of the ISR may: DamagedFileError.
+
+        Of its files only the newest are looked for, so that a failover stays short; the rest is found by scrubbing.
+        """
+        if not self.may_be_replaced:
+            return
+        damage = self.log.table.damage()
+        if damage is not None:
+            raise DamagedFileError(f"{self.log.name}: not healed yet: {damage.reason}", damage.path)
+        self.log.table.check_files([entry.file for entry in self.log.files[-FILES_LOOKED_FOR:]], bits=False)
+
+    @property
+    def may_be_replaced(self) -> bool:
+        """Whether another replica holds all that this one does: a member of the ISR."""
+        return len(self.state.isr) > 1
 
     def _epoch_start_offset(self) -> int:
         entries = self.log.epochs.entries
@@ -241,7 +261,7 @@ class LeaderReplica:
         """Stop leading for good: the table cannot be trusted. Everybody who waits or comes later gets `reason`."""
         _LOG.error("%s goes offline on broker %d: %s", self.state.topic_partition, self._broker_id, reason)
         self.resign(reason, group)
-        self._on_offline(self.state.topic_partition)
+        self._on_offline(self.state.topic_partition, reason)
 
     def _retry_later(self, now_ms: int, reason: StratalogError) -> None:
         _LOG.warning("%s on broker %d, trying again: %s", self.state.topic_partition, self._broker_id, reason)

@@ -6,7 +6,7 @@ published, and asks it who is in sync and what is committed (R17, R18, R24, R25)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from replication.progress import UNKNOWN, ReplicaProgress
@@ -19,6 +19,7 @@ class FollowerState:
 
     log_end_offset: int = UNKNOWN
     last_caught_up_ms: int | None = None
+    log_start_offset: int = UNKNOWN
 
 
 def counts_for_epoch(progress: ReplicaProgress, leader_epoch: int) -> bool:
@@ -88,12 +89,20 @@ class Partition:
         follower = self.followers.get(replica)
         if follower is None or not counts_for_epoch(progress, self.leader_epoch):
             return False
+        follower.log_start_offset = max(follower.log_start_offset, progress.log_start_offset)
         if progress.log_end_offset <= follower.log_end_offset:
             return False
         follower.log_end_offset = progress.log_end_offset
         if follower.log_end_offset >= self.log_end_offset:
             follower.last_caught_up_ms = now_ms
         return True
+
+    def low_watermark(self, log_start_offset: int, live: Collection[int]) -> int:
+        """The least log start offset of the leader and its live followers (Kafka's lowWatermarkIfLeader).
+
+        Leader at 8, live followers at 8 and 5: it is 5. UNKNOWN while a live follower has not spoken.
+        """
+        return min([log_start_offset, *(f.log_start_offset for r, f in self.followers.items() if r in live)])
 
     def forget_follower(self, replica: int, now_ms: int) -> None:
         """The follower came up anew: it has to show again what it holds."""

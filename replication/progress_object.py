@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from replication.progress import (
+    PROGRESS_PREFIX,
     ProgressHeader,
     ReplicaProgress,
     encode_progress,
@@ -107,3 +108,12 @@ class ProgressReader:
                 self.entries[entry.topic_partition] = entry
                 changed.append(entry)
         return changed
+
+
+def remove_old_progress(store: ObjectStore, broker_epoch: int) -> None:
+    """Delete what earlier registrations published, but for the last: a reader may still be looking at that."""
+    paths = [meta.path for meta in store.list(PROGRESS_PREFIX)]
+    epochs = sorted({int(path.split("/")[1]) for path in paths} - {broker_epoch})
+    for path in paths:
+        if epochs and int(path.split("/")[1]) in epochs[:-1]:
+            store.delete(path)

@@ -36,8 +36,8 @@ SUPERVISE_MS = 2_000
 GOLDEN_RATIO = 0.6180339887
 """Its multiples, modulo 1, lie far from each other however many there are."""
 CHECKPOINT_INTERVAL_MS = 3_600_000
-"""Spark's checkpoint of a fetch query is never read again: a query that died starts with a new one. Written for each
-batch it costs about 30 ms of CPU, half of it in `chmod` processes."""
+"""Spark's checkpoint of a fetch query is never read again: a query that died starts with a new one. So it is
+written seldom."""
 
 QUIET_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",

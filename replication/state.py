@@ -130,6 +130,25 @@ class ProducerIdsRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class EraseRecord:
+    """Records of a topic that match are to be erased on every replica: below `end_offsets[partition]`.
+
+    Ids of a topic count up from 1. `predicate` is JSON (`storage.erase_predicate`), `request_id` the asker's own mark.
+    """
+
+    type: ClassVar[str] = "Erase"
+    topic: str
+    erase_id: int
+    predicate: str
+    end_offsets: tuple[int, ...]
+    request_id: str
+
+    @property
+    def key(self) -> str:
+        return f"erase/{self.topic}/{self.erase_id}"
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionRecord:
     """The whole state of one partition after a change. `partition_epoch` counts every change."""
 
@@ -195,6 +214,7 @@ MetadataRecord = (
     | RemoveTopicRecord
     | ConfigRecord
     | ProducerIdsRecord
+    | EraseRecord
     | PartitionRecord
 )
 
@@ -209,10 +229,11 @@ _RECORD_TYPES: dict[str, type[Any]] = {
         RemoveTopicRecord,
         ConfigRecord,
         ProducerIdsRecord,
+        EraseRecord,
         PartitionRecord,
     )
 }
-_TUPLE_FIELDS = ("replicas", "isr", "adding", "removing")
+_TUPLE_FIELDS = ("replicas", "isr", "adding", "removing", "end_offsets")
 
 
 def record_to_json(record: MetadataRecord) -> tuple[bytes, bytes]:
@@ -270,6 +291,7 @@ class ClusterImage:
     topic_ids: dict[str, str] = field(default_factory=dict)
     partitions: dict[TopicPartition, PartitionRecord] = field(default_factory=dict)
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    erases: dict[str, dict[int, EraseRecord]] = field(default_factory=dict)
     next_producer_id: int = 0
     last_broker_epoch: int = 0
 
@@ -291,8 +313,8 @@ class ClusterImage:
                 self.topic_ids[record.name] = record.topic_id
             case RemoveTopicRecord():
                 self._remove_topic(record.name)
-            case ConfigRecord():
-                self._set_config(record)
+            case ConfigRecord() | EraseRecord():
+                self._ask_of_topic(record)
             case ProducerIdsRecord():
                 self.next_producer_id = record.next_producer_id
             case ClusterRecord():
@@ -306,10 +328,14 @@ class ClusterImage:
     def _remove_topic(self, name: str) -> None:
         self.topic_ids.pop(name, None)
         self.configs.pop(name, None)
+        self.erases.pop(name, None)
         for topic_partition in self.partitions_of(name):
             del self.partitions[topic_partition]
 
-    def _set_config(self, record: ConfigRecord) -> None:
+    def _ask_of_topic(self, record: ConfigRecord | EraseRecord) -> None:
+        if isinstance(record, EraseRecord):
+            self.erases.setdefault(record.topic, {})[record.erase_id] = record
+            return
         overrides = self.configs.setdefault(record.topic, {})
         if record.value is None:
             overrides.pop(record.name, None)

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from heapq import heappop, heappush
 
+from replication.config import BrokerConfig
+from storage.chore import UpkeepDone, UpkeepLimits
 from storage.clock import Clock
-from storage.errors import CorruptMessageError, KafkaStorageError, StoreError
+from storage.errors import CorruptMessageError, DamagedFileError, KafkaStorageError, StoreError, StratalogError
 from storage.records import TopicPartition
 from storage.table import Commit
-from storage.upkeep import Upkeep, UpkeepDone
+from storage.upkeep import Upkeep
 
 _LOG = logging.getLogger("stratalog.upkeep")
 
@@ -28,6 +31,15 @@ BUSY_BYTES_PER_S = 4 << 20
 Step = Callable[[TopicPartition, Upkeep, bool], UpkeepDone | None]
 
 
+def limits_of(config: BrokerConfig, limits: UpkeepLimits | None = None) -> UpkeepLimits:
+    """The limits with what the cluster's settings say."""
+    return replace(
+        limits or UpkeepLimits(),
+        retention_check_ms=config.log_retention_check_interval_ms,
+        scrub_ms=config.stratalog_scrub_interval_ms,
+    )
+
+
 class UpkeepRounds:
     """The upkeeps of one broker's or one session's replicas."""
 
@@ -37,6 +49,7 @@ class UpkeepRounds:
         self._due: dict[TopicPartition, None] = {}
         self._later: list[tuple[int, int, TopicPartition]] = []
         self._later_ms: dict[TopicPartition, int] = {}
+        self._behind: set[TopicPartition] = set()
         self._serial = 0
         self._taken_in_bytes = 0
         self._looked_ms = clock.monotonic_ms()
@@ -48,6 +61,11 @@ class UpkeepRounds:
         self._due[topic_partition] = None
         upkeep.log.on_commit = lambda commit: self._committed(topic_partition, upkeep, commit)
 
+    def wake(self, topic_partition: TopicPartition) -> None:
+        """Look at this replica in the next round: something else than its log changed."""
+        if topic_partition in self._upkeep:
+            self._due[topic_partition] = None
+
     def drop(self, topic_partition: TopicPartition) -> None:
         """Not any more."""
         upkeep = self._upkeep.pop(topic_partition, None)
@@ -55,6 +73,12 @@ class UpkeepRounds:
             upkeep.log.on_commit = None
         self._due.pop(topic_partition, None)
         self._later_ms.pop(topic_partition, None)
+        self._behind.discard(topic_partition)
+
+    @property
+    def is_pressing(self) -> bool:
+        """Whether a log that is behind waits for its next piece of work: a round now, not in its time."""
+        return any(tp in self._due or self._upkeep[tp].has_result for tp in self._behind)
 
     def _committed(self, topic_partition: TopicPartition, upkeep: Upkeep, commit: Commit) -> None:
         if commit.data_change:
@@ -62,16 +86,17 @@ class UpkeepRounds:
         if topic_partition not in self._due and upkeep.needs_step(commit):
             self._due[topic_partition] = None
 
-    def run(self, step: Step, on_broken: Callable[[TopicPartition, KafkaStorageError], None]) -> None:
+    def run(self, step: Step, on_broken: Callable[[TopicPartition, StratalogError], None]) -> None:
         """Work for about `BUDGET_MS`; goes on where it stopped the last time.
 
         `step` does one piece of work; it is told whether the part is busy. A store that is away is tried again a
-        little later; a table that cannot be served is told to `on_broken`; one with a corrupt file is served as it is
-        but looked after no more (Kafka's "uncleanable").
+        little later; a table that cannot be served, or has a damaged file, is told to `on_broken`; one that is corrupt
+        otherwise is served as it is but looked after no more (Kafka's "uncleanable").
         """
         now_ms = self._clock.monotonic_ms()
         is_busy = self._was_busy(now_ms)
         self._come_due(now_ms)
+        self._due.update((tp, None) for tp in self._behind if self._upkeep[tp].has_result)
         while self._due:
             topic_partition = next(iter(self._due))
             del self._due[topic_partition]
@@ -111,17 +136,19 @@ class UpkeepRounds:
         step: Step,
         topic_partition: TopicPartition,
         upkeep: Upkeep,
-        on_broken: Callable[[TopicPartition, KafkaStorageError], None],
+        on_broken: Callable[[TopicPartition, StratalogError], None],
         is_busy: bool,
     ) -> int | None:
         """How long the replica may rest; None when there may be more to do at once."""
+        self._behind.discard(topic_partition)
         try:
-            if step(topic_partition, upkeep, is_busy) is not None:
-                return None
-            return upkeep.rest_ms(self._clock.wall_ms())
+            is_done = step(topic_partition, upkeep, is_busy) is not None
+            if upkeep.is_behind and topic_partition in self._upkeep:
+                self._behind.add(topic_partition)
+            return None if is_done else upkeep.rest_ms(self._clock.wall_ms())
         except StoreError as reason:
             _LOG.warning("upkeep of %s, trying again: %s", topic_partition, reason)
-        except KafkaStorageError as reason:
+        except (KafkaStorageError, DamagedFileError) as reason:
             on_broken(topic_partition, reason)
         except CorruptMessageError as reason:
             _LOG.error("no more upkeep of %s: %s", topic_partition, reason)

@@ -29,10 +29,12 @@ CONFIG = BrokerConfig.from_properties({"stratalog.upkeep.interval.ms": 100_000_0
 class Running:
     """Broker 1 leads partition 0 of `t` under epoch 0; broker 2 follows as the test says."""
 
-    def __init__(self, stores: Stores, clock: Clock, roots: tuple[str, str, str]) -> None:
+    def __init__(
+        self, stores: Stores, clock: Clock, roots: tuple[str, str, str], config: BrokerConfig = CONFIG
+    ) -> None:
         self.metadata_root, self.root, follower_root = roots
         self.clock = clock
-        self.broker = Broker(BrokerIdentity(1, self.root), CONFIG, self.metadata_root, stores, clock, RandomIds())
+        self.broker = Broker(BrokerIdentity(1, self.root), config, self.metadata_root, stores, clock, RandomIds())
         self.metadata: MetadataLog = open_metadata(stores, self.metadata_root, clock, RandomIds())
         self.metadata.create()
         commit(self.metadata, RegisterBrokerRecord(FOLLOWER, 20, "run", follower_root))
@@ -50,8 +52,9 @@ class Running:
         request = ProduceRequest(T0, batch([value]), ACKS_ALL, timeout_ms=10_000)
         self.broker.produce_then(request, self.answers.append)
 
-    def follow(self, end: int) -> None:
-        self.follower.update([ReplicaProgress(T0, 0, end, end, topic_id="id")])
+    def follow(self, end: int, log_start: int = 0, version: int | None = None) -> None:
+        version = end if version is None else version
+        self.follower.update([ReplicaProgress(T0, 0, end, version, log_start_offset=log_start, topic_id="id")])
         self.follower.publish()
 
     def published(self, objects: ObjectStore) -> ReplicaProgress:
@@ -60,9 +63,9 @@ class Running:
         return progress
 
 
-def in_memory() -> tuple[Running, MemoryStores]:
+def in_memory(config: BrokerConfig = CONFIG) -> tuple[Running, MemoryStores]:
     stores = MemoryStores()
-    running = Running(stores, stores.clock, (METADATA_ROOT, "broker-1", "broker-2"))
+    running = Running(stores, stores.clock, (METADATA_ROOT, "broker-1", "broker-2"), config)
     running.follower.publish()
     tick(stores)
     running.settle()

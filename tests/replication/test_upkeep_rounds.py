@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 
 import pytest
 
 from replication.upkeep_rounds import BUDGET_MS, BUSY_BYTES_PER_S, UpkeepRounds
+from storage.chore import HOUR_MS, UpkeepDone, UpkeepLimits
 from storage.errors import CorruptMessageError, KafkaStorageError, StoreUnavailableError
 from storage.records import TopicPartition
-from storage.upkeep import HOUR_MS, Upkeep, UpkeepDone, UpkeepLimits
+from storage.upkeep import Upkeep
 from tests.storage.logs import Replicas, append, batch, write
 
 LIMITS = UpkeepLimits(merge_files_min=16, merge_spread_files=0)
@@ -127,3 +130,55 @@ def test_a_dropped_replica_is_looked_at_no_more(watched):
     watched.rounds.drop(PARTITION)
     write(watched.log, *["a"] * 64)
     assert watched.run(after_ms=HOUR_MS) == 0
+
+
+class HandExecutor(Executor):
+    """Does what it was given when the test says so."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[Future[object], Callable[[], object]]] = []
+
+    def submit(self, fn, /, *args, **kwargs):
+        future: Future[object] = Future()
+        self.given.append((future, fn))
+        return future
+
+    def work(self) -> None:
+        for future, fn in self.given:
+            future.set_result(fn())
+        self.given.clear()
+
+
+def test_a_log_that_is_behind_is_worked_on_piece_after_piece():
+    """One piece a second would not do for a log that takes a thousand commits a second."""
+    executor = HandExecutor()
+    watched = Watched()
+    limits = UpkeepLimits(merge_files_min=16, merge_spread_files=0, live_files_max=40)
+    watched.rounds.take(PARTITION, Upkeep(watched.log, limits, executor))
+    write(watched.log, *["a"] * 39)
+    watched.run()
+    assert executor.given
+    assert not watched.rounds.is_pressing, "others come first"
+    executor.work()
+    assert not watched.rounds.is_pressing, "it waits for its time"
+    write(watched.log, *["a"] * 700)
+    pieces = watched.run(after_ms=1_000)
+    assert not watched.rounds.is_pressing, "the executor has not done its piece"
+    executor.work()
+    while watched.rounds.is_pressing:
+        pieces += watched.run()
+        executor.work()
+    assert len(watched.log.files) <= 40
+    assert pieces > 3
+
+
+def test_what_always_has_work_leaves_some_to_the_others():
+    replicas = Replicas.new()
+    log = replicas.leader()
+    upkeep = Upkeep(log, UpkeepLimits(checkpoint_commits=1, merge_files_min=16, merge_spread_files=0))
+    works = []
+    for _ in range(8):
+        write(log, *["a"] * 16)
+        done = upkeep.step(replicas.clock.now_ms, log.log_end_offset, 0)
+        works.append(str(done and done.work))
+    assert {"checkpoint", "merge"} <= set(works)

@@ -5,6 +5,7 @@ create-topic t partitions=1 rf=3 min-isr=2        or replicas=2,1; unclean=true;
 delete-topic t · set-config t min-isr=1
 produce t-0 a b acks=all                          one batch; also timeout=500ms to=1 id=7 seq=0 later=x
 answer x                                          the answer of a `later=x`
+delete-records t-0 3                              -1: up to the high watermark; also timeout=500ms
 read t-0 [from=2] [avoid=1,2]                     what a client may see, which cannot read these brokers' tables
 show t-0 · history t-0 · controller               what is; states since the last `history`
 kill 1 2 · power-off 1 · kill-process 1           machines / and unsynced data / the process, not its fetch tasks
@@ -23,6 +24,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 
 from clients.cluster_view import ClusterView
+from clients.record_deletion import RecordDeletion
 from replication.broker_decisions import IsrChange, alter_partition, fence_brokers
 from replication.progress import UNKNOWN, leader_progress_path
 from replication.progress_object import ProgressReader
@@ -61,6 +63,25 @@ class WithoutTablesOf:
 
     def replicas(self, root: str) -> list[TopicPartition]:
         return self._sim.replicas(root)
+
+
+class WaitingClock:
+    """The clock of a client that waits outside the simulation: meanwhile the brokers look into their inboxes."""
+
+    def __init__(self, sim: ScenarioCluster) -> None:
+        self._sim = sim
+
+    def wall_ms(self) -> int:
+        return self._sim.clock.wall_ms()
+
+    def monotonic_ms(self) -> int:
+        return self._sim.clock.monotonic_ms()
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        for host in self._sim.hosts.values():
+            if host.broker is not None:
+                host.broker._due_ms.pop("inbox", None)
+        self._sim.wait(int(duration_ms))
 
 
 class Stage:
@@ -257,6 +278,15 @@ class Stage:
         for record in found:
             self.sim.invariants.was_read(topic_partition, *record)
         return [" ".join(f"{offset}:{value.decode()}" for offset, value, _, _ in found) or "nothing"]
+
+    def do_delete_records(self, partition: str, offset: str, options: dict[str, str]) -> list[str]:
+        topic_partition = partition_of(partition)
+        view = ClusterView(METADATA_ROOT, stores=self.sim, clock=WaitingClock(self.sim), ids=self.sim.ids)
+        timeout_ms = milliseconds(options.get("timeout", "5000ms"))
+        answer = RecordDeletion(view, {topic_partition: int(offset)}, timeout_ms).run()[topic_partition]
+        if answer.error is not None:
+            return [f"{answer.error.name}: {answer.error}"]
+        return [f"low watermark {answer.low_watermark}"]
 
     # -- those who are deposed -----------------------------------------------------------------------------
 

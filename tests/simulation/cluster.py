@@ -18,6 +18,7 @@ from replication.requests import ACKS_ALL, ProduceRequest
 from replication.state import PartitionRecord, RemoveTopicRecord, TopicRecord, record_from_json
 from replication.stores import open_metadata, replica_of
 from replication.topics import create_topic
+from storage.chore import UpkeepLimits
 from storage.config import LogConfig
 from storage.errors import OffsetOutOfRangeError, StratalogError
 from storage.log import PartitionLog
@@ -25,7 +26,6 @@ from storage.memory_table import MemoryDisk, MemoryLogTable
 from storage.records import NewRecordBatch, TopicPartition, payload_table
 from storage.store import MemoryStore
 from storage.table import LogTable
-from storage.upkeep import UpkeepLimits
 from tests.simulation.invariants import Invariants
 from tests.simulation.scheduler import Actor, Faults, Scheduler, SimClock, SimIds
 

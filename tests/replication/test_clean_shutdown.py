@@ -1,0 +1,101 @@
+"""A clean stop leaves nothing to recover, and is believed only when its mark says so."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from clients.admin import Admin, NewTopic
+from clients.producer import Producer
+from replication.clean_shutdown import PATH, mark_clean_shutdown, was_shut_down
+from replication.cluster import Cluster
+from replication.state import BrokerState, RegisterBrokerRecord
+from storage.delta_table import DeltaLogTable
+from storage.local_store import LocalStore
+from storage.store import MemoryStore
+from tests.replication.memory_stores import METADATA_ROOT, MemoryStores
+from tests.replication.test_broker import Running
+from tests.storage.power_cut_store import PowerCutStore, PowerFailure
+
+
+def known(broker_epoch: int, *, clean: bool = True) -> BrokerState:
+    return BrokerState(RegisterBrokerRecord(1, broker_epoch, "run", "root"), fenced=True, clean_shutdown=clean)
+
+
+@pytest.mark.parametrize(
+    ("marked_epoch", "state", "was_clean"),
+    [
+        (None, None, True),  # its first life
+        (None, known(7), False),  # the power was cut between leaving the ISRs and the end
+        (7, known(7), True),
+        (6, known(7), False),  # the mark of an earlier life
+        (7, known(7, clean=False), False),
+    ],
+)
+def test_a_stop_was_clean_if_that_life_left_its_isrs_and_its_mark(marked_epoch, state, was_clean):
+    objects = MemoryStore()
+    if marked_epoch is not None:
+        mark_clean_shutdown(objects, marked_epoch)
+    assert was_shut_down(objects, state) is was_clean
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_where_the_mark_survived_a_power_cut_everything_did(seed):
+    store = PowerCutStore(random.Random(seed))
+    written = {f"t-0/{i}": b"%d" % i * 50 for i in range(5)}
+    for path, data in written.items():
+        store.put(path, data)
+    store.calls_left = seed % 4 + 1
+    try:
+        mark_clean_shutdown(store, 7)
+    except PowerFailure:
+        assert seed % 4 < 3
+    store.restart()
+    if was_shut_down(store, known(7)):
+        assert {path: store.objects.get(path) for path in written} == written
+
+
+def test_a_broker_syncs_its_root_before_it_leaves_its_isrs(monkeypatch):
+    stores = MemoryStores()
+    running = Running(stores, stores.clock, (METADATA_ROOT, "root-1", "root-2"))
+    running.settle()
+    was_fenced: list[bool] = []
+
+    def sync_all() -> None:
+        running.metadata.refresh()
+        was_fenced.append(running.metadata.image.brokers[1].fenced)
+
+    monkeypatch.setattr(stores.objects("root-1"), "sync_all", sync_all, raising=False)
+    running.broker.shut_down()
+    running.metadata.refresh()
+    assert (was_fenced, running.metadata.image.brokers[1].fenced) == ([False], True)
+
+
+def test_a_cluster_that_was_stopped_recovers_nothing_and_one_that_was_killed_does(
+    cluster_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recovered: list[str] = []
+    real = DeltaLogTable.recover_tail
+
+    def recover_tail(table: DeltaLogTable) -> int:
+        recovered.append(table.name.rpartition("/")[2])
+        return real(table)
+
+    monkeypatch.setattr(DeltaLogTable, "recover_tail", recover_tail)
+    synced: list[str] = []
+    monkeypatch.setattr(LocalStore, "sync_all", lambda store: synced.append(store.root.rpartition("/")[2]))
+    with Cluster.start(cluster_root, brokers=1, fetcher="thread") as cluster:
+        Admin(cluster).create_topics([NewTopic("orders", 1, 1)])
+        with Producer(cluster) as producer:
+            assert producer.send("orders", "a").result(20).offset == 0
+        epoch = cluster.broker(1).broker_epoch
+    assert synced == ["broker-1", "broker-1"]  # before it left, and when its fetch sessions had ended
+    assert (cluster_root / "broker-1" / PATH).read_bytes() == b"%d" % epoch
+    recovered.clear()
+    with Cluster.start(cluster_root, brokers=1, fetcher="thread") as cluster:
+        assert "orders-0" not in recovered
+        cluster.kill(1)
+        cluster.restart(1)
+        assert recovered.count("orders-0") == 1

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from clients.cluster_view import ClusterView, Fetched, Watermarks
     from clients.consumer import Consumer
+    from clients.erasure import ErasureReport, ReplicaErasure
     from clients.partitioner import Partitioner, RoundRobinPartitioner, StickyPartitioner
     from clients.producer import Producer
     from clients.records import (
@@ -46,6 +47,7 @@ __all__ = [
     "ConfigEntry",
     "Consumer",
     "ConsumerRecord",
+    "ErasureReport",
     "Fetched",
     "Header",
     "NewTopic",
@@ -55,6 +57,7 @@ __all__ = [
     "Producer",
     "RecordFuture",
     "RecordMetadata",
+    "ReplicaErasure",
     "RoundRobinPartitioner",
     "StickyPartitioner",
     "StratalogError",
@@ -75,6 +78,7 @@ _MODULES = {
     ),
     "clients.cluster_view": ("ClusterView", "Fetched", "Watermarks"),
     "clients.consumer": ("Consumer",),
+    "clients.erasure": ("ErasureReport", "ReplicaErasure"),
     "clients.partitioner": ("Partitioner", "RoundRobinPartitioner", "StickyPartitioner"),
     "clients.producer": ("Producer",),
     "clients.records": (

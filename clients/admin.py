@@ -13,10 +13,15 @@ from typing import Self, TypeVar
 
 from clients.bootstrap import Cluster
 from clients.cluster_view import DEFAULT_TIMEOUT_MS, ClusterView
+from clients.erasure import ErasureReport, ask_to_erase, erasure_report
+from clients.offset_spec import ListedOffset, OffsetSpec
+from clients.record_deletion import RecordDeletion
 from replication import topics
+from replication.delete_records import DeletedRecords
 from replication.state import ClusterImage, PartitionRecord, Result
 from storage.config import LogConfig
 from storage.errors import StratalogError
+from storage.records import TopicPartition
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -90,6 +95,7 @@ class Admin:
         rng: random.Random | None = None,
     ) -> None:
         self._view = view or ClusterView(cluster, timeout_ms=timeout_ms)
+        self._timeout_ms = timeout_ms
         self._rng = rng or random.Random()
 
     # -- topics ------------------------------------------------------------------------------------------
@@ -175,6 +181,47 @@ class Admin:
         new = self._view.propose(decide)
         self.await_leaders(name)
         return new
+
+    # -- offsets -------------------------------------------------------------------------------------------
+
+    def list_offsets(self, specs: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, ListedOffset]:
+        """For each partition the offset that is asked for, among committed records (Kafka's ListOffsets, KIP-396).
+
+        Every partition is tried; then the first error is raised: UnknownTopicOrPartitionError,
+        LeaderNotAvailableError.
+        """
+        return dict(_each(specs.items(), lambda item: (item[0], self._view.list_offset(*item))))
+
+    def delete_records(
+        self, offsets: Mapping[TopicPartition, int], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, DeletedRecords]:
+        """Delete what lies before an offset in each partition; -1: all below the high watermark (KIP-107).
+
+        The answer for a partition has the low watermark, the least log start offset of its live replicas, or its
+        `error`: OffsetOutOfRangeError (above the high watermark), PolicyViolationError (`cleanup.policy` without
+        delete), UnknownTopicOrPartitionError, RequestTimedOutError (a live replica has not followed in time). Nothing
+        is raised, and no partition waits for another. Readers see the new start at once; segments that lie below it
+        wholly leave storage later, with retention.
+        """
+        return RecordDeletion(self._view, offsets, self._timeout_ms if timeout_ms is None else timeout_ms).run()
+
+    def delete_where(self, topic: str, predicate: str | Mapping[str, object], timeout_ms: int | None = None) -> int:
+        """Have every committed record that matches erased on every replica, for good; the erasure's id in its topic.
+
+        `predicate` is JSON or the same as a mapping, on key, value, timestamp and headers: `storage.erase_predicate`.
+        The request is part of the metadata: a replica that is down erases when it is back, whoever leads then. Records
+        that are sent later stay. Offsets stay, readers pass over the gaps. What was erased leaves storage
+        `file.delete.delay.ms` later. `describe_erasure` tells how far it is.
+        InvalidRequestError, UnknownTopicOrPartitionError, LeaderNotAvailableError.
+        """
+        return ask_to_erase(self._view, topic, predicate, timeout_ms)
+
+    def describe_erasure(self, topic: str, erase_id: int) -> ErasureReport:
+        """What each replica did for an erasure and what its files hold now. Reads every replica of the topic.
+
+        InvalidRequestError (no such erasure), UnknownTopicOrPartitionError.
+        """
+        return erasure_report(self._view, topic, erase_id)
 
     # -- configs and the cluster ----------------------------------------------------------------------------
 

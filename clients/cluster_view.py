@@ -17,6 +17,14 @@ import pyarrow as pa
 
 from clients.bootstrap import Cluster, root_of
 from clients.news import Moves, NewsWait, Place
+from clients.offset_spec import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    UNKNOWN_OFFSET,
+    ListedOffset,
+    OffsetSpec,
+)
 from clients.records import OffsetAndTimestamp
 from replication.metadata import METADATA_PARTITION
 from replication.progress import UNKNOWN, leader_progress_path
@@ -248,10 +256,35 @@ class ClusterView:
     ) -> OffsetAndTimestamp | None:
         """The first committed record with this timestamp or a later one; None when there is none."""
         marks = self.watermarks(topic_partition, timeout_ms)
+        found = self._look_up(topic_partition, marks, lambda log, _: log.offset_for_timestamp(timestamp_ms))
+        return None if found.offset == UNKNOWN_OFFSET else OffsetAndTimestamp(found.offset, found.timestamp_ms)
+
+    def list_offset(
+        self, topic_partition: TopicPartition, spec: OffsetSpec, timeout_ms: int | None = None
+    ) -> ListedOffset:
+        """The offset that `spec` stands for among the committed records; no table is read for the log's ends."""
+        marks = self.watermarks(topic_partition, timeout_ms)
+        if spec.timestamp == EARLIEST_TIMESTAMP:
+            return ListedOffset(marks.log_start_offset)
+        if spec.timestamp == LATEST_TIMESTAMP:
+            return ListedOffset(marks.high_watermark, leader_epoch=marks.leader_epoch)
+        if spec.timestamp == MAX_TIMESTAMP:
+            return self._look_up(topic_partition, marks, LogReader.offset_of_max_timestamp)
+        return self._look_up(topic_partition, marks, lambda log, _: log.offset_for_timestamp(spec.timestamp))
+
+    def _look_up(
+        self,
+        topic_partition: TopicPartition,
+        marks: Watermarks,
+        look_up: Callable[[LogReader, int], tuple[int, int] | None],
+    ) -> ListedOffset:
+        """What `look_up(log, end)` finds, unless it is not committed: at or above `end`."""
         with self._lock:
             log, end = self._readable_log(topic_partition, marks)
-            found = log.offset_for_timestamp(timestamp_ms)
-        return OffsetAndTimestamp(*found) if found is not None and found[0] < end else None
+            found = look_up(log, end)
+            if found is None or found[0] >= end:
+                return ListedOffset(UNKNOWN_OFFSET)
+            return ListedOffset(*found, log.epochs.epoch_at(found[0]))
 
     # -- records -----------------------------------------------------------------------------------------
 
@@ -300,6 +333,9 @@ class ClusterView:
         end = min(wanted_end, readable_end)
         if offset >= end:
             return Fetched(no_rows(), offset)
+        if offset < log.log_start_offset:  # retention is local: whoever asks for the start now must hear of this one
+            life = self._life(self.partition_state(topic_partition))
+            self._marks[life] = replace(marks, log_start_offset=log.log_start_offset)
         rows = log.read(offset, max_bytes, end)
         return Fetched(rows, rows["offset"][-1].as_py() + 1 if rows.num_rows else end)
 

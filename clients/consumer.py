@@ -144,7 +144,16 @@ class Consumer:
     def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """For each partition the first record at or after its time; None when there is none."""
+        """For each partition the first committed record at or after its time; None when there is none.
+
+        InvalidRequestError for a negative time.
+        """
+        for topic_partition, timestamp_ms in timestamps_ms.items():
+            if timestamp_ms < 0:
+                raise InvalidRequestError(
+                    f"The target time for partition {topic_partition} is {timestamp_ms}. "
+                    "The target time cannot be negative."
+                )
         return {tp: self._view.offset_for_timestamp(tp, at) for tp, at in timestamps_ms.items()}
 
     # -- reading -----------------------------------------------------------------------------------------

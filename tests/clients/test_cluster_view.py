@@ -129,6 +129,23 @@ def test_another_replica_serves_once_its_table_shows_the_epoch(cluster: MemoryCl
     assert values(fresh, 0) == [b"a", b"b"]
 
 
+def test_a_replica_whose_retention_went_further_tells_where_it_begins(cluster: MemoryCluster) -> None:
+    """Who reads from the start is sent there, instead of to the leader's start again and again."""
+    view = view_of(cluster)
+    cluster.append(T0, b"a", b"b", b"c")
+    cluster.publish(T0)
+    cluster.follow(2, T0)
+    assert view.beginning_offsets([T0]) == {T0: 0}
+    follower = cluster.log(2, T0)
+    follower.replace_files((), (), leader_epoch=0, operation="RETENTION", now_ms=0, data_change=True, log_start=2)
+    cluster.elect(T0, -1)
+    cluster.stores.lost.add(cluster.root_of(1))
+    with pytest.raises(OffsetOutOfRangeError):
+        values(view, 0)
+    assert view.beginning_offsets([T0]) == {T0: 2}
+    assert values(view, 2) == [b"c"]
+
+
 def test_no_replica_of_the_current_epoch_means_nothing_to_read(cluster: MemoryCluster) -> None:
     view = view_of(cluster)
     cluster.append(T0, b"a", b"b")

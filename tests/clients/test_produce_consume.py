@@ -59,7 +59,7 @@ def read_all(cluster: Cluster | str, topic: str, count: int, timeout_s: float = 
 
 
 def test_what_is_produced_is_consumed_in_order_from_every_partition(cluster: Cluster, admin: Admin) -> None:
-    admin.create_topics([NewTopic("orders", 3, 3)])
+    admin.create_topics([NewTopic("orders", 3, 3, {"retention.ms": -1})])
     with Producer(cluster) as producer:
         sent = [producer.send("orders", f"{i}", key=f"k{i % 7}", timestamp_ms=1_000 + i) for i in range(700)]
         stored = [future.result(20) for future in sent]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -108,6 +109,37 @@ def test_what_is_typed_in_one_process_is_read_in_another(tool: Callable[..., End
     )
     one = tool("console_consumer", "--topic", "words", "--partition", "0", "--offset", "2", "--timeout-ms", "1000")
     assert one == Ended(0, "three\nfour\n", "Processed a total of 2 messages\n")
+
+
+def test_records_are_deleted_before_an_offset(tool: Callable[..., Ended], tmp_path: Path) -> None:
+    tool("topics", "--create", "--topic", "old", "--replication-factor", "3")
+    tool("console_producer", "--topic", "old", lines="a\nb\nc\n")
+    file = tmp_path / "offsets.json"
+    rows = [{"topic": "old", "partition": 0, "offset": 2}, {"topic": "none", "partition": 0, "offset": 1}]
+    file.write_text(json.dumps({"partitions": rows, "version": 1}))
+    deleted = tool("delete_records", "--offset-json-file", str(file))
+    assert (deleted.code, deleted.err) == (0, "")
+    assert deleted.out.splitlines()[:3] == [
+        "Executing records delete operation",
+        "Records delete operation completed:",
+        "partition: old-0\tlow_watermark: 2",
+    ]
+    assert deleted.out.splitlines()[3].startswith("partition: none-0\terror: ")
+    assert tool("console_consumer", "--topic", "old", "--from-beginning", "--max-messages", "1").out == "c\n"
+
+
+def test_offsets_and_dumps_show_what_was_typed(tool: Callable[..., Ended], path: Path) -> None:
+    tool("topics", "--create", "--topic", "looked", "--replication-factor", "3")
+    tool("console_producer", "--topic", "looked", "--sync", lines="one\ntwo\n")
+    assert tool("get_offsets", "--topic", "looked") == Ended(0, "looked:0:2\n", "")
+    assert tool("get_offsets", "--topic-partitions", "look.*:0", "--time", "earliest").out == "looked:0:0\n"
+    assert tool("get_offsets", "--topic", "looked", "--time", "-3").out in ("looked:0:0\n", "looked:0:1\n")
+    replicas = ",".join(f"{path}/broker-{broker}/looked-0" for broker in (1, 2, 3))
+    dumped = call("dump_log", "--files", replicas, "--print-data-log")
+    assert (dumped.code, dumped.err) == (0, "")
+    assert [dumped.out.count(f" payload: {word}\n") for word in ("one", "two")] == [3, 3]
+    metadata = call("dump_log", "--files", f"{path}/metadata/__cluster_metadata-0", "--cluster-metadata-decoder")
+    assert ' payload: {"type":"TOPIC_RECORD","version":0,"data":{"name":"looked","topicId":"' in metadata.out
 
 
 def test_the_records_before_a_bad_line_are_kept(tool: Callable[..., Ended]) -> None:

@@ -35,7 +35,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> It
 @pytest.fixture
 def topic(cluster: Cluster, request: pytest.FixtureRequest) -> str:
     name = request.node.name.split("[")[0].removeprefix("test_")[:60]
-    Admin(cluster).create_topics([NewTopic(name, partitions=3, replication_factor=3)])
+    Admin(cluster).create_topics([NewTopic(name, 3, 3, {"retention.ms": -1})])
     return str(name)
 
 

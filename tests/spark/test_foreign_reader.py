@@ -1,0 +1,29 @@
+"""Delta on Spark reads a replica's table at every stage of its life, with the offsets right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from storage.log import PartitionLog
+from tests.storage.logs import Replicas, contents, write
+from tests.storage.test_foreign_hands import STAGES
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def seen_by_spark(spark: SparkSession, log: PartitionLog, root: Path) -> list[tuple[int, str]]:
+    rows = spark.read.format("delta").load(str(root / "1" / "t-0")).select("base_offset", "offset_delta", "value")
+    found = [(row.base_offset + row.offset_delta, bytes(row.value).decode()) for row in rows.collect()]
+    return sorted(each for each in found if each[0] >= log.log_start_offset)
+
+
+def test_delta_spark_reads_every_stage_with_the_offsets_right(spark: SparkSession, tmp_path: Path) -> None:
+    log = Replicas.new(tmp_path).leader()
+    write(log, "a b c", *[f"v{number}" for number in range(8)], "x y z w")
+    assert seen_by_spark(spark, log, tmp_path) == contents(log)
+    for stage in STAGES:
+        stage(log)
+        assert seen_by_spark(spark, log, tmp_path) == contents(log)

@@ -3,6 +3,7 @@
 --only produce,latency    only these benches; `--only profile` prints where the time of one record goes
 --rounds 1                how often each side is measured (3)
 --long                    the benches that take minutes, instead of the others
+--soak                    a log after 100,000 commits, and disk under full load: ours alone, without the peer
 --report docs             write BENCHMARKS.md and its charts there
 """
 
@@ -27,6 +28,7 @@ from tests.bench.produce import produce, producers_8
 from tests.bench.profile import profile
 from tests.bench.report import Run
 from tests.bench.results import write_report
+from tests.bench.soak import soak_commits, soak_disk
 from tests.bench.spark import spark
 from tests.bench.standing import disk_bytes, idle_cpu, memory
 
@@ -41,6 +43,7 @@ SHORT: dict[str, Bench] = {
     "idle_cpu": idle_cpu,
 }
 LONG: dict[str, Bench] = {"partitions_500": partitions_500, "memory": memory}
+SOAK: dict[str, Bench] = {"soak_commits": soak_commits, "soak_disk": soak_disk}
 ASKED: dict[str, Bench] = {"profile": profile}
 """Run only when they are named."""
 
@@ -48,18 +51,22 @@ ASKED: dict[str, Bench] = {"profile": profile}
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("--only", default="", metavar="NAMES", help=f"of {', '.join(sorted({*SHORT, *LONG, *ASKED}))}")
+    parser.add_argument(
+        "--only", default="", metavar="NAMES", help=f"of {', '.join(sorted({*SHORT, *LONG, *SOAK, *ASKED}))}"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--long", action="store_true")
+    parser.add_argument("--soak", action="store_true")
     parser.add_argument("--report", type=Path, metavar="FOLDER")
     given = parser.parse_args(arguments)
-    regular = LONG if given.long else SHORT
+    regular = SOAK if given.soak else LONG if given.long else SHORT
     benches = regular | ASKED
     chosen = given.only.split(",") if given.only else list(regular)
     if unknown := set(chosen) - set(benches):
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     try:
-        fetch_jars()
+        if not given.soak:
+            fetch_jars()
     except PeerError as reason:
         print(f"ERROR {reason}", file=sys.stderr)
         return 1
@@ -74,7 +81,7 @@ def run(benches: dict[str, Bench], given: argparse.Namespace) -> None:
     began, outcomes = time.monotonic(), []
     lab = Lab(Path(tempfile.mkdtemp(prefix="stratalog-bench-")), given.rounds)
     try:
-        described = machine.describe(lab.folder)
+        described = machine.describe(lab.folder, with_peer=not given.soak)
         for name, bench in benches.items():
             bench_began = time.monotonic()
             outcomes.append(bench(lab))
@@ -89,7 +96,8 @@ def run(benches: dict[str, Bench], given: argparse.Namespace) -> None:
     if given.report is not None:
         rows = [row for outcome in outcomes for row in outcome.rows]
         notes = [note for outcome in outcomes for note in outcome.notes]
-        command, day = "make bench-long" if given.long else "make bench", f"{datetime.now(UTC):%Y-%m-%d}"
+        command = "make soak" if given.soak else "make bench-long" if given.long else "make bench"
+        day = f"{datetime.now(UTC):%Y-%m-%d}"
         whole = Run(command, day, round(time.monotonic() - began), described, rows, notes)
         write_report(given.report, whole, outcomes)
 

@@ -1,4 +1,4 @@
-"""The charts of docs/BENCHMARKS.md. I/O: writes SVG files with matplotlib, without a display."""
+"""The charts of docs/BENCHMARKS.md. I/O: writes SVG and PNG files with matplotlib, without a display."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.axes import Axes
 
-from tests.bench.lab import Moment, Window
+from tests.bench.lab import Curve, Moment, Window
 from tests.bench.measures import Row
 
 OURS, PEER, WORSE = "#4c8bb8", "#e0933a", "#b8352c"
@@ -57,6 +57,23 @@ def draw_latency(path: Path, window: Window) -> None:
     _save(figure, path)
 
 
+def draw_curves(path: Path, at: str, curves: Sequence[Curve]) -> None:
+    """Curves over the same axis, one above the other, each from zero on."""
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, found = plt.subplots(
+        len(curves), 1, figsize=(10, 1.2 + 1.8 * len(curves)), layout="constrained", sharex=True, squeeze=False
+    )
+    for axes, curve in zip(found[:, 0], curves, strict=True):
+        axes.plot(curve.at, curve.values, color=OURS, linewidth=1)
+        axes.set_ylim(bottom=0)
+        axes.set_title(curve.title, loc="left", fontsize=9)
+        axes.margins(x=0.01)
+    found[-1, 0].set_xlabel(at)
+    _save(figure, path)
+
+
 def _draw_requests(axes: Axes, moments: Sequence[Moment], colour: str) -> None:
     # As pixels: thousands of dots would make the file larger than the documentation.
     due_s, latencies = [moment.due_s for moment in moments], [moment.latency_ms for moment in moments]
@@ -72,5 +89,5 @@ def _save(figure: mpl.figure.Figure, path: Path) -> None:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context({"svg.hashsalt": "stratalog"}):
-        figure.savefig(path, metadata={"Date": None}, dpi=110)
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None, dpi=110)
     plt.close(figure)

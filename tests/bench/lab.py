@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -47,12 +47,25 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Curve:
+    """A figure over a run."""
+
+    title: str
+    at: Sequence[float]
+    values: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a bench gives: rows for the table, sentences for the reader, and at most one window to draw."""
+    """What a bench gives: rows for the table, sentences for the reader, at most one window to draw, and curves.
+
+    curves  by the picture's name: what `at` is, and the curves one above the other
+    """
 
     rows: list[Row]
     notes: tuple[str, ...] = ()
     window: Window | None = None
+    curves: Mapping[str, tuple[str, Sequence[Curve]]] = field(default_factory=dict)
 
 
 @dataclass

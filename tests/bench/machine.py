@@ -15,7 +15,7 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-def describe(folder: Path) -> dict[str, str]:
+def describe(folder: Path, *, with_peer: bool = True) -> dict[str, str]:
     """Cores, memory, kernel, disk below `folder` and versions, without names of hosts or people."""
     memory_gib = os.sysconf("SC_PHYS_PAGES") * PAGE_BYTES / 2**30
     return {
@@ -23,7 +23,7 @@ def describe(folder: Path) -> dict[str, str]:
         "memory": f"{memory_gib:.0f} GiB",
         "kernel": f"{platform.system()} {platform.release()}",
         "disk": _file_system(folder),
-        "Apache Kafka": kafka.version(),
+        **({"Apache Kafka": kafka.version()} if with_peer else {}),
         "Java": kafka.java_version(),
         "Python": platform.python_version(),
         **{package: version(package) for package in PACKAGES},

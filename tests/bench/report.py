@@ -50,12 +50,23 @@ disk blocks of everything below the partitions' folders on three replicas, commi
 our merges came to rest. `memory`: resident memory at 20,000 records/s over ten minutes, least squares from the second
 minute on.""",
     ),
+    "soak": (
+        "After 100,000 commits",
+        """`make soak`. One log with its upkeep takes 100,000 commits of ten records of 100 bytes as fast as it goes;
+clean-up keeps the commits of ten seconds instead of an hour. `soak_commit`: the last tenth against the first.
+`soak_live_files`, `soak_delta_log_entries`, `soak_data_files`: the most from the second tenth on, against the most in
+the second tenth. Look-ups and `soak_reopen` are of a fresh reader, the files in the page cache. `soak_disk`: ten
+minutes at full load over six partitions with three replicas, `retention.bytes` 32 MiB, `segment.bytes` 8 MiB,
+`file.delete.delay.ms` and `log.retention.check.interval.ms` 1,000; disk blocks of all replicas, the second half's most
+against the first half's.""",
+    ),
 }
 """By the first part of a bench's name: title and what was measured."""
 
 _SECTION_OF = {
     "produce": "produce", "consume": "produce", "producers": "produce", "latency": "latency", "partitions": "latency",
     "spark": "spark", "delta": "spark", "idle": "standing", "disk": "standing", "memory": "standing",
+    "soak": "soak",
 }  # fmt: skip
 
 
@@ -71,15 +82,15 @@ class Run:
     notes: Sequence[str]
 
 
-def report(runs: Sequence[Run], ratios_chart: str, latency_chart: str | None) -> str:
-    """The whole document; charts are paths relative to it."""
+def report(runs: Sequence[Run], ratios_chart: str, charts: Mapping[str, Sequence[str]]) -> str:
+    """The whole document; charts, those of a section by its name, are paths relative to it."""
     rows = [row for run in runs for row in run.rows]
     commands = " and ".join(f"`{run.command}`" for run in runs)
     parts = [
         "# Benchmarks",
         HEAD.format(commands=commands),
         f"![ratios]({ratios_chart})",
-        *[section(name, rows, latency_chart if name == "latency" else None) for name in SECTIONS],
+        *[section(name, rows, charts.get(name, ())) for name in SECTIONS],
         kafka_wins(rows),
         "## Notes\n\n" + "\n".join(f"- {note}" for run in runs for note in run.notes),
         *[machine_text(run) for run in runs],
@@ -87,14 +98,13 @@ def report(runs: Sequence[Run], ratios_chart: str, latency_chart: str | None) ->
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def section(name: str, rows: Sequence[Row], chart: str | None) -> str:
-    """A title, what was measured, a table; empty when nothing of it was."""
+def section(name: str, rows: Sequence[Row], charts: Sequence[str]) -> str:
+    """A title, what was measured, a table, charts; empty when nothing of it was."""
     own = [row for row in rows if section_of(row.bench) == name]
     if not own:
         return ""
     title, text = SECTIONS[name]
-    picture = [f"![every request of one window]({chart})"] if chart else []
-    return "\n\n".join([f"## {title}", text, table(own), *picture])
+    return "\n\n".join([f"## {title}", text, table(own), *[f"![{title.lower()}]({chart})" for chart in charts]])
 
 
 def section_of(bench: str) -> str:

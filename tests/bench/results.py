@@ -11,12 +11,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.bench.charts import draw_latency, draw_ratios
+from tests.bench.charts import draw_curves, draw_latency, draw_ratios
 from tests.bench.lab import Outcome
 from tests.bench.measures import Row
 from tests.bench.report import Run, report
 
 CHARTS = "benchmarks"
+CHARTS_OF = {"latency": ("latency.svg",), "soak": ("soak-commits.png", "soak-disk.png")}
+"""The charts of a section of the document."""
 
 
 def write_report(docs: Path, run: Run, outcomes: Sequence[Outcome]) -> None:
@@ -32,9 +34,14 @@ def write_report(docs: Path, run: Run, outcomes: Sequence[Outcome]) -> None:
     for outcome in outcomes:
         if outcome.window is not None:
             draw_latency(folder / "latency.svg", outcome.window)
+        for name, (at, curves) in outcome.curves.items():
+            draw_curves(folder / f"{name}.png", at, curves)
     draw_ratios(folder / "ratios.svg", [row for each in runs for row in each.rows])
-    latency = f"{CHARTS}/latency.svg" if (folder / "latency.svg").exists() else None
-    (docs / "BENCHMARKS.md").write_text(report(runs, f"{CHARTS}/ratios.svg", latency), encoding="utf-8")
+    charts = {
+        section: [f"{CHARTS}/{name}" for name in names if (folder / name).exists()]
+        for section, names in CHARTS_OF.items()
+    }
+    (docs / "BENCHMARKS.md").write_text(report(runs, f"{CHARTS}/ratios.svg", charts), encoding="utf-8")
 
 
 def run_as_json(run: Run) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-from tests.bench.__main__ import LONG, SHORT
+from tests.bench.__main__ import LONG, SHORT, SOAK
 from tests.bench.lab import Moment, Outcome, Window
 from tests.bench.measures import Row, Spread
 from tests.bench.report import SECTIONS, Run, kafka_wins, report, section_of, table
@@ -22,7 +22,7 @@ def run_of(*rows: Row, command: str = "make bench") -> Run:
 
 
 def test_every_bench_has_a_section() -> None:
-    assert {section_of(name) for name in (*SHORT, *LONG)} <= set(SECTIONS)
+    assert {section_of(name) for name in (*SHORT, *LONG, *SOAK)} <= set(SECTIONS)
 
 
 def test_a_table_gives_min_median_max_and_the_ratio() -> None:
@@ -42,7 +42,9 @@ def test_rows_that_the_peer_wins_are_named() -> None:
 
 
 def test_the_report_has_all_rows_the_notes_and_the_machine() -> None:
-    text = report([run_of(FASTER, SLOWER), run_of(ALONE, command="make bench-long")], "ratios.svg", "latency.svg")
+    text = report(
+        [run_of(FASTER, SLOWER), run_of(ALONE, command="make bench-long")], "ratios.svg", {"latency": ["latency.svg"]}
+    )
     wanted = (
         "`produce_100B`",
         "`latency_acks_all` p99",

@@ -1,0 +1,241 @@
+"""As fast after very many commits as at first: `soak_commits`; disk under full load and `retention.bytes`: `soak_disk`.
+
+I/O: one log with its upkeep on the local disk, as a broker runs it; then a cluster of three brokers.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+
+from clients import Producer
+from replication.upkeep_rounds import UpkeepRounds
+from storage.chore import UpkeepDone, UpkeepLimits
+from storage.clock import RandomIds, SystemClock
+from storage.config import LogConfig
+from storage.delta_table import DeltaLogTable
+from storage.errors import StratalogError
+from storage.log import PartitionLog
+from storage.log_append import Appended
+from storage.log_reader import LogReader
+from storage.records import PAYLOAD_SCHEMA, NewRecordBatch, TopicPartition
+from storage.store import open_store
+from storage.upkeep import Upkeep
+from tests.bench import machine
+from tests.bench.lab import BROKERS, PARTITIONS, Curve, Lab, Outcome, say
+from tests.bench.measures import Row, Spread, quantile
+
+COMMITS, SHORTER_TIMES = 100_000, 100
+RECORDS_A_COMMIT, VALUE_BYTES = 10, 100
+SAMPLE_COMMITS = 250
+UPKEEP_MS, REST_MS = 1_000, 3_000
+KEEP_MS = 10_000
+"""Clean-up keeps the commits of ten seconds instead of an hour, so that the run goes on long after its first one."""
+LOOK_UPS, REOPENS = 300, 5
+FIRST_MS = 1_700_000_000_000
+LOAD_S, LOAD_SAMPLE_S = 600, 2
+RETENTION_BYTES, SEGMENT_BYTES = 32 << 20, 8 << 20
+PARTITION = TopicPartition("soak", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What lies on storage after so many commits."""
+
+    commits: int
+    live_files: int
+    delta_log_entries: int
+    data_files: int
+
+
+@dataclass(slots=True)
+class Grown:
+    """A log after its commits: milliseconds of each, and what was seen of it on the way."""
+
+    root: Path
+    append_ms: list[float]
+    moments: list[Moment]
+
+    def reopened(self) -> LogReader:
+        return LogReader(DeltaLogTable(open_store(str(self.root)), str(PARTITION), RandomIds()), SystemClock())
+
+
+def soak_commits(lab: Lab) -> Outcome:
+    """100,000 commits to one log with upkeep on: what a commit, a look-up and opening cost first and last."""
+    whole = grow(lab.folder / lab.fresh("soak"), COMMITS)
+    short = grow(lab.folder / lab.fresh("soak"), COMMITS // SHORTER_TIMES)
+    tenth = COMMITS // 10
+    first, last = whole.append_ms[:tenth], whole.append_ms[-tenth:]
+    rows = [
+        _against("soak_commit", name, last, first, share, "the first tenth")
+        for name, share in (("p50", 0.5), ("p99", 0.99))
+    ]
+    steady = whole.moments[len(whole.moments) // 10 :]
+    rows += [
+        _most("soak_live_files", [moment.live_files for moment in steady]),
+        _most("soak_delta_log_entries", [moment.delta_log_entries for moment in steady]),
+        _most("soak_data_files", [moment.data_files for moment in steady]),
+        Row("soak_reopen", "", "ms", True, Spread.of([_reopen_ms(whole) for _ in range(REOPENS)]), None),
+        *_look_ups(whole, short),
+    ]
+    for row in rows:
+        say(f"{row.bench} {row.of}: {row.ours} against {row.peer}")
+    commits = [moment.commits for moment in whole.moments]
+    p50 = [quantile(whole.append_ms[max(0, at - SAMPLE_COMMITS) : at], 0.5) for at in commits]
+    curves = (
+        Curve("commit, p50 of 250 [ms]", commits, p50),
+        Curve("live files", commits, [moment.live_files for moment in whole.moments]),
+        Curve("entries of _delta_log", commits, [moment.delta_log_entries for moment in whole.moments]),
+        Curve("data files on storage", commits, [moment.data_files for moment in whole.moments]),
+    )
+    return Outcome(rows, curves={"soak-commits": ("commits", curves)})
+
+
+def grow(root: Path, commits: int) -> Grown:
+    """Commit so often, as fast as it goes, with the upkeep that a broker does; then until that comes to rest."""
+    clock, ids = SystemClock(), RandomIds()
+    config = LogConfig.from_properties({"file.delete.delay.ms": 1_000, "retention.ms": -1})
+    log = PartitionLog(DeltaLogTable(open_store(str(root), create=True), str(PARTITION), ids), config, clock, ids)
+    log.exists_or_create(ids.new_id())
+    log.start_epoch(0, as_leader=True)
+    batches, grown = _batches(), Grown(root, [], [])
+    with ThreadPoolExecutor(1) as executor:
+        rounds, due_ms, worked_ms = UpkeepRounds(clock), 0, 0
+        rounds.take(PARTITION, Upkeep(log, UpkeepLimits(keep_ms=KEEP_MS), executor))
+
+        def step(_: TopicPartition, upkeep: Upkeep, is_busy: bool) -> UpkeepDone | None:
+            nonlocal worked_ms
+            done = upkeep.step(clock.wall_ms(), log.log_end_offset, 0, is_busy=is_busy)
+            worked_ms = clock.monotonic_ms() if done is not None else worked_ms
+            return done
+
+        for number in range(commits):
+            batch = batches(number)
+            began = time.perf_counter()
+            if not isinstance(log.append([batch], 0, clock.wall_ms()), Appended):
+                raise RuntimeError(f"commit {number} lost a race that nobody else runs")
+            grown.append_ms.append((time.perf_counter() - began) * 1_000)
+            if clock.monotonic_ms() >= due_ms or rounds.is_pressing:
+                rounds.run(step, _broken)
+                due_ms = clock.monotonic_ms() + UPKEEP_MS
+            if (number + 1) % SAMPLE_COMMITS == 0:
+                grown.moments.append(_moment(root, number + 1, log))
+        worked_ms = clock.monotonic_ms()
+        while clock.monotonic_ms() < worked_ms + REST_MS:
+            rounds.run(step, _broken)
+            clock.sleep_ms(20)
+    return grown
+
+
+def _broken(topic_partition: TopicPartition, reason: StratalogError) -> None:
+    raise RuntimeError(f"{topic_partition} cannot be looked after") from reason
+
+
+def _batches() -> Callable[[int], NewRecordBatch]:
+    """Batches by number; the records' timestamps go up by a millisecond."""
+    values = pa.array([Random(0).randbytes(VALUE_BYTES) for _ in range(RECORDS_A_COMMIT)], pa.binary())
+    keys, headers = (pa.nulls(RECORDS_A_COMMIT, PAYLOAD_SCHEMA.field(name).type) for name in ("key", "headers"))
+
+    def batch(number: int) -> NewRecordBatch:
+        first_ms = FIRST_MS + number * RECORDS_A_COMMIT
+        times = pa.array(range(first_ms, first_ms + RECORDS_A_COMMIT), PAYLOAD_SCHEMA.field("timestamp").type)
+        return NewRecordBatch(pa.Table.from_arrays([times, keys, values, headers], schema=PAYLOAD_SCHEMA))
+
+    return batch
+
+
+def _moment(root: Path, commits: int, log: PartitionLog) -> Moment:
+    table = root / str(PARTITION)
+    data_files = sum(len(os.listdir(table / name)) for name in os.listdir(table) if name.startswith("segment="))
+    return Moment(commits, len(log.files), len(os.listdir(table / "_delta_log")), data_files)
+
+
+def _against(bench: str, of: str, ours: Sequence[float], other: Sequence[float], share: float, what: str) -> Row:
+    """A quantile of two parts of the same run."""
+    here, there = (Spread.of([quantile(values, share)]) for values in (ours, other))
+    return Row(bench, of, "ms", True, here, there, what)
+
+
+def _most(bench: str, counts: Sequence[int]) -> Row:
+    """The largest count after the first tenth of the run, beside the one in the second tenth."""
+    second = counts[: max(1, len(counts) // 9)]
+    return Row(bench, "most", "", True, Spread.of([max(counts)]), Spread.of([max(second)]), peer_is="the second tenth")
+
+
+def _reopen_ms(grown: Grown) -> float:
+    began = time.perf_counter()
+    log = grown.reopened()
+    if log.log_end_offset != len(grown.append_ms) * RECORDS_A_COMMIT or len(log.producers.producers):
+        raise RuntimeError(f"reopened at {log.log_end_offset}")
+    return (time.perf_counter() - began) * 1_000
+
+
+def _look_ups(whole: Grown, short: Grown) -> list[Row]:
+    """By offset and by time, on both logs in turns."""
+    rng, logs = Random(1), (whole.reopened(), short.reopened())
+    ends = [log.log_end_offset for log in logs]
+    offset_ms: tuple[list[float], list[float]] = ([], [])
+    time_ms: tuple[list[float], list[float]] = ([], [])
+    for _ in range(LOOK_UPS):
+        for log, end, by_offset, by_time in zip(logs, ends, offset_ms, time_ms, strict=True):
+            wanted = rng.randrange(end)
+            began = time.perf_counter()
+            found = log.read(wanted, 1)["offset"][0].as_py()
+            by_offset.append((time.perf_counter() - began) * 1_000)
+            began = time.perf_counter()
+            at = log.offset_for_timestamp(FIRST_MS + wanted)
+            by_time.append((time.perf_counter() - began) * 1_000)
+            if (found, at) != (wanted, (wanted, FIRST_MS + wanted)):
+                raise RuntimeError(f"looked for offset {wanted}, found {found} and {at}")
+    what = f"a log {SHORTER_TIMES} times shorter"
+    return [
+        _against(bench, name, *latencies, share, what)
+        for bench, latencies in (("soak_offset_look_up", offset_ms), ("soak_time_look_up", time_ms))
+        for name, share in (("p50", 0.5), ("p99", 0.99))
+    ]
+
+
+def soak_disk(lab: Lab) -> Outcome:
+    """Ten minutes as fast as it goes with `retention.bytes`: what the topic takes on the disks of three brokers."""
+    sampled: list[tuple[float, float]] = []
+    with lab.cluster(log_retention_check_interval_ms=1_000) as cluster:
+        topic = lab.topic(
+            cluster,
+            "soak",
+            retention_bytes=RETENTION_BYTES,
+            segment_bytes=SEGMENT_BYTES,
+            file_delete_delay_ms=1_000,
+        )
+        folders = [
+            cluster.path / f"broker-{broker}" / f"{topic}-{partition}"
+            for broker in range(1, BROKERS + 1)
+            for partition in range(PARTITIONS)
+        ]
+        payload, sent = lab.payload(100), 0
+        began = time.perf_counter()
+        with Producer(cluster, acks="all") as producer:
+            while (passed_s := time.perf_counter() - began) < LOAD_S:
+                producer.send_table(topic, payload.table(sent))
+                sent += 1
+                if passed_s >= len(sampled) * LOAD_SAMPLE_S:
+                    sampled.append((passed_s, machine.allocated_bytes(folders) / (1 << 20)))
+            producer.flush()
+    records = sum(payload.table(number).num_rows for number in range(sent))
+    say(f"soak_disk: {records / LOAD_S:.0f} records/s, {[round(mib) for _, mib in sampled[:: len(sampled) // 20]]} MiB")
+    half = len(sampled) // 2
+    early, late = ([mib for _, mib in part] for part in (sampled[half // 5 : half], sampled[half:]))
+    limit_mib = RETENTION_BYTES / (1 << 20) * PARTITIONS * BROKERS
+    more = {"records_per_s": round(records / LOAD_S), "retention_mib": limit_mib, "median": statistics.median(late)}
+    row = Row(
+        "soak_disk", "most", "MiB", True, Spread.of([max(late)]), Spread.of([max(early)]), "the minutes before", more
+    )
+    curve = Curve("disk blocks of all replicas [MiB]", [at_s for at_s, _ in sampled], [mib for _, mib in sampled])
+    return Outcome([row], curves={"soak-disk": ("seconds", (curve,))})

@@ -111,6 +111,9 @@ class BrokerConfig:
         False, "", "let a replica outside the ISR lead when no other lives; loses records"
     )
 
+    stratalog_checkpoint_interval_ms: int = _setting(
+        600_000, "ms", "a checkpoint is made when files wait so long for one, to be deleted then", 1
+    )
     stratalog_fetch_session_ms: int = _setting(
         60_000, "ms", "length of one fetch session, that is one micro-batch", 100
     )

@@ -32,9 +32,9 @@ Step = Callable[[TopicPartition, Upkeep, bool], UpkeepDone | None]
 
 
 def limits_of(config: BrokerConfig, limits: UpkeepLimits | None = None) -> UpkeepLimits:
-    """The limits with what the cluster's settings say."""
+    """The limits with what the cluster's settings say; `limits` are a test's, whose times are shorter."""
     return replace(
-        limits or UpkeepLimits(),
+        limits or UpkeepLimits(garbage_ms=config.stratalog_checkpoint_interval_ms),
         retention_check_ms=config.log_retention_check_interval_ms,
         scrub_ms=config.stratalog_scrub_interval_ms,
     )

@@ -27,19 +27,21 @@ DICTIONARY_ROWS_MIN = 32
 """With fewer rows a dictionary's page takes more than it saves."""
 _PARQUET_CODECS = {"uncompressed": "none"}
 _LEVELS = {"zstd": 1}
+"""Of codecs that have levels, the one for files that are written while somebody waits."""
 
 
 def encode(table: pa.Table, codec: str = "zstd") -> tuple[memoryview, str]:
     """Rows of `DATA_SCHEMA` as (file bytes, CRC32C of the footer in 8 hex digits).
 
-    codec  uncompressed, zstd, lz4, snappy or gzip
+    codec  uncompressed, zstd, lz4, snappy or gzip; with a level: zstd:6
     """
     sink = pa.BufferOutputStream()
+    name, _, level = codec.partition(":")
     pq.write_table(
         table,
         sink,
-        compression=_PARQUET_CODECS.get(codec, codec),
-        compression_level=_LEVELS.get(codec),
+        compression=_PARQUET_CODECS.get(name, name),
+        compression_level=int(level) if level else _LEVELS.get(name),
         use_dictionary=DICTIONARY_COLUMNS if table.num_rows >= DICTIONARY_ROWS_MIN else False,
         write_statistics=STATISTICS_COLUMNS,
         write_page_checksum=True,

@@ -6,6 +6,9 @@ from collections.abc import Iterable
 
 UNCOMPRESSED = "uncompressed"
 ZSTD = "zstd"
+ZSTD_FOR_GOOD = "zstd:6"
+"""The codec of files that stay, with its level. 2.4 MB of a web log become 235 KB in 16 ms instead of 270 KB in 8 ms at
+level 1 or 3; levels from 7 on cost half as much again and more, for 2 to 4 % each."""
 PRODUCER = "producer"
 NO_COMPRESSION = "none"
 """A producer's `compression.type` when it compresses nothing; a topic calls the same `uncompressed`."""
@@ -29,4 +32,4 @@ def codec_of_append(topic_codec: str, producer_codecs: Iterable[str], size_bytes
 
 def codec_of_merge(topic_codec: str) -> str:
     """The codec of a file that replaces others for good."""
-    return ZSTD if topic_codec == PRODUCER else topic_codec
+    return ZSTD_FOR_GOOD if topic_codec in (PRODUCER, ZSTD) else topic_codec

@@ -34,7 +34,7 @@ from tests.bench.lab import BROKERS, PARTITIONS, Curve, Lab, Outcome, say
 from tests.bench.measures import Row, Spread, quantile
 
 COMMITS, SHORTER_TIMES = 100_000, 100
-RECORDS_A_COMMIT, VALUE_BYTES = 10, 100
+RECORDS_A_COMMIT, VALUE_BYTES, DISTINCT_RECORDS = 10, 100, 100_000
 SAMPLE_COMMITS = 250
 UPKEEP_MS, REST_MS = 1_000, 3_000
 KEEP_MS = 10_000
@@ -141,13 +141,15 @@ def _broken(topic_partition: TopicPartition, reason: StratalogError) -> None:
 
 def _batches() -> Callable[[int], NewRecordBatch]:
     """Batches by number; the records' timestamps go up by a millisecond."""
-    values = pa.array([Random(0).randbytes(VALUE_BYTES) for _ in range(RECORDS_A_COMMIT)], pa.binary())
+    rng = Random(0)
+    values = pa.array([rng.randbytes(VALUE_BYTES // 2).hex().encode() for _ in range(DISTINCT_RECORDS)], pa.binary())
     keys, headers = (pa.nulls(RECORDS_A_COMMIT, PAYLOAD_SCHEMA.field(name).type) for name in ("key", "headers"))
 
     def batch(number: int) -> NewRecordBatch:
         first_ms = FIRST_MS + number * RECORDS_A_COMMIT
         times = pa.array(range(first_ms, first_ms + RECORDS_A_COMMIT), PAYLOAD_SCHEMA.field("timestamp").type)
-        return NewRecordBatch(pa.Table.from_arrays([times, keys, values, headers], schema=PAYLOAD_SCHEMA))
+        own = values.slice(number * RECORDS_A_COMMIT % DISTINCT_RECORDS, RECORDS_A_COMMIT)
+        return NewRecordBatch(pa.Table.from_arrays([times, keys, own, headers], schema=PAYLOAD_SCHEMA))
 
     return batch
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from clients import Cluster, Producer
+from clients import Admin, Cluster, Producer
 from jobs.demo_log import read_lines
 from tests.bench import machine
-from tests.bench.lab import BROKERS, PARTITIONS, Lab, Outcome, say
+from tests.bench.lab import BROKERS, Lab, Outcome, say
 from tests.bench.measures import Row, Spread, slope
 from tests.bench.peer.kafka import NODES
 
@@ -56,7 +56,7 @@ def disk_bytes(lab: Lab) -> Outcome:
     lines = read_lines()
     file = lab.folder / "access.log"
     file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    with lab.cluster() as cluster:
+    with lab.cluster(stratalog_checkpoint_interval_ms=2_000) as cluster:
         topics = [
             lab.topic(cluster, "disk", compression_type="zstd", file_delete_delay_ms=1_000) for _ in range(lab.rounds)
         ]
@@ -70,10 +70,33 @@ def disk_bytes(lab: Lab) -> Outcome:
         peer = [machine.allocated_bytes(_folders(map(lab.peer.data, NODES), topic)) for topic in peer_topics]
         brokers = [cluster.path / f"broker-{number}" for number in range(1, BROKERS + 1)]
         ours = _when_still(brokers, topics)
+        sealed = _sealed(lab, cluster, lines, file)
     lab.peer.delete_topics("disk-.*")
     say(f"disk_bytes: {ours} against {peer}")
     more = {"lines": len(lines), "bytes_of_lines": file.stat().st_size, "replicas": BROKERS}
-    return Outcome([Row("disk_bytes", "", "bytes", True, Spread.of(ours), Spread.of(peer), more=more)])
+    return Outcome([Row("disk_bytes", "", "bytes", True, Spread.of(ours), Spread.of(peer), more=more), sealed])
+
+
+def _sealed(lab: Lab, cluster: Cluster, lines: list[str], file: Path) -> Row:
+    """One partition whose segment was rolled and merged, commit log counted, against the peer's `.log` files alone."""
+    topic = lab.topic(cluster, "disk", 1, compression_type="zstd", file_delete_delay_ms=1_000)
+    _send_lines(cluster, topic, lines)
+    Admin(cluster).alter_configs(topic, {"segment.ms": 1})
+    _send_lines(cluster, topic, lines[-1:])  # makes the next segment, which has this line alone
+    peer_topic = lab.peer_topic("disk", 1)
+    lab.peer.program("ManyProducers", lab.peer.bootstrap, peer_topic, 1, len(lines), 0, file, "compression.type=zstd")
+    logs = [path for root in map(lab.peer.data, NODES) for path in (root / f"{peer_topic}-0").glob("*.log")]
+    replicas = [cluster.path / f"broker-{number}" / f"{topic}-0" for number in range(1, BROKERS + 1)]
+    _when_still([path.parent for path in replicas], [topic])
+    ours, peer = [[_blocks_of(path) for path in paths] for paths in (replicas, logs)]
+    parts = {name: sum(f.stat().st_size for f in replicas[0].glob(name)) for name in ("segment=*/*", "_delta_log/*")}
+    more = {"bytes_of_data": parts["segment=*/*"], "bytes_of_delta_log": parts["_delta_log/*"]}
+    say(f"disk_bytes, one partition: {ours} against {peer}, {more}")
+    return Row("disk_bytes", "one sealed replica", "bytes", True, Spread.of(ours), Spread.of(peer), more=more)
+
+
+def _blocks_of(path: Path) -> int:
+    return path.stat().st_blocks * 512 if path.is_file() else machine.allocated_bytes([path])
 
 
 def _send_lines(cluster: Cluster, topic: str, lines: list[str]) -> None:
@@ -85,7 +108,7 @@ def _send_lines(cluster: Cluster, topic: str, lines: list[str]) -> None:
 
 
 def _folders(roots: Iterable[Path], topic: str) -> list[Path]:
-    return [root / f"{topic}-{partition}" for root in roots for partition in range(PARTITIONS)]
+    return [folder for root in roots for folder in root.glob(f"{topic}-*")]
 
 
 def _when_still(brokers: list[Path], topics: list[str]) -> list[int]:

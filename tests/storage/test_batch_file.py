@@ -20,7 +20,7 @@ def rows(count: int) -> pa.Table:
     return data_table([NewRecordBatch(payload_table(records), producer_id=9, producer_epoch=1, base_sequence=5)])
 
 
-@pytest.mark.parametrize("codec", ["uncompressed", "zstd", "lz4", "snappy", "gzip"])
+@pytest.mark.parametrize("codec", ["uncompressed", "zstd", "zstd:6", "lz4", "snappy", "gzip"])
 @pytest.mark.parametrize("count", [1, 2, 1_000])
 def test_rows_read_back_with_their_schema(count: int, codec: str) -> None:
     data, crc = encode(rows(count), codec)

@@ -22,8 +22,8 @@ from storage.upkeep import Upkeep
 from tests.storage.keyed import Rows, keyed, shown
 from tests.storage.logs import Replicas, idempotent
 
-RUNS, STEPS = 4, 50
-"""10,000 steps."""
+RUNS, STEPS = 300, 50
+"""More than 10,000 steps that act on the log."""
 LIMITS = UpkeepLimits(
     checkpoint_commits=4,
     keep_commits=2,
@@ -50,6 +50,7 @@ class Killed(Exception):  # noqa: N818 - no error of ours: nobody may catch it
 class Record(NamedTuple):
     key: str
     value: str | None
+    batch_base: int
     sequence: int | None = None
 
 
@@ -61,7 +62,7 @@ class LogMachine(RuleBasedStateMachine):
         self.config = LogConfig.from_properties({**COMMON, **CONFIGS[policy]})
         self.replicas = Replicas.new()
         self.records: list[Record] = []
-        self.log_start, self.epoch, self.value = 0, -1, 0
+        self.log_start, self.high_watermark, self.epoch, self.value = 0, 0, -1, 0
         self.calls_left: int | None = None
         self.open()
         self.elect(None)
@@ -92,7 +93,7 @@ class LogMachine(RuleBasedStateMachine):
             self.calls_left = None
         return False
 
-    kills = st.one_of(st.none(), st.integers(0, 40))
+    kills = st.one_of(st.none(), st.integers(0, 12))
 
     # -- what is done to the log ---------------------------------------------------------------------------
 
@@ -109,15 +110,16 @@ class LogMachine(RuleBasedStateMachine):
     @rule(keys=st.text("abcdefgh", min_size=1, max_size=4), tombstone=st.booleans(), own=st.booleans(), kill=kills)
     def append(self, keys: str, tombstone: bool, own: bool, kill: int | None) -> None:
         """A batch is in the log as a whole or not at all; an idempotent one that is sent again is there once."""
+        base = len(self.records)
         if own:
             known = [record.sequence for record in self.records if record.sequence is not None]
             first = max(known, default=-1) + 1
             words = [chr(ord("p") + index) for index in range(len(keys))]
-            new = [Record(word, word, first + index) for index, word in enumerate(words)]
+            new = [Record(word, word, base, first + index) for index, word in enumerate(words)]
             batch = idempotent(words, first, PRODUCER)
         else:
             self.value += 1
-            new = [Record(key, None if tombstone else str(self.value)) for key in keys]
+            new = [Record(key, None if tombstone else str(self.value), base) for key in keys]
             batch = keyed(" ".join(r.key if r.value is None else f"{r.key}={r.value}" for r in new))
         answers: list[object] = []
 
@@ -140,10 +142,16 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(share=st.floats(0.5, 1.0), kill=kills)
     def truncate(self, share: float, kill: int | None) -> None:
-        """As a follower under a new leader: what lies above an offset goes, with the epoch's first commit."""
+        """As a follower under a new leader: what lies above the end of a batch goes, with the epoch's first commit.
+
+        Never what lies below a high watermark: upkeep and record deletion rely on that.
+        """
         self.epoch += 1
         before = len(self.records)
-        cut = max(self.log_start, int(share * before))
+        cut = int(share * before)
+        cut = self.records[cut].batch_base if cut < before else cut
+        if cut < self.high_watermark:
+            cut = before
 
         def act() -> None:
             if self.log.leader_epoch < self.epoch:
@@ -160,6 +168,7 @@ class LogMachine(RuleBasedStateMachine):
     def delete_records(self, share: float, kill: int | None) -> None:
         """The log start moves up, as admin.delete_records asks."""
         wanted = self.log_start + int(share * (len(self.records) - self.log_start) / 4)
+        self.high_watermark = max(self.high_watermark, wanted)
 
         def act() -> None:
             outcome = self.log.replace_files(
@@ -182,7 +191,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(steps=st.integers(1, 8), unseen=st.integers(0, 3), kill=kills)
     def look_after(self, steps: int, unseen: int, kill: int | None) -> None:
         """Upkeep: whatever of checkpoint, clean-up, deletion, retention, compaction and merge is due."""
-        high_watermark = max(self.log_start, len(self.records) - unseen)
+        self.high_watermark = high_watermark = max(self.high_watermark, len(self.records) - unseen)
 
         def act() -> None:
             for _ in range(steps):

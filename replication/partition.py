@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from replication.eligible_leaders import effective_min_isr
 from replication.progress import UNKNOWN, ReplicaProgress
 from replication.state import PartitionRecord
 
@@ -31,12 +32,22 @@ def counts_for_epoch(progress: ReplicaProgress, leader_epoch: int) -> bool:
 
 
 class Partition:
-    """The leader's side of one leader epoch, made anew at every epoch."""
+    """The leader's side of one leader epoch, made anew at every epoch.
+
+    `min_insync_replicas` is the topic's, and changes with it.
+    """
 
     def __init__(
-        self, state: PartitionRecord, broker_id: int, epoch_start_offset: int, log_start_offset: int, now_ms: int
+        self,
+        state: PartitionRecord,
+        broker_id: int,
+        epoch_start_offset: int,
+        log_start_offset: int,
+        now_ms: int,
+        min_insync_replicas: int = 1,
     ) -> None:
         self.broker_id = broker_id
+        self.min_insync_replicas = min_insync_replicas
         self.leader_epoch = state.leader_epoch
         self.epoch_start_offset = epoch_start_offset
         self.log_end_offset = epoch_start_offset
@@ -115,14 +126,35 @@ class Partition:
 
         Not before it has reached the epoch's start offset (KIP-207): so it never goes back under clean
         elections. Leader at 8, ISR followers at 8 and 6: the high watermark is 6.
+        Not while the ISR is under `min.insync.replicas` either (KIP-966): then who left it may still be elected. Only
+        what no log has any more is known to be committed: an epoch that begins at the log's start has that one.
         """
-        waited_for = self.maximal_isr | {r for r in self.followers if self._is_about_to_join(r, now_ms, lag_ms_max)}
-        log_ends = [self.followers[r].log_end_offset for r in waited_for if r in self.followers]
-        candidate = min([self.log_end_offset, *log_ends])
+        if self.is_under_min_isr:
+            candidate = min(self.epoch_start_offset, self.log_start_offset)
+        else:
+            candidate = self._held_by_all(now_ms, lag_ms_max)
         if candidate < self.epoch_start_offset or candidate <= self.high_watermark:
             return False
         self.high_watermark = candidate
         return True
+
+    def _held_by_all(self, now_ms: int, lag_ms_max: int) -> int:
+        waited_for = self.maximal_isr | {r for r in self.followers if self._is_about_to_join(r, now_ms, lag_ms_max)}
+        return self._least_end(waited_for)
+
+    def _least_end(self, replicas: Iterable[int]) -> int:
+        log_ends = [self.followers[r].log_end_offset for r in replicas if r in self.followers]
+        return min([self.log_end_offset, *log_ends])
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        """Whether the committed ISR is too small for anything to be committed."""
+        return len(self.isr) < effective_min_isr(self.state.replicas, self.min_insync_replicas)
+
+    @property
+    def held_by_isr(self) -> int:
+        """Up to where every member of the maximal ISR has the log. Committed only if that ISR is large enough."""
+        return self._least_end(self.maximal_isr)
 
     def _is_about_to_join(self, replica: int, now_ms: int, lag_ms_max: int) -> bool:
         caught_up_ms = self.followers[replica].last_caught_up_ms
@@ -141,8 +173,10 @@ class Partition:
         """Followers outside the ISR whose log reached the high watermark and the epoch's start (R17).
 
         again   also those whose joining was tried and whose outcome is not known
+        While the ISR is under `min.insync.replicas` the high watermark may be unknown until they join. Whatever was
+        committed before the epoch lies below its start, and under it nothing is.
         """
-        if self.high_watermark == UNKNOWN:
+        if self.high_watermark == UNKNOWN and not self.is_under_min_isr:
             return set()
         needed = max(self.high_watermark, self.epoch_start_offset)
         outside = (set(self.followers) & set(live)) - (set(self.isr) if again else self.maximal_isr)

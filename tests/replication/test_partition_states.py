@@ -76,8 +76,8 @@ ILLEGAL: list[tuple[str, tuple[MetadataRecord, ...], str]] = [
         "a leader for a partition whose topic is gone",
         (replace(partition((1, 2), 2, (2,)), topic="gone"),),
         (
-            "Partition gone-0 should be in one of NewPartition,OnlinePartition,OfflinePartition states before moving to "
-            "OnlinePartition state. Instead it is in NonExistentPartition state"
+            "Partition gone-0 should be in one of NewPartition,OnlinePartition,OfflinePartition states before moving "
+            "to OnlinePartition state. Instead it is in NonExistentPartition state"
         ),
     ),
     (
@@ -100,8 +100,8 @@ ILLEGAL: list[tuple[str, tuple[MetadataRecord, ...], str]] = [
         "a leader in the commit that removes the topic",
         (RemoveTopicRecord(TOPIC, "id-orders"), partition((1, 2), 2, (2,))),
         (
-            "Partition orders-0 should be in one of NewPartition,OnlinePartition,OfflinePartition states before moving to "
-            "OnlinePartition state. Instead it is in NonExistentPartition state"
+            "Partition orders-0 should be in one of NewPartition,OnlinePartition,OfflinePartition states before moving "
+            "to OnlinePartition state. Instead it is in NonExistentPartition state"
         ),
     ),
     (

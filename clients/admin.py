@@ -18,7 +18,9 @@ from clients.offset_spec import ListedOffset, OffsetSpec
 from clients.record_deletion import RecordDeletion
 from replication import topics
 from replication.delete_records import DeletedRecords
+from replication.leader_election import Answers, ElectionType, elect_leaders
 from replication.state import ClusterImage, PartitionRecord, Result
+from replication.topic_deletion import TopicDeletion, topic_deletions
 from storage.config import LogConfig
 from storage.errors import StratalogError
 from storage.records import TopicPartition
@@ -170,6 +172,12 @@ class Admin:
         """
         _each(names, lambda name: self._view.propose(lambda image: topics.delete_topic(image, name)))
 
+    def list_topic_deletions(self) -> list[TopicDeletion]:
+        """Deleted topics whose replicas are not all gone, and which brokers have them: one that is down deletes its
+        own when it is back."""
+        self._view.refresh()
+        return topic_deletions(self._view.image)
+
     def create_partitions(self, name: str, count: int) -> int:
         """Grow a topic to `count` partitions and wait for their leaders; how many are new. InvalidPartitionsError."""
         start_index, shift = self._rng.randrange(1 << 16), self._rng.randrange(1 << 16)
@@ -181,6 +189,18 @@ class Admin:
         new = self._view.propose(decide)
         self.await_leaders(name)
         return new
+
+    def elect_leaders(
+        self, election_type: ElectionType, topic_partitions: Iterable[TopicPartition] | None = None
+    ) -> Answers:
+        """Elect leaders of these partitions, or of all (None), in one commit (KIP-460).
+
+        PREFERRED gives leadership back to the first assigned replica, UNCLEAN gives partitions without a leader one,
+        which may lose acknowledged records. The answer for a partition is None or its error; for all partitions those
+        that need no election are left out: see `replication.leader_election`.
+        """
+        named = None if topic_partitions is None else list(topic_partitions)
+        return self._view.propose(lambda image: elect_leaders(image, election_type, named))
 
     # -- offsets -------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from clients.offset_spec import (
     OffsetSpec,
 )
 from clients.records import OffsetAndTimestamp
+from replication.eligible_leaders import effective_min_isr, topic_min_isr
 from replication.metadata import METADATA_PARTITION
 from replication.progress import UNKNOWN, leader_progress_path
 from replication.progress_object import ProgressReader
@@ -175,9 +176,13 @@ class ClusterView:
 
     # -- offsets -----------------------------------------------------------------------------------------
 
-    def watermarks(self, topic_partition: TopicPartition, timeout_ms: int | None = None) -> Watermarks:
+    def watermarks(
+        self, topic_partition: TopicPartition, timeout_ms: int | None = None, *, needs_end: bool = True
+    ) -> Watermarks:
         """The newest published bounds, waiting up to `timeout_ms` for the leader of the current epoch to start.
 
+        A leader whose ISR is under `min.insync.replicas` may publish no high watermark for long. Who only wants to know
+        where the log starts (not `needs_end`) need not wait for it: then the one given may be too low.
         Raises LeaderNotAvailableError after that, UnknownTopicOrPartitionError.
         """
         timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
@@ -185,7 +190,7 @@ class ClusterView:
         pause_ms = WAIT_MS_MIN
         while True:
             self.refresh()
-            marks = self.published(topic_partition)
+            marks = self.published(topic_partition) or (None if needs_end else self._committed_before(topic_partition))
             if marks is not None:
                 return marks
             if self.clock.monotonic_ms() >= deadline_ms:
@@ -243,7 +248,8 @@ class ClusterView:
         self, topic_partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
         """The first offset of each partition that is still readable."""
-        return {tp: self.watermarks(tp, timeout_ms).log_start_offset for tp in topic_partitions}
+        found = {tp: self.watermarks(tp, timeout_ms, needs_end=False) for tp in topic_partitions}
+        return {tp: marks.log_start_offset for tp, marks in found.items()}
 
     def end_offsets(
         self, topic_partitions: Iterable[TopicPartition], timeout_ms: int | None = None
@@ -263,7 +269,7 @@ class ClusterView:
         self, topic_partition: TopicPartition, spec: OffsetSpec, timeout_ms: int | None = None
     ) -> ListedOffset:
         """The offset that `spec` stands for among the committed records; no table is read for the log's ends."""
-        marks = self.watermarks(topic_partition, timeout_ms)
+        marks = self.watermarks(topic_partition, timeout_ms, needs_end=spec.timestamp != EARLIEST_TIMESTAMP)
         if spec.timestamp == EARLIEST_TIMESTAMP:
             return ListedOffset(marks.log_start_offset)
         if spec.timestamp == LATEST_TIMESTAMP:
@@ -406,6 +412,27 @@ class ClusterView:
                     published.append(Watermarks(*marks))
         return max(published, key=lambda marks: marks.high_watermark, default=None)
 
+    def _committed_before(self, topic_partition: TopicPartition) -> Watermarks | None:
+        """What may be read of a leader that has started, but commits nothing: its ISR is under `min.insync.replicas`.
+
+        The leader has all that was committed before its epoch; its own word and the others' say how much that is at
+        least. None when the leader has not started, or when it does commit.
+        """
+        with self._lock:
+            state = self.partition_state(topic_partition)
+            life = self._life(state)
+            reader = self._leader_progress(state.leader)
+            entry = None if reader is None else reader.entries.get(topic_partition)
+            min_isr = effective_min_isr(state.replicas, topic_min_isr(self.image, state.topic))
+            if len(state.isr) >= min_isr or entry is None or entry.topic_id != life[1]:
+                return None
+            if entry.leader_epoch != state.leader_epoch:
+                return None
+            before = None if state.unclean else self._last_entry(state, life)
+            earlier = UNKNOWN if before is None else before.high_watermark
+            committed = max(entry.log_start_offset, entry.known_committed, earlier)
+            return Watermarks(entry.log_start_offset, committed, entry.leader_epoch, entry.version)
+
     def _leader_progress(self, leader: int) -> ProgressReader | None:
         broker = self.image.brokers.get(leader)
         if broker is None:
@@ -423,7 +450,10 @@ class ClusterView:
             published = self.published(topic_partition)
         except (StoreError, LogDirNotFoundError):
             published = None
-        return published or self._marks.get(self._life(self.partition_state(topic_partition)))
+        known = published or self._marks.get(self._life(self.partition_state(topic_partition)))
+        with suppress(StoreError, LogDirNotFoundError):
+            known = known or self._committed_before(topic_partition)
+        return known
 
     def topic_config(self, topic: str) -> LogConfig:
         """The topic's configs as of the last refresh."""

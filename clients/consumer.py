@@ -97,7 +97,8 @@ class Consumer:
     def seek_to_beginning(self, topic_partitions: Iterable[TopicPartition] = ()) -> None:
         """To the first readable offset; of all assigned partitions if none are named."""
         for topic_partition in list(topic_partitions) or self.assignment():
-            self._position(topic_partition).seek(self._view.watermarks(topic_partition).log_start_offset)
+            marks = self._view.watermarks(topic_partition, needs_end=False)
+            self._position(topic_partition).seek(marks.log_start_offset)
 
     def seek_to_end(self, topic_partitions: Iterable[TopicPartition] = ()) -> None:
         """To the high watermark; of all assigned partitions if none are named."""
@@ -253,7 +254,7 @@ class Consumer:
             raise OffsetOutOfRangeError(
                 f"Undefined offset with no reset policy for partitions: [{position.topic_partition}]"
             )
-        marks = self._view.watermarks(position.topic_partition, timeout_ms)
+        marks = self._view.watermarks(position.topic_partition, timeout_ms, needs_end=policy != "earliest")
         offset = marks.log_start_offset if policy == "earliest" else marks.high_watermark
         position.seek(offset)
         return offset

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from clients.admin import TopicDescription
 from jobs.terminal import UsageError
 from replication.state import NO_LEADER, PartitionRecord
+from replication.topic_deletion import TopicDeletion
 from storage.config import LogConfig
 from storage.errors import InvalidReplicaAssignmentError
 
@@ -80,7 +81,7 @@ def topic_line(topic: TopicDescription) -> str:
 
 
 def partition_line(partition: PartitionRecord) -> str:
-    """The line on one partition. There are no eligible leader replicas (KIP-966's ELR) here: N/A."""
+    """The line on one partition."""
     leader = "none" if partition.leader == NO_LEADER else str(partition.leader)
     moving = ""
     if partition.adding or partition.removing:
@@ -88,7 +89,17 @@ def partition_line(partition: PartitionRecord) -> str:
     return (
         f"\tTopic: {partition.topic}\tPartition: {partition.partition}\tLeader: {leader}"
         f"\tReplicas: {_listed(partition.replicas)}\tIsr: {_listed(partition.isr)}{moving}"
-        "\tElr: N/A\tLastKnownElr: N/A"
+        f"\tElr: {_listed(partition.elr)}\tLastKnownElr: {_listed(partition.last_known_elr)}"
+    )
+
+
+def deletion_line(deletion: TopicDeletion) -> str:
+    """The line on a deleted topic of which brokers still have replicas. Kafka 4 shows nothing of it, earlier versions
+    its mark."""
+    states = ",".join(f"{broker_id}:{state}" for broker_id, state in deletion.replica_states.items())
+    return (
+        f"Topic: {deletion.topic}\tTopicId: {kafka_uuid(deletion.topic_id)}\tPartitionCount: {deletion.partitions}"
+        f"\tMarkedForDeletion: true\tReplicas: {states}"
     )
 
 

@@ -16,6 +16,7 @@ from jobs.arguments import INTERNAL_TOPICS, Parser, TopicFilter, add_cluster_fla
 from jobs.terminal import DONE, UsageError, run
 from replication import topics as topic_rules
 from replication.state import ClusterImage, PartitionRecord, Result
+from replication.topic_deletion import TopicDeletion
 from storage.errors import (
     InvalidConfigError,
     StratalogError,
@@ -225,10 +226,21 @@ class TopicCommand:
         print("\n".join(self._selected()))
 
     def describe(self) -> None:
-        names = self._with_id() if self._given.topic_id else self._required()
+        deletions = self._deletions()
+        names = self._with_id() if self._given.topic_id else self._selected() if deletions else self._required()
         live = self._view.image.live_brokers()
         for topic in self._admin.describe_topics(names).values():
             self._describe(topic, set(live))
+        for deletion in deletions:
+            print(topic_text.deletion_line(deletion))
+
+    def _deletions(self) -> list[TopicDeletion]:
+        """The topics to be described that are gone, but not from every broker yet."""
+        given = self._given
+        if given.topic_id or given.topics_with_overrides or any(getattr(given, name) for name in REPORTS):
+            return []
+        wanted = TopicFilter(given.topic or ".*", exclude_internal=given.exclude_internal)
+        return [deletion for deletion in self._admin.list_topic_deletions() if wanted.allows(deletion.topic)]
 
     def _describe(self, topic: TopicDescription, live: set[int]) -> None:
         given = self._given

@@ -28,6 +28,7 @@ from replication.metadata import METADATA_COMMITS
 from replication.progress import ReplicaProgress, leader_progress_path
 from replication.progress_object import ProgressWriter, remove_old_progress
 from replication.purgatory import ProducePurgatory
+from replication.replica_deletions import ReplicaDeletions
 from replication.requests import HandedFiles, ProduceRequest, ProduceResponse
 from replication.sessions import encode_session, session_path
 from replication.state import (
@@ -123,6 +124,7 @@ class Broker:
         self._followers = FollowerWatch(self.broker_id, stores, self.wakeup)
         objects = stores.objects(identity.root)
         self._deletions = RecordDeletions(objects, self.leaders, clock)
+        self._removed_topics = ReplicaDeletions(self.broker_id, self.root, stores, self.metadata)
         self._inbox = BrokerInbox(objects, self._enqueue, self._hosted.examine, self._deletions)
         self._inbox_watch = self.wakeup.watch(objects, INBOX_PREFIX, only_new=True)
         self._metadata_watch = self.wakeup.watch(self._metadata_objects, METADATA_COMMITS, only_new=True)
@@ -152,8 +154,8 @@ class Broker:
         return self._submit(request)
 
     def produce_then(self, request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
-        """Queue a batch; `complete` is called once, from the broker's thread (or the caller's, when the broker
-        has stopped). It must neither raise nor block. Cheaper than a future for each batch."""
+        """Queue a batch; `complete`, which must neither raise nor block, is called once: in the broker's thread, or the
+        caller's when the broker has stopped."""
         self._enqueue(WaitingAppend(request, complete))
 
     def hand_over(self, handed: HandedFiles) -> Future[ProduceResponse]:
@@ -255,8 +257,7 @@ class Broker:
         return moved
 
     def _attempt(self, part: Callable[[], bool | None]) -> bool:
-        """One part of a turn. A store that is away stops only what needs it: a leader cut off from the
-        metadata log serves on, and what is safe is decided by epochs, not by that."""
+        """One part of a turn. A store that is away stops only what needs it; what is safe is decided by epochs."""
         try:
             return bool(part())
         except StoreError as reason:
@@ -347,6 +348,8 @@ class Broker:
         for topic_partition in sorted(self._touched):
             self._hosted.apply(topic_partition, image, now_ms)
             self._touched.discard(topic_partition)
+            self._raise_high_watermark(topic_partition, now_ms)  # a smaller min.insync.replicas commits more
+        self._removed_topics.step(self.broker_epoch)
 
     def _is_current(self, now_ms: int) -> bool:
         """False when this registration is over: fenced (register anew) or replaced (stop for good)."""
@@ -372,7 +375,7 @@ class Broker:
             return False
         self._changed.add(replica.state.topic_partition)
         self._hear_followers(self._followers.known(replica.state.topic_partition), now_ms)
-        self._raise_high_watermark(replica, now_ms)
+        self._raise_high_watermark(replica.state.topic_partition, now_ms)
         return True
 
     def _drop_leftover(self, replica: LeaderReplica, reason: StratalogError) -> None:
@@ -395,7 +398,7 @@ class Broker:
             moved = True
             self.pace.moved(replica.state.topic_partition, now_ms)
             self._changed.add(replica.state.topic_partition)
-            self._raise_high_watermark(replica, now_ms)
+            self._raise_high_watermark(replica.state.topic_partition, now_ms)
         return moved
 
     def _start_leaders(self, now_ms: int) -> bool:
@@ -408,11 +411,11 @@ class Broker:
                 break
         return moved
 
-    def _raise_high_watermark(self, replica: LeaderReplica, now_ms: int) -> None:
-        lag_ms_max = self.config.replica_lag_time_max_ms
-        if replica.partition and replica.partition.maybe_increment_high_watermark(now_ms, lag_ms_max):
-            self._changed.add(replica.state.topic_partition)
-        self._raised.add(replica.state.topic_partition)
+    def _raise_high_watermark(self, topic_partition: TopicPartition, now_ms: int) -> None:
+        replica, lag_ms_max = self.leaders.get(topic_partition), self.config.replica_lag_time_max_ms
+        if replica and replica.partition and replica.partition.maybe_increment_high_watermark(now_ms, lag_ms_max):
+            self._changed.add(topic_partition)
+        self._raised.add(topic_partition)
 
     def _complete_raised(self) -> None:
         """Answer acks=all, after the high watermark was published: a producer can read its own write."""
@@ -439,7 +442,7 @@ class Broker:
             if replica.partition.follower_progressed(broker_id, progress, now_ms):
                 moved.add(progress.topic_partition)
         for topic_partition in moved:
-            self._raise_high_watermark(self.leaders[topic_partition], now_ms)
+            self._raise_high_watermark(topic_partition, now_ms)
         self._moved |= moved
         return bool(moved)
 
@@ -470,9 +473,7 @@ class Broker:
         self._follow_metadata(now_ms)
         for partition, _ in changes:
             partition.end_joining()
-            replica = self.leaders.get(partition.state.topic_partition)
-            if replica is not None:
-                self._raise_high_watermark(replica, now_ms)
+            self._raise_high_watermark(partition.state.topic_partition, now_ms)
 
     def _report_offline(self, now_ms: int) -> None:
         """Replicas that cannot be served from this broker's storage: let others of the ISR lead them."""

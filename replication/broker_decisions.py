@@ -6,15 +6,18 @@ a newer image after a lost race, or after an answer that never arrived, each com
 
 Every ISR change made for a broker that comes or goes bumps the leader epoch, so that no leader goes on with an
 ISR it does not know of. A leader's own change (`alter_partition`) counts up the partition epoch only.
+Whatever changes the ISR also says who is eligible to lead beside it: see `eligible_leaders`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
 from replication.election import Election, elect_controlled_shutdown, elect_offline
+from replication.eligible_leaders import settle_eligible_leaders, topic_min_isr, with_eligible_leaders
 from replication.state import (
     NO_LEADER,
     BrokerState,
@@ -84,8 +87,9 @@ def register_broker(
 
     The same commit bumps the leader epoch of every partition it leads, so that an earlier process of the same
     broker is fenced, and takes the broker out of every ISR that keeps another member: its disk may have lost what
-    it acknowledged. Not so when it stopped cleanly, or is the same process that was fenced meanwhile, on the same
-    root. An incarnation that is registered and not fenced is answered again. Raises
+    it acknowledged. So it leaves every ELR too, and an ISR of its own where others are eligible: those have all that is
+    committed. Not so when it stopped cleanly, or is the same process that was fenced meanwhile, on the same root.
+    An incarnation that is registered and not fenced is answered again. Raises
     DuplicateBrokerRegistrationError (the id is live on another root), InvalidRequestError (the root belongs to
     another broker, or a negative id).
     """
@@ -103,7 +107,7 @@ def register_broker(
         changed = _after_restart(partition, broker_id, live, is_intact, image.controller_epoch)
         if changed:
             records.append(changed)
-    return Result(tuple(records), epoch)
+    return Result(settle_eligible_leaders(image, records, lost=() if is_intact else (broker_id,)), epoch)
 
 
 def _check_registration(image: ClusterImage, broker_id: int, root: str) -> None:
@@ -133,16 +137,18 @@ def _after_restart(
     partition: PartitionRecord, broker_id: int, live: Collection[int], is_intact: bool, controller_epoch: int
 ) -> PartitionRecord | None:
     """The partition after broker `broker_id` came up as a new process; None when nothing changes."""
-    others = tuple(r for r in partition.isr if r != broker_id)
+    staying = tuple(r for r in partition.isr if r != broker_id)
+    others = staying or tuple(r for r in partition.elr if r != broker_id)
     leaves = broker_id in partition.isr and bool(others) and not is_intact
     if not leaves:
-        if partition.leader != broker_id:
-            return None
-        return partition.changed(controller_epoch=controller_epoch, bump_leader_epoch=True)
-    without = partition.changed(controller_epoch=controller_epoch, isr=others, bump_leader_epoch=True)
+        if partition.leader == broker_id:
+            return partition.changed(controller_epoch=controller_epoch, bump_leader_epoch=True)
+        if broker_id in partition.elr and not is_intact:
+            return partition.changed(controller_epoch=controller_epoch, bump_leader_epoch=False)
+        return None
     if partition.leader != broker_id:
-        return without
-    election = elect_offline(without, live, unclean=False)
+        return partition.changed(controller_epoch=controller_epoch, isr=others, bump_leader_epoch=True)
+    election = elect_offline(replace(partition, isr=staying), [r for r in live if r != broker_id], unclean=False)
     leader, isr = (election.leader, election.isr) if election else (NO_LEADER, others)
     return partition.changed(controller_epoch=controller_epoch, leader=leader, isr=isr, bump_leader_epoch=True)
 
@@ -153,8 +159,8 @@ def fence_brokers(
     """Brokers' sessions expired (ROWS R1): they are fenced and every partition they touch is settled anew.
 
     `broker_epochs` maps broker ids to the broker epochs whose sessions expired; a broker that is fenced or
-    registered anew since is left alone. A partition led by a dead broker gets a live ISR member, else with
-    `unclean_of(topic)` any live replica, else no leader. The answer names the brokers fenced now.
+    registered anew since is left alone. A partition led by a dead broker gets a live ISR member, else a live eligible
+    one, else with `unclean_of(topic)` any live replica, else no leader. The answer names the brokers fenced now.
     """
     dead = tuple(i for i, epoch in sorted(broker_epochs.items()) if image.is_current(i, epoch))
     live = image.live_brokers().keys() - dead
@@ -164,7 +170,7 @@ def fence_brokers(
             changed = _settled(partition, live, unclean_of, image.controller_epoch)
             if changed:
                 records.append(changed)
-    return Result(tuple(records), dead)
+    return Result(settle_eligible_leaders(image, records), dead)
 
 
 def online_partitions(image: ClusterImage, unclean_of: UncleanOf = always_clean) -> Result[tuple[TopicPartition, ...]]:
@@ -177,7 +183,8 @@ def online_partitions(image: ClusterImage, unclean_of: UncleanOf = always_clean)
     waiting = [p for p in image.partitions.values() if p.leader not in live]
     settled = (_settled(p, live, unclean_of, image.controller_epoch) for p in waiting)
     changed = tuple(p for p in settled if p)
-    return Result(changed, tuple(p.topic_partition for p in changed if p.leader != NO_LEADER))
+    elected = tuple(p.topic_partition for p in changed if p.leader != NO_LEADER)
+    return Result(settle_eligible_leaders(image, changed), elected)
 
 
 def _settled(
@@ -210,9 +217,9 @@ def _elected(partition: PartitionRecord, election: Election | None, controller_e
 def shut_down_broker(image: ClusterImage, broker_id: int, broker_epoch: int) -> Result[tuple[TopicPartition, ...]]:
     """Controlled shutdown: the broker hands its leaderships over, leaves the ISRs, and is fenced as clean.
 
-    The answer names the partitions that stay without a leader because no other ISR member is live; they keep the
-    broker in their ISR. StaleBrokerEpochError when `broker_epoch` is not its live registration, except after this
-    same shutdown: then there is nothing to do.
+    The answer names the partitions that stay without a leader because no other ISR member is live, nor one that is
+    eligible; they keep the broker in their ISR. StaleBrokerEpochError when `broker_epoch` is not its live registration,
+    except after this same shutdown: then there is nothing to do.
     """
     known = image.brokers.get(broker_id)
     if known and _has_shut_down(known, broker_epoch):
@@ -224,16 +231,17 @@ def shut_down_broker(image: ClusterImage, broker_id: int, broker_epoch: int) -> 
     moved = [_elected(p, elect_controlled_shutdown(p, live, {broker_id}), image.controller_epoch) for p in touched]
     changed = tuple(p for p in moved if p)
     remaining = tuple(p.topic_partition for p in changed if p.leader == NO_LEADER)
-    return Result((*changed, FenceBrokerRecord(broker_id, broker_epoch, clean=True)), remaining)
+    fenced = FenceBrokerRecord(broker_id, broker_epoch, clean=True)
+    return Result((*settle_eligible_leaders(image, changed), fenced), remaining)
 
 
 def report_offline(
     image: ClusterImage, broker_id: int, broker_epoch: int, topic_partitions: Iterable[TopicPartition]
 ) -> Result[tuple[TopicPartition, ...]]:
-    """The broker cannot serve these replicas of its own (a damaged table): live ISR members lead instead.
+    """The broker cannot serve these replicas of its own (a damaged table): live ISR members lead, or eligible ones.
 
-    The answer names those that moved. One without another live ISR member stays where it is. Kafka's brokers say
-    this of a whole log directory. StaleBrokerEpochError when `broker_epoch` is not its live registration.
+    The answer names those that moved. One without another live replica that may lead stays where it is. Kafka's
+    brokers say this of a whole log directory. StaleBrokerEpochError when `broker_epoch` is not its live registration.
     """
     check_broker_epoch(image, broker_id, broker_epoch)
     live = image.live_brokers().keys()
@@ -246,16 +254,17 @@ def report_offline(
         changed = _elected(partition, election, image.controller_epoch)
         if changed is not None and changed.leader != NO_LEADER:
             moved.append(changed)
-    return Result(tuple(moved), tuple(p.topic_partition for p in moved))
+    records = settle_eligible_leaders(image, moved, lost=(broker_id,))
+    return Result(records, tuple(p.topic_partition for p in moved))
 
 
 def withdraw_replica(
     image: ClusterImage, broker_id: int, broker_epoch: int, topic_partition: TopicPartition, *, ends_epoch: bool
 ) -> Result[int | None]:
-    """A follower's table cannot be trusted: it leaves the ISR, and a leader epoch begins in which it is out.
+    """A follower's table cannot be trusted: it leaves ISR and ELR, and a leader epoch begins in which it is out.
 
     `ends_epoch`: in any case, since what the follower published so far is not so any more. Otherwise nothing is written
-    when it is outside the ISR already. The answer is the leader epoch that holds then, None where it does not follow:
+    when it is outside both already. The answer is the leader epoch that holds then, None where it does not follow:
     the partition is gone, has no leader, or the broker leads it. The leader stays, so the ISR is never empty.
     StaleBrokerEpochError when `broker_epoch` is not the broker's live registration.
     """
@@ -263,11 +272,11 @@ def withdraw_replica(
     partition = image.partitions.get(topic_partition)
     if partition is None or partition.leader in (broker_id, NO_LEADER) or broker_id not in partition.replicas:
         return Result((), None)
-    if broker_id not in partition.isr and not ends_epoch:
+    if broker_id not in (*partition.isr, *partition.elr) and not ends_epoch:
         return Result((), partition.leader_epoch)
     isr = tuple(member for member in partition.isr if member != broker_id)
     changed = partition.changed(controller_epoch=image.controller_epoch, isr=isr, bump_leader_epoch=True)
-    return Result((changed,), changed.leader_epoch)
+    return Result(settle_eligible_leaders(image, (changed,), lost=(broker_id,)), changed.leader_epoch)
 
 
 def _has_shut_down(broker: BrokerState, broker_epoch: int) -> bool:
@@ -311,7 +320,8 @@ def _altered(image: ClusterImage, current: PartitionRecord, broker_id: int, chan
             f"current is {current.partition_epoch}"
         )
     _check_isr(image, current, change)
-    return current.changed(controller_epoch=image.controller_epoch, isr=change.isr, bump_leader_epoch=False)
+    changed = current.changed(controller_epoch=image.controller_epoch, isr=change.isr, bump_leader_epoch=False)
+    return with_eligible_leaders(current, changed, topic_min_isr(image, current.topic))
 
 
 def _check_leader(current: PartitionRecord, broker_id: int, change: IsrChange) -> None:

@@ -85,6 +85,9 @@ class BrokerConfig:
     Building one checks every range; InvalidConfigError names the setting that is out of it.
     """
 
+    auto_leader_rebalance_enable: bool = _setting(
+        True, "", "give leadership back to preferred replicas when brokers lead too few of theirs"
+    )
     broker_heartbeat_interval_ms: int = _setting(
         2_000, "ms", "pause between two writes of a broker's session object", 1
     )
@@ -94,6 +97,12 @@ class BrokerConfig:
     controlled_shutdown_enable: bool = _setting(True, "", "hand leadership over before a broker stops")
     default_replication_factor: int = _setting(1, "replicas", "of a topic created without a replication factor", 1)
     delete_topic_enable: bool = _setting(True, "", "allow topics to be deleted")
+    leader_imbalance_check_interval_seconds: int = _setting(
+        300, "s", "pause between two looks at the balance of leaders", 1
+    )
+    leader_imbalance_per_broker_percentage: int = _setting(
+        10, "%", "partitions that a broker is preferred for, led by others: above this share they are given back", 1
+    )
     log_dir: str = _setting("logs", "", "folder of state-change.log and other text logs, below the cluster's folder")
     log_retention_check_interval_ms: int = _setting(
         300_000, "ms", "pause between two looks whether segments of a log are to be deleted", 1

@@ -12,8 +12,10 @@ from concurrent.futures import Executor
 
 from replication.broker_decisions import fence_brokers, online_partitions
 from replication.config import BrokerConfig
+from replication.leader_election import rebalance_leaders
 from replication.sessions import SessionObserver, session_path
-from replication.state import ClusterImage, Result
+from replication.state import ClusterImage, MetadataRecord, Result
+from replication.state_changes import partition_lines, replica_lines
 from replication.stores import Stores, open_metadata
 from storage.chore import UpkeepLimits
 from storage.clock import Clock, Ids
@@ -21,6 +23,7 @@ from storage.errors import StaleControllerEpochError
 from storage.upkeep import Upkeep
 
 _LOG = logging.getLogger("stratalog.controller")
+_STATE_CHANGE_LOG = logging.getLogger("stratalog.state.change")
 
 UPKEEP_INTERVAL_MS = 5_000
 
@@ -52,6 +55,8 @@ class Controller:
         self._upkeep = Upkeep(self.metadata.log, upkeep_limits, executor, applies_cleanup_policy=False)
         self._upkeep_due_ms = 0
         self._is_checked = False
+        self._rebalance_due_ms = 0
+        self.metadata.on_record = self._log_state_changes
 
     @property
     def poll_interval_ms(self) -> int:
@@ -73,6 +78,7 @@ class Controller:
             self._stand_for_election(image, expired)
         if self.epoch is not None:
             self._act(expired)
+            self._rebalance(now_ms)
             self._keep_up(now_ms)
 
     def _own_epoch(self, image: ClusterImage) -> int:
@@ -88,6 +94,7 @@ class Controller:
         self.epoch = self.metadata.elect_controller(self.broker_id, image.controller_epoch)
         if self.epoch is not None:
             self._is_checked = False
+            self._rebalance_due_ms = self._clock.monotonic_ms() + self._rebalance_interval_ms
             _LOG.info("broker %d is controller of epoch %d", self.broker_id, self.epoch)
 
     def _act(self, expired: set[int]) -> None:
@@ -101,6 +108,29 @@ class Controller:
         if self.epoch is not None and not self._is_checked:  # nothing else brings a partition a leader
             self._propose(lambda current: online_partitions(current, self._unclean_of(current)))
             self._is_checked = True
+
+    @property
+    def _rebalance_interval_ms(self) -> int:
+        return 1_000 * self._config.leader_imbalance_check_interval_seconds
+
+    def _rebalance(self, now_ms: int) -> None:
+        """Give leadership back to preferred replicas, now and then (R11). First an interval after the election: whoever
+        comes back with the controller shall be in the ISRs by then."""
+        if self.epoch is None or not self._config.auto_leader_rebalance_enable or now_ms < self._rebalance_due_ms:
+            return
+        self._rebalance_due_ms = now_ms + self._rebalance_interval_ms
+        percentage_max = self._config.leader_imbalance_per_broker_percentage
+        self._propose(lambda current: rebalance_leaders(current, percentage_max))
+
+    def _log_state_changes(self, image: ClusterImage, record: MetadataRecord) -> None:
+        """While this is the controller: whoever committed the record, its transitions stand in the state change log."""
+        if self.epoch is None:
+            return
+        for line in partition_lines(image, record):
+            _STATE_CHANGE_LOG.info("[Controller id=%d epoch=%d] %s", self.broker_id, self.epoch, line)
+        if _STATE_CHANGE_LOG.isEnabledFor(logging.DEBUG):
+            for line in replica_lines(image, record):
+                _STATE_CHANGE_LOG.debug("[Controller id=%d epoch=%d] %s", self.broker_id, self.epoch, line)
 
     def _propose(self, decide: Callable[[ClusterImage], Result[object]]) -> None:
         try:

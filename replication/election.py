@@ -3,7 +3,8 @@
 Each takes the partition as it is and answers an `Election`, or None when nobody may lead: then the partition
 stays as it is or goes offline, and **its ISR stays**, since an empty one could never be elected from again.
 Leaders are sought in the order of the assigned replicas, as Kafka does since 2.4 (the seed article says: first
-of the ISR), so that the preferred replica wins when it can.
+of the ISR), so that the preferred replica wins when it can. Where no member of the ISR may lead, an eligible leader
+replica does, alone in the ISR (KIP-966): it has every committed record, though others may have more that is not.
 """
 
 from __future__ import annotations
@@ -28,16 +29,25 @@ class Election:
 
 
 def elect_offline(partition: PartitionRecord, live: Collection[int], unclean: bool) -> Election | None:
-    """The leader is gone: a live member of the ISR leads, the ISR is its live members.
+    """The leader is gone: a live member of the ISR leads, the ISR is its live members; else a live eligible replica.
 
-    If none is live and `unclean` (`unclean.leader.election.enable`), any live replica leads, alone in the ISR.
+    If none is live and `unclean` (`unclean.leader.election.enable`), any live replica leads, alone in the ISR; one that
+    was eligible before its last restart comes first, since it probably lacks least.
     """
-    survivors = tuple(r for r in partition.isr if r in live)
-    leader = _first(partition.replicas, survivors)
-    if leader is not None:
-        return Election(leader, survivors)
-    leader = _first(partition.replicas, live) if unclean else None
+    clean = _elect_clean(partition, [r for r in partition.isr if r in live], [r for r in partition.elr if r in live])
+    if clean is not None or not unclean:
+        return clean
+    leader = _first(partition.replicas, [r for r in partition.last_known_elr if r in live])
+    leader = _first(partition.replicas, live) if leader is None else leader
     return None if leader is None else Election(leader, (leader,), unclean=True)
+
+
+def _elect_clean(partition: PartitionRecord, isr: Sequence[int], eligible: Collection[int]) -> Election | None:
+    leader = _first(partition.replicas, isr)
+    if leader is not None:
+        return Election(leader, tuple(isr))
+    leader = _first(partition.replicas, eligible)
+    return None if leader is None else Election(leader, (leader,))
 
 
 def elect_reassigned(partition: PartitionRecord, live: Collection[int], target: Sequence[int]) -> Election | None:
@@ -60,15 +70,14 @@ def elect_preferred(partition: PartitionRecord, live: Collection[int]) -> Electi
 def elect_controlled_shutdown(
     partition: PartitionRecord, live: Collection[int], shutting_down: Collection[int]
 ) -> Election | None:
-    """Brokers leave on purpose: they leave the ISR, and a live member that stays leads.
+    """Brokers leave on purpose: they leave the ISR, and a live member that stays leads, else an eligible replica.
 
     A leader that stays keeps the partition. None when no other member could lead.
     """
     staying = tuple(r for r in partition.isr if r in live and r not in shutting_down)
     if partition.leader in staying:
         return Election(partition.leader, staying)
-    leader = _first(partition.replicas, staying)
-    return None if leader is None else Election(leader, staying)
+    return _elect_clean(partition, staying, [r for r in partition.elr if r in live and r not in shutting_down])
 
 
 def elect_no_op(partition: PartitionRecord) -> Election | None:

@@ -12,6 +12,7 @@ from concurrent.futures import Executor
 from functools import partial
 
 from replication.erasures import erases_of
+from replication.known_committed import KnownCommitted, known_committed, published_before
 from replication.leader_and_isr import (
     BecomeFollower,
     BecomeLeader,
@@ -65,6 +66,7 @@ class HostedReplicas:
         self.offline: dict[TopicPartition, StratalogError] = {}
         self._configs: dict[str, tuple[Mapping[str, str], LogConfig]] = {}
         self._applied: dict[TopicPartition, LocalReplica] = {}
+        self._committed: dict[TopicPartition, KnownCommitted] = {}
         self.upkeep = UpkeepRounds(clock)
         self._log_start_moved: set[TopicPartition] = set()
         self._broker_id = broker_id
@@ -85,7 +87,8 @@ class HostedReplicas:
 
     def open_after_stop(self, image: ClusterImage, *, was_clean: bool) -> None:
         """At start: remove what is not assigned to this broker any more; after an unclean stop drop what a
-        power cut may have torn (hazards 8)."""
+        power cut may have torn (hazards 8). What its earlier life published as committed is remembered."""
+        self._committed |= published_before(self._stores.objects(self._root), image, self._broker_id)
         for topic_partition in self._stores.replicas(self._root):
             state = image.partitions.get(topic_partition)
             if state is None or self._broker_id not in state.replicas:
@@ -127,7 +130,15 @@ class HostedReplicas:
         self.stop_leading(topic_partition, f"epoch {state.leader_epoch} began")
         log = PartitionLog(self._stores.table(self._root, topic_partition), config, self._clock, self._ids)
         self.leaders[topic_partition] = self.starting[topic_partition] = LeaderReplica(
-            state, self._broker_id, topic_id, log, config, self._purgatory, self._clock, self.offline.__setitem__
+            state,
+            self._broker_id,
+            topic_id,
+            log,
+            config,
+            self._purgatory,
+            self._clock,
+            self.offline.__setitem__,
+            known_committed(self._committed.get(topic_partition), topic_id, state),
         )
         erases = partial(erases_of, image, topic_partition)
         self.upkeep.take(topic_partition, Upkeep(log, self._upkeep_limits, self._executor, erases=erases))
@@ -146,7 +157,7 @@ class HostedReplicas:
         self.upkeep.wake(topic_partition)
         replica = self.leaders.get(topic_partition)
         if replica is not None:
-            replica.config = replica.log.config = self._config_of(topic_partition.topic, image)
+            replica.reconfigure(self._config_of(topic_partition.topic, image))
 
     def _stop_replica(self, topic_partition: TopicPartition, reason: str) -> None:
         self.stop_leading(topic_partition, reason)
@@ -162,6 +173,9 @@ class HostedReplicas:
         self.offline.pop(topic_partition, None)
         self.upkeep.drop(topic_partition)
         if replica is not None:
+            self._committed[topic_partition] = KnownCommitted(
+                replica.topic_id, replica.state.unclean, replica.known_committed
+            )
             what = f"{topic_partition} is not led by broker {self._broker_id}: {reason}"
             replica.resign(NotLeaderOrFollowerError(what))
         self._on_stopped(topic_partition)

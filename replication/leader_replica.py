@@ -75,6 +75,7 @@ class LeaderReplica:
         purgatory: ProducePurgatory,
         clock: Clock,
         on_offline: Callable[[TopicPartition, StratalogError], None] = lambda _topic_partition, _reason: None,
+        known_committed: int = UNKNOWN,
     ) -> None:
         self.state = state
         self.topic_id = topic_id
@@ -83,6 +84,7 @@ class LeaderReplica:
         self.waiting: deque[WaitingAppend] = deque()
         self.partition: Partition | None = None
         self.failure: StratalogError | None = None
+        self._known_committed = known_committed
         self._broker_id = broker_id
         self._purgatory = purgatory
         self._clock = clock
@@ -125,7 +127,14 @@ class LeaderReplica:
             return False
         # An epoch this table showed before (a retried start) began where the epoch cache says.
         start_offset = self._epoch_start_offset()
-        self.partition = Partition(self.state, self._broker_id, start_offset, self.log.log_start_offset, now_ms)
+        self.partition = Partition(
+            self.state,
+            self._broker_id,
+            start_offset,
+            self.log.log_start_offset,
+            now_ms,
+            self.config.min_insync_replicas,
+        )
         self.partition.appended(self.log.log_end_offset, now_ms)
         return True
 
@@ -157,6 +166,19 @@ class LeaderReplica:
         self.state = state
         if self.partition is not None:
             self.partition.update_state(state, now_ms)
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """The topic's configs changed while it is led."""
+        self.config = self.log.config = config
+        if self.partition is not None:
+            self.partition.min_insync_replicas = config.min_insync_replicas
+
+    @property
+    def known_committed(self) -> int:
+        """Up to where the log is known to be committed, in this epoch or before; UNKNOWN when it is not."""
+        if self.partition is None:
+            return self._known_committed
+        return max(self.partition.high_watermark, self._known_committed)
 
     def append_waiting(self, now_ms: int) -> bool:
         """Commit one group of what waits; True when something moved (look again at once)."""
@@ -241,14 +263,18 @@ class LeaderReplica:
         self._purgatory.add(DelayedProduce(response, result.last_offset + 1, deadline_ms, member.complete))
 
     def complete_waiting(self) -> int:
-        """Answer what the high watermark has passed."""
-        if self.partition is None or self.partition.high_watermark == UNKNOWN:
+        """Answer what the high watermark has passed; with too small an ISR refuse what all of that has (R18)."""
+        if self.partition is None:
             return 0
         enough = self.partition.has_enough_replicas(self.config.min_insync_replicas)
-        return self._purgatory.high_watermark_moved(self.state.topic_partition, self.partition.high_watermark, enough)
+        reached = self.partition.high_watermark if enough else self.partition.held_by_isr
+        if reached == UNKNOWN:
+            return 0
+        return self._purgatory.high_watermark_moved(self.state.topic_partition, reached, enough)
 
     def resign(self, error: StratalogError, group: _Group | None = None) -> None:
         """Stop leading: everybody who waits gets `error`. What was stored stays where it is."""
+        self._known_committed = self.known_committed
         self.partition = None
         self.failure = error
         for member in (*(group or self._in_flight or _Group(())).members, *self.waiting):
@@ -280,6 +306,7 @@ class LeaderReplica:
             self.log.log_start_offset,
             self.partition.epoch_start_offset,
             self.topic_id,
+            self._known_committed if self.partition.high_watermark == UNKNOWN else UNKNOWN,
         )
 
 

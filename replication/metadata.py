@@ -6,6 +6,7 @@ Every commit is made durable before it counts (DESIGN §3, hazards 7).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -17,10 +18,12 @@ from replication.state import (
     record_from_json,
     record_to_json,
 )
+from replication.state_changes import check_transitions
 from storage.clock import Clock, Ids
 from storage.config import LogConfig
 from storage.errors import (
     FencedLeaderEpochError,
+    IllegalStateError,
     LogDirNotFoundError,
     RequestTimedOutError,
     StaleControllerEpochError,
@@ -40,6 +43,7 @@ METADATA_CONFIG = LogConfig.from_properties(
     {"cleanup.policy": "compact", "max.message.bytes": str(1 << 30), "flush.messages": "1"}
 )
 PROPOSE_TRIES = 200
+_LOG = logging.getLogger("stratalog.state.change")
 BACKOFF_MS_MAX = 50
 
 T = TypeVar("T")
@@ -55,6 +59,8 @@ class MetadataLog:
         self._ids = ids
         self._next_offset = 0
         self._unseen: list[MetadataRecord] = []
+        self.on_record: Callable[[ClusterImage, MetadataRecord], None] | None = None
+        """Called with each record that is folded, and the image before it."""
 
     def create(self) -> None:
         """Make the log if it is absent."""
@@ -76,6 +82,8 @@ class MetadataLog:
             records = [record_from_json(value) for value in rows["value"].to_pylist()]
             self._next_offset = rows["offset"][-1].as_py() + 1 if rows.num_rows else self.log.log_end_offset
             for record in records:
+                if self.on_record is not None:
+                    self.on_record(self.image, record)
                 self.image.replay(record)
             self._unseen += records
 
@@ -83,8 +91,9 @@ class MetadataLog:
         """Decide on the newest image and commit the records in one piece; on Conflict decide again.
 
         With `controller_epoch` the commit is refused with StaleControllerEpochError once a newer controller
-        exists. An error raised by `decide` leaves nothing behind. StoreUnavailableError means that the
-        outcome is not known: decisions are written so that asking again finds their own effect.
+        exists, and an illegal transition with IllegalStateError (`state_changes`). Errors, those that `decide` raises
+        too, leave nothing behind. Only StoreUnavailableError means that the outcome is not known: decisions are written
+        so that asking again finds their own effect.
         """
         for attempt in range(PROPOSE_TRIES):
             self._fold()
@@ -92,6 +101,7 @@ class MetadataLog:
             result = decide(self.image)
             if not result.records:
                 return result.response
+            self._check_transitions(result.records)
             if not isinstance(self._commit(result.records), Conflict):
                 self._fold()
                 return result.response
@@ -121,6 +131,13 @@ class MetadataLog:
         newest = max(self.log.leader_epoch, self.image.controller_epoch)
         if newest > controller_epoch:
             raise StaleControllerEpochError(f"controller epoch {controller_epoch}, newest is {newest}")
+
+    def _check_transitions(self, records: tuple[MetadataRecord, ...]) -> None:
+        try:
+            check_transitions(self.image, records)
+        except IllegalStateError as reason:
+            _LOG.error("refused %d records: %s", len(records), reason)
+            raise
 
     def _commit(self, records: tuple[MetadataRecord, ...]) -> Appended | Conflict:
         now_ms = self._clock.wall_ms()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from replication.eligible_leaders import effective_min_isr
 from replication.progress import UNKNOWN, ReplicaProgress
 from replication.state import PartitionRecord
 
@@ -31,17 +32,29 @@ def counts_for_epoch(progress: ReplicaProgress, leader_epoch: int) -> bool:
 
 
 class Partition:
-    """The leader's side of one leader epoch, made anew at every epoch."""
+    """The leader's side of one leader epoch, made anew at every epoch.
+
+    min_insync_replicas   the topic's; changes with it
+    held_by_isr           up to where the ISR has the log: the high watermark, if the ISR is large enough
+    """
 
     def __init__(
-        self, state: PartitionRecord, broker_id: int, epoch_start_offset: int, log_start_offset: int, now_ms: int
+        self,
+        state: PartitionRecord,
+        broker_id: int,
+        epoch_start_offset: int,
+        log_start_offset: int,
+        now_ms: int,
+        min_insync_replicas: int = 1,
     ) -> None:
         self.broker_id = broker_id
+        self.min_insync_replicas = min_insync_replicas
         self.leader_epoch = state.leader_epoch
         self.epoch_start_offset = epoch_start_offset
         self.log_end_offset = epoch_start_offset
         self.log_start_offset = log_start_offset
         self.high_watermark = UNKNOWN
+        self.held_by_isr = UNKNOWN
         self.state = state
         self.joining: frozenset[int] = frozenset()
         self.followers: dict[int, FollowerState] = {}
@@ -115,14 +128,26 @@ class Partition:
 
         Not before it has reached the epoch's start offset (KIP-207): so it never goes back under clean
         elections. Leader at 8, ISR followers at 8 and 6: the high watermark is 6.
+        Not while the ISR is under `min.insync.replicas` either (KIP-966): then who left it may still be elected. But
+        what lies below the log's start is committed in any case.
         """
         waited_for = self.maximal_isr | {r for r in self.followers if self._is_about_to_join(r, now_ms, lag_ms_max)}
         log_ends = [self.followers[r].log_end_offset for r in waited_for if r in self.followers]
         candidate = min([self.log_end_offset, *log_ends])
-        if candidate < self.epoch_start_offset or candidate <= self.high_watermark:
+        if candidate < self.epoch_start_offset:
+            return False
+        self.held_by_isr = max(self.held_by_isr, candidate)
+        if self.is_under_min_isr:
+            candidate = self.log_start_offset if self.log_start_offset >= self.epoch_start_offset else UNKNOWN
+        if candidate <= self.high_watermark:
             return False
         self.high_watermark = candidate
         return True
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        """Whether the committed ISR is too small for anything to be committed."""
+        return len(self.isr) < effective_min_isr(self.state.replicas, self.min_insync_replicas)
 
     def _is_about_to_join(self, replica: int, now_ms: int, lag_ms_max: int) -> bool:
         caught_up_ms = self.followers[replica].last_caught_up_ms
@@ -141,10 +166,12 @@ class Partition:
         """Followers outside the ISR whose log reached the high watermark and the epoch's start (R17).
 
         again   also those whose joining was tried and whose outcome is not known
+        While the high watermark stands still, under `min.insync.replicas`, it is what the ISR holds that they must have:
+        else a follower that stopped would join again and again.
         """
-        if self.high_watermark == UNKNOWN:
+        if self.held_by_isr == UNKNOWN:
             return set()
-        needed = max(self.high_watermark, self.epoch_start_offset)
+        needed = max(self.held_by_isr, self.epoch_start_offset)
         outside = (set(self.followers) & set(live)) - (set(self.isr) if again else self.maximal_isr)
         return {r for r in outside if self.followers[r].log_end_offset >= needed}
 

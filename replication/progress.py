@@ -18,7 +18,12 @@ UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True)
 class ReplicaProgress:
-    """One replica as its writer last saw it. A follower leaves `high_watermark` and `start_offset` UNKNOWN."""
+    """One replica as its writer last saw it. A follower leaves `high_watermark` and `start_offset` UNKNOWN.
+
+    known_committed   while a leader's high watermark is UNKNOWN, for long if its ISR is under `min.insync.replicas`:
+                      the highest one of earlier epochs that it knows of, up to which the log may be read. Not a high
+                      watermark itself, since a higher one may have been published.
+    """
 
     topic_partition: TopicPartition
     leader_epoch: int
@@ -28,6 +33,7 @@ class ReplicaProgress:
     log_start_offset: int = 0
     start_offset: int = UNKNOWN
     topic_id: str = ""
+    known_committed: int = UNKNOWN
 
     def supersedes(self, other: ReplicaProgress | None) -> bool:
         """True when this is newer: a later leader epoch, table version, or high watermark of the same version.
@@ -61,6 +67,8 @@ def encode_row(sequence: int, p: ReplicaProgress) -> bytes:
         sequence, *p.topic_partition, p.leader_epoch, p.log_end_offset, p.version,
         p.high_watermark, p.log_start_offset, p.start_offset, p.topic_id,
     ]  # fmt: skip
+    if p.known_committed != UNKNOWN:
+        row.append(p.known_committed)
     return json.dumps(row, separators=(",", ":")).encode()
 
 

@@ -55,10 +55,10 @@ def finding(reason: StratalogError, own_name: str, leader_name: str) -> Finding:
 def may_heal(damage: Damage, state: PartitionRecord, broker_id: int) -> bool:
     """Whether a follower may drop what is damaged under the epoch that began with `state`.
 
-    Not while it is in the ISR, which may be elected from; and not under an epoch in which an overlapping session may
-    have published what the table held.
+    Not while it is in the ISR or the ELR, which may be elected from; and not under an epoch in which an overlapping
+    session may have published what the table held.
     """
-    return broker_id not in state.isr and damage.leader_epoch < state.leader_epoch
+    return broker_id not in (*state.isr, *state.elr) and damage.leader_epoch < state.leader_epoch
 
 
 def sound_end(files: Sequence[FileEntry], damage: Damage) -> int | None:

@@ -100,6 +100,25 @@ class RemoveTopicRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicDeletionRecord:
+    """A removed topic whose replicas `brokers` have yet to delete; none left: the deletion is over.
+
+    Stated with the topic's removal and again by each broker that is done, so that a deletion outlives a broker that
+    is down meanwhile. `partitions`: how many the topic had.
+    """
+
+    type: ClassVar[str] = "TopicDeletion"
+    topic: str
+    topic_id: str
+    partitions: int
+    brokers: tuple[int, ...]
+
+    @property
+    def key(self) -> str:
+        return f"deletion/{self.topic_id}"
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigRecord:
     """A topic's dynamic config, or with `topic` CLUSTER_WIDE a setting that all brokers share.
 
@@ -150,7 +169,12 @@ class EraseRecord:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecord:
-    """The whole state of one partition after a change. `partition_epoch` counts every change."""
+    """The whole state of one partition after a change. `partition_epoch` counts every change.
+
+    `elr`, eligible leader replicas (KIP-966): outside the ISR, but with every committed record, since the high
+    watermark has stood still from before they left. `last_known_elr`: those of them that lost this by an unclean
+    restart. Who is in the ISR, or not assigned any more, is in neither: see `eligible_leaders`.
+    """
 
     type: ClassVar[str] = "Partition"
     topic: str
@@ -164,6 +188,15 @@ class PartitionRecord:
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     unclean: int = 0
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.elr or self.last_known_elr:
+            outside = [r for r in self.replicas if r not in self.isr]
+            object.__setattr__(self, "elr", tuple(r for r in self.elr if r in outside))
+            known = tuple(r for r in self.last_known_elr if r in outside and r not in self.elr)
+            object.__setattr__(self, "last_known_elr", known)
 
     @property
     def key(self) -> str:
@@ -193,9 +226,15 @@ class PartitionRecord:
         bump_leader_epoch: bool,
         unclean: bool = False,
     ) -> PartitionRecord:
-        """The next state: `partition_epoch` + 1, and the leader epoch + 1 if asked."""
+        """The next state: `partition_epoch` + 1, and the leader epoch + 1 if asked.
+
+        With another ISR nobody is eligible beside it any more, which is always safe; `eligible_leaders` says who is.
+        """
+        keeps_isr = isr is None or (isr := tuple(isr)) == self.isr
         return replace(
             self,
+            elr=self.elr if keeps_isr and not unclean else (),
+            last_known_elr=self.last_known_elr if keeps_isr and not unclean else (),
             controller_epoch=self.controller_epoch if controller_epoch is None else controller_epoch,
             leader=self.leader if leader is None else leader,
             isr=self.isr if isr is None else tuple(isr),
@@ -212,6 +251,7 @@ MetadataRecord = (
     | FenceBrokerRecord
     | TopicRecord
     | RemoveTopicRecord
+    | TopicDeletionRecord
     | ConfigRecord
     | ProducerIdsRecord
     | EraseRecord
@@ -227,18 +267,24 @@ _RECORD_TYPES: dict[str, type[Any]] = {
         FenceBrokerRecord,
         TopicRecord,
         RemoveTopicRecord,
+        TopicDeletionRecord,
         ConfigRecord,
         ProducerIdsRecord,
         EraseRecord,
         PartitionRecord,
     )
 }
-_TUPLE_FIELDS = ("replicas", "isr", "adding", "removing", "end_offsets")
+_TUPLE_FIELDS = ("replicas", "isr", "adding", "removing", "end_offsets", "elr", "last_known_elr", "brokers")
+_LEFT_OUT_WHEN_EMPTY = ("elr", "last_known_elr")
+"""Fields that are rarely anything, and that records of earlier versions lack."""
 
 
 def record_to_json(record: MetadataRecord) -> tuple[bytes, bytes]:
     """`(key, value)` of a metadata record; the key lets compaction keep the newest state of each thing."""
     body = {"type": record.type, **asdict(record)}
+    for name in _LEFT_OUT_WHEN_EMPTY:
+        if not body.get(name, True):
+            del body[name]
     return record.key.encode(), json.dumps(body, separators=(",", ":")).encode()
 
 
@@ -292,6 +338,7 @@ class ClusterImage:
     partitions: dict[TopicPartition, PartitionRecord] = field(default_factory=dict)
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
     erases: dict[str, dict[int, EraseRecord]] = field(default_factory=dict)
+    deletions: dict[str, TopicDeletionRecord] = field(default_factory=dict)
     next_producer_id: int = 0
     last_broker_epoch: int = 0
 
@@ -308,11 +355,8 @@ class ClusterImage:
             case ControllerRecord():
                 self.controller_id = record.controller_id
                 self.controller_epoch = record.controller_epoch
-            case TopicRecord():
-                self._remove_topic(record.name)  # compaction may have left parts of an older topic of this name
-                self.topic_ids[record.name] = record.topic_id
-            case RemoveTopicRecord():
-                self._remove_topic(record.name)
+            case TopicRecord() | RemoveTopicRecord() | TopicDeletionRecord():
+                self._come_or_go(record)
             case ConfigRecord() | EraseRecord():
                 self._ask_of_topic(record)
             case ProducerIdsRecord():
@@ -324,6 +368,16 @@ class ClusterImage:
         known = self.brokers.get(record.broker_id)
         if known and known.broker_epoch == record.broker_epoch:
             self.brokers[record.broker_id] = replace(known, fenced=True, clean_shutdown=record.clean)
+
+    def _come_or_go(self, record: TopicRecord | RemoveTopicRecord | TopicDeletionRecord) -> None:
+        if isinstance(record, TopicDeletionRecord):
+            self.deletions.pop(record.topic_id, None)
+            if record.brokers:
+                self.deletions[record.topic_id] = record
+            return
+        self._remove_topic(record.name)  # before a new topic, too: compaction may have left parts of an older one
+        if isinstance(record, TopicRecord):
+            self.topic_ids[record.name] = record.topic_id
 
     def _remove_topic(self, name: str) -> None:
         self.topic_ids.pop(name, None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from replication.eligible_leaders import MIN_ISR_CONFIG, end_eligibility
 from replication.placement import assign_replicas, check_assignment, check_replica_count
 from replication.state import (
     ClusterImage,
@@ -15,6 +16,7 @@ from replication.state import (
     PartitionRecord,
     RemoveTopicRecord,
     Result,
+    TopicDeletionRecord,
     TopicRecord,
 )
 from storage.errors import (
@@ -140,7 +142,10 @@ def delete_topic(image: ClusterImage, name: str) -> Result[str]:
     if image.cluster_config("delete.topic.enable", "true") != "true":
         raise TopicDeletionDisabledError("Topic deletion is disabled.")
     topic_id = _known_topic(image, name)
-    return Result((RemoveTopicRecord(name, topic_id),), topic_id)
+    states = _existing_partitions(image, name)
+    brokers = sorted({replica for state in states for replica in state.replicas})
+    deletion = TopicDeletionRecord(name, topic_id, len(states), tuple(brokers))
+    return Result((RemoveTopicRecord(name, topic_id), deletion), topic_id)
 
 
 def alter_config(
@@ -154,8 +159,10 @@ def alter_config(
     before = image.topic_config(name)
     after = {key: value for key, value in {**before, **changes}.items() if value is not None}
     check_configs(after)
-    changed = (key for key in sorted(changes) if before.get(key) != after.get(key))
-    return Result(tuple(ConfigRecord(name, key, after.get(key)) for key in changed), after)
+    changed = [key for key in sorted(changes) if before.get(key) != after.get(key)]
+    is_lowered = int(after.get(MIN_ISR_CONFIG, "1")) < int(before.get(MIN_ISR_CONFIG, "1"))
+    states = end_eligibility(image, name) if is_lowered else ()
+    return Result((*(ConfigRecord(name, key, after.get(key)) for key in changed), *states), after)
 
 
 def _check_name_is_free(image: ClusterImage, name: str) -> None:

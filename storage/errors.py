@@ -33,6 +33,11 @@ class UnknownServerError(StratalogError):
     code = -1
 
 
+class IllegalStateError(UnknownServerError):
+    """A decision that must not be: a defect of whoever made it. Kafka's IllegalStateException, which clients get as
+    UNKNOWN_SERVER_ERROR."""
+
+
 class OffsetOutOfRangeError(StratalogError):
     code = 1
 
@@ -186,6 +191,21 @@ class UnknownLeaderEpochError(StratalogError):
 
 class StaleBrokerEpochError(StratalogError):
     code = 77
+
+
+class PreferredLeaderNotAvailableError(StratalogError):
+    code = 80
+    retriable = True
+
+
+class EligibleLeadersNotAvailableError(StratalogError):
+    code = 83
+    retriable = True
+
+
+class ElectionNotNeededError(StratalogError):
+    code = 84
+    retriable = True
 
 
 class InvalidRecordError(StratalogError):

@@ -97,6 +97,7 @@ class PartitionLog(LogReader):
         self.config = config
         self._ids = ids
         self._expired_ms = 0
+        self._decided_on = -1
         self.flushing = FlushState(clock)
         self.on_commit: Callable[[Commit], None] | None = None
         self._open_append: _OpenAppend | None = None
@@ -248,6 +249,8 @@ class PartitionLog(LogReader):
         admission: Admission,
         now_ms: int,
     ) -> Appended | Conflict:
+        if self.state.version != self._decided_on:
+            return Conflict(self._decided_on + 1)
         producers = None
         if admission.producers is not self.producers:
             producers = self._without_expired(admission.producers, now_ms)
@@ -277,10 +280,8 @@ class PartitionLog(LogReader):
         return append.appended if any(entry.path == path for entry in reversed(self.state.files)) else None
 
     def _file_of(self, batches: tuple[NewRecordBatch, ...], segment: int) -> DataFile:
-        """The batches as a data file: the one of a lost race when they are the same batches.
-
-        Only after a Conflict is it certain that no commit names that file.
-        """
+        """The batches as a data file: the one of a lost race when they are the same batches. Only after a Conflict is it
+        certain that no commit names that file."""
         unplaced, self._unplaced = self._unplaced, None
         if unplaced and len(unplaced[0]) == len(batches) and all(map(_is_same, unplaced[0], batches)):
             return unplaced[1]
@@ -415,6 +416,7 @@ class PartitionLog(LogReader):
         )
 
     def _check_not_fenced(self, state: LogState, leader_epoch: int) -> None:
+        self._decided_on = state.version
         if state.leader_epoch > leader_epoch:
             raise FencedLeaderEpochError(f"{self.name}: leader epoch {leader_epoch} < current {state.leader_epoch}")
 
@@ -428,7 +430,9 @@ class PartitionLog(LogReader):
         return state
 
     def _commit(self, draft: _Draft) -> Committed | Conflict:
-        """Commit the next version and fold it."""
+        """Commit and fold the next version. Producer state that was read may have brought more since it was decided."""
+        if self.state.version != self._decided_on:
+            return Conflict(self._decided_on + 1)
         return self._put(draft, self.state.version + 1)
 
     def _draft(

@@ -9,6 +9,7 @@ import pytest
 from clients.admin import TopicDescription
 from jobs.terminal import UsageError
 from jobs.topic_text import (
+    deletion_line,
     is_at_min_isr,
     is_unavailable,
     is_under_min_isr,
@@ -20,7 +21,9 @@ from jobs.topic_text import (
     topic_line,
 )
 from jobs.topics import check_flags, parser, timeout_ms
+from replication.replica_states import ReplicaState
 from replication.state import NO_LEADER, PartitionRecord
+from replication.topic_deletion import TopicDeletion
 from storage.errors import InvalidConfigError, InvalidReplicaAssignmentError
 
 PARTITION = PartitionRecord("t", 0, (1, 2, 3), 1, 4, (1, 2), 7, 1)
@@ -84,22 +87,34 @@ def test_a_described_topic_in_kafkas_columns() -> None:
 @pytest.mark.parametrize(
     ("partition", "line"),
     [
-        (PARTITION, "Partition: 0\tLeader: 1\tReplicas: 1,2,3\tIsr: 1,2\tElr: N/A\tLastKnownElr: N/A"),
+        (PARTITION, "Partition: 0\tLeader: 1\tReplicas: 1,2,3\tIsr: 1,2\tElr: \tLastKnownElr: "),
         (
             replace(PARTITION, leader=NO_LEADER),
-            "Partition: 0\tLeader: none\tReplicas: 1,2,3\tIsr: 1,2\tElr: N/A\tLastKnownElr: N/A",
+            "Partition: 0\tLeader: none\tReplicas: 1,2,3\tIsr: 1,2\tElr: \tLastKnownElr: ",
+        ),
+        (
+            replace(PARTITION, isr=(1,), elr=(2,), last_known_elr=(3,)),
+            "Partition: 0\tLeader: 1\tReplicas: 1,2,3\tIsr: 1\tElr: 2\tLastKnownElr: 3",
         ),
         (
             replace(PARTITION, adding=(3,), removing=(1,)),
             (
                 "Partition: 0\tLeader: 1\tReplicas: 1,2,3\tIsr: 1,2\tAdding Replicas: 3\tRemoving Replicas: 1"
-                "\tElr: N/A\tLastKnownElr: N/A"
+                "\tElr: \tLastKnownElr: "
             ),
         ),
     ],
 )
 def test_a_described_partition_in_kafkas_columns(partition: PartitionRecord, line: str) -> None:
     assert partition_line(partition) == f"\tTopic: t\t{line}"
+
+
+def test_a_deleted_topic_tells_who_still_has_replicas_of_it() -> None:
+    states = {2: ReplicaState.DELETION_STARTED, 3: ReplicaState.DELETION_INELIGIBLE}
+    assert deletion_line(TopicDeletion("t", "0" * 31 + "1", 4, states)) == (
+        "Topic: t\tTopicId: AAAAAAAAAAAAAAAAAAAAAQ\tPartitionCount: 4\tMarkedForDeletion: true"
+        "\tReplicas: 2:ReplicaDeletionStarted,3:ReplicaDeletionIneligible"
+    )
 
 
 def test_the_reports_pick_the_partitions_they_are_about() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from replication.state import (
     NO_LEADER,
     ClusterImage,
+    ConfigRecord,
     ControllerRecord,
     FenceBrokerRecord,
     PartitionRecord,
@@ -17,6 +19,7 @@ from replication.state import (
     record_from_json,
     record_to_json,
 )
+from replication.state_changes import check_transitions
 from storage.records import TopicPartition
 
 TOPIC = "orders"
@@ -33,10 +36,13 @@ def partition(
     leader_epoch: int = 5,
     partition_epoch: int = 9,
     controller_epoch: int = CONTROLLER_EPOCH,
+    elr: Sequence[int] = (),
+    last_known_elr: Sequence[int] = (),
 ) -> PartitionRecord:
-    return PartitionRecord(
+    state = PartitionRecord(
         TOPIC, number, tuple(replicas), leader, leader_epoch, tuple(isr), partition_epoch, controller_epoch
     )
+    return replace(state, elr=tuple(elr), last_known_elr=tuple(last_known_elr))
 
 
 def image_of(
@@ -44,6 +50,7 @@ def image_of(
     *partitions: PartitionRecord,
     fenced: Mapping[int, bool] | None = None,
     racks: Mapping[int, str] | None = None,
+    min_isr: int | None = None,
 ) -> ClusterImage:
     """Broker i has broker epoch 10 + i, root /data/i, incarnation `run-i`. `fenced` maps the fenced ones to clean."""
     image = ClusterImage()
@@ -54,6 +61,8 @@ def image_of(
         image.replay(FenceBrokerRecord(i, 10 + i, clean=clean))
     if partitions:
         image.replay(TopicRecord(TOPIC, "id-orders"))
+    if min_isr is not None:
+        image.replay(ConfigRecord(TOPIC, "min.insync.replicas", str(min_isr)))
     for state in partitions:
         image.replay(state)
     return image
@@ -62,6 +71,7 @@ def image_of(
 def commit(image: ClusterImage, result: Result[T]) -> T:
     """Fold a decision in as the metadata log would, through its JSON, and check DESIGN §10 on what changed."""
     before = dict(image.partitions)
+    check_transitions(image, result.records)
     for record in result.records:
         image.replay(record_from_json(record_to_json(record)[1]))
     for record in result.records:
@@ -75,6 +85,7 @@ def check_partition(before: PartitionRecord | None, after: PartitionRecord) -> N
     assert after.isr, "the ISR is never empty"
     assert set(after.isr) <= set(after.replicas)
     assert after.leader in (NO_LEADER, *after.isr)
+    assert set(after.elr) <= set(after.replicas) - set(after.isr)
     if before is None:
         return
     assert after.partition_epoch == before.partition_epoch + 1
@@ -83,8 +94,10 @@ def check_partition(before: PartitionRecord | None, after: PartitionRecord) -> N
         assert after.leader == before.leader, "one leader per epoch"
         return
     if after.unclean == before.unclean:
-        assert after.leader in (NO_LEADER, *before.isr), "a clean leader holds every acknowledged record"
-        assert set(after.isr) <= set(before.isr), "only the epoch's leader adds to the ISR"
+        eligible = {*before.isr, *before.elr}
+        assert after.leader in (NO_LEADER, *eligible), "a clean leader holds every acknowledged record"
+        assert set(after.isr) <= eligible, "only the epoch's leader adds to the ISR"
+        assert set(after.elr) <= eligible, "nobody becomes eligible who was not"
     else:
         assert after.isr == (after.leader,)
 

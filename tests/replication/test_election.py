@@ -36,6 +36,30 @@ def test_offline(isr: tuple[int, ...], live: set[int], unclean: bool, expected: 
 
 
 @pytest.mark.parametrize(
+    ("isr", "elr", "last_known", "live", "unclean", "expected"),
+    [
+        pytest.param((1,), (3, 2), (), {2, 3}, False, Election(2, (2,)), id="an eligible one leads alone"),
+        pytest.param((1,), (3,), (), {2, 3}, True, Election(3, (3,)), id="that is clean whatever is allowed"),
+        pytest.param((1, 3), (2,), (), {2, 3}, False, Election(3, (3,)), id="not while the ISR has somebody"),
+        pytest.param((1,), (3,), (), {2}, False, None, id="it must be live"),
+        pytest.param((1,), (), (3,), {2, 3}, False, None, id="who was eligible is not any more"),
+        pytest.param((1,), (), (3,), {2, 3}, True, Election(3, (3,), unclean=True), id="but it probably lacks least"),
+        pytest.param((1,), (), (3,), {2}, True, Election(2, (2,), unclean=True), id="else whoever is there"),
+    ],
+)
+def test_offline_with_eligible_leader_replicas(
+    isr: tuple[int, ...],
+    elr: tuple[int, ...],
+    last_known: tuple[int, ...],
+    live: set[int],
+    unclean: bool,
+    expected: Election | None,
+) -> None:
+    state = partition((1, 2, 3), 1, isr, elr=elr, last_known_elr=last_known)
+    assert elect_offline(state, live, unclean) == expected
+
+
+@pytest.mark.parametrize(
     ("target", "live", "expected"),
     [
         ((4, 5, 6), {1, 4, 5, 6}, Election(4, (1, 2, 3, 4, 5, 6))),  # seed 000: OAR {1,2,3} -> RAR {4,5,6}, step 7
@@ -78,6 +102,27 @@ def test_preferred(leader: int, isr: tuple[int, ...], live: set[int], expected: 
 )
 def test_controlled_shutdown(leader: int, isr: tuple[int, ...], leaving: set[int], expected: Election | None) -> None:
     assert elect_controlled_shutdown(partition((1, 2, 3, 9), leader, isr), {1, 2, 3}, leaving) == expected
+
+
+@pytest.mark.parametrize(
+    ("elr", "live", "leaving", "expected"),
+    [
+        ((2, 3), {1, 2, 3}, {1}, Election(2, (2,))),
+        ((2, 3), {1, 2, 3}, {1, 2}, Election(3, (3,))),  # who leaves, too, does not lead
+        ((2,), {1, 3}, {1}, None),
+    ],
+)
+def test_controlled_shutdown_of_the_last_in_the_isr_leaves_an_eligible_replica_to_lead(
+    elr: tuple[int, ...], live: set[int], leaving: set[int], expected: Election | None
+) -> None:
+    assert elect_controlled_shutdown(partition((1, 2, 3), 1, (1,), elr=elr), live, leaving) == expected
+
+
+def test_preferred_and_reassigned_leaders_come_from_the_isr_alone() -> None:
+    """They are for partitions that have a leader, who may have more than an eligible replica has."""
+    state = partition((2, 1), 1, (1,), elr=(2,))
+    assert elect_preferred(state, {1, 2}) is None
+    assert elect_reassigned(state, {1, 2}, (2,)) is None
 
 
 def test_no_op_is_the_state_as_it_is() -> None:

@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from replication.state import CLUSTER_WIDE, ClusterImage, ConfigRecord, RemoveTopicRecord, TopicRecord
+from replication.state import (
+    CLUSTER_WIDE,
+    ClusterImage,
+    ConfigRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicDeletionRecord,
+    TopicRecord,
+)
 from replication.topics import alter_config, check_topic_name, create_partitions, create_topic, delete_topic
 from storage.errors import (
     InvalidConfigError,
@@ -21,7 +29,7 @@ from storage.errors import (
     TopicDeletionDisabledError,
     UnknownTopicOrPartitionError,
 )
-from tests.replication.images import CONTROLLER_EPOCH, commit, image_of
+from tests.replication.images import CONTROLLER_EPOCH, TOPIC, commit, image_of, partition
 
 
 def check_configs(overrides: Mapping[str, str]) -> None:
@@ -184,8 +192,10 @@ def test_delete_removes_the_topic_when_it_is_enabled() -> None:
         delete_topic(image, "logs")
     image.replay(ConfigRecord(CLUSTER_WIDE, "delete.topic.enable", None))
     decision = delete_topic(image, "logs")
-    assert decision.records == (RemoveTopicRecord("logs", "id"),)
+    deletion = TopicDeletionRecord("logs", "id", partitions=2, brokers=(1,))
+    assert decision.records == (RemoveTopicRecord("logs", "id"), deletion)
     commit(image, decision)
+    assert image.deletions == {"id": deletion}
     assert (image.topic_ids, image.partitions, image.topic_config("logs")) == ({}, {}, {})
     with pytest.raises(UnknownTopicOrPartitionError):
         delete_topic(image, "logs")
@@ -203,6 +213,21 @@ def test_configs_are_set_removed_and_checked_as_a_whole() -> None:
         alter_config(image, "logs", {"no.such.config": "1"}, check_configs=check_configs)
     with pytest.raises(UnknownTopicOrPartitionError):
         alter_config(image, "nope", {}, check_configs=check_configs)
+
+
+def test_lowering_min_insync_replicas_ends_eligibility_in_the_same_commit() -> None:
+    """From then on the ISR alone commits what the others lack (KIP-966)."""
+    state = partition((1, 2, 3), 1, (1,), elr=(2,), last_known_elr=(3,))
+    image = image_of([1, 2, 3], state, min_isr=2)
+    raised = alter_config(image, TOPIC, {"min.insync.replicas": "3"}, check_configs=check_configs)
+    assert raised.records == (ConfigRecord(TOPIC, "min.insync.replicas", "3"),), "who was eligible stays so"
+    for value in ("1", None):
+        lowered = alter_config(image, TOPIC, {"min.insync.replicas": value}, check_configs=check_configs)
+        assert [record.type for record in lowered.records] == ["Config", "Partition"]
+        after = lowered.records[1]
+        assert isinstance(after, PartitionRecord)
+        assert (after.elr, after.last_known_elr, after.isr, after.leader_epoch) == ((), (), (1,), state.leader_epoch)
+        assert after.partition_epoch == state.partition_epoch + 1
 
 
 def test_the_topic_is_announced_before_its_partitions() -> None:

@@ -1,7 +1,9 @@
 """The commands of a scenario: each takes its words, does something to the cluster and answers with lines of text.
 
-brokers 3                                         machines 1 to 3, started one by one; broker 1 is the controller
-create-topic t partitions=1 rf=3 min-isr=2        or replicas=2,1; unclean=true; any Kafka name=value
+brokers 3                                         machines 1 to 3, started one by one; broker 1 is the controller;
+                                                  also cluster settings by their Kafka names
+create-topic t partitions=1 rf=3 min-isr=2        or replicas=2,1 or replicas=2:1,1:2; unclean=true;
+                                                  any Kafka name=value
 delete-topic t · set-config t min-isr=1
 produce t-0 a b acks=all                          one batch; also timeout=500ms to=1 id=7 seq=0 later=x
 answer x                                          the answer of a `later=x`
@@ -15,6 +17,7 @@ cut 1 metadata 2000ms                             a machine, broker-1 or fetch-1
 stop-fetching 3 · resume-fetching 3 · wait 1500ms
 fence-as 1 3 · alter-isr-as old-1 t-0 1,2,3       what a deposed controller, or leader, would still like to do
 truncate-by high-watermark                        Kafka before 0.11
+and those of `election_verbs`.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from storage.log_reader import LogReader
 from storage.records import NewRecordBatch, TopicPartition, payload_table
 from storage.store import ObjectStore
 from storage.table import LogTable
+from tests.scenarios.election_verbs import ElectionVerbs, eligible_lines, partition_assignment, settings
 from tests.scenarios.high_watermark_truncation import truncation_by_high_watermark
 from tests.scenarios.scenario_cluster import ScenarioCluster
 from tests.simulation.cluster import METADATA_ROOT
@@ -84,7 +88,7 @@ class WaitingClock:
         self._sim.wait(int(duration_ms))
 
 
-class Stage:
+class Stage(ElectionVerbs):
     """One scenario's cluster and the verbs that act on it."""
 
     def __init__(self, seed: int) -> None:
@@ -113,6 +117,7 @@ class Stage:
     # -- the cluster ---------------------------------------------------------------------------------------
 
     def do_brokers(self, count: str, options: dict[str, str]) -> list[str]:
+        self._patches.enter_context(settings(options))
         self.sim = ScenarioCluster(int(count), self._seed)
         self.sim.start_all()
         return []
@@ -183,7 +188,8 @@ class Stage:
         assignment = None
         partitions, replication_factor = int(options.pop("partitions", 1)), int(options.pop("rf", 1))
         if "replicas" in options:
-            assignment = {0: numbers(options.pop("replicas"))}
+            replicas = options.pop("replicas")
+            assignment = partition_assignment(replicas) if ":" in replicas else {0: numbers(replicas)}
             partitions = replication_factor = -1
         configs = kafka_names(options)
         # An unclean election may lose what was acknowledged: the invariants speak of clean ones.
@@ -331,7 +337,7 @@ class Stage:
             holders = [str(i) for i, h in self.sim.hosts.items() if partition in h.disk.tables]
             return [f"no partition {partition}; tables on: {', '.join(holders) or 'none'}"]
         replicas = [self._replica_line(broker_id, state) for broker_id in sorted(state.replicas)]
-        return [state.state_json(), *replicas, f"high watermark {self._high_watermark(state)}"]
+        return [state.state_json(), *eligible_lines(state), *replicas, f"high watermark {self._high_watermark(state)}"]
 
     def _replica_line(self, broker_id: int, state: PartitionRecord) -> str:
         topic_partition = state.topic_partition

@@ -9,7 +9,7 @@ import pytest
 
 from storage.commit_race import StoredCommit
 from storage.delta_log import decode_commit, encode_commit
-from storage.errors import CorruptMessageError
+from storage.errors import CorruptMessageError, FencedLeaderEpochError
 from storage.log import WHOLE_PRODUCERS_COMMITS, PartitionLog
 from storage.log_append import HandedFiles
 from storage.log_copy import Copied
@@ -22,7 +22,7 @@ from storage.producers import (
 )
 from storage.records import data_table
 from storage.removed import producers_path
-from storage.table import LOG_END, PRODUCERS, PRODUCERS_VERSION, Commit, Committed
+from storage.table import LOG_END, PRODUCERS, PRODUCERS_VERSION, Commit, Committed, Conflict
 from tests.storage.logs import MIB, Replicas, append, batch, idempotent, started, write
 
 
@@ -305,3 +305,44 @@ def test_a_commit_whose_producer_state_was_lost_with_the_power_is_dropped(replic
     assert log.table.recover_tail() == stated - 1
     reopened = replicas.log()
     append(reopened, idempotent("a", reopened.log_end_offset))
+
+
+def sleeper_whose_producer_state_is_gone(replicas: Replicas) -> PartitionLog:
+    """A replica under epoch 0, folded, that has not read its producer state yet. Meanwhile epoch 2 began in its table,
+    and what it would read was replaced: to read it is to fold anew."""
+    log = replicas.leader()
+    for sequence in range(WHOLE_PRODUCERS_COMMITS + 5):
+        append(log, idempotent("a", sequence))
+    sleeper = replicas.log()
+    assert sleeper.state.producers_number != 0
+    other = replicas.log()
+    assert isinstance(other.start_epoch(2, as_leader=True), Committed)
+    first = WHOLE_PRODUCERS_COMMITS + 5
+    for sequence in range(first, first + 2 * WHOLE_PRODUCERS_COMMITS):
+        append(other, idempotent("b", sequence), epoch=2)
+    other.table.delete_objects([producers_path(sleeper.state.producers_number)])
+    return sleeper
+
+
+def test_who_folds_a_newer_epoch_while_it_decides_commits_nothing_under_the_older_one(replicas):
+    """Found by simulation: a straggling copy took an epoch start back, since it was checked before that was folded."""
+    sleeper = sleeper_whose_producer_state_is_gone(replicas)
+    leader = replicas.leader("2")
+    for sequence in range(WHOLE_PRODUCERS_COMMITS + 8):
+        append(leader, idempotent("a", sequence))
+    before = replicas.log()
+    sleeper.start_epoch(0, as_leader=False)
+    assert isinstance(sleeper.copy_from(leader, 0, 0), Conflict)
+    after = replicas.log()
+    assert (after.version, after.leader_epoch, after.epochs) == (before.version, 2, before.epochs)
+    with pytest.raises(FencedLeaderEpochError):
+        sleeper.copy_from(leader, 0, 0)
+
+
+def test_an_append_that_folds_a_newer_epoch_while_it_is_decided_is_none(replicas):
+    sleeper = sleeper_whose_producer_state_is_gone(replicas)
+    version = replicas.log().version
+    assert isinstance(sleeper.append([batch("x")], 0, 5_000), Conflict)
+    assert replicas.log().version == version
+    with pytest.raises(FencedLeaderEpochError):
+        sleeper.append([batch("x")], 0, 5_000)

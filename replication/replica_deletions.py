@@ -1,0 +1,42 @@
+"""A broker deletes what it holds of removed topics, and says that it has.
+
+I/O: the tables below the broker's root, and the metadata log. Most are gone already, dropped when the broker heard of
+the removal or when it started (`hosted_replicas`); this finds the rest, and reports.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from replication.metadata import MetadataLog
+from replication.stores import Stores
+from replication.topic_deletion import deletions_on, replicas_deleted, replicas_to_delete
+
+_LOG = logging.getLogger("stratalog.state.change")
+
+
+class ReplicaDeletions:
+    """One broker's part in the deletion of topics. What fails is tried again by the next `step`."""
+
+    def __init__(self, broker_id: int, root: str, stores: Stores, metadata: MetadataLog) -> None:
+        self._broker_id = broker_id
+        self._root = root
+        self._stores = stores
+        self._metadata = metadata
+
+    def step(self, broker_epoch: int) -> bool:
+        """Delete and report what the metadata, as folded so far, asks for; True when there was something.
+
+        To be called after the broker stopped its replicas of removed topics. Raises StoreError, StaleBrokerEpochError.
+        """
+        waiting = deletions_on(self._metadata.image, self._broker_id)
+        if not waiting:
+            return False
+        topics = {deletion.topic for deletion in waiting}
+        held = self._stores.replicas(self._root)
+        for topic_partition in replicas_to_delete(self._metadata.image, self._broker_id, topics, held):
+            self._stores.table(self._root, topic_partition).drop()
+            _LOG.info("[Broker %d] deleted replica %s of a removed topic", self._broker_id, topic_partition)
+        topic_ids = [deletion.topic_id for deletion in waiting]
+        self._metadata.propose(lambda image: replicas_deleted(image, self._broker_id, broker_epoch, topic_ids))
+        return True

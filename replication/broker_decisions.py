@@ -5,7 +5,8 @@ piece, and the answer. No records means nothing to do. A refusal is raised and c
 a newer image after a lost race, or after an answer that never arrived, each comes to the right end.
 
 Every ISR change made for a broker that comes or goes bumps the leader epoch, so that no leader goes on with an
-ISR it does not know of. A leader's own change (`alter_partition`) counts up the partition epoch only.
+ISR it does not know of. A leader's own change (`alter_partition`) counts up the partition epoch only, unless a
+reassignment ends with it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from replication.election import Election, elect_controlled_shutdown, elect_offline
+from replication.reassignment import with_isr
 from replication.state import (
     NO_LEADER,
     BrokerState,
@@ -281,8 +283,9 @@ def alter_partition(
 
     An answer is the partition's state to go on with, or an error: UnknownTopicOrPartition, FencedLeaderEpoch,
     UnknownLeaderEpoch, NotLeaderOrFollower, InvalidUpdateVersion (the state moved on), InvalidRequest (an ISR
-    that may not be). An ISR that is so already is answered with the current state. Raises
-    StaleBrokerEpochError for all when the broker is not the live registration `broker_epoch`.
+    that may not be). An ISR that is so already is answered with the current state. An ISR that holds all replicas
+    a reassignment wants also ends that, under a new leader epoch. Raises StaleBrokerEpochError for all when the
+    broker is not the live registration `broker_epoch`.
     """
     check_broker_epoch(image, broker_id, broker_epoch)
     decided: dict[TopicPartition, PartitionRecord] = {}
@@ -311,7 +314,7 @@ def _altered(image: ClusterImage, current: PartitionRecord, broker_id: int, chan
             f"current is {current.partition_epoch}"
         )
     _check_isr(image, current, change)
-    return current.changed(controller_epoch=image.controller_epoch, isr=change.isr, bump_leader_epoch=False)
+    return with_isr(current, change.isr, image.live_brokers().keys(), image.controller_epoch)
 
 
 def _check_leader(current: PartitionRecord, broker_id: int, change: IsrChange) -> None:

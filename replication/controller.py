@@ -12,6 +12,7 @@ from concurrent.futures import Executor
 
 from replication.broker_decisions import fence_brokers, online_partitions
 from replication.config import BrokerConfig
+from replication.reassignment import finish_reassignments
 from replication.sessions import SessionObserver, session_path
 from replication.state import ClusterImage, Result
 from replication.stores import Stores, open_metadata
@@ -100,6 +101,8 @@ class Controller:
                 self._observer.forget(broker_id)
         if self.epoch is not None and not self._is_checked:  # nothing else brings a partition a leader
             self._propose(lambda current: online_partitions(current, self._unclean_of(current)))
+            if self.epoch is not None:
+                self._propose(finish_reassignments)
             self._is_checked = True
 
     def _propose(self, decide: Callable[[ClusterImage], Result[object]]) -> None:

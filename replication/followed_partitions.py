@@ -440,10 +440,10 @@ class FollowedPartitions:
             return False
 
     def _open_again(self, topic_partition: TopicPartition) -> None:
-        """A table is not the one that was folded: it was made anew, or clean-up has passed the fold."""
-        _LOG.info("%s on broker %d is folded anew", topic_partition, self.broker_id)
+        """A table is not the one that was folded: it was made anew or deleted, or clean-up has passed the fold. Whether
+        it is still to be followed says the newest metadata, or a deleted replica would be made once more."""
         self._forget(topic_partition)
-        self._assign_only([topic_partition])
+        self._metadata_ms, self._is_assignment_open = 0, True
 
     def _drop_leftover(self, replica: FollowedReplica, reason: StratalogError) -> None:
         """The own table is of a deleted topic of this name: remove it. Only if the newest metadata says so,

@@ -18,11 +18,13 @@ from replication.leader_and_isr import (
     Ignore,
     LocalReplica,
     StopReplica,
+    Transition,
     UpdateIsr,
     decide_leader_and_isr,
 )
 from replication.leader_replica import LeaderReplica
 from replication.purgatory import ProducePurgatory
+from replication.replica_removal import is_sealed, remove_replica
 from replication.state import ClusterImage, PartitionRecord
 from replication.stores import Stores
 from replication.upkeep_rounds import UpkeepRounds
@@ -65,6 +67,8 @@ class HostedReplicas:
         self.offline: dict[TopicPartition, StratalogError] = {}
         self._configs: dict[str, tuple[Mapping[str, str], LogConfig]] = {}
         self._applied: dict[TopicPartition, LocalReplica] = {}
+        self._left: dict[TopicPartition, LocalReplica] = {}
+        self._removing: dict[TopicPartition, int] = {}
         self.upkeep = UpkeepRounds(clock)
         self._log_start_moved: set[TopicPartition] = set()
         self._broker_id = broker_id
@@ -80,28 +84,35 @@ class HostedReplicas:
 
     @property
     def known(self) -> set[TopicPartition]:
-        """The replicas that a state was applied to."""
-        return set(self._applied)
+        """The replicas that a state was applied to, also before this broker was fenced."""
+        return {*self._applied, *self._left, *self._removing}
 
     def open_after_stop(self, image: ClusterImage, *, was_clean: bool) -> None:
         """At start: remove what is not assigned to this broker any more; after an unclean stop drop what a
-        power cut may have torn (hazards 8)."""
+        power cut may have torn (hazards 8), and tables whose deletion had begun."""
         for topic_partition in self._stores.replicas(self._root):
-            state = image.partitions.get(topic_partition)
-            if state is None or self._broker_id not in state.replicas:
+            table = self._stores.table(self._root, topic_partition)
+            if not self._is_assigned(image.partitions.get(topic_partition)):
                 self._log(f"removes stray replica {topic_partition}")
-                self._stores.table(self._root, topic_partition).drop()
+                table.drop()
             elif not was_clean:
-                self._stores.table(self._root, topic_partition).recover_tail()
+                table.recover_tail()
+                if is_sealed(table, self._clock, self._ids):
+                    self._log(f"removes replica {topic_partition}, whose deletion had begun: it is copied anew")
+                    table.drop()
+
+    def _is_assigned(self, state: PartitionRecord | None) -> bool:
+        return state is not None and self._broker_id in state.replicas
 
     def apply(self, topic_partition: TopicPartition, image: ClusterImage, now_ms: int) -> None:
         """Bring one replica to the partition's newest state. What fails is tried again by the next call."""
-        topic_id = image.topic_ids.get(topic_partition.topic, "")
-        local = self._applied.get(topic_partition)
-        if local is not None and local.topic_id != topic_id:
+        if topic_partition in self._removing:
+            self._remove_replica(topic_partition, self._removing[topic_partition])
+        topic_id, state = image.topic_ids.get(topic_partition.topic, ""), image.partitions.get(topic_partition)
+        held = self._applied.get(topic_partition) or self._left.get(topic_partition)
+        if held is not None and held.topic_id != topic_id:
             self._stop_replica(topic_partition, "its topic was deleted")
-            local = None
-        match decide_leader_and_isr(local, image.partitions.get(topic_partition), topic_id, self._broker_id):
+        match self._transition(topic_partition, state, topic_id):
             case BecomeLeader(state=new):
                 self._become_leader(new, topic_id, image)
             case BecomeFollower(state=new):
@@ -113,7 +124,8 @@ class HostedReplicas:
                     self._reconfigure(topic_partition, image)
                     self._log_state(new, "ISR updated")
             case StopReplica():
-                self._stop_replica(topic_partition, "it is not assigned to this broker any more")
+                if state is not None:
+                    self._remove_replica(topic_partition, state.leader_epoch)
                 return
             case Ignore(reason=reason):
                 self._reconfigure(topic_partition, image)
@@ -121,6 +133,12 @@ class HostedReplicas:
                     STATE_CHANGE_LOG.warning("[Broker %d] %s: %s", self._broker_id, topic_partition, reason)
                 return
         self._applied[topic_partition] = LocalReplica(new, topic_id)
+        self._left.pop(topic_partition, None)
+
+    def _transition(self, topic_partition: TopicPartition, state: PartitionRecord | None, topic_id: str) -> Transition:
+        if topic_partition in self._left and not self._is_assigned(state):
+            return StopReplica()  # it left the assignment while this broker was fenced
+        return decide_leader_and_isr(self._applied.get(topic_partition), state, topic_id, self._broker_id)
 
     def _become_leader(self, state: PartitionRecord, topic_id: str, image: ClusterImage) -> None:
         topic_partition, config = state.topic_partition, self._config_of(state.topic, image)
@@ -152,8 +170,25 @@ class HostedReplicas:
         self.stop_leading(topic_partition, reason)
         self._stores.table(self._root, topic_partition).drop()
         self._applied.pop(topic_partition, None)
+        self._left.pop(topic_partition, None)
         self._configs.pop(topic_partition.topic, None)
         self._log(f"stopped replica {topic_partition}: {reason}")
+
+    def _remove_replica(self, topic_partition: TopicPartition, leader_epoch: int) -> None:
+        """It left the assignment in `leader_epoch`. Once begun this is ended before anything else is applied."""
+        reason = "it is not assigned to this broker any more"
+        self.stop_leading(topic_partition, reason)
+        self._removing[topic_partition] = leader_epoch
+        table = self._stores.table(self._root, topic_partition)
+        is_removed = remove_replica(table, leader_epoch, self._clock, self._ids)
+        del self._removing[topic_partition]
+        if is_removed:
+            self._applied.pop(topic_partition, None)
+            self._left.pop(topic_partition, None)
+            self._configs.pop(topic_partition.topic, None)
+            self._log(f"stopped replica {topic_partition} and deleted it: {reason}")
+        else:
+            self._log(f"keeps replica {topic_partition}: it was assigned again after leader epoch {leader_epoch}")
 
     def stop_leading(self, topic_partition: TopicPartition, reason: str) -> None:
         """Whoever waits for this replica is told that it does not lead any more; the table stays."""
@@ -170,6 +205,7 @@ class HostedReplicas:
         """Lead nothing; every replica is taken up anew by the next `apply`."""
         for topic_partition in list(self.leaders):
             self.stop_leading(topic_partition, reason)
+        self._left |= self._applied
         self._applied.clear()
 
     def forget_follower(self, broker_id: int, now_ms: int) -> None:

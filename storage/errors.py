@@ -188,6 +188,10 @@ class StaleBrokerEpochError(StratalogError):
     code = 77
 
 
+class NoReassignmentInProgressError(StratalogError):
+    code = 85
+
+
 class InvalidRecordError(StratalogError):
     code = 87
 

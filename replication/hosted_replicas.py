@@ -24,7 +24,7 @@ from replication.leader_and_isr import (
 )
 from replication.leader_replica import LeaderReplica
 from replication.purgatory import ProducePurgatory
-from replication.replica_removal import is_sealed, remove_replica
+from replication.replica_removal import is_sealed, seal
 from replication.state import ClusterImage, PartitionRecord
 from replication.stores import Stores
 from replication.upkeep_rounds import UpkeepRounds
@@ -32,7 +32,7 @@ from storage.chore import UpkeepDone, UpkeepLimits, UpkeepWork
 from storage.clock import Clock, Ids
 from storage.config import LogConfig
 from storage.damage import damage_in
-from storage.errors import NotLeaderOrFollowerError, StoreUnavailableError, StratalogError
+from storage.errors import NotLeaderOrFollowerError, StoreError, StoreUnavailableError, StratalogError
 from storage.log import PartitionLog
 from storage.records import TopicPartition
 from storage.upkeep import Upkeep
@@ -69,6 +69,7 @@ class HostedReplicas:
         self._applied: dict[TopicPartition, LocalReplica] = {}
         self._left: dict[TopicPartition, LocalReplica] = {}
         self._removing: dict[TopicPartition, int] = {}
+        self._removed_ms: dict[TopicPartition, int] = {}
         self.upkeep = UpkeepRounds(clock)
         self._log_start_moved: set[TopicPartition] = set()
         self._broker_id = broker_id
@@ -89,7 +90,7 @@ class HostedReplicas:
 
     def open_after_stop(self, image: ClusterImage, *, was_clean: bool) -> None:
         """At start: remove what is not assigned to this broker any more; after an unclean stop drop what a
-        power cut may have torn (hazards 8), and tables whose deletion had begun."""
+        power cut may have torn (hazards 8), and tables that were to be deleted."""
         for topic_partition in self._stores.replicas(self._root):
             table = self._stores.table(self._root, topic_partition)
             if not self._is_assigned(image.partitions.get(topic_partition)):
@@ -98,7 +99,7 @@ class HostedReplicas:
             elif not was_clean:
                 table.recover_tail()
                 if is_sealed(table, self._clock, self._ids):
-                    self._log(f"removes replica {topic_partition}, whose deletion had begun: it is copied anew")
+                    self._log(f"removes replica {topic_partition}, which was to be deleted: it is copied anew")
                     table.drop()
 
     def _is_assigned(self, state: PartitionRecord | None) -> bool:
@@ -106,12 +107,8 @@ class HostedReplicas:
 
     def apply(self, topic_partition: TopicPartition, image: ClusterImage, now_ms: int) -> None:
         """Bring one replica to the partition's newest state. What fails is tried again by the next call."""
-        if topic_partition in self._removing:
-            self._remove_replica(topic_partition, self._removing[topic_partition])
         topic_id, state = image.topic_ids.get(topic_partition.topic, ""), image.partitions.get(topic_partition)
-        held = self._applied.get(topic_partition) or self._left.get(topic_partition)
-        if held is not None and held.topic_id != topic_id:
-            self._stop_replica(topic_partition, "its topic was deleted")
+        self._settle(topic_partition, state, topic_id, now_ms)
         match self._transition(topic_partition, state, topic_id):
             case BecomeLeader(state=new):
                 self._become_leader(new, topic_id, image)
@@ -125,7 +122,8 @@ class HostedReplicas:
                     self._log_state(new, "ISR updated")
             case StopReplica():
                 if state is not None:
-                    self._remove_replica(topic_partition, state.leader_epoch)
+                    self._removing[topic_partition] = state.leader_epoch
+                    self._remove_replica(topic_partition, self._config_of(state.topic, image), now_ms)
                 return
             case Ignore(reason=reason):
                 self._reconfigure(topic_partition, image)
@@ -139,6 +137,50 @@ class HostedReplicas:
         if topic_partition in self._left and not self._is_assigned(state):
             return StopReplica()  # it left the assignment while this broker was fenced
         return decide_leader_and_isr(self._applied.get(topic_partition), state, topic_id, self._broker_id)
+
+    def _settle(
+        self, topic_partition: TopicPartition, state: PartitionRecord | None, topic_id: str, now_ms: int
+    ) -> None:
+        """What was begun and left over, before a newer state is looked at."""
+        if topic_partition in self._removing:
+            self._remove_replica(topic_partition, LogConfig(), now_ms)
+        if topic_partition in self._removed_ms and self._is_assigned(state):
+            self._delete(topic_partition)  # assigned again: it is copied anew
+        held = self._applied.get(topic_partition) or self._left.get(topic_partition)
+        if held is not None and held.topic_id != topic_id:
+            self._stop_replica(topic_partition, "its topic was deleted")
+
+    def _remove_replica(self, topic_partition: TopicPartition, config: LogConfig, now_ms: int) -> None:
+        """It is not assigned to this broker any more: nobody writes to its table from now on, and the table goes
+        `file.delete.delay.ms` later, since readers may be at it and writers may have left files for another leader."""
+        reason = "it is not assigned to this broker any more"
+        self.stop_leading(topic_partition, reason)
+        leader_epoch, table = self._removing[topic_partition], self._stores.table(self._root, topic_partition)
+        is_sealed_now = seal(table, leader_epoch, self._clock, self._ids)
+        del self._removing[topic_partition]
+        if not is_sealed_now:
+            self._log(f"keeps replica {topic_partition}: it was assigned again after leader epoch {leader_epoch}")
+            return
+        self._applied.pop(topic_partition, None)
+        self._left.pop(topic_partition, None)
+        self._configs.pop(topic_partition.topic, None)
+        self._removed_ms[topic_partition] = now_ms + config.file_delete_delay_ms
+        self._log(f"stopped replica {topic_partition}: {reason}")
+
+    def _delete(self, topic_partition: TopicPartition) -> None:
+        table = self._stores.table(self._root, topic_partition)
+        if is_sealed(table, self._clock, self._ids, if_unreadable=True):  # else an earlier try did it after all
+            table.drop()
+            self._log(f"deleted replica {topic_partition}")
+        del self._removed_ms[topic_partition]
+
+    def _delete_removed(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        for topic_partition in [tp for tp, due_ms in self._removed_ms.items() if due_ms <= now_ms]:
+            try:
+                self._delete(topic_partition)
+            except StoreError as reason:
+                _LOG.warning("%s is not deleted yet: %s", topic_partition, reason)
 
     def _become_leader(self, state: PartitionRecord, topic_id: str, image: ClusterImage) -> None:
         topic_partition, config = state.topic_partition, self._config_of(state.topic, image)
@@ -174,22 +216,6 @@ class HostedReplicas:
         self._configs.pop(topic_partition.topic, None)
         self._log(f"stopped replica {topic_partition}: {reason}")
 
-    def _remove_replica(self, topic_partition: TopicPartition, leader_epoch: int) -> None:
-        """It left the assignment in `leader_epoch`. Once begun this is ended before anything else is applied."""
-        reason = "it is not assigned to this broker any more"
-        self.stop_leading(topic_partition, reason)
-        self._removing[topic_partition] = leader_epoch
-        table = self._stores.table(self._root, topic_partition)
-        is_removed = remove_replica(table, leader_epoch, self._clock, self._ids)
-        del self._removing[topic_partition]
-        if is_removed:
-            self._applied.pop(topic_partition, None)
-            self._left.pop(topic_partition, None)
-            self._configs.pop(topic_partition.topic, None)
-            self._log(f"stopped replica {topic_partition} and deleted it: {reason}")
-        else:
-            self._log(f"keeps replica {topic_partition}: it was assigned again after leader epoch {leader_epoch}")
-
     def stop_leading(self, topic_partition: TopicPartition, reason: str) -> None:
         """Whoever waits for this replica is told that it does not lead any more; the table stays."""
         replica = self.leaders.pop(topic_partition, None)
@@ -215,7 +241,8 @@ class HostedReplicas:
                 replica.partition.forget_follower(broker_id, now_ms)
 
     def keep_up(self) -> set[TopicPartition]:
-        """Upkeep of the led replicas, for a bounded time; those whose log start moved."""
+        """Upkeep of the led replicas, for a bounded time; those whose log start moved. Removed replicas are deleted."""
+        self._delete_removed()
         self.upkeep.run(self._keep_one_up, self._broken)
         moved, self._log_start_moved = self._log_start_moved, set()
         return moved

@@ -26,36 +26,34 @@ SEALED_EPOCH = 2**31 - 1
 SEAL_TRIES = 20
 
 
-def remove_replica(table: LogTable, leader_epoch: int, clock: Clock, ids: Ids) -> bool:
-    """Seal and delete the replica that left the assignment in `leader_epoch` or before.
+def seal(table: LogTable, leader_epoch: int, clock: Clock, ids: Ids) -> bool:
+    """Seal the table of a replica that left the assignment in `leader_epoch` or before; True when it may be deleted.
 
     False, and nothing is done, when the table shows a later epoch: the replica was assigned again, as newer metadata
-    says. An absent table is deleted already, an unreadable one is deleted as it is. StoreUnavailableError: to be tried
-    again; a table that was sealed before is taken up there.
+    says. An absent, unreadable or sealed table may be deleted as it is. StoreUnavailableError: to be tried again.
     """
     log = PartitionLog(table, LogConfig(), clock, ids)
     try:
-        if not _seal(log, leader_epoch):
-            return False
+        return _seal(log, leader_epoch)
     except UnknownTopicOrPartitionError:
         return True
     except StoreError:
         raise
     except (CorruptMessageError, KafkaStorageError):
-        pass  # nobody can write to a table that nobody can read
-    table.drop()
-    return True
+        return True  # nobody can write to a table that nobody can read
 
 
-def is_sealed(table: LogTable, clock: Clock, ids: Ids) -> bool:
-    """Whether a deletion of this table was begun and not ended."""
+def is_sealed(table: LogTable, clock: Clock, ids: Ids, *, if_unreadable: bool = False) -> bool:
+    """Whether this table is to be deleted; `if_unreadable` is the answer for one that nobody can read."""
     log = PartitionLog(table, LogConfig(), clock, ids)
     try:
         log.refresh()
+    except UnknownTopicOrPartitionError:
+        return False
     except StoreError:
         raise
-    except (UnknownTopicOrPartitionError, CorruptMessageError, KafkaStorageError):
-        return False
+    except (CorruptMessageError, KafkaStorageError):
+        return if_unreadable
     return log.leader_epoch == SEALED_EPOCH
 
 

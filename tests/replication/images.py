@@ -83,8 +83,10 @@ def check_partition(before: PartitionRecord | None, after: PartitionRecord) -> N
         assert after.leader == before.leader, "one leader per epoch"
         return
     if after.unclean == before.unclean:
-        assert after.leader in (NO_LEADER, *before.isr), "a clean leader holds every acknowledged record"
-        assert set(after.isr) <= set(before.isr), "only the epoch's leader adds to the ISR"
+        # With the leader's last addition a reassignment ends: whoever it adds may lead and stays in the ISR.
+        held = {*before.isr, *before.adding} if not after.adding else set(before.isr)
+        assert after.leader in (NO_LEADER, *held), "a clean leader holds every acknowledged record"
+        assert set(after.isr) <= held, "only the epoch's leader adds to the ISR"
     else:
         assert after.isr == (after.leader,)
 

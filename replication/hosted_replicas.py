@@ -27,6 +27,7 @@ from replication.purgatory import ProducePurgatory
 from replication.replica_removal import is_sealed, seal
 from replication.state import ClusterImage, PartitionRecord
 from replication.stores import Stores
+from replication.topic_configs import TopicConfigs
 from replication.upkeep_rounds import UpkeepRounds
 from storage.chore import UpkeepDone, UpkeepLimits, UpkeepWork
 from storage.clock import Clock, Ids
@@ -65,7 +66,7 @@ class HostedReplicas:
         self.leaders: dict[TopicPartition, LeaderReplica] = {}
         self.starting: dict[TopicPartition, LeaderReplica] = {}
         self.offline: dict[TopicPartition, StratalogError] = {}
-        self._configs: dict[str, tuple[Mapping[str, str], LogConfig]] = {}
+        self._configs = TopicConfigs(topic_defaults)
         self._applied: dict[TopicPartition, LocalReplica] = {}
         self._left: dict[TopicPartition, LocalReplica] = {}
         self._removing: dict[TopicPartition, int] = {}
@@ -78,7 +79,6 @@ class HostedReplicas:
         self._clock = clock
         self._ids = ids
         self._purgatory = purgatory
-        self._topic_defaults = dict(topic_defaults)
         self._upkeep_limits = upkeep_limits
         self._executor = executor
         self._on_stopped = on_stopped
@@ -123,7 +123,7 @@ class HostedReplicas:
             case StopReplica():
                 if state is not None:
                     self._removing[topic_partition] = state.leader_epoch
-                    self._remove_replica(topic_partition, self._config_of(state.topic, image), now_ms)
+                    self._remove_replica(topic_partition, self._configs.of(state.topic, image), now_ms)
                 return
             case Ignore(reason=reason):
                 self._reconfigure(topic_partition, image)
@@ -163,7 +163,7 @@ class HostedReplicas:
             return
         self._applied.pop(topic_partition, None)
         self._left.pop(topic_partition, None)
-        self._configs.pop(topic_partition.topic, None)
+        self._configs.forget(topic_partition.topic)
         self._removed_ms[topic_partition] = now_ms + config.file_delete_delay_ms
         self._log(f"stopped replica {topic_partition}: {reason}")
 
@@ -183,7 +183,7 @@ class HostedReplicas:
                 _LOG.warning("%s is not deleted yet: %s", topic_partition, reason)
 
     def _become_leader(self, state: PartitionRecord, topic_id: str, image: ClusterImage) -> None:
-        topic_partition, config = state.topic_partition, self._config_of(state.topic, image)
+        topic_partition, config = state.topic_partition, self._configs.of(state.topic, image)
         self.stop_leading(topic_partition, f"epoch {state.leader_epoch} began")
         log = PartitionLog(self._stores.table(self._root, topic_partition), config, self._clock, self._ids)
         self.leaders[topic_partition] = self.starting[topic_partition] = LeaderReplica(
@@ -193,27 +193,19 @@ class HostedReplicas:
         self.upkeep.take(topic_partition, Upkeep(log, self._upkeep_limits, self._executor, erases=erases))
         self._log_state(state, "became leader")
 
-    def _config_of(self, topic: str, image: ClusterImage) -> LogConfig:
-        overrides = image.topic_config(topic)
-        known = self._configs.get(topic)
-        if known is None or known[0] != overrides:
-            config = LogConfig.from_properties({**self._topic_defaults, **overrides})
-            known = self._configs[topic] = (dict(overrides), config)
-        return known[1]
-
     def _reconfigure(self, topic_partition: TopicPartition, image: ClusterImage) -> None:
         """A topic's altered config takes hold while it runs, and so does a request to erase."""
         self.upkeep.wake(topic_partition)
         replica = self.leaders.get(topic_partition)
         if replica is not None:
-            replica.config = replica.log.config = self._config_of(topic_partition.topic, image)
+            replica.config = replica.log.config = self._configs.of(topic_partition.topic, image)
 
     def _stop_replica(self, topic_partition: TopicPartition, reason: str) -> None:
         self.stop_leading(topic_partition, reason)
         self._stores.table(self._root, topic_partition).drop()
         self._applied.pop(topic_partition, None)
         self._left.pop(topic_partition, None)
-        self._configs.pop(topic_partition.topic, None)
+        self._configs.forget(topic_partition.topic)
         self._log(f"stopped replica {topic_partition}: {reason}")
 
     def stop_leading(self, topic_partition: TopicPartition, reason: str) -> None:

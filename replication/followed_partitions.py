@@ -416,8 +416,7 @@ class FollowedPartitions:
             if not replica.has_started and not replica.stands():
                 self._open_again(topic_partition)
                 return True
-            delay_ms = self._quota.delay_ms(self._metadata.image, topic_partition, self.clock.monotonic_ms())
-            if delay_ms:
+            if delay_ms := self._quota.delay_ms(self._metadata.image, topic_partition, self.clock.monotonic_ms()):
                 self._put_off(topic_partition, delay_ms)
                 return False
             return self._copy_within_quota(topic_partition, replica)

@@ -19,10 +19,9 @@ from storage.errors import (
     UnknownTopicOrPartitionError,
 )
 from storage.log import PartitionLog
+from storage.log_state import SEALED_EPOCH
 from storage.table import Conflict, LogTable
 
-SEALED_EPOCH = 2**31 - 1
-"""The last leader epoch there is. No partition is ever led under it."""
 SEAL_TRIES = 20
 
 

@@ -244,6 +244,10 @@ class ForeignCommitError(KafkaStorageError):
     retriable = False
 
 
+class TableReplacedError(KafkaStorageError):
+    """Another table stands where one was read before: the replica was deleted and made anew."""
+
+
 class UnsupportedTableFeatureError(KafkaStorageError):
     """The table's protocol or properties name a feature outside reader 1 / writer 2."""
 

@@ -320,7 +320,7 @@ def test_what_cannot_be_executed_is_said(
     tool.cluster.commit(FenceBrokerRecord(6, 6))
     with pytest.raises(error, match=words):
         tool.run("--execute", *arguments, plan=plan)
-    assert tool.run("--list") == ["No partition reassignments found."]
+    assert tool.run("--list")[-1] == "No partition reassignments found."
 
 
 def test_racks_are_known_of_all_brokers_or_not_looked_at(tool: Tool) -> None:

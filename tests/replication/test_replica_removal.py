@@ -9,11 +9,12 @@ import pytest
 from replication.followed_replica import FollowedReplica
 from replication.hosted_replicas import HostedReplicas
 from replication.purgatory import ProducePurgatory
-from replication.replica_removal import SEALED_EPOCH, is_sealed
+from replication.replica_removal import is_sealed
 from replication.state import ClusterImage, PartitionRecord, RemoveTopicRecord, TopicRecord
 from storage.config import LogConfig
 from storage.errors import FencedLeaderEpochError, StoreUnavailableError
 from storage.log import PartitionLog
+from storage.log_state import SEALED_EPOCH
 from storage.records import TopicPartition
 from tests.replication.memory_stores import MemoryStores
 from tests.storage.logs import write

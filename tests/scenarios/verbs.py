@@ -362,7 +362,8 @@ class Stage:
         return [state.state_json(), *replicas, f"high watermark {self._high_watermark(state)}"]
 
     def do_tables(self, partition: str, options: dict[str, str]) -> list[str]:
-        holders = [str(i) for i, h in self.sim.hosts.items() if partition in h.disk.tables]
+        tables = {i: host.disk.tables.get(partition) for i, host in self.sim.hosts.items()}
+        holders = [str(i) for i, files in tables.items() if files is not None and files.commits]
         return [f"tables on: {', '.join(holders) or 'none'}"]
 
     def _replica_line(self, broker_id: int, state: PartitionRecord) -> str:

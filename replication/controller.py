@@ -101,7 +101,7 @@ class Controller:
                 self._observer.forget(broker_id)
         if self.epoch is not None and not self._is_checked:  # nothing else brings a partition a leader
             self._propose(lambda current: online_partitions(current, self._unclean_of(current)))
-            if self.epoch is not None:
+            if self.epoch is not None and finish_reassignments(self.metadata.image).records:
                 self._propose(finish_reassignments)
             self._is_checked = True
 

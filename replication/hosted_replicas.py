@@ -41,6 +41,9 @@ from storage.upkeep import Upkeep
 _LOG = logging.getLogger("stratalog.broker")
 STATE_CHANGE_LOG = logging.getLogger("stratalog.state.change")
 
+STRAYS_INTERVAL_MS = 60_000
+"""How often tables are looked for that no partition of this broker knows of."""
+
 
 class HostedReplicas:
     """`leaders` are those that this broker leads; followers are the fetch sessions' business.
@@ -71,6 +74,8 @@ class HostedReplicas:
         self._left: dict[TopicPartition, LocalReplica] = {}
         self._removing: dict[TopicPartition, int] = {}
         self._removed_ms: dict[TopicPartition, int] = {}
+        self._image: ClusterImage | None = None
+        self._strays_due_ms = 0
         self.upkeep = UpkeepRounds(clock)
         self._log_start_moved: set[TopicPartition] = set()
         self._broker_id = broker_id
@@ -107,6 +112,7 @@ class HostedReplicas:
 
     def apply(self, topic_partition: TopicPartition, image: ClusterImage, now_ms: int) -> None:
         """Bring one replica to the partition's newest state. What fails is tried again by the next call."""
+        self._image = image
         topic_id, state = image.topic_ids.get(topic_partition.topic, ""), image.partitions.get(topic_partition)
         self._settle(topic_partition, state, topic_id, now_ms)
         match self._transition(topic_partition, state, topic_id):
@@ -174,8 +180,22 @@ class HostedReplicas:
             self._log(f"deleted replica {topic_partition}")
         del self._removed_ms[topic_partition]
 
-    def _delete_removed(self) -> None:
-        now_ms = self._clock.monotonic_ms()
+    def _remove_strays(self, now_ms: int) -> None:
+        """Tables that fetch sessions made for an assignment that was over before this broker's loop heard of it, or
+        made once more before they heard of its end. What is of no known topic waits for the next start: the topic may
+        be so new that only the sessions know it."""
+        if self._image is None or now_ms < self._strays_due_ms:
+            return
+        self._strays_due_ms = now_ms + STRAYS_INTERVAL_MS
+        for topic_partition in self._stores.replicas(self._root):
+            state = self._image.partitions.get(topic_partition)
+            if state is None or self._is_assigned(state) or topic_partition in self._removed_ms:
+                continue
+            if self._stores.table(self._root, topic_partition).snapshot() is not None:
+                self._removing[topic_partition] = state.leader_epoch
+                self._remove_replica(topic_partition, self._configs.of(state.topic, self._image), now_ms)
+
+    def _delete_removed(self, now_ms: int) -> None:
         for topic_partition in [tp for tp, due_ms in self._removed_ms.items() if due_ms <= now_ms]:
             try:
                 self._delete(topic_partition)
@@ -234,7 +254,9 @@ class HostedReplicas:
 
     def keep_up(self) -> set[TopicPartition]:
         """Upkeep of the led replicas, for a bounded time; those whose log start moved. Removed replicas are deleted."""
-        self._delete_removed()
+        now_ms = self._clock.monotonic_ms()
+        self._delete_removed(now_ms)
+        self._remove_strays(now_ms)
         self.upkeep.run(self._keep_one_up, self._broken)
         moved, self._log_start_moved = self._log_start_moved, set()
         return moved

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from replication.followed_replica import FollowedReplica
-from replication.hosted_replicas import HostedReplicas
+from replication.hosted_replicas import STRAYS_INTERVAL_MS, HostedReplicas
 from replication.purgatory import ProducePurgatory
 from replication.replica_removal import is_sealed
 from replication.state import ClusterImage, PartitionRecord, RemoveTopicRecord, TopicRecord
@@ -172,6 +172,28 @@ def test_a_topic_that_was_deleted_while_the_broker_was_fenced_is_deleted_too() -
     hosting.image.replay(RemoveTopicRecord("t", "id"))
     hosting.hosted.apply(TP, hosting.image, 0)
     assert not hosting.is_there
+
+
+def test_a_table_that_a_session_made_after_the_end_is_found_and_deleted() -> None:
+    hosting = Hosting()
+    hosting.pass_time(0)
+    hosting.apply(LEFT)
+    hosting.pass_time(DELAY_MS)
+    assert not hosting.is_there
+    hosting.make_table(5)
+    hosting.pass_time(STRAYS_INTERVAL_MS)
+    assert hosting.is_sealed
+    hosting.pass_time(DELAY_MS)
+    assert not hosting.is_there
+
+
+def test_a_table_of_a_topic_that_is_not_known_yet_is_left_alone() -> None:
+    hosting = Hosting()
+    other = TopicPartition("newer", 0)
+    table = hosting.stores.table("root", other)
+    PartitionLog(table, LogConfig(), hosting.stores.clock, hosting.stores.ids).exists_or_create("other-id")
+    hosting.pass_time(STRAYS_INTERVAL_MS)
+    assert not is_sealed(table, hosting.stores.clock, hosting.stores.ids)
 
 
 def test_a_start_after_a_crash_deletes_a_sealed_table_though_it_is_assigned_again() -> None:

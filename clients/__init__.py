@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         TableMetadata,
     )
     from replication.cluster import Cluster
+    from replication.reassignment import PartitionReassignment
     from storage.errors import StratalogError
     from storage.records import Header, TopicPartition
 
@@ -53,6 +54,7 @@ __all__ = [
     "NewTopic",
     "OffsetAndTimestamp",
     "OffsetRange",
+    "PartitionReassignment",
     "Partitioner",
     "Producer",
     "RecordFuture",
@@ -90,6 +92,7 @@ _MODULES = {
         "TableMetadata",
     ),
     "replication.cluster": ("Cluster",),
+    "replication.reassignment": ("PartitionReassignment",),
     "storage.errors": ("StratalogError",),
     "storage.records": ("Header", "TopicPartition"),
 }

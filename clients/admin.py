@@ -15,10 +15,12 @@ from clients.bootstrap import Cluster
 from clients.cluster_view import DEFAULT_TIMEOUT_MS, ClusterView
 from clients.erasure import ErasureReport, ask_to_erase, erasure_report
 from clients.offset_spec import ListedOffset, OffsetSpec
+from clients.reassignment import alter_reassignments, list_reassignments
 from clients.record_deletion import RecordDeletion
 from replication import topics
 from replication.delete_records import DeletedRecords
 from replication.leader_election import Answers, ElectionType, elect_leaders
+from replication.reassignment import PartitionReassignment
 from replication.state import ClusterImage, PartitionRecord, Result
 from replication.topic_deletion import TopicDeletion, topic_deletions
 from storage.config import LogConfig
@@ -201,6 +203,30 @@ class Admin:
         """
         named = None if topic_partitions is None else list(topic_partitions)
         return self._view.propose(lambda image: elect_leaders(image, election_type, named))
+
+    # -- reassignment --------------------------------------------------------------------------------------
+
+    def alter_partition_reassignments(
+        self,
+        targets: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        allow_replication_factor_change: bool = True,
+    ) -> dict[TopicPartition, StratalogError | None]:
+        """Move partitions to these replicas, the preferred leader first; None cancels what is under way (KIP-455).
+
+        All requests are one commit; the copying goes on in the brokers, whoever is the controller. The answer for a
+        partition is None or its error, nothing is raised: UnknownTopicOrPartitionError, InvalidReplicaAssignmentError
+        (an empty list, a broker named twice or not registered; a cancellation that would leave nobody in sync),
+        InvalidReplicationFactorError, NoReassignmentInProgressError (nothing to cancel).
+        """
+        allowed = allow_replication_factor_change
+        return alter_reassignments(self._view, targets, allow_replication_factor_change=allowed)
+
+    def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """What is under way, of these partitions or of all; empty when every reassignment has ended."""
+        return list_reassignments(self._view, None if partitions is None else list(partitions))
 
     # -- offsets -------------------------------------------------------------------------------------------
 

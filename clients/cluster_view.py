@@ -355,13 +355,13 @@ class ClusterView:
         for replica in sorted(state.replicas, key=lambda r: (r != state.leader, r not in state.isr)):
             try:
                 log = self._log(topic_partition, replica)
-                if log.version < marks.version or log.leader_epoch < state.leader_epoch or replica != state.leader:
+                if log.version < marks.version or not log.has_started(state.leader_epoch) or replica != state.leader:
                     log.refresh()
             except (StoreError, LogDirNotFoundError) as failure:
                 reason = reason or failure
                 continue
             has_it_all = state.leader == NO_LEADER and replica in state.isr
-            if log.leader_epoch >= state.leader_epoch or has_it_all:
+            if log.has_started(state.leader_epoch) or has_it_all:
                 return log, min(marks.high_watermark, log.log_end_offset)
         raise LeaderNotAvailableError(f"{topic_partition}: no replica is readable: {reason}") from reason
 

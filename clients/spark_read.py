@@ -177,7 +177,7 @@ def _holds(log: LogReader, wanted: RangeToRead, *, any_epoch: bool) -> bool:
     """True when the log, folded as far as needed, has the range. Raises ForeignCommitError with the table's name."""
 
     def has_range() -> bool:
-        return (any_epoch or log.leader_epoch >= wanted.leader_epoch) and log.log_end_offset >= wanted.end
+        return (any_epoch or log.has_started(wanted.leader_epoch)) and log.log_end_offset >= wanted.end
 
     try:
         if has_range():

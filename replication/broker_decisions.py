@@ -5,7 +5,8 @@ piece, and the answer. No records means nothing to do. A refusal is raised and c
 a newer image after a lost race, or after an answer that never arrived, each comes to the right end.
 
 Every ISR change made for a broker that comes or goes bumps the leader epoch, so that no leader goes on with an
-ISR it does not know of. A leader's own change (`alter_partition`) counts up the partition epoch only.
+ISR it does not know of. A leader's own change (`alter_partition`) counts up the partition epoch only, unless a
+reassignment ends with it.
 Whatever changes the ISR also says who is eligible to lead beside it: see `eligible_leaders`.
 """
 
@@ -18,6 +19,7 @@ from typing import NamedTuple
 
 from replication.election import Election, elect_controlled_shutdown, elect_offline
 from replication.eligible_leaders import settle_eligible_leaders, topic_min_isr, with_eligible_leaders
+from replication.reassignment import with_isr
 from replication.state import (
     NO_LEADER,
     BrokerState,
@@ -290,8 +292,9 @@ def alter_partition(
 
     An answer is the partition's state to go on with, or an error: UnknownTopicOrPartition, FencedLeaderEpoch,
     UnknownLeaderEpoch, NotLeaderOrFollower, InvalidUpdateVersion (the state moved on), InvalidRequest (an ISR
-    that may not be). An ISR that is so already is answered with the current state. Raises
-    StaleBrokerEpochError for all when the broker is not the live registration `broker_epoch`.
+    that may not be). An ISR that is so already is answered with the current state. An ISR that holds all replicas
+    a reassignment wants also ends that, under a new leader epoch. Raises StaleBrokerEpochError for all when the
+    broker is not the live registration `broker_epoch`.
     """
     check_broker_epoch(image, broker_id, broker_epoch)
     decided: dict[TopicPartition, PartitionRecord] = {}
@@ -320,7 +323,7 @@ def _altered(image: ClusterImage, current: PartitionRecord, broker_id: int, chan
             f"current is {current.partition_epoch}"
         )
     _check_isr(image, current, change)
-    changed = current.changed(controller_epoch=image.controller_epoch, isr=change.isr, bump_leader_epoch=False)
+    changed = with_isr(current, change.isr, image.live_brokers().keys(), image.controller_epoch)
     return with_eligible_leaders(current, changed, topic_min_isr(image, current.topic))
 
 

@@ -13,6 +13,7 @@ from concurrent.futures import Executor
 from replication.broker_decisions import fence_brokers, online_partitions
 from replication.config import BrokerConfig
 from replication.leader_election import rebalance_leaders
+from replication.reassignment import finish_reassignments
 from replication.sessions import SessionObserver, session_path
 from replication.state import ClusterImage, MetadataRecord, Result
 from replication.state_changes import partition_lines, replica_lines
@@ -107,6 +108,8 @@ class Controller:
                 self._observer.forget(broker_id)
         if self.epoch is not None and not self._is_checked:  # nothing else brings a partition a leader
             self._propose(lambda current: online_partitions(current, self._unclean_of(current)))
+            if self.epoch is not None and finish_reassignments(self.metadata.image).records:
+                self._propose(finish_reassignments)
             self._is_checked = True
 
     @property

@@ -22,13 +22,14 @@ from replication.metadata import METADATA_COMMITS
 from replication.progress import ReplicaProgress, leader_progress_path
 from replication.progress_object import ProgressReader, ProgressWriter
 from replication.replica_repair import ReplicaRepair
+from replication.replication_quota import ReplicationQuota
 from replication.state import NO_LEADER, MetadataRecord, PartitionRecord
 from replication.stores import Stores, open_metadata
+from replication.topic_configs import TopicConfigs
 from replication.turn_pace import TurnPace
 from replication.upkeep_rounds import UpkeepRounds, limits_of
 from storage.chore import UpkeepDone, UpkeepLimits, UpkeepWork
 from storage.clock import Clock, Ids
-from storage.config import LogConfig
 from storage.errors import InconsistentTopicIdError, StoreUnavailableError, StratalogError
 from storage.log import PartitionLog
 from storage.records import TopicPartition
@@ -91,13 +92,13 @@ class FollowedPartitions:
         self.copied_count = 0
         self.is_over = False
         self._ids = ids
-        self._topic_defaults = dict(topic_defaults or {})
         self._upkeep_limits = limits_of(config, upkeep_limits)
         self._executor = executor
         self._metadata_root = metadata_root
         self._metadata = open_metadata(stores, metadata_root, clock, ids)
         self._repair = ReplicaRepair(broker_id, broker_epoch, self._metadata, stores)
-        self._configs: dict[str, tuple[Mapping[str, str], LogConfig]] = {}
+        self._configs = TopicConfigs(topic_defaults or {})
+        self._quota = ReplicationQuota(broker_id, config.num_replica_fetchers)
         self._leaders: dict[tuple[int, int], _Leader] = {}
         self._followed_leaders: set[int] = set()
         self._begin()
@@ -260,7 +261,7 @@ class FollowedPartitions:
 
     def _follow(self, state: PartitionRecord, topic_id: str) -> None:
         topic_partition = state.topic_partition
-        config = self._config_of(state.topic)
+        config = self._configs.of(state.topic, self._metadata.image)
         known = self.replicas.get(topic_partition)
         if known is not None and known.topic_id == topic_id and known.leader_epoch >= state.leader_epoch:
             known.own.config = config
@@ -276,14 +277,6 @@ class FollowedPartitions:
         self._cold[topic_partition] = None
         self._later.pop(topic_partition, None)
         self._mark(topic_partition)
-
-    def _config_of(self, topic: str) -> LogConfig:
-        overrides = self._metadata.image.topic_config(topic)
-        known = self._configs.get(topic)
-        if known is None or known[0] != overrides:
-            known = (dict(overrides), LogConfig.from_properties({**self._topic_defaults, **overrides}))
-            self._configs[topic] = known
-        return known[1]
 
     def _look_after(self, topic_partition: TopicPartition, replica: FollowedReplica) -> None:
         erases = partial(erases_of, self._metadata.image, topic_partition)
@@ -423,10 +416,10 @@ class FollowedPartitions:
             if not replica.has_started and not replica.stands():
                 self._open_again(topic_partition)
                 return True
-            before = replica.copied_count
-            moved = replica.catch_up(self.config.replica_fetch_max_bytes)
-            self.copied_count += replica.copied_count - before
-            return moved
+            if delay_ms := self._quota.delay_ms(self._metadata.image, topic_partition, self.clock.monotonic_ms()):
+                self._put_off(topic_partition, delay_ms)
+                return False
+            return self._copy_within_quota(topic_partition, replica)
         except StoreUnavailableError as reason:
             _LOG.warning("%s on broker %d, trying again: %s", topic_partition, self.broker_id, reason)
             self._put_off(topic_partition, self.config.replica_fetch_backoff_ms)
@@ -439,11 +432,18 @@ class FollowedPartitions:
             self._distrust(topic_partition, reason)
             return False
 
+    def _copy_within_quota(self, topic_partition: TopicPartition, replica: FollowedReplica) -> bool:
+        image, before = self._metadata.image, (replica.copied_count, replica.copied_bytes)
+        moved = replica.catch_up(self._quota.max_bytes(image, topic_partition, self.config.replica_fetch_max_bytes))
+        self.copied_count += replica.copied_count - before[0]
+        self._quota.take(image, topic_partition, replica.copied_bytes - before[1], self.clock.monotonic_ms())
+        return moved
+
     def _open_again(self, topic_partition: TopicPartition) -> None:
-        """A table is not the one that was folded: it was made anew, or clean-up has passed the fold."""
-        _LOG.info("%s on broker %d is folded anew", topic_partition, self.broker_id)
+        """A table is not the one that was folded: it was made anew or deleted, or clean-up has passed the fold. Whether
+        it is still to be followed says the newest metadata, or a deleted replica would be made once more."""
         self._forget(topic_partition)
-        self._assign_only([topic_partition])
+        self._metadata_ms, self._is_assignment_open = 0, True
 
     def _drop_leftover(self, replica: FollowedReplica, reason: StratalogError) -> None:
         """The own table is of a deleted topic of this name: remove it. Only if the newest metadata says so,

@@ -77,6 +77,7 @@ class FollowedReplica:
         self.failure: StratalogError | None = None
         self._old_end = 0
         self.copied_count = 0
+        self.copied_bytes = 0
         self.waits = 0
         """How often the leader's start was waited for in vain."""
 
@@ -206,6 +207,8 @@ class FollowedReplica:
             self.has_started = is_still_under(self.own, self.leader_epoch)
             return self.has_started
         self.copied_count += 1
+        copied = files_between(self.own.files, outcome.start_offset, outcome.end_offset)
+        self.copied_bytes += sum(entry.file.size_bytes for entry in copied)
         return self.own.log_end_offset < self.leader.log_end_offset
 
     def _check_old_files(self, max_bytes: int) -> None:

@@ -19,25 +19,31 @@ from replication.leader_and_isr import (
     Ignore,
     LocalReplica,
     StopReplica,
+    Transition,
     UpdateIsr,
     decide_leader_and_isr,
 )
 from replication.leader_replica import LeaderReplica
 from replication.purgatory import ProducePurgatory
+from replication.replica_removal import is_sealed, seal
 from replication.state import ClusterImage, PartitionRecord
 from replication.stores import Stores
+from replication.topic_configs import TopicConfigs
 from replication.upkeep_rounds import UpkeepRounds
 from storage.chore import UpkeepDone, UpkeepLimits, UpkeepWork
 from storage.clock import Clock, Ids
 from storage.config import LogConfig
 from storage.damage import damage_in
-from storage.errors import NotLeaderOrFollowerError, StoreUnavailableError, StratalogError
+from storage.errors import NotLeaderOrFollowerError, StoreError, StoreUnavailableError, StratalogError
 from storage.log import PartitionLog
 from storage.records import TopicPartition
 from storage.upkeep import Upkeep
 
 _LOG = logging.getLogger("stratalog.broker")
 STATE_CHANGE_LOG = logging.getLogger("stratalog.state.change")
+
+STRAYS_INTERVAL_MS = 60_000
+"""How often tables are looked for that no partition of this broker knows of."""
 
 
 class HostedReplicas:
@@ -64,9 +70,14 @@ class HostedReplicas:
         self.leaders: dict[TopicPartition, LeaderReplica] = {}
         self.starting: dict[TopicPartition, LeaderReplica] = {}
         self.offline: dict[TopicPartition, StratalogError] = {}
-        self._configs: dict[str, tuple[Mapping[str, str], LogConfig]] = {}
+        self._configs = TopicConfigs(topic_defaults)
         self._applied: dict[TopicPartition, LocalReplica] = {}
         self._committed: dict[TopicPartition, KnownCommitted] = {}
+        self._left: dict[TopicPartition, LocalReplica] = {}
+        self._removing: dict[TopicPartition, int] = {}
+        self._removed_ms: dict[TopicPartition, int] = {}
+        self._image: ClusterImage | None = None
+        self._strays_due_ms = 0
         self.upkeep = UpkeepRounds(clock)
         self._log_start_moved: set[TopicPartition] = set()
         self._broker_id = broker_id
@@ -75,36 +86,40 @@ class HostedReplicas:
         self._clock = clock
         self._ids = ids
         self._purgatory = purgatory
-        self._topic_defaults = dict(topic_defaults)
         self._upkeep_limits = upkeep_limits
         self._executor = executor
         self._on_stopped = on_stopped
 
     @property
     def known(self) -> set[TopicPartition]:
-        """The replicas that a state was applied to."""
-        return set(self._applied)
+        """The replicas that a state was applied to, also before this broker was fenced."""
+        return {*self._applied, *self._left, *self._removing}
 
     def open_after_stop(self, image: ClusterImage, *, was_clean: bool) -> None:
         """At start: remove what is not assigned to this broker any more; after an unclean stop drop what a
-        power cut may have torn (hazards 8). What its earlier life published as committed is remembered."""
+        power cut may have torn (hazards 8), and tables that were to be deleted. What its earlier life published as
+        committed is remembered."""
         self._committed |= published_before(self._stores.objects(self._root), image, self._broker_id)
         for topic_partition in self._stores.replicas(self._root):
-            state = image.partitions.get(topic_partition)
-            if state is None or self._broker_id not in state.replicas:
+            table = self._stores.table(self._root, topic_partition)
+            if not self._is_assigned(image.partitions.get(topic_partition)):
                 self._log(f"removes stray replica {topic_partition}")
-                self._stores.table(self._root, topic_partition).drop()
+                table.drop()
             elif not was_clean:
-                self._stores.table(self._root, topic_partition).recover_tail()
+                table.recover_tail()
+                if is_sealed(table, self._clock, self._ids):
+                    self._log(f"removes replica {topic_partition}, which was to be deleted: it is copied anew")
+                    table.drop()
+
+    def _is_assigned(self, state: PartitionRecord | None) -> bool:
+        return state is not None and self._broker_id in state.replicas
 
     def apply(self, topic_partition: TopicPartition, image: ClusterImage, now_ms: int) -> None:
         """Bring one replica to the partition's newest state. What fails is tried again by the next call."""
-        topic_id = image.topic_ids.get(topic_partition.topic, "")
-        local = self._applied.get(topic_partition)
-        if local is not None and local.topic_id != topic_id:
-            self._stop_replica(topic_partition, "its topic was deleted")
-            local = None
-        match decide_leader_and_isr(local, image.partitions.get(topic_partition), topic_id, self._broker_id):
+        self._image = image
+        topic_id, state = image.topic_ids.get(topic_partition.topic, ""), image.partitions.get(topic_partition)
+        self._settle(topic_partition, state, topic_id, now_ms)
+        match self._transition(topic_partition, state, topic_id):
             case BecomeLeader(state=new):
                 self._become_leader(new, topic_id, image)
             case BecomeFollower(state=new):
@@ -116,7 +131,9 @@ class HostedReplicas:
                     self._reconfigure(topic_partition, image)
                     self._log_state(new, "ISR updated")
             case StopReplica():
-                self._stop_replica(topic_partition, "it is not assigned to this broker any more")
+                if state is not None:
+                    self._removing[topic_partition] = state.leader_epoch
+                    self._remove_replica(topic_partition, self._configs.of(state.topic, image), now_ms)
                 return
             case Ignore(reason=reason):
                 self._reconfigure(topic_partition, image)
@@ -124,9 +141,73 @@ class HostedReplicas:
                     STATE_CHANGE_LOG.warning("[Broker %d] %s: %s", self._broker_id, topic_partition, reason)
                 return
         self._applied[topic_partition] = LocalReplica(new, topic_id)
+        self._left.pop(topic_partition, None)
+
+    def _transition(self, topic_partition: TopicPartition, state: PartitionRecord | None, topic_id: str) -> Transition:
+        if topic_partition in self._left and not self._is_assigned(state):
+            return StopReplica()  # it left the assignment while this broker was fenced
+        return decide_leader_and_isr(self._applied.get(topic_partition), state, topic_id, self._broker_id)
+
+    def _settle(
+        self, topic_partition: TopicPartition, state: PartitionRecord | None, topic_id: str, now_ms: int
+    ) -> None:
+        """What was begun and left over, before a newer state is looked at."""
+        if topic_partition in self._removing:
+            self._remove_replica(topic_partition, LogConfig(), now_ms)
+        if topic_partition in self._removed_ms and self._is_assigned(state):
+            self._delete(topic_partition)  # assigned again: it is copied anew
+        held = self._applied.get(topic_partition) or self._left.get(topic_partition)
+        if held is not None and held.topic_id != topic_id:
+            self._stop_replica(topic_partition, "its topic was deleted")
+
+    def _remove_replica(self, topic_partition: TopicPartition, config: LogConfig, now_ms: int) -> None:
+        """It is not assigned to this broker any more: nobody writes to its table from now on, and the table goes
+        `file.delete.delay.ms` later, since readers may be at it and writers may have left files for another leader."""
+        reason = "it is not assigned to this broker any more"
+        self.stop_leading(topic_partition, reason)
+        leader_epoch, table = self._removing[topic_partition], self._stores.table(self._root, topic_partition)
+        is_sealed_now = seal(table, leader_epoch, self._clock, self._ids)
+        del self._removing[topic_partition]
+        if not is_sealed_now:
+            self._log(f"keeps replica {topic_partition}: it was assigned again after leader epoch {leader_epoch}")
+            return
+        self._applied.pop(topic_partition, None)
+        self._left.pop(topic_partition, None)
+        self._configs.forget(topic_partition.topic)
+        self._removed_ms[topic_partition] = now_ms + config.file_delete_delay_ms
+        self._log(f"stopped replica {topic_partition}: {reason}")
+
+    def _delete(self, topic_partition: TopicPartition) -> None:
+        table = self._stores.table(self._root, topic_partition)
+        if is_sealed(table, self._clock, self._ids, if_unreadable=True):  # else an earlier try did it after all
+            table.drop()
+            self._log(f"deleted replica {topic_partition}")
+        del self._removed_ms[topic_partition]
+
+    def _remove_strays(self, now_ms: int) -> None:
+        """Tables that fetch sessions made for an assignment that was over before this broker's loop heard of it, or
+        made once more before they heard of its end. What is of no known topic waits for the next start: the topic may
+        be so new that only the sessions know it."""
+        if self._image is None or now_ms < self._strays_due_ms:
+            return
+        self._strays_due_ms = now_ms + STRAYS_INTERVAL_MS
+        for topic_partition in self._stores.replicas(self._root):
+            state = self._image.partitions.get(topic_partition)
+            if state is None or self._is_assigned(state) or topic_partition in self._removed_ms:
+                continue
+            if self._stores.table(self._root, topic_partition).snapshot() is not None:
+                self._removing[topic_partition] = state.leader_epoch
+                self._remove_replica(topic_partition, self._configs.of(state.topic, self._image), now_ms)
+
+    def _delete_removed(self, now_ms: int) -> None:
+        for topic_partition in [tp for tp, due_ms in self._removed_ms.items() if due_ms <= now_ms]:
+            try:
+                self._delete(topic_partition)
+            except StoreError as reason:
+                _LOG.warning("%s is not deleted yet: %s", topic_partition, reason)
 
     def _become_leader(self, state: PartitionRecord, topic_id: str, image: ClusterImage) -> None:
-        topic_partition, config = state.topic_partition, self._config_of(state.topic, image)
+        topic_partition, config = state.topic_partition, self._configs.of(state.topic, image)
         self.stop_leading(topic_partition, f"epoch {state.leader_epoch} began")
         log = PartitionLog(self._stores.table(self._root, topic_partition), config, self._clock, self._ids)
         self.leaders[topic_partition] = self.starting[topic_partition] = LeaderReplica(
@@ -144,26 +225,19 @@ class HostedReplicas:
         self.upkeep.take(topic_partition, Upkeep(log, self._upkeep_limits, self._executor, erases=erases))
         self._log_state(state, "became leader")
 
-    def _config_of(self, topic: str, image: ClusterImage) -> LogConfig:
-        overrides = image.topic_config(topic)
-        known = self._configs.get(topic)
-        if known is None or known[0] != overrides:
-            config = LogConfig.from_properties({**self._topic_defaults, **overrides})
-            known = self._configs[topic] = (dict(overrides), config)
-        return known[1]
-
     def _reconfigure(self, topic_partition: TopicPartition, image: ClusterImage) -> None:
         """A topic's altered config takes hold while it runs, and so does a request to erase."""
         self.upkeep.wake(topic_partition)
         replica = self.leaders.get(topic_partition)
         if replica is not None:
-            replica.reconfigure(self._config_of(topic_partition.topic, image))
+            replica.reconfigure(self._configs.of(topic_partition.topic, image))
 
     def _stop_replica(self, topic_partition: TopicPartition, reason: str) -> None:
         self.stop_leading(topic_partition, reason)
         self._stores.table(self._root, topic_partition).drop()
         self._applied.pop(topic_partition, None)
-        self._configs.pop(topic_partition.topic, None)
+        self._left.pop(topic_partition, None)
+        self._configs.forget(topic_partition.topic)
         self._log(f"stopped replica {topic_partition}: {reason}")
 
     def stop_leading(self, topic_partition: TopicPartition, reason: str) -> None:
@@ -184,6 +258,7 @@ class HostedReplicas:
         """Lead nothing; every replica is taken up anew by the next `apply`."""
         for topic_partition in list(self.leaders):
             self.stop_leading(topic_partition, reason)
+        self._left |= self._applied
         self._applied.clear()
 
     def forget_follower(self, broker_id: int, now_ms: int) -> None:
@@ -193,7 +268,10 @@ class HostedReplicas:
                 replica.partition.forget_follower(broker_id, now_ms)
 
     def keep_up(self) -> set[TopicPartition]:
-        """Upkeep of the led replicas, for a bounded time; those whose log start moved."""
+        """Upkeep of the led replicas, for a bounded time; those whose log start moved. Removed replicas are deleted."""
+        now_ms = self._clock.monotonic_ms()
+        self._delete_removed(now_ms)
+        self._remove_strays(now_ms)
         self.upkeep.run(self._keep_one_up, self._broken)
         moved, self._log_start_moved = self._log_start_moved, set()
         return moved

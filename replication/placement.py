@@ -70,7 +70,7 @@ def check_assignment(
         )
     replication_factor = len(assignment[first_partition])
     for partition in sorted(assignment):
-        _check_replicas(assignment[partition], registered)
+        check_replicas(assignment[partition], registered)
         check_replica_count(len(assignment[partition]), replication_factor)
 
 
@@ -83,7 +83,8 @@ def check_replica_count(given: int, expected: int) -> None:
         )
 
 
-def _check_replicas(replicas: Sequence[int], registered: Collection[int]) -> None:
+def check_replicas(replicas: Sequence[int], registered: Collection[int]) -> None:
+    """InvalidReplicaAssignmentError, in Kafka's words: an empty list, a broker named twice or not registered."""
     start = "The manual partition assignment includes"
     if not replicas:
         raise InvalidReplicaAssignmentError(f"{start} an empty replica list.")

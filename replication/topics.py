@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from replication.eligible_leaders import MIN_ISR_CONFIG, end_eligibility
 from replication.placement import assign_replicas, check_assignment, check_replica_count
+from replication.reassignment import original_replicas
 from replication.state import (
     ClusterImage,
     ConfigRecord,
@@ -106,7 +107,8 @@ def create_partitions(
 ) -> Result[int]:
     """Grow a topic to `count` partitions; the answer is how many are new.
 
-    `assignment` names the replicas of the new partitions. They get as many replicas as the topic's partition 0 has.
+    `assignment` names the replicas of the new partitions. They get as many replicas as the topic's partition 0 has;
+    those that a reassignment is adding do not count.
     Raises UnknownTopicOrPartitionError, InvalidPartitionsError (not an increase), and as `create_topic` does.
     """
     existing = _existing_partitions(image, name)
@@ -117,7 +119,7 @@ def create_partitions(
             f"The topic {name} currently has {len(existing)} partition(s); {count} would not be an increase."
         )
     new = count - len(existing)
-    replication_factor = len(existing[0].replicas)
+    replication_factor = len(original_replicas(existing[0]))
     if assignment is None:
         assignment = _placed(image, len(existing), new, replication_factor, start_index, shift)
     else:

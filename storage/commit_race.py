@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from storage.errors import KafkaStorageError, StoreUnavailableError
+from storage.errors import KafkaStorageError, StoreUnavailableError, TableReplacedError
 from storage.table import Commit, Committed, Conflict
 
 
@@ -109,7 +109,7 @@ class CommitRace:
     def read(self, version: int) -> Commit | None:
         """The commit at a version, None when absent or cleaned up: what stands alone below a checkpoint is a ghost.
 
-        Raises KafkaStorageError when it does not follow the commit that this handle saw before it.
+        Raises TableReplacedError when it does not follow the commit that this handle saw before it.
         """
         stored = self._log.read_version(version)
         if stored is None:
@@ -124,7 +124,7 @@ class CommitRace:
         if self._seen_version != version - 1 or self._seen_id is None or stored.previous_id is None:
             return
         if stored.previous_id != self._seen_id:
-            raise KafkaStorageError(
+            raise TableReplacedError(
                 f"{self._log.name}: version {version} follows commit {stored.previous_id}, but version "
                 f"{version - 1} was read as commit {self._seen_id}: the table was replaced, open it again"
             )

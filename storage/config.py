@@ -5,6 +5,7 @@ Names, defaults, ranges and error wording are Kafka's (TopicConfig). `segment.fi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -78,6 +79,20 @@ def _words(words: Collection[str]) -> Callable[[str], tuple[str, ...]]:
     return parse
 
 
+def _throttled_replicas(text: str) -> str:
+    listed = text.replace(" ", "")
+    if listed in ("", "*") or all(_REPLICA.fullmatch(part) for part in listed.split(",")):
+        return listed
+    raise ValueError(
+        "must be the literal '*' or a list of replicas in the following format: "
+        "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+    )
+
+
+def _throttled(side: str, doc: str) -> ConfigKey:
+    return ConfigKey(f"{side}.replication.throttled.replicas", "LIST", "", "", doc, _throttled_replicas)
+
+
 def _long(name: str, default: int, unit: str, low: int, doc: str) -> ConfigKey:
     return ConfigKey(name, "LONG", default, unit, doc, _number("LONG", low, LONG_MAX))
 
@@ -86,6 +101,7 @@ def _int(name: str, default: int, unit: str, low: int, doc: str) -> ConfigKey:
     return ConfigKey(name, "INT", default, unit, doc, _number("INT", low, INT_MAX))
 
 
+_REPLICA = re.compile(r"[0-9]+:[0-9]+")
 _CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 CONFIG_KEYS: tuple[ConfigKey, ...] = (
@@ -102,10 +118,12 @@ CONFIG_KEYS: tuple[ConfigKey, ...] = (
     _long("file.delete.delay.ms", 60_000, "ms", 0, "How long a file stays on storage after it left the log."),
     _long("flush.messages", LONG_MAX, "records", 1, "Sync to local disk after so many records; 1 = every append."),
     _long("flush.ms", LONG_MAX, "ms", 0, "Sync to local disk when the last sync is so long ago."),
+    _throttled("follower", "Replicas whose copying is held back, as partition:broker,..., or * for all."),
     _int(
         "index.interval.bytes", 4096, "bytes", 0,
         "Distance between index entries. Each data file is an index entry: merged files grow up to 8,192 times this.",
     ),
+    _throttled("leader", "Replicas from which copying is held back, as partition:broker,..., or * for all."),
     _int("max.message.bytes", 1_048_588, "bytes", 0, "The largest record batch that is taken."),
     ConfigKey(
         "min.cleanable.dirty.ratio", "DOUBLE", 0.5, "",
@@ -150,7 +168,9 @@ class LogConfig:
     file_delete_delay_ms: int = 60_000
     flush_messages: int = LONG_MAX
     flush_ms: int = LONG_MAX
+    follower_replication_throttled_replicas: str = ""
     index_interval_bytes: int = 4096
+    leader_replication_throttled_replicas: str = ""
     max_message_bytes: int = 1_048_588
     min_cleanable_dirty_ratio: float = 0.5
     min_insync_replicas: int = 1

@@ -208,6 +208,10 @@ class ElectionNotNeededError(StratalogError):
     retriable = True
 
 
+class NoReassignmentInProgressError(StratalogError):
+    code = 85
+
+
 class InvalidRecordError(StratalogError):
     code = 87
 
@@ -258,6 +262,10 @@ class ForeignCommitError(KafkaStorageError):
     """A commit in a live table that no stratalog committer wrote: the replica goes offline."""
 
     retriable = False
+
+
+class TableReplacedError(KafkaStorageError):
+    """Another table stands where one was read before: the replica was deleted and made anew."""
 
 
 class UnsupportedTableFeatureError(KafkaStorageError):

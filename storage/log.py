@@ -91,6 +91,7 @@ class PartitionLog(LogReader):
     """
 
     remembers_removed = True
+    reads_only = False
 
     def __init__(self, table: LogTable, config: LogConfig, clock: Clock, ids: Ids) -> None:
         super().__init__(table, clock)

@@ -17,6 +17,7 @@ from storage.errors import (
     CorruptMessageError,
     ObjectNotFoundError,
     OffsetOutOfRangeError,
+    TableReplacedError,
     UnknownTopicOrPartitionError,
 )
 from storage.log_read import (
@@ -30,7 +31,7 @@ from storage.log_read import (
     producer_batches,
     rows_between,
 )
-from storage.log_state import LogState
+from storage.log_state import SEALED_EPOCH, LogState
 from storage.producers import BatchMetadata, ProducerStates
 from storage.removed import NO_PRODUCERS, producers_path
 from storage.segments import LogSegment, files_between
@@ -50,6 +51,9 @@ class LogReader:
 
     remembers_removed = False
     """Whether the fold keeps what left the log. For who deletes it, and who must not bring it back under its name."""
+
+    reads_only = True
+    """Whether a table that was made anew is taken as it is: who writes has to know that its own is gone."""
 
     def __init__(self, table: LogTable, clock: Clock) -> None:
         self.table = table
@@ -90,6 +94,10 @@ class LogReader:
         """The epoch that this replica has started; -1 before the first."""
         return self.state.leader_epoch
 
+    def has_started(self, leader_epoch: int) -> bool:
+        """Whether this epoch or a later one began in the table, so that what it shows is what that one has."""
+        return leader_epoch <= self.leader_epoch < SEALED_EPOCH
+
     @property
     def log_start_offset(self) -> int:
         return self.state.log_start_offset
@@ -129,13 +137,21 @@ class LogReader:
     def refresh(self) -> bool:
         """Fold what was committed since; True when anything changed.
 
+        A table that was made anew is read anew, but whoever writes to it gets TableReplacedError.
         Raises ForeignCommitError, CorruptMessageError, UnknownTopicOrPartitionError (no table).
         """
         if self._state is None:
             self._load()
             return True
         before = self._state
-        changed = self._fold_new_commits()
+        try:
+            changed = self._fold_new_commits()
+        except TableReplacedError:
+            if not self.reads_only:
+                raise
+            self.table = self.table.reopened()
+            self._load()
+            return True
         if not changed and self._is_position_cleaned_up():
             self._load()
             changed = self.state.version != before.version

@@ -34,6 +34,11 @@ from storage.time_index import TimeIndex
 TOPIC_ID_PROPERTY = "stratalog.topic-id"
 
 
+SEALED_EPOCH = 2**31 - 1
+"""The leader epoch in the table of a replica that is to be deleted. Nobody ever leads under it, so nobody writes to
+such a table any more, and nobody reads it."""
+
+
 class LogState:
     """One log at table version `version`. `files` are ordered by offset.
 

@@ -94,10 +94,12 @@ def check_partition(before: PartitionRecord | None, after: PartitionRecord) -> N
         assert after.leader == before.leader, "one leader per epoch"
         return
     if after.unclean == before.unclean:
+        # With the leader's last addition a reassignment ends: whoever it adds may lead and stays in the ISR.
+        added = set(before.adding) if not after.adding else set()
         eligible = {*before.isr, *before.elr}
-        assert after.leader in (NO_LEADER, *eligible), "a clean leader holds every acknowledged record"
-        assert set(after.isr) <= eligible, "only the epoch's leader adds to the ISR"
-        assert set(after.elr) <= eligible, "nobody becomes eligible who was not"
+        assert after.leader in (NO_LEADER, *eligible, *added), "a clean leader holds every acknowledged record"
+        assert set(after.isr) <= {*eligible, *added}, "only the epoch's leader adds to the ISR"
+        assert set(after.elr) <= {*eligible, *added}, "nobody becomes eligible who was not"
     else:
         assert after.isr == (after.leader,)
 

@@ -5,11 +5,13 @@ brokers 3                                         machines 1 to 3, started one b
 create-topic t partitions=1 rf=3 min-isr=2        or replicas=2,1 or replicas=2:1,1:2; unclean=true;
                                                   any Kafka name=value
 delete-topic t · set-config t min-isr=1
+reassign t-0 4,5,6 · cancel t-0 · reassignment t-0
 produce t-0 a b acks=all                          one batch; also timeout=500ms to=1 id=7 seq=0 later=x
 answer x                                          the answer of a `later=x`
 delete-records t-0 3                              -1: up to the high watermark; also timeout=500ms
 read t-0 [from=2] [avoid=1,2]                     what a client may see, which cannot read these brokers' tables
 show t-0 · history t-0 · controller               what is; states since the last `history`
+tables t-0                                        the brokers that have a table of it
 kill 1 2 · power-off 1 · kill-process 1           machines / and unsynced data / the process, not its fetch tasks
 restart 1 · start-beside 1 · shut-down 1          `start-beside`: the earlier process, `old-1`, still exists
 pause 2 3000ms · resume 2                         a machine; or broker-2, fetch-2, old-2
@@ -27,7 +29,9 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 
 from clients.cluster_view import ClusterView
+from clients.reassignment import alter_reassignments, list_reassignments
 from clients.record_deletion import RecordDeletion
+from jobs.reassignment_text import under_way_line
 from replication.broker_decisions import IsrChange, alter_partition, fence_brokers
 from replication.progress import UNKNOWN, leader_progress_path
 from replication.progress_object import ProgressReader
@@ -222,6 +226,31 @@ class Stage(ElectionVerbs):
         self.sim.wait(300)
         return []
 
+    def do_reassign(self, partition: str, replicas: str, options: dict[str, str]) -> list[str]:
+        return self._reassigned(partition_of(partition), numbers(replicas))
+
+    def do_cancel(self, partition: str, options: dict[str, str]) -> list[str]:
+        return self._reassigned(partition_of(partition), None)
+
+    def _reassigned(self, topic_partition: TopicPartition, target: tuple[int, ...] | None) -> list[str]:
+        """As an admin client elsewhere asks for it."""
+        asked = {topic_partition: target}
+        answer = alter_reassignments(self._admin_view(), asked, allow_replication_factor_change=True)[topic_partition]
+        self.sim.wait(300)
+        return [] if answer is None else [f"{answer.name}: {answer}"]
+
+    def do_reassignment(self, partition: str, options: dict[str, str]) -> list[str]:
+        topic_partition = partition_of(partition)
+        under_way = list_reassignments(self._admin_view(), [topic_partition])
+        if topic_partition in under_way:
+            return [under_way_line(under_way[topic_partition])]
+        self.sim.metadata.refresh()
+        replicas = self.sim.metadata.image.partition(topic_partition).replicas
+        return [f"nothing under way. replicas: {','.join(map(str, replicas))}"]
+
+    def _admin_view(self) -> ClusterView:
+        return ClusterView(METADATA_ROOT, timeout_ms=0, stores=self.sim, clock=self.sim.clock, ids=self.sim.ids)
+
     # -- clients -------------------------------------------------------------------------------------------
 
     def do_produce(self, partition: str, *values: str, options: dict[str, str]) -> list[str]:
@@ -334,10 +363,14 @@ class Stage(ElectionVerbs):
         self.sim.metadata.refresh()
         state = self.sim.metadata.image.partitions.get(topic_partition)
         if state is None:
-            holders = [str(i) for i, h in self.sim.hosts.items() if partition in h.disk.tables]
-            return [f"no partition {partition}; tables on: {', '.join(holders) or 'none'}"]
+            return [f"no partition {partition}; {self.do_tables(partition, options)[0]}"]
         replicas = [self._replica_line(broker_id, state) for broker_id in sorted(state.replicas)]
         return [state.state_json(), *eligible_lines(state), *replicas, f"high watermark {self._high_watermark(state)}"]
+
+    def do_tables(self, partition: str, options: dict[str, str]) -> list[str]:
+        tables = {i: host.disk.tables.get(partition) for i, host in self.sim.hosts.items()}
+        holders = [str(i) for i, files in tables.items() if files is not None and files.commits]
+        return [f"tables on: {', '.join(holders) or 'none'}"]
 
     def _replica_line(self, broker_id: int, state: PartitionRecord) -> str:
         topic_partition = state.topic_partition

@@ -26,7 +26,8 @@ SIXTEEN = [
 
 
 def test_the_sixteen_topic_configs_are_known():
-    assert {key.name for key in CONFIG_KEYS} == {*SIXTEEN, "compression.type", "segment.files.max"}
+    throttled = {f"{side}.replication.throttled.replicas" for side in ("leader", "follower")}
+    assert {key.name for key in CONFIG_KEYS} == {*SIXTEEN, *throttled, "compression.type", "segment.files.max"}
 
 
 def test_every_field_has_the_default_of_its_key():
@@ -51,6 +52,8 @@ def test_every_default_is_a_valid_value():
         ("unclean.leader.election.enable", "TRUE", True),
         ("unclean.leader.election.enable", True, True),
         ("flush.ms", str(LONG_MAX), LONG_MAX),
+        ("leader.replication.throttled.replicas", "0:1, 1:2", "0:1,1:2"),
+        ("follower.replication.throttled.replicas", "*", "*"),
     ],
 )
 def test_a_property_becomes_a_typed_field(name, value, typed):
@@ -63,6 +66,11 @@ def test_a_property_becomes_a_typed_field(name, value, typed):
     ("name", "value", "message"),
     [
         ("x", "1", "Unknown topic config name: x"),
+        (
+            "leader.replication.throttled.replicas",
+            "0:1,2",
+            "Invalid value 0:1,2 for configuration leader.replication.throttled.replicas: must be the literal",
+        ),
         ("segment.ms", "0", "Invalid value 0 for configuration segment.ms: Value must be at least 1"),
         ("retention.ms", "soon", "Invalid value soon for configuration retention.ms: Not a number of type LONG"),
         ("min.cleanable.dirty.ratio", "2", "Invalid value 2 for configuration min.cleanable.dirty.ratio: "),

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from storage.config import LogConfig
-from storage.errors import ForeignCommitError, KafkaStorageError, OffsetOutOfRangeError
+from storage.errors import ForeignCommitError, KafkaStorageError, OffsetOutOfRangeError, TableReplacedError
 from storage.log_read import READ_SCHEMA
+from storage.log_reader import LogReader
 from storage.table import Commit, Conflict
 from tests.storage.logs import MIB, Replicas, append, batch, contents, idempotent, started, values, write
 from tests.storage.test_log_replication import merge
@@ -169,3 +170,19 @@ def test_a_replaced_table_is_noticed(replicas):
     started(other, 1)
     with pytest.raises(KafkaStorageError, match="replaced"):
         reader.refresh()
+
+
+def test_a_reader_takes_up_a_table_that_was_made_anew_and_a_writer_does_not(replicas):
+    """A replica left its broker, was deleted, came back, and has more commits than the reader had seen."""
+    first = replicas.leader(epoch=0)
+    write(first, "a", "b")
+    reader, writer = LogReader(first.table.reopened(), replicas.clock), replicas.log()
+    reader.refresh()
+    writer.refresh()
+    first.table.drop()
+    second = replicas.leader(epoch=0)
+    write(second, "c", "d", "e", "f")
+    assert reader.refresh()
+    assert reader.read(0, MIB)["value"].to_pylist() == [b"c", b"d", b"e", b"f"]
+    with pytest.raises(TableReplacedError, match="the table was replaced"):
+        writer.refresh()

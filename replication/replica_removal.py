@@ -1,0 +1,68 @@
+"""Deleting a replica that is no longer assigned to its broker, while fetch sessions may still be at work on it.
+
+I/O: through the replica's table. A broker's loop deletes, its fetch sessions copy, often in other processes: a session
+that sleeps may wake after the deletion, and one that is ahead may work for a later assignment of the same partition.
+So the table is sealed first: a commit states an epoch after which there is none. From then on every session is fenced
+and publishes nothing, those of a later assignment too; they wait until the table is gone and make a new one. If a
+later assignment has begun to write before the seal, the table is its, and stays.
+"""
+
+from __future__ import annotations
+
+from storage.clock import Clock, Ids
+from storage.config import LogConfig
+from storage.errors import (
+    CorruptMessageError,
+    KafkaStorageError,
+    StoreError,
+    StoreUnavailableError,
+    UnknownTopicOrPartitionError,
+)
+from storage.log import PartitionLog
+from storage.log_state import SEALED_EPOCH
+from storage.table import Conflict, LogTable
+
+SEAL_TRIES = 20
+
+
+def seal(table: LogTable, leader_epoch: int, clock: Clock, ids: Ids) -> bool:
+    """Seal the table of a replica that left the assignment in `leader_epoch` or before; True when it may be deleted.
+
+    False, and nothing is done, when the table shows a later epoch: the replica was assigned again, as newer metadata
+    says. An absent, unreadable or sealed table may be deleted as it is. StoreUnavailableError: to be tried again.
+    """
+    log = PartitionLog(table, LogConfig(), clock, ids)
+    try:
+        return _seal(log, leader_epoch)
+    except UnknownTopicOrPartitionError:
+        return True
+    except StoreError:
+        raise
+    except (CorruptMessageError, KafkaStorageError):
+        return True  # nobody can write to a table that nobody can read
+
+
+def is_sealed(table: LogTable, clock: Clock, ids: Ids, *, if_unreadable: bool = False) -> bool:
+    """Whether this table is to be deleted; `if_unreadable` is the answer for one that nobody can read."""
+    log = PartitionLog(table, LogConfig(), clock, ids)
+    try:
+        log.refresh()
+    except UnknownTopicOrPartitionError:
+        return False
+    except StoreError:
+        raise
+    except (CorruptMessageError, KafkaStorageError):
+        return if_unreadable
+    return log.leader_epoch == SEALED_EPOCH
+
+
+def _seal(log: PartitionLog, leader_epoch: int) -> bool:
+    for _ in range(SEAL_TRIES):
+        log.refresh()
+        if log.leader_epoch == SEALED_EPOCH:
+            return True
+        if log.leader_epoch > leader_epoch:
+            return False
+        if not isinstance(log.start_epoch(SEALED_EPOCH, as_leader=False), Conflict):
+            return True
+    raise StoreUnavailableError(f"{log.name}: lost the race to seal the table {SEAL_TRIES} times")

@@ -5,6 +5,7 @@ All of it is the real code; only storage, time and identifiers are the simulatio
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from replication.broker import Broker, BrokerIdentity
@@ -15,7 +16,7 @@ from replication.followed_partitions import FollowedPartitions
 from replication.metadata import METADATA_COMMITS
 from replication.progress import progress_rows
 from replication.sessions import session_path
-from replication.state import FenceBrokerRecord, TopicRecord, record_from_json
+from replication.state import FenceBrokerRecord, MetadataRecord, TopicRecord, record_from_json
 from replication.stores import open_metadata, replica_of
 from replication.topics import create_topic
 from storage.chore import UpkeepLimits
@@ -48,6 +49,8 @@ PROPERTIES = {
 }
 CONFIG = BrokerConfig.from_properties(PROPERTIES)
 FETCH_SESSION_MS = 1_500
+POLL_MS = 15
+"""How often an idle broker looks at storage that does not tell of its changes."""
 UPKEEP = UpkeepLimits(
     checkpoint_commits=20,
     keep_commits=10,
@@ -139,7 +142,7 @@ class SimCluster:
     def objects(self, root: str) -> SimObjects:
         if root not in self._objects:
             self._objects[root] = SimObjects(
-                root, self.scheduler, self.clock, self._object_written, self._object_read, tells=self.setting.is_told
+                root, self.scheduler, self.clock, self.object_written, self._object_read, tells=self.setting.is_told
             )
         return self._objects[root]
 
@@ -170,8 +173,8 @@ class SimCluster:
             for entry in commit.adds
             for value in files.data_files[entry.path]["value"].to_pylist()
         ]
+        self.metadata_committed(records)
         for record in records:
-            self.tell(f"metadata: {record}")
             if isinstance(record, TopicRecord) and self.is_compacted(record.name):
                 self.invariants.compacted.add(record.topic_id)
         actor = self.scheduler.current
@@ -182,6 +185,11 @@ class SimCluster:
             if isinstance(record, FenceBrokerRecord) and by is not None and actor is not None:
                 self._check_fence(actor, record.broker_id)
 
+    def metadata_committed(self, records: Sequence[MetadataRecord]) -> None:
+        """These records stand in the metadata log."""
+        for record in records:
+            self.tell(f"metadata: {record}")
+
     def is_compacted(self, topic: str) -> bool:
         return topic == TOPIC and ("cleanup.policy", "compact") in self.setting.configs
 
@@ -190,7 +198,7 @@ class SimCluster:
         if (actor.name, path) in self._looked_ms:
             self.invariants.fenced(broker_id, self._looked_ms[actor.name, path])
 
-    def _object_written(self, root: str, path: str, data: bytes) -> None:
+    def object_written(self, root: str, path: str, data: bytes) -> None:
         if path.startswith("sessions/"):
             self._beats_ms[path] = self.scheduler.now_ms
         elif path.startswith("progress/") and path.endswith("/leader"):
@@ -271,7 +279,7 @@ class SimCluster:
                     broker.start()
                     started = True
                 moved = broker.step()
-                pause_ms = 0 if moved else broker.pause_ms()
+                pause_ms = 0 if moved else broker.pause_ms() if self.setting.is_told else POLL_MS
                 rest_ms = broker.rest_ms()
                 if rest_ms:
                     self.clock.sleep_ms(rest_ms)
@@ -327,6 +335,14 @@ class SimCluster:
         """Fetch sessions that run, of one broker or of all."""
         prefix = "fetch-" if broker_id is None else f"fetch-{broker_id}."
         return [actor for actor in self.scheduler.actors if actor.host.startswith(prefix)]
+
+    def pause(self, name: str, duration_ms: int) -> None:
+        self.tell(f"pause of {name} for {duration_ms} ms")
+        self.scheduler.pause(name, duration_ms)
+
+    def cut(self, name: str, root: str, duration_ms: int) -> None:
+        self.tell(f"{name} cannot reach {root} for {duration_ms} ms")
+        self.scheduler.cut(name, root, duration_ms)
 
     def crash(self, broker_id: int) -> None:
         """The process dies; its fetch tasks, elsewhere in the Spark cluster, live on as zombies."""

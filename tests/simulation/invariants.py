@@ -85,6 +85,7 @@ class History:
 class Invariants:
     """The observer. `disks` are the brokers' storage domains by broker id.
 
+    clean       False: topics from now on allow unclean elections, so nothing is promised of them
     live        broker epochs of the brokers that are registered and not fenced
     controller  broker id and controller epoch of the newest one
     torn        brokers whose disk lost what was not synced and who have not registered since
@@ -92,6 +93,7 @@ class Invariants:
     """
 
     disks: Mapping[int, MemoryDisk]
+    clean: bool = True
     session_silence_ms_min: int = 0
     partitions: dict[TopicPartition, PartitionRecord] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
@@ -112,7 +114,12 @@ class Invariants:
 
     def history(self, topic_partition: TopicPartition) -> History | None:
         log = self.log_id(topic_partition)
-        return None if log is None else self.histories.setdefault(log, History(topic_partition))
+        if log is None:
+            return None
+        known = self.histories.get(log)
+        if known is None:
+            known = self.histories[log] = History(topic_partition, lossy=not self.clean)
+        return known
 
     # -- metadata ----------------------------------------------------------------------------------------
 
@@ -226,6 +233,8 @@ class Invariants:
             raise Violation("MonotonicLeaderEpoch", f"{where}: table of epoch {before} then {shadow.leader_epoch}")
         for entry in commit.adds:
             self._check_matching(broker_id, shadow, history, entry)
+        if commit.operation == "TRUNCATE":
+            self._check_truncated(broker_id, shadow, history)
         if commit.operation in ("START EPOCH", "TRUNCATE"):
             self._check_leader(broker_id, topic_partition, history, commit.txns[LEADER_EPOCH])
 
@@ -247,6 +256,19 @@ class Invariants:
                         f"{before} on {broker_id}",
                     )
             before = record.epoch
+
+    def _check_truncated(self, broker_id: int, shadow: Shadow, history: History) -> None:
+        """A member of the ISR does not cut committed records off."""
+        state = self.partitions.get(history.topic_partition)
+        if history.lossy or state is None or broker_id not in state.isr or broker_id in self.torn:
+            return
+        gone = [offset for offset in history.committed if offset >= shadow.log_end and offset >= shadow.log_start]
+        if gone:
+            raise Violation(
+                "LeaderCompleteness",
+                f"{history.topic_partition}: member {broker_id} of ISR {list(state.isr)} truncates to {shadow.log_end}, "
+                f"but {gone} are committed",
+            )
 
     def shadow(self, broker_id: int, topic_partition: TopicPartition) -> Shadow | None:
         """What the replica's table holds; None without a table."""

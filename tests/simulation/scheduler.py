@@ -155,6 +155,13 @@ class Scheduler:
         """The host stands still (SIGSTOP): its actors do not run, its clock goes on."""
         self.paused_until_ms[host] = self.now_ms + duration_ms
 
+    def resume(self, host: str) -> None:
+        """The end of a pause (SIGCONT)."""
+        self.paused_until_ms.pop(host, None)
+        for actor in self.actors:
+            if actor.host == host and actor not in self._ready and actor is not self.current:
+                self._put(actor)
+
     def cut(self, host: str, root: str, duration_ms: int) -> None:
         """The host cannot reach a storage root for a while."""
         self.cut_until_ms[host, root] = self.now_ms + duration_ms
@@ -177,12 +184,14 @@ class Scheduler:
             self._put(actor)
         return True
 
-    def _put(self, actor: Actor) -> None:
-        if actor.wake_ms <= self.now_ms:
+    def _put(self, actor: Actor, paused_ms: int = 0) -> None:
+        at_ms = max(actor.wake_ms, paused_ms)
+        if at_ms <= self.now_ms:
+            actor.serial = 0
             self._ready.append(actor)
             return
         self._serial = actor.serial = self._serial + 1
-        heappush(self._sleeping, (actor.wake_ms, self._serial, actor))
+        heappush(self._sleeping, (at_ms, self._serial, actor))
 
     def _next(self) -> Actor | None:
         """Anybody who is ready; time goes on when nobody is."""
@@ -197,8 +206,7 @@ class Scheduler:
                     continue
                 paused_ms = self.paused_until_ms.get(actor.host, 0) if self.paused_until_ms else 0
                 if paused_ms > self.now_ms:
-                    actor.wake_ms = paused_ms
-                    self._put(actor)
+                    self._put(actor, paused_ms)
                     continue
                 return actor
             if not self._wake_next():

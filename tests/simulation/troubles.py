@@ -51,15 +51,13 @@ def _restart_all(sim: SimCluster) -> None:
 
 
 def _pause(sim: SimCluster, duration_ms: int, *names: str) -> None:
-    sim.tell(f"pause of {', '.join(names)} for {duration_ms} ms")
     for name in names:
-        sim.scheduler.pause(name, duration_ms)
+        sim.pause(name, duration_ms)
 
 
 def _cut(sim: SimCluster, duration_ms: int, *names: str) -> None:
-    sim.tell(f"{', '.join(names)} cannot reach the metadata for {duration_ms} ms")
     for name in names:
-        sim.scheduler.cut(name, METADATA_ROOT, duration_ms)
+        sim.cut(name, METADATA_ROOT, duration_ms)
 
 
 def _pause_broker(sim: SimCluster) -> None:

@@ -1,8 +1,8 @@
 """`python -m tests.simulation`: run many seeds, or search for a seed that finds a deliberate bug.
 
 --seeds 20000 --first-seed 0    every seed must hold all invariants; exit 1 and the story if one does not
---search NAME                   with that rule switched off (`tests.simulation.mutations`), look for a seed that notices;
-                                `all`: each of them in turn
+--search NAME                   with that rule switched off (`tests.simulation.mutations`), look for a seed that
+                                notices; `all`: each of them in turn
 """
 
 from __future__ import annotations

@@ -23,7 +23,6 @@ from storage.chore import UpkeepLimits
 from storage.commit_race import StoredCommit
 from storage.config import LogConfig
 from storage.errors import StratalogError
-from storage.log_state import TOPIC_ID_PROPERTY
 from storage.memory_table import MemoryLogTable
 from storage.records import TopicPartition
 from storage.table import LogTable
@@ -158,9 +157,8 @@ class SimCluster:
         if version > 0 and version - 1 not in self.hosts[broker_id].disk.tables[table].commits:
             return  # a ghost, or a version overtaken by clean-up: not part of the log
         topic_partition = replica_of(table)
-        topic_id = (stored.properties or {}).get(TOPIC_ID_PROPERTY)
         if topic_partition is not None:
-            self.invariants.table_committed(broker_id, topic_partition, version, topic_id, stored.commit)
+            self.invariants.table_committed(broker_id, topic_partition, version, stored.commit)
 
     def _metadata_created(self, table: str, version: int, stored: StoredCommit) -> None:
         files = self.metadata_disk.tables[table]

@@ -36,7 +36,7 @@ from replication.state import (
 from storage.memory_table import MemoryDisk
 from storage.records import TopicPartition
 from storage.table import LEADER_EPOCH, Commit, FileEntry
-from tests.simulation.shadow import RowsCache, Shadow, ShadowRecord, folded
+from tests.simulation.shadow import RowsCache, Shadow, ShadowRecord, folded, topic_id_of
 
 Log = tuple[str, int]
 """Topic id and partition: a topic that was made anew under an old name is another one."""
@@ -207,19 +207,17 @@ class Invariants:
 
     # -- logs --------------------------------------------------------------------------------------------
 
-    def table_committed(
-        self, broker_id: int, topic_partition: TopicPartition, version: int, topic_id: str | None, commit: Commit
-    ) -> None:
-        """A version stands in a replica's table; `topic_id` is stated by version 0."""
+    def table_committed(self, broker_id: int, topic_partition: TopicPartition, version: int, commit: Commit) -> None:
+        """A version stands in a replica's table."""
         files = self.disks[broker_id].tables[str(topic_partition)]
         shadow = self._shadows.get((broker_id, topic_partition))
-        if shadow is None or shadow.files is not files or version != shadow.version + 1:
-            shadow = folded(files, self._rows, version) if version else Shadow(files)
+        if version == 0 or shadow is None or shadow.files is not files or version != shadow.version + 1:
+            shadow = folded(files, self._rows, version) if version else Shadow(files, topic_id_of(files))
             self._shadows[broker_id, topic_partition] = shadow
             if shadow.version != version - 1:
                 return  # not part of the log
         history = self.history(topic_partition)
-        if history is None or (topic_id is not None and self.topic_ids[topic_partition.topic] != topic_id):
+        if history is None or self.topic_ids[topic_partition.topic] != shadow.topic_id:
             history = History(topic_partition)  # of a topic that is gone
         before = shadow.leader_epoch
         if commit.operation == "WRITE" and any(e.leader_epoch != commit.txns[LEADER_EPOCH] for e in commit.adds):
@@ -245,7 +243,8 @@ class Invariants:
             known = history.values.setdefault((record.epoch, offset), record)
             if known != record:
                 raise Violation("LogMatching", f"{where} offset {offset}: {known}, but {record} on {broker_id}")
-            if before is None and (previous := shadow.records.get(offset - 1)) is not None:
+            previous = shadow.records.get(offset - 1)
+            if before is None and previous is not None and offset > shadow.log_start:
                 before = previous.epoch
             if before is not None:
                 expected = history.before.setdefault((record.epoch, offset), before)
@@ -266,19 +265,19 @@ class Invariants:
         if gone:
             raise Violation(
                 "LeaderCompleteness",
-                f"{history.topic_partition}: member {broker_id} of ISR {list(state.isr)} truncates to {shadow.log_end}, "
-                f"but {gone} are committed",
+                f"{history.topic_partition}: member {broker_id} of ISR {list(state.isr)} truncates to "
+                f"{shadow.log_end}, but {gone} are committed",
             )
 
     def shadow(self, broker_id: int, topic_partition: TopicPartition) -> Shadow | None:
-        """What the replica's table holds; None without a table."""
+        """What the replica's table holds; None without a table, or with one of an older topic of this name."""
         files = self.disks[broker_id].tables.get(str(topic_partition))
         if files is None:
             return None
         shadow = self._shadows.get((broker_id, topic_partition))
         if shadow is None or shadow.files is not files:
             shadow = self._shadows[broker_id, topic_partition] = folded(files, self._rows)
-        return shadow
+        return shadow if shadow.topic_id == self.topic_ids.get(topic_partition.topic) else None
 
     def lost_power(self, broker_id: int) -> None:
         """The broker's disk lost what was not synced."""

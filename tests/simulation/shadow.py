@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from storage.log_state import TOPIC_ID_PROPERTY
 from storage.memory_table import MemoryFiles
 from storage.records import CONTROL_ATTRIBUTE
 from storage.table import LEADER_EPOCH, LOG_END, LOG_START, Commit, FileEntry
@@ -29,6 +30,7 @@ class Shadow:
     """The fold of one replica's table, naive and independent of the product's."""
 
     files: MemoryFiles
+    topic_id: str
     records: dict[int, ShadowRecord] = field(default_factory=dict)
     entries: dict[str, FileEntry] = field(default_factory=dict)
     log_start: int = 0
@@ -78,8 +80,8 @@ class RowsCache:
 
 def folded(files: MemoryFiles, rows: RowsCache, end_version: int | None = None) -> Shadow:
     """A shadow made anew, as after a power cut: up to the first version that cannot be read, below `end_version`."""
-    shadow = Shadow(files)
     checkpoint = files.checkpoint
+    shadow = Shadow(files, topic_id_of(files))
     if checkpoint is not None:
         commit = Commit("", "CHECKPOINT", 0, adds=checkpoint.files, txns=checkpoint.txns)
         shadow.apply(checkpoint.version, commit, rows)
@@ -88,6 +90,13 @@ def folded(files: MemoryFiles, rows: RowsCache, end_version: int | None = None) 
             break
         shadow.apply(version, commit, rows)
     return shadow
+
+
+def topic_id_of(files: MemoryFiles) -> str:
+    """Whose table it is, as version 0 or the checkpoint says."""
+    first = files.commits.get(0)
+    properties = files.checkpoint.properties if files.checkpoint is not None else first.properties if first else None
+    return (properties or {}).get(TOPIC_ID_PROPERTY, "")
 
 
 def _readable_commits(files: MemoryFiles, version: int) -> Iterator[tuple[int, Commit]]:

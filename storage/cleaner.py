@@ -84,6 +84,12 @@ class CleanerTurn:
         others = (bid for other, bid in self._bids.items() if other is not cleaner)
         return not any(ratio > dirty_ratio and 0 <= now_ms - asked_ms < 2 * RECHECK_MS for ratio, asked_ms in others)
 
+    def forget(self) -> None:
+        """Nobody cleans and nobody asked."""
+        with self._lock:
+            self._holder = None
+            self._bids.clear()
+
     def give_back(self, cleaner: Cleaner) -> None:
         """The next one may clean."""
         with self._lock:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class Clock(Protocol):
@@ -23,6 +23,31 @@ class Clock(Protocol):
 
     def sleep_ms(self, duration_ms: float) -> None:
         """Pause the calling part."""
+        ...
+
+
+class Event(Protocol):
+    """What a sleeper waits for: `threading.Event` or a simulation's own."""
+
+    def set(self) -> None:
+        """End the wait that is under way, or the next one at once."""
+        ...
+
+    def clear(self) -> None:
+        """Forget that it was set."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Sleep until it is set, at most `timeout` seconds; True when it is."""
+        ...
+
+
+@runtime_checkable
+class WakingClock(Protocol):
+    """A virtual clock whose sleepers can be woken."""
+
+    def event(self) -> Event:
+        """An event whose `wait` takes this clock's time."""
         ...
 
 

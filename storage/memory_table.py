@@ -60,6 +60,10 @@ class MemoryDisk:
             files = self.tables[table] = MemoryFiles()
         return files
 
+    def commit_log(self, table: str) -> MemoryCommitLog:
+        """The commits of one table."""
+        return MemoryCommitLog(self, table)
+
     def lose_unsynced(self) -> None:
         """A power loss: of every table only what the last `sync=True` made durable stays."""
         for files in self.tables.values():
@@ -149,7 +153,7 @@ class MemoryLogTable:
         self._disk = disk
         self._name = name
         self._ids = ids
-        self._log = MemoryCommitLog(disk, name)
+        self._log = disk.commit_log(name)
         self._race = CommitRace(self._log)
 
     @property

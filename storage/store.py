@@ -119,21 +119,39 @@ class ObjectStore(Protocol):
 
 
 class MemoryStore:
-    """A store in a dictionary path -> bytes, which several stores may share. `now_ms` dates what is written."""
+    """A store in a dictionary path -> bytes, which several stores may share. `now_ms` dates what is written.
+
+    tells      whether `storage.wakeup` may count on being told of every write
+    listeners  each is told the path of what was written, and whether it was not there before
+    """
 
     durable_on_answer = True
 
     def __init__(
-        self, objects: dict[str, bytes] | None = None, now_ms: Callable[[], int] = lambda: 0, name: str = ""
+        self,
+        objects: dict[str, bytes] | None = None,
+        now_ms: Callable[[], int] = lambda: 0,
+        name: str = "",
+        *,
+        tells: bool = False,
     ) -> None:
         self.objects = {} if objects is None else objects
         self.modified_ms: dict[str, int] = {}
         self.url = f"memory:///{name}"
+        self.tells = tells
+        self.listeners: dict[object, Callable[[str, bool], None]] = {}
         self._now_ms = now_ms
 
     def put(self, path: str, data: bytes) -> None:
+        is_new = path not in self.objects
         self.objects[path] = data
         self.modified_ms[path] = self._now_ms()
+        self.tell(path, is_new=is_new)
+
+    def tell(self, path: str, *, is_new: bool) -> None:
+        """Tell the listeners that an object was written."""
+        for listen in list(self.listeners.values()):
+            listen(path, is_new)
 
     def put_new(self, path: str, data: bytes | memoryview) -> None:
         self.put(path, bytes(data))

@@ -20,9 +20,9 @@ from storage.cleaner import Cleaner
 from storage.erase import Erase
 from storage.erasure import Erasure
 from storage.flush_upkeep import Flush
-from storage.log import PartitionLog
+from storage.log import WHOLE_PRODUCERS_COMMITS, PartitionLog
 from storage.log_reader import LogReader
-from storage.log_state import live_paths
+from storage.log_state import LogState, live_paths
 from storage.merge_upkeep import Merging
 from storage.removed import producers_path
 from storage.retention_upkeep import Retention
@@ -142,7 +142,7 @@ class Checkpoints(Chore):
             if view.now_ms - self._cleaned_ms < self._limits.keep_ms:
                 return None
             self._cleaned_ms = view.now_ms
-            keep_from = min(log.version - self._limits.keep_commits, log.state.oldest_version_needed)
+            keep_from = min(log.version - self._limits.keep_commits, _oldest_version_needed(log.state))
             self._cleaning = log.table.reopened().clean_log(keep_from, view.now_ms - self._limits.keep_ms)
             self._cleaning_pieces = 0
         cleaning = self._cleaning
@@ -184,6 +184,11 @@ class Checkpoints(Chore):
 
     def needs_step(self, _commit: Commit) -> bool:
         return self._log.version >= self._due_version or self._log.state.garbage_bytes >= self._limits.garbage_bytes
+
+
+def _oldest_version_needed(state: LogState) -> int:
+    """A power cut may take the log back to its checkpoint, whose whole producer state is so much older at most."""
+    return min(state.oldest_version_needed, state.durable_version - WHOLE_PRODUCERS_COMMITS)
 
 
 class Deletion(Chore):

@@ -1,7 +1,7 @@
 """Waiting for a change on storage or a call from another thread, whatever comes first.
 
-I/O: inotify and an eventfd by system calls (Linux). What cannot be watched (other systems, network mounts,
-object stores) has to be polled as before: `is_armed` says so.
+I/O: inotify and an eventfd by system calls (Linux). A store in memory that tells of its writes is watched without
+them. What cannot be watched (other systems, network mounts, object stores) has to be polled: `is_armed` says so.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
-from storage.clock import Clock, SystemClock
+from storage.clock import Clock, Event, SystemClock, WakingClock
 from storage.local_store import LocalStore
-from storage.store import ObjectStore
+from storage.store import MemoryStore, ObjectStore
 
 RETRY_MS = 1_000
 
@@ -88,14 +89,16 @@ class _Node:
 class Wakeup:
     """One sleeper's alarm. `wake` may be called from any thread, everything else only from the sleeper's.
 
-    With a clock that is not the system's (a simulation) `wait_ms` is that clock's sleep.
+    With a virtual clock `wait_ms` takes that clock's time; unless it is a `WakingClock`, nothing ends it early.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._is_woken = False
         self._is_waiting = False
-        self._event = threading.Event()
+        self._only_sleeps = not isinstance(clock, SystemClock | WakingClock)
+        self._event: Event = clock.event() if isinstance(clock, WakingClock) else threading.Event()
+        self._told_by: dict[Watch, MemoryStore] = {}
         self._watches: set[Watch] = set()
         self._nodes: dict[int, _Node] = {}
         self._inotify: int | None = None
@@ -124,11 +127,24 @@ class Wakeup:
         self._watches.add(watch)
         if root and self._has_inotify(root):
             self._arm(watch)
+        elif isinstance(store, MemoryStore) and store.tells:
+            store.listeners[watch] = partial(self._told, watch, path, only_new)
+            self._told_by[watch] = store
+            watch.is_armed = True
         return watch
+
+    def _told(self, watch: Watch, place: str, only_new: bool, written: str, is_new: bool) -> None:
+        """A store in memory says what was written."""
+        if written == place or (not watch.name and written.startswith(place) and (is_new or not only_new)):
+            watch.mark()
+            self.wake()
 
     def unwatch(self, watch: Watch) -> None:
         """The end of a watch; one that is over already is fine."""
         self._watches.discard(watch)
+        store = self._told_by.pop(watch, None)
+        if store is not None:
+            store.listeners.pop(watch, None)
         self._disarm(watch)
 
     def wake(self) -> None:
@@ -143,7 +159,7 @@ class Wakeup:
 
     def wait_ms(self, timeout_ms: float) -> bool:
         """Sleep until woken, at most `timeout_ms`; True when woken. With 0 it only looks."""
-        if not isinstance(self._clock, SystemClock):
+        if self._only_sleeps:
             self._clock.sleep_ms(timeout_ms)
             return self._take_woken()
         self._arm_again()
@@ -162,6 +178,9 @@ class Wakeup:
 
     def close(self) -> None:
         """Give the descriptors back."""
+        for watch, store in self._told_by.items():
+            store.listeners.pop(watch, None)
+        self._told_by.clear()
         self._watches.clear()
         self._nodes.clear()
         self._poll = None

@@ -33,8 +33,8 @@ def truncation_by_high_watermark(sim: ScenarioCluster) -> Iterator[None]:
     original_copy = FollowedReplica._copy
 
     def copy(replica: FollowedReplica, max_bytes: int) -> bool:
-        published = sim.invariants.high_watermarks.get(replica.state.topic_partition, {})
-        known = published.get(replica.leader_epoch)
+        history = sim.invariants.history(replica.state.topic_partition)
+        known = history.high_watermarks.get(replica.leader_epoch) if history is not None else None
         if known is not None and sim.hosts[replica.state.leader].broker is not None:  # the dead tell nothing
             sim.known_high_watermarks[key_of(replica)] = known  # type: ignore[index]
         return original_copy(replica, max_bytes)

@@ -6,17 +6,16 @@ happens is what the scenario says. Only the order in which actors come by turns 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from replication.broker import Broker
 from replication.controller import Controller
-from replication.state import PartitionRecord, RemoveTopicRecord, record_from_json
+from replication.state import MetadataRecord, PartitionRecord
 from replication.stores import open_metadata
 from storage.memory_table import MemoryDisk
 from storage.records import TopicPartition
-from tests.simulation.cluster import METADATA_ROOT, Host, SimCluster
-from tests.simulation.scheduler import Faults
+from tests.simulation.cluster import METADATA_ROOT, Host, Setting, SimCluster
+from tests.simulation.faults import Faults
 
 FOR_EVER_MS = 10**9
 INTERLEAVING = 0.2
@@ -28,13 +27,14 @@ class ScenarioCluster(SimCluster):
 
     def __init__(self, brokers: int, seed: int) -> None:
         faults = Faults(switch=INTERLEAVING, park=0, lost_request=0, lost_answer=0)
-        super().__init__(seed, brokers=brokers, faults=faults)
+        super().__init__(seed, faults, Setting(brokers=brokers, is_told=False))
         self.metadata = open_metadata(self, METADATA_ROOT, self.clock, self.ids)
         self.controllers: dict[int, Controller] = {}
         self.earlier: dict[int, Broker] = {}
         self.history: list[PartitionRecord] = []
         self.known_high_watermarks: dict[tuple[int, TopicPartition], int] = {}
         self._not_fetching: set[int] = set()
+        self._old_names: dict[int, list[str]] = {}
 
     # -- time --------------------------------------------------------------------------------------------
 
@@ -57,10 +57,7 @@ class ScenarioCluster(SimCluster):
         host = self.hosts[broker_id]
         assert host.broker is not None, f"broker {broker_id} is not running"
         self.earlier[broker_id] = host.broker
-        for actor in host.actors:
-            actor.host = f"old-{broker_id}"
-        paused_until_ms = self.scheduler.paused_until_ms.pop(f"host-{broker_id}", 0)
-        self.scheduler.paused_until_ms[f"old-{broker_id}"] = paused_until_ms
+        self._old_names[broker_id] = [host.process, host.controller]
         self.start_host(broker_id)
 
     def _run_controller(self, controller: Controller, broker: Broker) -> None:
@@ -83,7 +80,7 @@ class ScenarioCluster(SimCluster):
     def resume_fetching(self, broker_id: int) -> None:
         self._not_fetching.discard(broker_id)
         for name in self._names(f"fetch-{broker_id}"):
-            self.scheduler.paused_until_ms.pop(name, None)
+            self.scheduler.resume(name)
 
     def pause_target(self, target: str, duration_ms: int) -> None:
         for name in self._names(target):
@@ -91,7 +88,7 @@ class ScenarioCluster(SimCluster):
 
     def resume_target(self, target: str) -> None:
         for name in self._names(target):
-            self.scheduler.paused_until_ms.pop(name, None)
+            self.scheduler.resume(name)
 
     def cut_target(self, target: str, root: str, duration_ms: int) -> None:
         for name in self._names(target):
@@ -107,16 +104,20 @@ class ScenarioCluster(SimCluster):
                 self.scheduler.paused_until_ms.pop(name, None)
             if power_loss:
                 self.hosts[broker_id].disk.lose_unsynced()
+                self.invariants.lost_power(broker_id)
 
     def _names(self, target: str) -> list[str]:
         """Scheduler hosts of a target: `2` the machine, `broker-2` its process, `fetch-2` its fetch tasks, `old-2`."""
         kind, _, number = target.rpartition("-")
         fetches = sorted({a.host for a in self.scheduler.actors if a.host.startswith(f"fetch-{number}.")})
-        names = {"": [f"host-{number}", *fetches], "broker": [f"host-{number}"], "fetch": fetches, "old": [target]}
-        return names[kind]
+        if kind == "old":
+            return self._old_names[int(number)]
+        host = self.hosts[int(number)]
+        process = [host.process, host.controller]
+        return {"": [*process, *fetches], "broker": process, "fetch": fetches}[kind]
 
     def is_paused(self, broker_id: int) -> bool:
-        return self.scheduler.paused_until_ms.get(f"host-{broker_id}", 0) > self.scheduler.now_ms
+        return self.scheduler.paused_until_ms.get(self.hosts[broker_id].process, 0) > self.scheduler.now_ms
 
     def process(self, name: str) -> Broker | None:
         """`1` or `broker-1`: the running broker; `old-1`: its earlier process."""
@@ -125,26 +126,19 @@ class ScenarioCluster(SimCluster):
 
     # -- what is seen ------------------------------------------------------------------------------------
 
-    def _metadata_committed(self, commit: object) -> None:
-        files = self.metadata_disk.tables["__cluster_metadata-0"]
-        for entry in commit.adds:  # type: ignore[attr-defined]
-            records = [record_from_json(v) for v in files.data_files[entry.path]["value"].to_pylist()]
-            self.history += [r for r in records if isinstance(r, PartitionRecord)]
-            for removed in (r for r in records if isinstance(r, RemoveTopicRecord)):
-                self._forget_topic(removed.name)
-        super()._metadata_committed(commit)
+    def metadata_committed(self, records: Sequence[MetadataRecord]) -> None:
+        self.history += [record for record in records if isinstance(record, PartitionRecord)]
+        super().metadata_committed(records)
 
-    def _forget_topic(self, topic: str) -> None:
-        """The invariants are about one topic, not about one that is created later under its name."""
-        seen = self.invariants
-        of_partitions: tuple[dict[Any, Any], ...] = (seen.partitions, seen.high_watermarks)
-        of_places: tuple[dict[Any, Any], ...] = (seen.leader_of, seen.values, seen.read, seen.acked, seen.sequences)
-        of_values: tuple[dict[Any, Any], ...] = (seen.acked_values, seen.places)
-        gone = [(known, key) for known in of_partitions for key in known if key.topic == topic]
-        gone += [(known, key) for known in of_places for key in known if key[0].topic == topic]
-        gone += [(known, key) for known in of_values for key, place in known.items() if place[0].topic == topic]
-        for known, key in gone:
-            del known[key]
+    def acknowledged(self, topic_partition: TopicPartition, offset: int, value: bytes) -> None:
+        log = self.invariants.log_id(topic_partition)
+        if log is not None:
+            self.invariants.acknowledged(log, offset, value)
+
+    def was_read(self, topic_partition: TopicPartition, offset: int, value: bytes | None) -> None:
+        log = self.invariants.log_id(topic_partition)
+        if log is not None:
+            self.invariants.was_read(log, offset, value)
 
     def object_written(self, root: str, path: str, data: bytes) -> None:
         super().object_written(root, path, data)

@@ -291,7 +291,7 @@ class Stage(ElectionVerbs):
         if acks == ACKS_ALL:
             for i, value in enumerate(values):
                 offset = response.base_offset + i
-                self.sim.invariants.acknowledged(response.topic_partition, offset, value.encode())
+                self.sim.acknowledged(response.topic_partition, offset, value.encode())
         self.sim.wait(100)  # what followers and readers hear of it
         base, last = response.base_offset, response.last_offset
         where = f"offset {base}" if base == last else f"offsets {base}-{last}"
@@ -311,7 +311,7 @@ class Stage(ElectionVerbs):
         columns = (rows[name].to_pylist() for name in ("offset", "value", "producer_id", "sequence"))
         found = list(zip(*columns, strict=True))
         for record in found:
-            self.sim.invariants.was_read(topic_partition, *record)
+            self.sim.was_read(topic_partition, *record[:2])
         return [" ".join(f"{offset}:{value.decode()}" for offset, value, _, _ in found) or "nothing"]
 
     def do_delete_records(self, partition: str, offset: str, options: dict[str, str]) -> list[str]:

@@ -1,78 +1,96 @@
 """`python -m tests.simulation`: run many seeds, or search for a seed that finds a deliberate bug.
 
---seeds 2000 --first-seed 0     every seed must hold all invariants; exit 1 and the story if one does not
---search a|b|c                  with that rule of DESIGN §4 switched off, look for a seed that notices
+--seeds 20000 --first-seed 0    every seed must hold all invariants; exit 1 and the story if one does not
+--search NAME                   with that rule switched off (`tests.simulation.mutations`), look for a seed that
+                                notices; `all`: each of them in turn
 """
 
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 from tests.simulation.mutations import MUTATIONS
-from tests.simulation.run import Outcome, run_seeds, simulate
+from tests.simulation.run import Outcome, run_seeds
+from tests.simulation.search import search
 
-SEEDS_A_TASK = 20
-
-
-def search(mutation: str, first_seed: int, minutes: float) -> Outcome | None:
-    """The first seed from `first_seed` on whose run breaks a safety invariant while the rule is off."""
-    logging.disable(logging.CRITICAL)
-    deadline = time.monotonic() + 60 * minutes
-    seed = first_seed
-    with MUTATIONS[mutation]():
-        while time.monotonic() < deadline:
-            outcome = simulate(seed)
-            if outcome.violation is not None and outcome.violation.invariant != "Liveness":
-                return outcome
-            seed += 1
-    print(f"rule ({mutation}) off: nothing found from seed {first_seed} to {seed - 1}", file=sys.stderr)
-    return None
+SEEDS_A_TASK = 25
+STORY_LINES = 80
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=2000)
+    parser.add_argument("--seeds", type=int, default=20_000)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--search", choices=sorted(MUTATIONS))
+    parser.add_argument("--search", choices=["all", *MUTATIONS])
     parser.add_argument("--minutes", type=float, default=10.0)
     arguments = parser.parse_args()
-    started = time.monotonic()
     if arguments.search:
-        found = search(arguments.search, arguments.first_seed, arguments.minutes)
-        if found is None:
-            return 1
-        seconds = time.monotonic() - started
-        print(f"rule ({arguments.search}) off: seed {found.seed} finds {found.violation} after {seconds:.0f} s")
-        return 0
-    return _run_all(arguments.first_seed, arguments.seeds, arguments.workers, started)
+        names = list(MUTATIONS) if arguments.search == "all" else [arguments.search]
+        found = [_search(name, arguments.first_seed, arguments.minutes) for name in names]
+        return 0 if all(found) else 1
+    return _run_all(arguments.first_seed, arguments.seeds, arguments.workers)
 
 
-def _run_all(first_seed: int, seeds: int, workers: int, started: float) -> int:
-    tasks = [
-        (s, min(SEEDS_A_TASK, first_seed + seeds - s)) for s in range(first_seed, first_seed + seeds, SEEDS_A_TASK)
-    ]
-    outcomes: list[Outcome] = []
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for done in pool.map(run_seeds, *zip(*tasks, strict=True)):
-            outcomes += done
-    bad = [outcome for outcome in outcomes if outcome.violation is not None]
-    for outcome in bad[:3]:
-        print("\n".join(outcome.story[-60:]), file=sys.stderr)
-    for outcome in bad:
-        print(f"seed {outcome.seed}: {outcome.violation}", file=sys.stderr)
+def _search(name: str, first_seed: int, minutes: float) -> bool:
+    started = time.monotonic()
+    outcome, tried = search(name, first_seed, minutes)
+    seconds = time.monotonic() - started
+    if outcome is None:
+        print(f"{name}: nothing found in {tried} seeds from {first_seed} on, {seconds:.0f} s")
+        return False
+    print(f"{name}: seed {outcome.seed} after {tried} seeds and {seconds:.1f} s: {outcome.violation}", flush=True)
+    return True
+
+
+def _run_all(first_seed: int, seeds: int, workers: int) -> int:
+    started = time.monotonic()
+    totals = _Totals()
+    for outcome in _outcomes(first_seed, seeds, workers):
+        totals.take(outcome)
     minutes = (time.monotonic() - started) / 60
     print(
-        f"{len(outcomes)} runs, {sum(o.steps for o in outcomes)} steps, {sum(o.acked for o in outcomes)} records "
-        f"acknowledged, {sum(o.leader_epochs for o in outcomes)} leader changes, {len(bad)} violations, "
-        f"{minutes:.1f} minutes with {workers} workers"
+        f"{totals.runs} runs, {totals.steps} steps (least {totals.steps_min}, mean {totals.steps // totals.runs}), "
+        f"{totals.acked} records acknowledged, {totals.leader_epochs} leader changes, {totals.violations} violations, "
+        f"{minutes:.1f} minutes with {workers} workers: {totals.runs / minutes / workers:.0f} runs a minute and core"
     )
-    return 1 if bad else 0
+    return 1 if totals.violations else 0
+
+
+class _Totals:
+    """What is told of all runs; of those that broke an invariant the first stories."""
+
+    def __init__(self) -> None:
+        self.runs = self.steps = self.acked = self.leader_epochs = self.violations = 0
+        self.steps_min = sys.maxsize
+
+    def take(self, outcome: Outcome) -> None:
+        self.runs += 1
+        self.steps += outcome.steps
+        self.steps_min = min(self.steps_min, outcome.steps)
+        self.acked += outcome.acked
+        self.leader_epochs += outcome.leader_epochs
+        if outcome.violation is None:
+            return
+        self.violations += 1
+        if self.violations <= 3:
+            print("\n".join(outcome.story[-STORY_LINES:]), file=sys.stderr)
+        print(f"seed {outcome.seed}: {outcome.violation}", file=sys.stderr, flush=True)
+
+
+def _outcomes(first_seed: int, seeds: int, workers: int) -> Iterator[Outcome]:
+    tasks = [
+        (seed, min(SEEDS_A_TASK, first_seed + seeds - seed))
+        for seed in range(first_seed, first_seed + seeds, SEEDS_A_TASK)
+    ]
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for done in pool.map(run_seeds, *zip(*tasks, strict=True)):
+            yield from done
 
 
 if __name__ == "__main__":

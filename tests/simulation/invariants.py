@@ -1,19 +1,45 @@
-"""The invariants of DESIGN §10, looked at after every commit and every published high watermark.
+"""The invariants of DESIGN §10, looked at after every commit, publication, acknowledgement and read.
 
 They see everything at once, which no part of the system can: all tables, the metadata image as committed,
 what clients were told. A violation raises `Violation` with the name of the invariant.
+
+SingleLeaderPerEpoch, ValidPartitionState   every partition state in the metadata log
+MonotonicLeaderEpoch      the same, and every commit of a replica's table: its epoch never goes back, and records are
+                          appended under the epoch that it shows
+MonotonicHighWatermark    every leader's publication, over all epochs
+LogMatching               every record that a commit adds: equal at equal epoch and offset, after an equal predecessor
+LeaderCompleteness        every ISR and every publication: each member of the ISR, who may lead next, holds every record
+                          below any published high watermark; every epoch start, of the leader
+AckedRecordsNotLost       every acknowledgement (it is below a published high watermark), every epoch start, the end
+ConsistentRead            every publication and every read: one offset has one value for ever
+NoDuplicates, NoDuplicateSequence   every record when a high watermark passes it
+OneController             every metadata commit that only a controller makes: it is the newest one
+SessionExpiry             every broker that is fenced: its session was silent for long when its controller looked
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from replication.progress import ReplicaProgress
-from replication.state import NO_LEADER, PartitionRecord
+from replication.state import (
+    NO_LEADER,
+    ControllerRecord,
+    FenceBrokerRecord,
+    MetadataRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 from storage.memory_table import MemoryDisk
 from storage.records import TopicPartition
 from storage.table import LEADER_EPOCH, Commit, FileEntry
+from tests.simulation.shadow import RowsCache, Shadow, ShadowRecord, folded, topic_id_of
+
+Log = tuple[str, int]
+"""Topic id and partition: a topic that was made anew under an old name is another one."""
 
 
 class Violation(AssertionError):  # noqa: N818 - the field's word
@@ -29,105 +55,280 @@ class Violation(AssertionError):  # noqa: N818 - the field's word
 
 
 @dataclass(slots=True)
+class History:
+    """What became of one log for ever.
+
+    committed  what a published high watermark has passed, by offset
+    values     every record ever appended, by epoch and offset; `before`: the epoch of the record before it
+    lossy      its last holder lost it with its disk: nothing is promised any more
+    """
+
+    topic_partition: TopicPartition
+    committed: dict[int, ShadowRecord] = field(default_factory=dict)
+    acked: dict[int, bytes] = field(default_factory=dict)
+    read: dict[int, bytes | None] = field(default_factory=dict)
+    values: dict[tuple[int, int], ShadowRecord] = field(default_factory=dict)
+    before: dict[tuple[int, int], int] = field(default_factory=dict)
+    high_watermarks: dict[int, int] = field(default_factory=dict)
+    leaders: dict[int, int] = field(default_factory=dict)
+    places: dict[bytes, int] = field(default_factory=dict)
+    sequences: dict[tuple[int, int], int] = field(default_factory=dict)
+    lossy: bool = False
+
+    @property
+    def high_watermark(self) -> int:
+        """The highest that anybody published."""
+        return max(self.high_watermarks.values(), default=0)
+
+
+@dataclass(slots=True)
 class Invariants:
-    """The observer. `disks` are the brokers' storage domains by broker id."""
+    """The observer. `disks` are the brokers' storage domains by broker id.
+
+    clean       False: topics from now on allow unclean elections, so nothing is promised of them
+    live        broker epochs of the brokers that are registered and not fenced
+    controller  broker id and controller epoch of the newest one
+    torn        brokers whose disk lost what was not synced and who have not registered since
+    compacted   topic ids whose records may go when a later one has the same key
+    """
 
     disks: Mapping[int, MemoryDisk]
     clean: bool = True
-    leader_of: dict[tuple[TopicPartition, int], int] = field(default_factory=dict)
+    session_silence_ms_min: int = 0
     partitions: dict[TopicPartition, PartitionRecord] = field(default_factory=dict)
-    values: dict[tuple[TopicPartition, int, int], bytes | None] = field(default_factory=dict)
-    read: dict[tuple[TopicPartition, int], bytes | None] = field(default_factory=dict)
-    acked: dict[tuple[TopicPartition, int], bytes] = field(default_factory=dict)
-    acked_values: dict[bytes, tuple[TopicPartition, int]] = field(default_factory=dict)
-    high_watermarks: dict[TopicPartition, dict[int, int]] = field(default_factory=dict)
-    sequences: dict[tuple[TopicPartition, int, int], int] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
-    places: dict[bytes, tuple[TopicPartition, int]] = field(default_factory=dict)
-    on_event: Callable[[str], None] = lambda event: None
+    histories: dict[Log, History] = field(default_factory=dict)
+    compacted: set[str] = field(default_factory=set)
+    live: dict[int, int] = field(default_factory=dict)
+    controller: tuple[int, int] = (NO_LEADER, 0)
+    torn: set[int] = field(default_factory=set)
+    leader_changes: int = 0
+    acked_count: int = 0
+    _shadows: dict[tuple[int, TopicPartition], Shadow] = field(default_factory=dict)
+    _rows: RowsCache = field(default_factory=RowsCache)
+
+    def log_id(self, topic_partition: TopicPartition) -> Log | None:
+        """The log that has this name now."""
+        topic_id = self.topic_ids.get(topic_partition.topic)
+        return None if topic_id is None else (topic_id, topic_partition.partition)
+
+    def history(self, topic_partition: TopicPartition) -> History | None:
+        log = self.log_id(topic_partition)
+        if log is None:
+            return None
+        known = self.histories.get(log)
+        if known is None:
+            known = self.histories[log] = History(topic_partition, lossy=not self.clean)
+        return known
 
     # -- metadata ----------------------------------------------------------------------------------------
 
-    def partition_committed(self, state: PartitionRecord) -> None:
-        """A partition state stands in the metadata log."""
-        key = (state.topic_partition, state.leader_epoch)
-        previous = self.partitions.get(state.topic_partition)
-        if state.leader != NO_LEADER:
-            known = self.leader_of.setdefault(key, state.leader)
+    def metadata_committed(self, records: Iterable[MetadataRecord], by: tuple[int, int | None] | None) -> None:
+        """A version stands in the metadata log. `by`: broker id and believed controller epoch of a controller."""
+        registered: list[int] = []
+        changed: list[TopicPartition] = []
+        for record in records:
+            match record:
+                case PartitionRecord():
+                    self._check_controller(by, record)
+                    self._partition_committed(record)
+                    changed.append(record.topic_partition)
+                case ControllerRecord():
+                    self.controller = (record.controller_id, record.controller_epoch)
+                case RegisterBrokerRecord():
+                    self.live[record.broker_id] = record.broker_epoch
+                    registered.append(record.broker_id)
+                case FenceBrokerRecord():
+                    self._check_controller(by, record)
+                    self.live.pop(record.broker_id, None)
+                case TopicRecord():
+                    self.topic_ids[record.name] = record.topic_id
+                case RemoveTopicRecord():
+                    self._topic_removed(record.name)
+        for broker_id in registered:
+            self._came_back(broker_id)
+        for topic_partition in changed:
+            self._check_state(topic_partition)
+
+    def _check_controller(self, by: tuple[int, int | None] | None, record: MetadataRecord) -> None:
+        if by is not None and by != self.controller:
+            raise Violation("OneController", f"{record} by controller {by}, the newest is {self.controller}")
+
+    def _topic_removed(self, name: str) -> None:
+        self.topic_ids.pop(name, None)
+        for topic_partition in [tp for tp in self.partitions if tp.topic == name]:
+            del self.partitions[topic_partition]
+
+    def _came_back(self, broker_id: int) -> None:
+        """Who lost its tail is out of every ISR that keeps another member; where it is alone, records may be lost."""
+        if broker_id not in self.torn:
+            return
+        self.torn.discard(broker_id)
+        for topic_partition, state in self.partitions.items():
+            history = self.history(topic_partition)
+            if history is not None and set(state.isr) <= {broker_id} | self.torn:
+                history.lossy = True
+            elif history is not None:
+                self._check_members(topic_partition, state, history, history.committed)
+
+    def _partition_committed(self, state: PartitionRecord) -> None:
+        topic_partition = state.topic_partition
+        previous = self.partitions.get(topic_partition)
+        history = self.history(topic_partition)
+        if state.leader != NO_LEADER and history is not None:
+            known = history.leaders.setdefault(state.leader_epoch, state.leader)
             if known != state.leader:
-                raise Violation("SingleLeaderPerEpoch", f"{key}: {known} and {state.leader}")
-            if state.leader not in state.isr:
-                raise Violation("ValidPartitionState", f"leader not in ISR: {state}")
-        if not state.isr or not set(state.isr) <= set(state.replicas):
+                where = f"{topic_partition} epoch {state.leader_epoch}"
+                raise Violation("SingleLeaderPerEpoch", f"{where}: {known} and {state.leader}")
+        if state.leader != NO_LEADER and state.leader not in state.isr:
+            raise Violation("ValidPartitionState", f"leader not in ISR: {state}")
+        if not state.isr or not set(state.isr) <= set(state.replicas) or len(set(state.isr)) < len(state.isr):
             raise Violation("ValidPartitionState", f"ISR empty or outside the replicas: {state}")
         if previous is not None and state.leader_epoch < previous.leader_epoch:
             raise Violation("MonotonicLeaderEpoch", f"{previous} then {state}")
         if previous is not None and state.partition_epoch <= previous.partition_epoch:
             raise Violation("MonotonicLeaderEpoch", f"partition epoch: {previous} then {state}")
-        self.partitions[state.topic_partition] = state
+        self.leader_changes += previous is not None and state.leader_epoch > previous.leader_epoch
+        self.partitions[topic_partition] = state
+
+    def _check_state(self, topic_partition: TopicPartition) -> None:
+        state = self.partitions.get(topic_partition)
+        history = self.history(topic_partition)
+        if state is None or history is None:
+            return
+        if state.leader != NO_LEADER and state.leader not in self.live:
+            raise Violation("ValidPartitionState", f"the leader is fenced: {state}")
+        self._check_members(topic_partition, state, history, history.committed)
+
+    def fenced(self, broker_id: int, silent_ms: int) -> None:
+        """A controller fenced a broker whose session had last changed `silent_ms` before the controller read it."""
+        if silent_ms < self.session_silence_ms_min:
+            raise Violation("SessionExpiry", f"broker {broker_id} was fenced, its session was {silent_ms} ms old")
 
     # -- logs --------------------------------------------------------------------------------------------
 
-    def table_committed(self, broker_id: int, topic_partition: TopicPartition, commit: Commit) -> None:
+    def table_committed(self, broker_id: int, topic_partition: TopicPartition, version: int, commit: Commit) -> None:
         """A version stands in a replica's table."""
+        files = self.disks[broker_id].tables[str(topic_partition)]
+        shadow = self._shadows.get((broker_id, topic_partition))
+        if version == 0 or shadow is None or shadow.files is not files or version != shadow.version + 1:
+            shadow = folded(files, self._rows, version) if version else Shadow(files, topic_id_of(files))
+            self._shadows[broker_id, topic_partition] = shadow
+            if shadow.version != version - 1:
+                return  # not part of the log
+        history = self.history(topic_partition)
+        if history is None or self.topic_ids[topic_partition.topic] != shadow.topic_id:
+            history = History(topic_partition)  # of a topic that is gone
+        before = shadow.leader_epoch
+        if commit.operation == "WRITE" and any(e.leader_epoch != commit.txns[LEADER_EPOCH] for e in commit.adds):
+            raise Violation(
+                "MonotonicLeaderEpoch",
+                f"{topic_partition} on {broker_id}: {commit.adds} appended under epoch {commit.txns[LEADER_EPOCH]}",
+            )
+        shadow.apply(version, commit, self._rows)
+        if shadow.leader_epoch < before:
+            where = f"{topic_partition} on {broker_id}"
+            raise Violation("MonotonicLeaderEpoch", f"{where}: table of epoch {before} then {shadow.leader_epoch}")
         for entry in commit.adds:
-            self._check_matching(broker_id, topic_partition, entry)
+            self._check_matching(broker_id, shadow, history, entry)
+        if commit.operation == "TRUNCATE":
+            self._check_truncated(broker_id, shadow, history)
         if commit.operation in ("START EPOCH", "TRUNCATE"):
-            self._check_leader_completeness(broker_id, topic_partition, commit.txns[LEADER_EPOCH])
+            self._check_leader(broker_id, topic_partition, history, commit.txns[LEADER_EPOCH])
 
-    def _check_matching(self, broker_id: int, topic_partition: TopicPartition, entry: FileEntry) -> None:
-        rows = self.disks[broker_id].tables[str(topic_partition)].data_files[entry.path]
-        for delta, value in zip(rows["offset_delta"].to_pylist(), rows["value"].to_pylist(), strict=True):
-            offset = entry.base_offset + delta
-            known = self.values.setdefault((topic_partition, entry.leader_epoch, offset), value)
-            if known != value:
-                raise Violation(
-                    "LogMatching",
-                    f"{topic_partition} epoch {entry.leader_epoch} offset {offset}: {known!r}, "
-                    f"{value!r} on {broker_id}",
-                )
+    def _check_matching(self, broker_id: int, shadow: Shadow, history: History, entry: FileEntry) -> None:
+        before: int | None = None
+        where = str(history.topic_partition)
+        for offset, record in self._rows.of(shadow.files, entry):
+            known = history.values.setdefault((record.epoch, offset), record)
+            if known != record:
+                raise Violation("LogMatching", f"{where} offset {offset}: {known}, but {record} on {broker_id}")
+            previous = shadow.records.get(offset - 1)
+            if before is None and previous is not None and offset > shadow.log_start:
+                before = previous.epoch
+            if before is not None:
+                expected = history.before.setdefault((record.epoch, offset), before)
+                if expected != before:
+                    raise Violation(
+                        "LogMatching",
+                        f"{where} offset {offset} of epoch {record.epoch} comes after epoch {expected}, and after "
+                        f"{before} on {broker_id}",
+                    )
+            before = record.epoch
 
-    def log_of(self, broker_id: int, topic_partition: TopicPartition) -> dict[int, bytes | None]:
-        """What a replica's table holds, by offset, folded naively from all its commits."""
+    def _check_truncated(self, broker_id: int, shadow: Shadow, history: History) -> None:
+        """A member of the ISR does not cut committed records off."""
+        state = self.partitions.get(history.topic_partition)
+        if history.lossy or state is None or broker_id not in state.isr or broker_id in self.torn:
+            return
+        gone = [offset for offset in history.committed if offset >= shadow.log_end and offset >= shadow.log_start]
+        if gone:
+            raise Violation(
+                "LeaderCompleteness",
+                f"{history.topic_partition}: member {broker_id} of ISR {list(state.isr)} truncates to "
+                f"{shadow.log_end}, but {gone} are committed",
+            )
+
+    def shadow(self, broker_id: int, topic_partition: TopicPartition) -> Shadow | None:
+        """What the replica's table holds; None without a table, or with one of an older topic of this name."""
         files = self.disks[broker_id].tables.get(str(topic_partition))
         if files is None:
-            return {}
-        live: dict[str, FileEntry] = {}
-        first = 0
-        if files.checkpoint is not None:
-            live = {entry.path: entry for entry in files.checkpoint.files}
-            first = files.checkpoint.version + 1
-        version = first
-        while (stored := files.commits.get(version)) is not None:
-            for path in stored.commit.removes:
-                live.pop(path, None)
-            live.update({entry.path: entry for entry in stored.commit.adds})
-            version += 1
-        content: dict[int, bytes | None] = {}
-        for entry in live.values():
-            rows = files.data_files[entry.path]
-            for delta, value in zip(rows["offset_delta"].to_pylist(), rows["value"].to_pylist(), strict=True):
-                content[entry.base_offset + delta] = value
-        return content
+            return None
+        shadow = self._shadows.get((broker_id, topic_partition))
+        if shadow is None or shadow.files is not files:
+            shadow = self._shadows[broker_id, topic_partition] = folded(files, self._rows)
+        return shadow if shadow.topic_id == self.topic_ids.get(topic_partition.topic) else None
 
-    def _check_leader_completeness(self, broker_id: int, topic_partition: TopicPartition, epoch: int) -> None:
-        """A clean leader holds every offset below any published high watermark, and every acknowledged record."""
+    def lost_power(self, broker_id: int) -> None:
+        """The broker's disk lost what was not synced."""
+        self.torn.add(broker_id)
+        for key in [key for key in self._shadows if key[0] == broker_id]:
+            del self._shadows[key]
+
+    def _check_members(
+        self,
+        topic_partition: TopicPartition,
+        state: PartitionRecord,
+        history: History,
+        records: Mapping[int, ShadowRecord],
+    ) -> None:
+        """Every member of the ISR, each of which may lead next, holds these committed records."""
+        if history.lossy or not records:
+            return
+        for member in state.isr:
+            shadow = None if member in self.torn else self.shadow(member, topic_partition)
+            if member in self.torn:
+                continue
+            for offset, record in records.items():
+                if not self._holds(shadow, topic_partition, offset, record):
+                    has = shadow.records.get(offset) if shadow is not None else "no table"
+                    raise Violation(
+                        "LeaderCompleteness",
+                        f"{topic_partition} offset {offset} below the high watermark is {record}, member {member} of "
+                        f"ISR {list(state.isr)} (epoch {state.leader_epoch}) has {has}",
+                    )
+
+    def _holds(self, shadow: Shadow | None, topic_partition: TopicPartition, offset: int, record: ShadowRecord) -> bool:
+        if shadow is None:
+            return False
+        found = shadow.records.get(offset)
+        if found is not None or offset < shadow.log_start:
+            return found is None or found == record or offset < shadow.log_start
+        if self.topic_ids[topic_partition.topic] not in self.compacted:
+            return False
+        return any(later > offset and other.key == record.key for later, other in shadow.records.items())
+
+    def _check_leader(self, broker_id: int, topic_partition: TopicPartition, history: History, epoch: int) -> None:
+        """A new leader holds every offset below any published high watermark, and every acknowledged record."""
         newest = self.partitions.get(topic_partition)
-        if not self.clean or newest is None or (newest.leader, newest.leader_epoch) != (broker_id, epoch):
+        if history.lossy or newest is None or (newest.leader, newest.leader_epoch) != (broker_id, epoch):
             return  # a follower, or a deposed leader that starts its epoch too late: nobody follows it
-        content = self.log_of(broker_id, topic_partition)
-        published = max(self.high_watermarks.get(topic_partition, {}).values(), default=0)
-        missing = [offset for offset in range(published) if offset not in content]
-        if missing:
-            raise Violation(
-                "LeaderCompleteness", f"{topic_partition}: leader {broker_id} of epoch {epoch} lacks offsets {missing}"
-            )
-        for (known_partition, offset), value in self.acked.items():
-            if known_partition == topic_partition and content.get(offset) != value:
+        shadow = self.shadow(broker_id, topic_partition)
+        for offset, record in history.committed.items():
+            if not self._holds(shadow, topic_partition, offset, record):
+                name = "AckedRecordsNotLost" if offset in history.acked else "LeaderCompleteness"
                 raise Violation(
-                    "AckedRecordsNotLost",
-                    f"{topic_partition} offset {offset}: {value!r} was acknowledged, leader {broker_id} of epoch "
-                    f"{epoch} has {content.get(offset)!r}",
+                    name, f"{topic_partition}: leader {broker_id} of epoch {epoch} lacks {record} at offset {offset}"
                 )
 
     # -- what is published and told ----------------------------------------------------------------------
@@ -137,46 +338,83 @@ class Invariants:
         if progress.high_watermark < 0 or self.topic_ids.get(progress.topic_partition.topic) != progress.topic_id:
             return  # nothing yet, or of a deleted topic that had this name
         topic_partition, epoch = progress.topic_partition, progress.leader_epoch
-        by_epoch = self.high_watermarks.setdefault(topic_partition, {})
+        history = self.history(topic_partition)
+        state = self.partitions.get(topic_partition)
+        if history is None or state is None or history.lossy:
+            return
+        by_epoch = history.high_watermarks
         floor = max((hw for e, hw in by_epoch.items() if e <= epoch), default=0)
-        if self.clean and progress.high_watermark < floor:
+        if progress.high_watermark < floor:
             raise Violation(
                 "MonotonicHighWatermark",
                 f"{topic_partition} epoch {epoch}: {progress.high_watermark} after {floor} (broker {broker_id})",
             )
+        highest = history.high_watermark
         by_epoch[epoch] = max(by_epoch.get(epoch, 0), progress.high_watermark)
+        if progress.high_watermark > highest:
+            records = self._commit_records(broker_id, history, range(highest, progress.high_watermark))
+            self._check_members(topic_partition, state, history, records)
 
-    def acknowledged(self, topic_partition: TopicPartition, offset: int, value: bytes) -> None:
-        """A client was told that its record is committed (acks=all)."""
-        known = self.acked.setdefault((topic_partition, offset), value)
-        if known != value:
-            raise Violation(
-                "ConsistentRead", f"{topic_partition} offset {offset} acknowledged as {known!r} and {value!r}"
-            )
-        if self.read.get((topic_partition, offset), value) != value:
-            raise Violation(
-                "ConsistentRead", f"{topic_partition} offset {offset}: read {self.read[topic_partition, offset]!r}"
-            )
-        self.acked_values[value] = (topic_partition, offset)
-
-    def was_read(
-        self, topic_partition: TopicPartition, offset: int, value: bytes | None, producer_id: int, sequence: int
-    ) -> None:
-        """A consumer saw this value at this offset, below the high watermark."""
-        known = self.read.setdefault((topic_partition, offset), value)
-        if known != value:
-            raise Violation("ConsistentRead", f"{topic_partition} offset {offset}: {known!r}, then {value!r}")
-        if self.acked.get((topic_partition, offset), value) != value:
-            raise Violation(
-                "ConsistentRead",
-                f"{topic_partition} offset {offset}: {self.acked[topic_partition, offset]!r}, but read {value!r}",
-            )
-        if value is not None and self.places.setdefault(value, (topic_partition, offset)) != (topic_partition, offset):
-            raise Violation("NoDuplicates", f"{value!r} at {self.places[value]} and at {topic_partition} {offset}")
-        if producer_id >= 0:
-            first = self.sequences.setdefault((topic_partition, producer_id, sequence), offset)
-            if first != offset:
+    def _commit_records(self, broker_id: int, history: History, offsets: range) -> dict[int, ShadowRecord]:
+        """A high watermark passes these offsets: they have their records for ever."""
+        shadow = self.shadow(broker_id, history.topic_partition)
+        records = {o: shadow.records[o] for o in offsets if o in shadow.records} if shadow is not None else {}
+        for offset, record in records.items():
+            history.committed[offset] = record
+            if record.value is not None and history.places.setdefault(record.value, offset) != offset:
                 raise Violation(
-                    "NoDuplicateSequence",
-                    f"{topic_partition} producer {producer_id} sequence {sequence}: offsets {first} and {offset}",
+                    "NoDuplicates",
+                    f"{history.topic_partition}: {record.value!r} at {history.places[record.value]} and at {offset}",
                 )
+            if record.producer_id >= 0:
+                key = (record.producer_id, record.sequence)
+                first = history.sequences.setdefault(key, offset)
+                if first != offset:
+                    raise Violation(
+                        "NoDuplicateSequence",
+                        f"{history.topic_partition} producer {key[0]} sequence {key[1]}: offsets {first} and {offset}",
+                    )
+        return records
+
+    def acknowledged(self, log: Log, offset: int, value: bytes) -> None:
+        """A client was told that its record is committed (acks=all)."""
+        history = self.histories.get(log)
+        if history is None or history.lossy:
+            return
+        self.acked_count += 1
+        where = f"{history.topic_partition} offset {offset}"
+        if offset >= history.high_watermark:
+            raise Violation(
+                "AckedRecordsNotLost", f"{where}: acknowledged, but the high watermark is {history.high_watermark}"
+            )
+        record = history.committed.get(offset)
+        if record is not None and record.value != value:
+            raise Violation("AckedRecordsNotLost", f"{where}: {value!r} was acknowledged, {record} is there")
+        history.acked[offset] = value
+
+    def was_read(self, log: Log, offset: int, value: bytes | None) -> None:
+        """A consumer saw this value at this offset, below the high watermark."""
+        history = self.histories.get(log)
+        if history is None or history.lossy:
+            return
+        record = history.committed.get(offset)
+        known = history.read.setdefault(offset, value)
+        if known != value or (record is not None and record.value != value):
+            raise Violation(
+                "ConsistentRead", f"{history.topic_partition} offset {offset}: {known!r}, {record}, then read {value!r}"
+            )
+
+    # -- the end -----------------------------------------------------------------------------------------
+
+    def check_end(self) -> None:
+        """All is well again: every replica holds all that was committed, acknowledged and read."""
+        for topic_partition, state in self.partitions.items():
+            history = self.history(topic_partition)
+            if history is None or history.lossy:
+                continue
+            for member in state.replicas:
+                shadow = self.shadow(member, topic_partition)
+                for offset, record in history.committed.items():
+                    if not self._holds(shadow, topic_partition, offset, record):
+                        name = "AckedRecordsNotLost" if offset in history.acked else "LeaderCompleteness"
+                        raise Violation(name, f"{topic_partition}: at the end {member} lacks {record} at {offset}")

@@ -1,38 +1,56 @@
-"""Deliberate bugs: each switches one rule of the protocol off, to prove that the simulation would notice.
+"""Deliberate bugs: each switches one rule off, to prove that the simulation would notice.
 
-Used as context managers; the product has no switches for its rules.
+Used as context managers; the product has no switches for its rules. With each goes the mix of faults under which its
+history is likely (random and seeded like any other) and the first of the seeds that are tried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from random import Random
 from unittest.mock import patch
 
-from replication.progress import ReplicaProgress
+from replication.broker import register_broker
+from replication.followed_replica import FollowedReplica
+from replication.metadata import MetadataLog
+from replication.partition import UNKNOWN, Partition
+from replication.progress import ProgressHeader, ReplicaProgress, encode_progress
+from replication.progress_object import ProgressWriter
+from replication.purgatory import ProducePurgatory
+from replication.sessions import SessionObserver
+from replication.state import NO_LEADER, PartitionRecord, RegisterBrokerRecord, Result
+from storage.commit_race import CommitRace
 from storage.log import PartitionLog
+from storage.producers import Accept, ProducerStates
 from storage.table import LEADER_EPOCH, Conflict
+from tests.simulation.cluster import QUICK_UPKEEP, Setting
+from tests.simulation.faults import Faults, Focus
+
+Patches = Callable[[], AbstractContextManager[object]]
 
 
-@contextmanager
-def no_wait_for_the_leaders_start() -> Iterator[None]:
-    """Rule (a) off: a follower compares its log with a leader whose table does not show the epoch yet."""
-    with patch("replication.followed_replica.leader_has_started", lambda leader, leader_epoch: True):
-        yield
+# -- the three rules of DESIGN §4 ------------------------------------------------------------------------
+
+
+def no_wait_for_the_leaders_start() -> AbstractContextManager[object]:
+    """A follower compares its log with a leader whose table does not show the epoch yet."""
+    return patch("replication.followed_replica.leader_has_started", lambda leader, leader_epoch: True)
 
 
 @contextmanager
 def no_epoch_in_the_followers_table() -> Iterator[None]:
-    """Rule (b) off: without something to truncate the follower goes on under the new epoch without a commit."""
+    """Without something to truncate the follower goes on under the new epoch without a commit."""
 
     def state_epoch_first(own: PartitionLog, leader_epoch: int, truncate_to: int | None) -> bool:
         if truncate_to is not None and truncate_to < own.log_end_offset:
             return not isinstance(own.start_epoch(leader_epoch, as_leader=False, truncate_to=truncate_to), Conflict)
-        own.state._txns[LEADER_EPOCH] = leader_epoch  # only in memory; the next copy states it
+        own.state._txns[LEADER_EPOCH] = own.state.leader_epoch = leader_epoch  # in memory; the next copy states it
         return True
 
     def is_still_under(own: PartitionLog, leader_epoch: int) -> bool:
-        own.state._txns[LEADER_EPOCH] = leader_epoch
+        own.state._txns[LEADER_EPOCH] = own.state.leader_epoch = leader_epoch
         return True
 
     with (
@@ -42,19 +60,323 @@ def no_epoch_in_the_followers_table() -> Iterator[None]:
         yield
 
 
+def progress_of_any_epoch_counts() -> AbstractContextManager[object]:
+    """A leader takes a follower's log end whatever epoch it was reached under."""
+    return patch("replication.partition.counts_for_epoch", lambda progress, leader_epoch: True)
+
+
+# -- fencing and elections -------------------------------------------------------------------------------
+
+
+def no_epoch_check_on_commits() -> AbstractContextManager[object]:
+    """A deposed leader appends to its own table, which follows another one already."""
+    return patch.object(PartitionLog, "_writable", lambda self, leader_epoch: self.state)
+
+
+def leader_epoch_stays() -> AbstractContextManager[object]:
+    """An election keeps the leader epoch."""
+    original = PartitionRecord.changed
+    return patch.object(PartitionRecord, "changed", lambda *a, **k: original(*a, **{**k, "bump_leader_epoch": False}))
+
+
+def unclean_elections() -> AbstractContextManager[object]:
+    """Any live replica may lead when no member of the ISR is alive, whatever the topic says."""
+    return patch("replication.controller.Controller._unclean_of", lambda self, image: lambda topic: True)
+
+
+def isr_may_be_empty() -> AbstractContextManager[object]:
+    """Hazards 17: without a survivor the ISR is emptied, so nobody can ever be elected clean."""
+    original = PartitionRecord.changed
+
+    def changed(*arguments: object, **changes: object) -> PartitionRecord:
+        state = original(*arguments, **changes)  # type: ignore[arg-type]
+        return replace(state, isr=()) if state.leader == NO_LEADER else state
+
+    return patch.object(PartitionRecord, "changed", changed)
+
+
+def deposed_controllers_go_on() -> AbstractContextManager[object]:
+    """The metadata log takes what a controller of an older epoch decides."""
+    return patch.object(MetadataLog, "_check_controller", lambda self, controller_epoch: None)
+
+
+def decided_once() -> AbstractContextManager[object]:
+    """After a lost race the same records are tried again, as they were decided on an older image."""
+    original = MetadataLog.propose
+
+    def propose(self: MetadataLog, decide: Callable[..., Result[object]], **options: int | None) -> object:
+        decided: list[Result[object]] = []
+
+        def once(image: object) -> Result[object]:
+            if not decided:
+                decided.append(decide(image))
+            return decided[0]
+
+        return original(self, once, **options)
+
+    return patch.object(MetadataLog, "propose", propose)
+
+
 @contextmanager
-def progress_of_any_epoch_counts() -> Iterator[None]:
-    """Rule (c) off: a leader takes a follower's log end whatever epoch it was reached under."""
+def registration_changes_nothing() -> Iterator[None]:
+    """Hazards 6: a broker that comes up anew keeps leaderships, ISRs and the commits of its earlier process."""
 
-    def counts_for_epoch(progress: ReplicaProgress, leader_epoch: int) -> bool:
-        return True
+    def register(*arguments: object, **named: object) -> Result[int]:
+        result = register_broker(*arguments, **named)  # type: ignore[arg-type]
+        return Result(tuple(r for r in result.records if isinstance(r, RegisterBrokerRecord)), result.response)
 
-    with patch("replication.partition.counts_for_epoch", counts_for_epoch):
+    with (
+        patch("replication.broker.register_broker", register),
+        patch("replication.broker_decisions.check_broker_epoch", lambda image, broker_id, broker_epoch: None),
+    ):
         yield
 
 
-MUTATIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {
-    "a": no_wait_for_the_leaders_start,
-    "b": no_epoch_in_the_followers_table,
-    "c": progress_of_any_epoch_counts,
+def no_gap_between_looks() -> AbstractContextManager[object]:
+    """Hazards 21: an observer that stood still takes everybody for dead."""
+    original = SessionObserver.observe
+
+    def observe(self: SessionObserver, now_ms: int, contents: Mapping[int, bytes | None]) -> set[int]:
+        self._poll_gap_ms_max = 1 << 60
+        return original(self, now_ms, contents)
+
+    return patch.object(SessionObserver, "observe", observe)
+
+
+# -- the high watermark and the ISR ----------------------------------------------------------------------
+
+
+def high_watermark_is_the_log_end() -> AbstractContextManager[object]:
+    """The leader's own log end is the high watermark."""
+
+    def raise_it(self: Partition, now_ms: int, lag_ms_max: int) -> bool:
+        if self.log_end_offset <= self.high_watermark:
+            return False
+        self.high_watermark = self.log_end_offset
+        return True
+
+    return patch.object(Partition, "maybe_increment_high_watermark", raise_it)
+
+
+def high_watermark_from_any_offset() -> AbstractContextManager[object]:
+    """Hazards 11: a new leader publishes a high watermark before it has reached its epoch's start."""
+    original = Partition.maybe_increment_high_watermark
+
+    def raise_it(self: Partition, now_ms: int, lag_ms_max: int) -> bool:
+        start, self.epoch_start_offset = self.epoch_start_offset, 0
+        try:
+            return original(self, now_ms, lag_ms_max)
+        finally:
+            self.epoch_start_offset = start
+
+    return patch.object(Partition, "maybe_increment_high_watermark", raise_it)
+
+
+def no_maximal_isr() -> AbstractContextManager[object]:
+    """While a follower's joining is under way the high watermark does not wait for it."""
+    return patch.object(Partition, "maximal_isr", property(lambda self: set(self.state.isr)))
+
+
+def joins_one_offset_early() -> AbstractContextManager[object]:
+    """A follower that lacks the last committed record joins the ISR."""
+    original = Partition.may_join
+
+    def may_join(self: Partition, live: Sequence[int], *, again: bool = False) -> set[int]:
+        if self.high_watermark == UNKNOWN:
+            return set()
+        marks = self.high_watermark, self.epoch_start_offset
+        self.high_watermark, self.epoch_start_offset = (max(0, mark - 1) for mark in marks)
+        try:
+            return original(self, live, again=again)
+        finally:
+            self.high_watermark, self.epoch_start_offset = marks
+
+    return patch.object(Partition, "may_join", may_join)
+
+
+def answered_when_appended() -> AbstractContextManager[object]:
+    """acks=all is answered like acks=1."""
+    return patch.object(ProducePurgatory, "add", lambda self, delayed: delayed.complete(delayed.response))
+
+
+@contextmanager
+def truncation_to_the_high_watermark() -> Iterator[None]:
+    """R25: a follower cuts its log at the high watermark that it heard of last, as Kafka did before KIP-101."""
+    original = FollowedReplica.has_all_of
+    heard: dict[object, int] = {}
+
+    def has_all_of(self: FollowedReplica, progress: ReplicaProgress) -> bool:
+        heard[self.own.name, self.broker_id] = progress.high_watermark
+        return original(self, progress)
+
+    def divergence(self: FollowedReplica) -> int | None:
+        if self.own.leader_epoch == self.leader_epoch:
+            return None
+        return min(self.own.log_end_offset, max(0, heard.get((self.own.name, self.broker_id), 0)))
+
+    with (
+        patch.object(FollowedReplica, "has_all_of", has_all_of),
+        patch.object(FollowedReplica, "_divergence", divergence),
+    ):
+        yield
+
+
+# -- commits, producers, progress ------------------------------------------------------------------------
+
+
+def ghosts_count() -> AbstractContextManager[object]:
+    """Hazards 1: a create that won counts, even if clean-up has deleted what was before it."""
+    return patch.object(CommitRace, "_stands_before", lambda self, version, stored: True)
+
+
+def conflicts_are_not_read_back() -> AbstractContextManager[object]:
+    """Hazards 9: a request that met itself is taken for a lost race."""
+    return patch.object(CommitRace, "_created", lambda self, version, stored: self._log.create_version(version, stored))
+
+
+def producers_stay_when_the_log_is_cut() -> AbstractContextManager[object]:
+    """Hazards 5: truncation leaves the producers' state as it was."""
+    return patch.object(PartitionLog, "_producers_after", lambda self, state, cut, sliced: None)
+
+
+def sequences_are_not_checked() -> AbstractContextManager[object]:
+    """A batch that is sent again is appended again."""
+    return patch.object(ProducerStates, "check", lambda self, *arguments: Accept())
+
+
+def progress_without_an_image() -> AbstractContextManager[object]:
+    """Hazards 12: the progress object holds what changed last, and nothing holds the rest."""
+
+    def publish(self: ProgressWriter, beat: int = 0) -> None:
+        newest = [row for _, row in self._rows.values()][-1:]
+        header = ProgressHeader(self._sequence, 0, beat, self.state)
+        self._store.put_register(self._path, encode_progress(header, newest))
+        self._published_sequence = self._sequence
+
+    return patch.object(ProgressWriter, "publish", publish)
+
+
+# -- under which faults they are looked for --------------------------------------------------------------
+
+
+def _drawn(rng: Random) -> Faults:
+    return Faults.drawn(rng)
+
+
+NO_FOCUS = Focus()
+
+
+def _mix(focus: Focus = NO_FOCUS, park_ms_max: int = 2_000, **weights: int) -> Callable[[Random], Faults]:
+    """A mix of these troubles (`cut_broker=4`), one kind of access parked, and little else."""
+
+    def mix(rng: Random) -> Faults:
+        return Faults(
+            switch=rng.choice([0.1, 0.2, 0.4]),
+            park=rng.choice([0.0, 0.002]),
+            park_ms_max=park_ms_max,
+            focus=replace(focus, park=focus.park * rng.choice([0.3, 1.0])),
+            lost_request=rng.choice([0.0, 0.002]),
+            lost_answer=rng.choice([0.0, 0.002]),
+            doubled=rng.choice([0.0, 0.02]),
+            trouble_ms=rng.choice([200, 400]),
+            weights={name.replace("_", " "): weight for name, weight in weights.items()},
+        )
+
+    return mix
+
+
+def _doubled(rng: Random) -> Faults:
+    return replace(_mix(crash=1)(rng), doubled=0.1)
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """A rule switched off.
+
+    invariants  one of these breaks
+    faults      the mix of a seed
+    first_seed  one of `SEEDS_TRIED` from here on finds it
+    """
+
+    patches: Patches
+    invariants: tuple[str, ...]
+    faults: Callable[[Random], Faults] = _drawn
+    setting: Setting = field(default_factory=Setting)
+    duration_ms: int = 4_000
+    first_seed: int = 0
+
+
+SEEDS_TRIED = 20
+_COMPLETE = ("LeaderCompleteness", "AckedRecordsNotLost", "LogMatching", "ConsistentRead")
+_TWO_NEEDED = Setting(configs=(("min.insync.replicas", "2"),))
+
+MUTATIONS: dict[str, Mutation] = {
+    "a": Mutation(
+        no_wait_for_the_leaders_start,
+        _COMPLETE,
+        _mix(Focus("create", 0.4, "bf", "broker-"), 1_500, cut_broker=4, pause_broker=2, restart_all=1),
+        _TWO_NEEDED,
+    ),
+    "b": Mutation(
+        no_epoch_in_the_followers_table,
+        _COMPLETE,
+        _mix(Focus("create", 0.3, "f", "/t-0/"), 3_000, cut_broker=4, pause_broker=2, pause_session=1),
+    ),
+    "c": Mutation(progress_of_any_epoch_counts, _COMPLETE, _mix(cut_broker=4, pause_broker=2, crash=1, restart_all=1)),
+    "1": Mutation(
+        ghosts_count,
+        (*_COMPLETE, "MonotonicHighWatermark"),
+        _mix(Focus("create", 0.3, "b", "metadata"), 4_000, pause_broker=3, pause_session=2, crash=2, restart_all=2),
+        Setting(upkeep=QUICK_UPKEEP),
+        8_000,
+    ),
+    "5": Mutation(
+        producers_stay_when_the_log_is_cut,
+        ("AckedRecordsNotLost", "NoDuplicateSequence"),
+        _mix(cut_broker=4, pause_session=2, restart_all=1, crash=1),
+    ),
+    "6": Mutation(registration_changes_nothing, _COMPLETE, _mix(second_process=3, power_cut=2, restart_all=2)),
+    "9": Mutation(conflicts_are_not_read_back, ("NoDuplicates", *_COMPLETE), _doubled),
+    "11": Mutation(
+        high_watermark_from_any_offset,
+        ("MonotonicHighWatermark",),
+        _mix(crash=2, restart_all=1, pause_session=2, cut_broker=2),
+    ),
+    "12": Mutation(
+        progress_without_an_image, ("AckedRecordsNotLost", "Liveness"), _mix(crash=1), Setting(partitions=3)
+    ),
+    "17": Mutation(isr_may_be_empty, ("ValidPartitionState",), _mix(crash=4)),
+    "21": Mutation(
+        no_gap_between_looks,
+        ("SessionExpiry",),
+        _mix(Focus("get", 0.1, "c", "sessions/"), 4_000, pause_controller=3),
+    ),
+    "append without epoch": Mutation(
+        no_epoch_check_on_commits, ("MonotonicLeaderEpoch", "LogMatching"), _mix(cut_broker=4)
+    ),
+    "one epoch": Mutation(leader_epoch_stays, ("SingleLeaderPerEpoch", "MonotonicLeaderEpoch"), _mix(crash=2)),
+    "unclean": Mutation(unclean_elections, _COMPLETE, _mix(crash=3, pause_session=3, restart_all=2)),
+    "two controllers": Mutation(
+        deposed_controllers_go_on,
+        ("OneController",),
+        _mix(Focus("create", 0.5, "c", "metadata"), 3_000, cut_broker=4, crash=1, restart_all=1),
+        Setting(brokers=4),
+        8_000,
+    ),
+    "decided once": Mutation(
+        decided_once, ("MonotonicLeaderEpoch", "ValidPartitionState"), _mix(crash=1, cut_broker=2)
+    ),
+    "log end": Mutation(high_watermark_is_the_log_end, _COMPLETE, _mix(crash=1)),
+    "committed isr": Mutation(
+        no_maximal_isr,
+        _COMPLETE,
+        _mix(Focus("create:done", 0.5, "b", "metadata"), 1_500, cut_broker=4, pause_session=4, restart_all=1),
+        duration_ms=8_000,
+    ),
+    "joins early": Mutation(joins_one_offset_early, _COMPLETE, _mix(crash=2, restart_all=2, pause_session=2)),
+    "acks one": Mutation(answered_when_appended, ("AckedRecordsNotLost",), _mix(crash=1)),
+    "cut at the high watermark": Mutation(
+        truncation_to_the_high_watermark, _COMPLETE, _mix(crash=2, restart_all=1, cut_broker=1)
+    ),
+    "sequences": Mutation(sequences_are_not_checked, ("NoDuplicateSequence", "NoDuplicates"), _mix(cut_broker=2)),
 }

@@ -9,52 +9,27 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 import greenlet
 
 from storage.errors import StoreUnavailableError
+from tests.simulation.faults import Faults
+
+WALL_MS = 1_700_000_000_000
+SLOW_MS_MAX = 150
 
 
-@dataclass(slots=True)
-class Faults:
-    """How likely each fault is at one storage access, and how long a parked call stays parked.
-
-    `focus` is the one kind of access that is parked with `focus_park`. `weights` are those of the larger
-    troubles, in the order of `tests.simulation.run.TROUBLES`.
-    """
-
-    switch: float = 0.2
-    park: float = 0.002
-    park_ms_max: int = 3_000
-    focus: str = ""
-    focus_park: float = 0.0
-    lost_request: float = 0.001
-    lost_answer: float = 0.001
-    weights: tuple[int, ...] = (2, 2, 1, 1, 2, 1)
-    is_on: bool = True
-
-    @classmethod
-    def drawn(cls, rng: random.Random) -> Faults:
-        """Every run has a mix of its own: rare histories need many of one fault and none of another."""
-        return cls(
-            park=rng.choice([0.0, 0.0005, 0.002, 0.005]),
-            park_ms_max=rng.choice([500, 2_000, 4_000, 6_000]),
-            focus=rng.choice(["", "create", "create:done", "put", "put:done", "get:done"]),
-            focus_park=rng.choice([0.01, 0.03, 0.1]),
-            lost_request=rng.choice([0.0, 0.001, 0.003]),
-            lost_answer=rng.choice([0.0, 0.001, 0.003]),
-            weights=tuple(rng.choice([0, 1, 3]) for _ in range(6)),
-        )
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Actor:
     name: str
     host: str
     run: Callable[[], None]
     wake_ms: int = 0
+    serial: int = 0
     glet: greenlet.greenlet | None = None
     failure: BaseException | None = None
+    is_over: bool = False
 
 
 class Killed(greenlet.GreenletExit):
@@ -63,19 +38,28 @@ class Killed(greenlet.GreenletExit):
 
 @dataclass(slots=True)
 class Scheduler:
-    """Actors, virtual time, and the one random generator of a run."""
+    """Actors, virtual time, and the one random generator of a run.
+
+    A step is what one actor does between two points where another one could go on: a storage access, or a sleep.
+    Who may go on is in `_ready`, who sleeps in the heap `_sleeping`, of whose entries an actor's last one counts.
+    """
 
     seed: int
     faults: Faults = field(default_factory=Faults)
     now_ms: int = 1_000
     steps: int = 0
-    actors: list[Actor] = field(default_factory=list)
+    actors: dict[Actor, None] = field(default_factory=dict)
     paused_until_ms: dict[str, int] = field(default_factory=dict)
     cut_until_ms: dict[tuple[str, str], int] = field(default_factory=dict)
+    full_until_ms: dict[str, int] = field(default_factory=dict)
+    slow_until_ms: dict[str, int] = field(default_factory=dict)
+    wall_offset_ms: dict[str, int] = field(default_factory=dict)
     random: random.Random = field(init=False)
     current: Actor | None = None
-    on_step: Callable[[], None] = lambda: None
     hub: greenlet.greenlet = field(default_factory=greenlet.getcurrent)
+    _ready: list[Actor] = field(default_factory=list)
+    _sleeping: list[tuple[int, int, Actor]] = field(default_factory=list)
+    _serial: int = 0
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -85,7 +69,8 @@ class Scheduler:
     def spawn(self, name: str, host: str, run: Callable[[], None], delay_ms: int = 0) -> Actor:
         actor = Actor(name, host, run, self.now_ms + delay_ms)
         actor.glet = greenlet.greenlet(lambda: self._body(actor), self.hub)
-        self.actors.append(actor)
+        self.actors[actor] = None
+        self._put(actor)
         return actor
 
     def _body(self, actor: Actor) -> None:
@@ -102,37 +87,59 @@ class Scheduler:
         if actor is None:
             return
         actor.wake_ms = self.now_ms + max(1, round(duration_ms))
-        self._give_way()
-
-    def access(self, operation: str, root: str, detail: str) -> None:
-        """A storage access: perhaps somebody else goes first, perhaps it takes long, perhaps it fails."""
-        actor = self.current
-        if actor is None or not self.faults.is_on:
-            return
-        if self.cut_until_ms and self.cut_until_ms.get((actor.host, root), 0) > self.now_ms:
-            raise StoreUnavailableError(f"simulated: {actor.host} cannot reach {root}")
-        draw = self.random.random()
-        faults = self.faults
-        if draw < (faults.focus_park if operation == faults.focus else faults.park):
-            actor.wake_ms = self.now_ms + self.random.randrange(1, faults.park_ms_max)
-            self._give_way()
-        elif draw < faults.switch:
-            self._give_way()
-        elif draw > 1 - faults.lost_request and not operation.endswith(":done"):
-            raise StoreUnavailableError(f"simulated: {operation} {root}/{detail} was lost")
-        elif draw > 1 - faults.lost_answer and operation.endswith(":done"):
-            raise StoreUnavailableError(f"simulated: the answer of {operation} {root}/{detail} was lost")
-
-    def _give_way(self) -> None:
         self.hub.switch()
+
+    def wake(self, actor: Actor) -> None:
+        """End an actor's sleep."""
+        if actor.wake_ms > self.now_ms + 1 and not actor.is_over:
+            actor.wake_ms = self.now_ms + 1
+            self._put(actor)
+
+    def happens(self, likelihood: float) -> bool:
+        """Draw, while faults are on."""
+        return likelihood > 0.0 and self.faults.is_on and self.random.random() < likelihood
+
+    def access(self, root: str, operation: str, table: str, detail: str) -> None:
+        """A storage access: perhaps somebody else goes first, perhaps it takes long, perhaps it fails."""
+        actor, faults = self.current, self.faults
+        if actor is None or not faults.is_on:
+            return
+        is_done = operation.endswith(":done")
+        if is_done and operation != faults.focus.operation and not operation.startswith(("create", "put")):
+            return  # to lose the answer of a read is to lose the request
+        if self._is_hindered(actor, root, operation):
+            raise StoreUnavailableError(f"simulated: {actor.name} cannot {operation} at {root}")
+        draw = self.random.random()
+        focus = faults.focus
+        park = faults.park
+        if operation == focus.operation and focus.matches(operation, actor.name, root, f"{table}/{detail}"):
+            park = focus.park
+        if draw < park:
+            actor.wake_ms = self.now_ms + self.random.randrange(1, faults.park_ms_max)
+            self.hub.switch()
+        elif draw < park + faults.switch:
+            self.hub.switch()
+        elif draw > 1 - faults.lost_request and not is_done:
+            raise StoreUnavailableError(f"simulated: {operation} {root}/{table}/{detail} was lost")
+        elif draw > 1 - faults.lost_answer and is_done:
+            raise StoreUnavailableError(f"simulated: the answer of {operation} {root}/{table}/{detail} was lost")
+
+    def _is_hindered(self, actor: Actor, root: str, operation: str) -> bool:
+        if self.cut_until_ms and self.cut_until_ms.get((actor.host, root), 0) > self.now_ms:
+            return True
+        if self.full_until_ms and operation in ("create", "put") and self.full_until_ms.get(root, 0) > self.now_ms:
+            return True
+        if self.slow_until_ms and self.slow_until_ms.get(root, 0) > self.now_ms:
+            actor.wake_ms = self.now_ms + self.random.randrange(1, SLOW_MS_MAX)
+            self.hub.switch()
+        return False
 
     # -- for the run -------------------------------------------------------------------------------------
 
     def kill(self, actors: list[Actor]) -> None:
         """Crash: the actors never run again."""
         for actor in actors:
-            if actor in self.actors:
-                self.actors.remove(actor)
+            self._end(actor)
             if actor.glet is not None and not actor.glet.dead:
                 if actor.glet:
                     previous, self.current = self.current, None
@@ -140,9 +147,20 @@ class Scheduler:
                     self.current = previous
                 actor.glet = None
 
+    def _end(self, actor: Actor) -> None:
+        actor.is_over = True
+        self.actors.pop(actor, None)
+
     def pause(self, host: str, duration_ms: int) -> None:
         """The host stands still (SIGSTOP): its actors do not run, its clock goes on."""
         self.paused_until_ms[host] = self.now_ms + duration_ms
+
+    def resume(self, host: str) -> None:
+        """The end of a pause (SIGCONT)."""
+        self.paused_until_ms.pop(host, None)
+        for actor in self.actors:
+            if actor.host == host and actor not in self._ready and actor is not self.current:
+                self._put(actor)
 
     def cut(self, host: str, root: str, duration_ms: int) -> None:
         """The host cannot reach a storage root for a while."""
@@ -150,50 +168,124 @@ class Scheduler:
 
     def step(self) -> bool:
         """Let one actor run until it gives way; False when nobody is left."""
-        ready = [a for a in self.actors if self._ready_ms(a) <= self.now_ms]
-        if not ready:
-            if not self.actors:
-                return False
-            self.now_ms = min(self._ready_ms(a) for a in self.actors)
-            ready = [a for a in self.actors if self._ready_ms(a) <= self.now_ms]
-        actor = self.random.choice(ready)
+        actor = self._next()
+        if actor is None:
+            return False
         self.current = actor
         assert actor.glet is not None
         actor.glet.switch()
         self.current = None
         self.steps += 1
         if actor.glet is None or actor.glet.dead:
-            if actor in self.actors:
-                self.actors.remove(actor)
+            self._end(actor)
             if actor.failure is not None:
                 raise actor.failure
-        self.on_step()
+        elif not actor.is_over:
+            self._put(actor)
         return True
 
-    def _ready_ms(self, actor: Actor) -> int:
-        return max(actor.wake_ms, self.paused_until_ms.get(actor.host, 0))
+    def _put(self, actor: Actor, paused_ms: int = 0) -> None:
+        at_ms = max(actor.wake_ms, paused_ms)
+        if at_ms <= self.now_ms:
+            actor.serial = 0
+            self._ready.append(actor)
+            return
+        self._serial = actor.serial = self._serial + 1
+        heappush(self._sleeping, (at_ms, self._serial, actor))
 
-    def run_until(self, end_ms: int, done: Callable[[], bool] = lambda: False) -> None:
-        """Run until virtual time `end_ms` or until `done`."""
-        while self.now_ms < end_ms and not done():
+    def _next(self) -> Actor | None:
+        """Anybody who is ready; time goes on when nobody is."""
+        ready = self._ready
+        while True:
+            while ready:
+                index = int(self.random.random() * len(ready))
+                actor = ready[index]
+                ready[index] = ready[-1]
+                ready.pop()
+                if actor.is_over:
+                    continue
+                paused_ms = self.paused_until_ms.get(actor.host, 0) if self.paused_until_ms else 0
+                if paused_ms > self.now_ms:
+                    self._put(actor, paused_ms)
+                    continue
+                return actor
+            if not self._wake_next():
+                return None
+
+    def _wake_next(self) -> bool:
+        """Time goes on to the next one's wake time; False when nobody sleeps."""
+        sleeping = self._sleeping
+        while sleeping:
+            wake_ms, serial, actor = heappop(sleeping)
+            if actor.is_over or actor.serial != serial:
+                continue
+            self.now_ms = max(self.now_ms, wake_ms)
+            self._ready.append(actor)
+            while sleeping and sleeping[0][0] <= self.now_ms:
+                _, serial, actor = heappop(sleeping)
+                if not actor.is_over and actor.serial == serial:
+                    self._ready.append(actor)
+            return True
+        return False
+
+    def run_until(self, end_ms: int, done: Callable[[], bool] = lambda: False, look_ms: int = 0) -> None:
+        """Run until virtual time `end_ms` or until `done`, which is asked every `look_ms`."""
+        due_ms = self.now_ms
+        while self.now_ms < end_ms:
+            if self.now_ms >= due_ms:
+                if done():
+                    return
+                due_ms = self.now_ms + look_ms
             if not self.step():
                 return
 
 
+class SimEvent:
+    """`storage.clock.Event` on virtual time."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._is_set = False
+        self._waiter: Actor | None = None
+
+    def set(self) -> None:
+        self._is_set = True
+        if self._waiter is not None:
+            self._scheduler.wake(self._waiter)
+
+    def clear(self) -> None:
+        self._is_set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._waiter = self._scheduler.current
+        try:
+            self._scheduler.sleep(1 if self._is_set else 1_000 * (timeout or 0))
+        finally:
+            self._waiter = None
+        return self._is_set
+
+
 class SimClock:
-    """`storage.clock.Clock` on virtual time."""
+    """`storage.clock.Clock` on virtual time; each host's wall clock has its own offset."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
 
     def wall_ms(self) -> int:
-        return 1_700_000_000_000 + self._scheduler.now_ms
+        scheduler = self._scheduler
+        offset_ms = 0
+        if scheduler.wall_offset_ms and scheduler.current is not None:
+            offset_ms = scheduler.wall_offset_ms.get(scheduler.current.host, 0)
+        return WALL_MS + scheduler.now_ms + offset_ms
 
     def monotonic_ms(self) -> int:
         return self._scheduler.now_ms
 
     def sleep_ms(self, duration_ms: float) -> None:
         self._scheduler.sleep(duration_ms)
+
+    def event(self) -> SimEvent:
+        return SimEvent(self._scheduler)
 
 
 class SimIds:

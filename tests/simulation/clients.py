@@ -1,0 +1,244 @@
+"""The workload of a simulated cluster: producers, a consumer, and somebody who asks for changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from replication.delete_records import delete_records_path, encode_delete_records
+from replication.metadata import MetadataLog
+from replication.progress import leader_progress_path, progress_rows
+from replication.requests import ACKS_ALL, ACKS_LEADER, ProduceRequest, ProduceResponse
+from replication.state import BrokerState, PartitionRecord
+from replication.stores import open_metadata
+from replication.topics import alter_config, create_topic, delete_topic
+from storage.config import LogConfig
+from storage.errors import OffsetOutOfRangeError, StratalogError
+from storage.log_reader import LogReader
+from storage.records import CONTROL_ATTRIBUTE, NewRecordBatch, TopicPartition, payload_table
+from storage.retention import HIGH_WATERMARK
+from tests.simulation.cluster import METADATA_ROOT, TOPIC, SimCluster
+from tests.simulation.invariants import Log
+from tests.simulation.scheduler import SimEvent
+
+KEYS = 5
+SENDS_MAX = 50
+
+
+def start_clients(sim: SimCluster, producers: int = 2, consumers: int = 1) -> None:
+    """Begin with the workload; the first producer is idempotent, the next one is not. All but the consumers stop when
+    faults do."""
+    for number in range(producers):
+        producer = Producer(sim, number, is_idempotent=number % 2 == 0)
+        sim.scheduler.spawn(f"p{number}", f"client-p{number}", producer.run)
+    for number in range(consumers):
+        sim.scheduler.spawn(f"r{number}", f"client-r{number}", Consumer(sim).run)
+    sim.scheduler.spawn("a0", "client-a0", Admin(sim).run)
+
+
+class _Client:
+    """A client's own view of the metadata log."""
+
+    def __init__(self, sim: SimCluster) -> None:
+        self.sim = sim
+        self.random = sim.scheduler.random
+        self.metadata: MetadataLog = open_metadata(sim, METADATA_ROOT, sim.clock, sim.ids)
+
+    def partitions(self) -> list[PartitionRecord]:
+        """What the newest metadata says; none when it is out of reach."""
+        try:
+            self.metadata.refresh()
+        except StratalogError:
+            return []
+        return list(self.metadata.image.partitions.values())
+
+    def log_of(self, state: PartitionRecord) -> Log:
+        return self.metadata.image.topic_ids.get(state.topic, ""), state.partition
+
+
+class Producer(_Client):
+    """Sends batches of numbered values. With acks=all it tells the invariants what was acknowledged."""
+
+    def __init__(self, sim: SimCluster, number: int, *, is_idempotent: bool) -> None:
+        super().__init__(sim)
+        self._producer_id = number
+        self._is_idempotent = is_idempotent
+        self._sequences: dict[Log, int] = {}
+
+    def run(self) -> None:
+        while self.sim.scheduler.faults.is_on:
+            states = self.partitions()
+            if states:
+                self._produce(self.random.choice(states))
+            self.sim.clock.sleep_ms(self.random.randrange(5, 80))
+
+    def _produce(self, state: PartitionRecord) -> None:
+        log, sim = self.log_of(state), self.sim
+        count = self.random.randrange(1, 4)
+        values = [b"v%d" % (sim.value_count + i) for i in range(count)]
+        sim.value_count += count
+        rows = [(sim.clock.wall_ms(), b"k%d" % self.random.randrange(KEYS), value, None) for value in values]
+        payload = payload_table(rows)
+        if not self._is_idempotent:
+            acks = ACKS_LEADER if self.random.random() < 0.2 else ACKS_ALL
+            self._send(state.topic_partition, log, NewRecordBatch(payload), values, acks)
+            return
+        sequence = self._sequences.get(log, 0)
+        batch = NewRecordBatch(payload, self._producer_id, 0, sequence)
+        for _ in range(SENDS_MAX):
+            if self._send(state.topic_partition, log, batch, values, ACKS_ALL):
+                self._sequences[log] = sequence + count
+                return
+            if not self.partitions() or self.metadata.image.topic_ids.get(state.topic, "") != log[0]:
+                break
+        self._producer_id += 100  # as Kafka's producer: after a failed batch the sequence is lost
+        self._sequences.clear()
+
+    def _send(
+        self, topic_partition: TopicPartition, log: Log, batch: NewRecordBatch, values: list[bytes], acks: int
+    ) -> bool:
+        """One try; True when it was acknowledged."""
+        sim = self.sim
+        state = self.metadata.image.partitions.get(topic_partition)
+        host = sim.hosts.get(state.leader) if state is not None else None
+        brokers = [] if host is None else [b for b in (host.broker, *host.zombies) if b is not None]
+        if not brokers:
+            sim.clock.sleep_ms(50)
+            return False
+        broker = self.random.choice(brokers)
+        answered: list[ProduceResponse] = []
+        event = SimEvent(sim.scheduler)
+
+        def complete(response: ProduceResponse) -> None:
+            answered.append(response)
+            event.set()
+            replica = broker.leaders.get(topic_partition)
+            is_this_log = (
+                replica is not None and replica.topic_id == log[0] and sim.invariants.log_id(topic_partition) == log
+            )
+            if response.error is None and acks == ACKS_ALL and is_this_log:
+                sim.tell(f"ack {topic_partition} [{response.base_offset}..] epoch {response.leader_epoch} {values}")
+                for i, value in enumerate(values):
+                    sim.invariants.acknowledged(log, response.base_offset + i, value)
+
+        broker.produce_then(ProduceRequest(topic_partition, batch, acks, timeout_ms=1_500), complete)
+        event.wait(self.random.randrange(200, 3_000) / 1_000)
+        if not answered or answered[0].error is not None:
+            sim.clock.sleep_ms(20)
+            return False
+        return True
+
+
+class Consumer(_Client):
+    """Reads every partition from its leader's table, up to the high watermark that was published for its epoch."""
+
+    def __init__(self, sim: SimCluster) -> None:
+        super().__init__(sim)
+        self._positions: dict[Log, int] = {}
+        self._readers: dict[tuple[str, Log], LogReader] = {}
+
+    def run(self) -> None:
+        while True:
+            for state in self.partitions():
+                leader = self.metadata.image.brokers.get(state.leader)
+                if leader is not None:
+                    try:
+                        self._read(state, leader)
+                    except StratalogError:
+                        self._readers.clear()
+            self.sim.clock.sleep_ms(self.random.randrange(30, 200))
+
+    def _read(self, state: PartitionRecord, leader: BrokerState) -> None:
+        log, root, topic_partition = self.log_of(state), leader.registration.root, state.topic_partition
+        content = self.sim.objects(root).get_register(leader_progress_path(leader.broker_epoch)) or b""
+        bounds = [
+            progress.high_watermark
+            for progress in progress_rows(content)
+            if progress.topic_partition == topic_partition and progress.leader_epoch == state.leader_epoch
+        ]
+        position = self._positions.get(log, 0)
+        if not bounds or bounds[0] <= position:
+            return
+        reader = self._readers.get((root, log))
+        if reader is None or self.random.random() < 0.1:
+            reader = self._readers[root, log] = LogReader(self.sim.table(root, topic_partition), self.sim.clock)
+        reader.refresh()
+        if reader.leader_epoch != state.leader_epoch or reader.topic_id != log[0]:
+            return
+        try:
+            rows = reader.read(position, 1 << 20, bounds[0])
+        except OffsetOutOfRangeError:
+            self._positions[log] = max(position, reader.log_start_offset)
+            return
+        columns = (rows[name].to_pylist() for name in ("offset", "value", "attributes"))
+        for offset, value, attributes in zip(*columns, strict=True):
+            position = offset + 1
+            if not attributes & CONTROL_ATTRIBUTE:  # clients pass over what compaction has emptied
+                self.sim.invariants.was_read(log, offset, value)
+        self._positions[log] = position
+
+
+class Admin(_Client):
+    """Asks for one of `ACTIONS` now and then."""
+
+    def __init__(self, sim: SimCluster) -> None:
+        super().__init__(sim)
+        self._topics = 0
+
+    def run(self) -> None:
+        while self.sim.scheduler.faults.is_on:
+            self.sim.clock.sleep_ms(self.random.randrange(100, 900))
+            try:
+                self.metadata.refresh()
+                self.random.choice(ACTIONS)(self)
+            except StratalogError as reason:
+                self.sim.tell(f"refused: {reason}")
+
+    def make_topic(self) -> None:
+        sim, self._topics = self.sim, self._topics + 1
+        self.metadata.propose(
+            lambda image: create_topic(
+                image,
+                f"u{self._topics}",
+                sim.ids.new_id(),
+                partitions=self.random.randrange(1, 3),
+                replication_factor=2,
+                start_index=self.random.randrange(3),
+                shift=0,
+                check_configs=LogConfig.from_properties,
+            )
+        )
+
+    def remove_topic(self) -> None:
+        others = [topic for topic in self.metadata.image.topic_ids if topic != TOPIC]
+        if others:
+            topic = self.random.choice(others)
+            self.metadata.propose(lambda image: delete_topic(image, topic))
+
+    def change_config(self) -> None:
+        changes = {"segment.files.max": str(self.random.randrange(2, 9))}
+        topic = self.random.choice(list(self.metadata.image.topic_ids))
+        self.metadata.propose(
+            lambda image: alter_config(image, topic, changes, check_configs=LogConfig.from_properties)
+        )
+
+    def remove_records(self) -> None:
+        """DeleteRecords of one partition, up to a random offset or to the high watermark."""
+        state = self.random.choice(list(self.metadata.image.partitions.values()))
+        leader = self.metadata.image.brokers.get(state.leader)
+        history = self.sim.invariants.history(state.topic_partition)
+        if leader is None or history is None or self.sim.is_compacted(state.topic):
+            return
+        end = history.high_watermark
+        offset = self.random.choice((HIGH_WATERMARK, self.random.randrange(end + 1)))
+        data = encode_delete_records({state.topic_partition: offset}, leader.broker_epoch, timeout_ms=1_000)
+        self.sim.objects(leader.registration.root).put(delete_records_path(self.sim.ids.new_id()), data)
+        self.sim.tell(f"delete records of {state.topic_partition} below {offset}")
+
+
+ACTIONS: tuple[Callable[[Admin], None], ...] = (
+    Admin.make_topic,
+    Admin.remove_topic,
+    Admin.change_config,
+    Admin.remove_records,
+)
+"""What the admin draws from: further kinds of change (reassignments, elections) are further entries."""

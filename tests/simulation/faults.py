@@ -1,0 +1,91 @@
+"""What goes wrong in a run, and how often: drawn from the seed, or aimed by whoever looks for a certain history."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+TROUBLES = (
+    "crash",
+    "restart all",
+    "pause broker",
+    "pause session",
+    "pause controller",
+    "cut broker",
+    "cut session",
+    "second process",
+    "power cut",
+    "disk full",
+    "slow store",
+    "clock jump",
+    "machine sleeps",
+)
+"""The larger troubles; `tests.simulation.troubles` has a function for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Focus:
+    """Accesses of one kind, parked far more often than others.
+
+    operation  `create`, `create:done`, `put`, `get` …
+    actors     first letters of the actors' names (`f` fetch, `b` broker, `c` controller); empty: everybody's
+    place      a part of `root/path`; empty: everywhere
+    """
+
+    operation: str = ""
+    park: float = 0.0
+    actors: str = ""
+    place: str = ""
+
+    def matches(self, operation: str, actor: str, root: str, detail: str) -> bool:
+        if operation != self.operation or (self.actors and actor[0] not in self.actors):
+            return False
+        return not self.place or self.place in f"{root}/{detail}"
+
+
+@dataclass(slots=True)
+class Faults:
+    """How likely each fault is at one storage access, and how long a parked call stays parked.
+
+    switch        another actor goes on first
+    lost_request  the call fails and was not applied; `lost_answer`: it was applied, but fails
+    doubled       a commit's request arrives twice: the answer is that somebody was quicker, or the second comes late
+    stale         a progress object is read as it was before its last write
+    trouble_ms    the mean pause between two larger troubles; `weights` how likely each of `TROUBLES` is, by name
+    """
+
+    switch: float = 0.2
+    park: float = 0.002
+    park_ms_max: int = 3_000
+    focus: Focus = Focus()
+    lost_request: float = 0.001
+    lost_answer: float = 0.001
+    doubled: float = 0.0
+    stale: float = 0.0
+    trouble_ms: int = 600
+    weights: Mapping[str, int] = field(default_factory=dict)
+    is_on: bool = True
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Faults:
+        """Every run has a mix of its own: rare histories need many of one fault and none of another."""
+        focus = Focus(
+            rng.choice(["", "create", "create:done", "put", "put:done", "get:done"]), rng.choice([0.01, 0.03, 0.1])
+        )
+        return cls(
+            switch=rng.choice([0.1, 0.2, 0.4]),
+            park=rng.choice([0.0, 0.0005, 0.002, 0.005]),
+            park_ms_max=rng.choice([500, 2_000, 4_000]),
+            focus=focus,
+            lost_request=rng.choice([0.0, 0.001, 0.003]),
+            lost_answer=rng.choice([0.0, 0.001, 0.003]),
+            doubled=rng.choice([0.0, 0.01, 0.05]),
+            stale=rng.choice([0.0, 0.01, 0.1]),
+            trouble_ms=rng.choice([300, 600]),
+            weights={name: rng.choice([0, 1, 3]) for name in TROUBLES},
+        )
+
+    def aimed(self, rng: random.Random, **changes: object) -> Faults:
+        """This mix, a little different in every run, with `changes`."""
+        return replace(self, switch=rng.choice([0.1, 0.2, 0.4]), **changes)  # type: ignore[arg-type]

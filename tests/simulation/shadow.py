@@ -1,0 +1,107 @@
+"""What each replica's table holds, record by record, kept up with every commit: the invariants look at it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from storage.log_state import TOPIC_ID_PROPERTY
+from storage.memory_table import MemoryFiles
+from storage.records import CONTROL_ATTRIBUTE
+from storage.table import LEADER_EPOCH, LOG_END, LOG_START, Commit, FileEntry
+
+
+class ShadowRecord(NamedTuple):
+    """One record. Two replicas hold the same one when these are equal."""
+
+    epoch: int
+    value: bytes | None
+    key: bytes | None
+    producer_id: int
+    sequence: int
+
+
+COLUMNS = ("offset_delta", "attributes", "value", "key", "producer_id", "sequence")
+
+
+@dataclass(slots=True)
+class Shadow:
+    """The fold of one replica's table, naive and independent of the product's."""
+
+    files: MemoryFiles
+    topic_id: str
+    records: dict[int, ShadowRecord] = field(default_factory=dict)
+    entries: dict[str, FileEntry] = field(default_factory=dict)
+    log_start: int = 0
+    log_end: int = 0
+    leader_epoch: int = -1
+    version: int = -1
+
+    def apply(self, version: int, commit: Commit, rows: RowsCache) -> None:
+        """Take the next version in."""
+        for path in commit.removes:
+            entry = self.entries.pop(path, None)
+            for offset, _ in rows.of(self.files, entry) if entry is not None else ():
+                self.records.pop(offset, None)
+        for entry in commit.adds:
+            self.entries[entry.path] = entry
+            self.records.update(rows.of(self.files, entry))
+        self.log_start = commit.txns.get(LOG_START, self.log_start)
+        self.log_end = commit.txns.get(LOG_END, self.log_end)
+        self.leader_epoch = commit.txns.get(LEADER_EPOCH, self.leader_epoch)
+        self.version = version
+
+    def readable(self) -> dict[int, ShadowRecord]:
+        """The records that a reader may be given."""
+        return {o: r for o, r in sorted(self.records.items()) if self.log_start <= o < self.log_end}
+
+
+class RowsCache:
+    """The records of data files by name: a copy has its original's name, so each is looked at once."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[tuple[int, ShadowRecord]]] = {}
+
+    def of(self, files: MemoryFiles, entry: FileEntry) -> list[tuple[int, ShadowRecord]]:
+        """(offset, record) of a file as a commit placed it."""
+        key = f"{entry.base_offset}/{entry.leader_epoch}/{entry.path}"
+        known = self._rows.get(key)
+        if known is None:
+            table = files.data_files[entry.path]
+            columns = [table[name].to_pylist() for name in COLUMNS]
+            known = self._rows[key] = [
+                (entry.base_offset + delta, ShadowRecord(entry.leader_epoch, *rest))
+                for delta, attributes, *rest in zip(*columns, strict=True)
+                if not attributes & CONTROL_ATTRIBUTE  # emptied by compaction
+            ]
+        return known
+
+
+def folded(files: MemoryFiles, rows: RowsCache, end_version: int | None = None) -> Shadow:
+    """A shadow made anew, as after a power cut: up to the first version that cannot be read, below `end_version`."""
+    checkpoint = files.checkpoint
+    shadow = Shadow(files, topic_id_of(files))
+    if checkpoint is not None:
+        commit = Commit("", "CHECKPOINT", 0, adds=checkpoint.files, txns=checkpoint.txns)
+        shadow.apply(checkpoint.version, commit, rows)
+    for version, commit in _readable_commits(files, shadow.version + 1):
+        if version == end_version:
+            break
+        shadow.apply(version, commit, rows)
+    return shadow
+
+
+def topic_id_of(files: MemoryFiles) -> str:
+    """Whose table it is, as version 0 or the checkpoint says."""
+    first = files.commits.get(0)
+    properties = files.checkpoint.properties if files.checkpoint is not None else first.properties if first else None
+    return (properties or {}).get(TOPIC_ID_PROPERTY, "")
+
+
+def _readable_commits(files: MemoryFiles, version: int) -> Iterator[tuple[int, Commit]]:
+    while (stored := files.commits.get(version)) is not None:
+        if any(entry.path not in files.data_files for entry in stored.commit.adds):
+            return
+        yield version, stored.commit
+        version += 1

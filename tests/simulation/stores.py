@@ -1,0 +1,122 @@
+"""The storage domains of a simulated cluster: every access passes the scheduler, every version the invariants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+from storage.commit_race import StoredCommit
+from storage.memory_table import MemoryCommitLog, MemoryDisk, MemoryFiles
+from storage.store import MemoryStore, ObjectMeta
+from tests.simulation.scheduler import Scheduler, SimClock
+
+LATE_MS_MAX = 2_000
+
+VersionSeen = Callable[[str, int, StoredCommit], None]
+
+
+class SimObjects(MemoryStore):
+    """The small objects of one root."""
+
+    def __init__(
+        self,
+        root: str,
+        scheduler: Scheduler,
+        clock: SimClock,
+        written: Callable[[str, str, bytes], None],
+        looked_at: Callable[[str], None],
+        *,
+        tells: bool,
+    ) -> None:
+        super().__init__({}, clock.wall_ms, root, tells=tells)
+        self._root = root
+        self._scheduler = scheduler
+        self._written = written
+        self._looked_at = looked_at
+        self._before: dict[str, bytes] = {}
+
+    def put(self, path: str, data: bytes) -> None:
+        self._scheduler.access(self._root, "put", "", path)
+        if path in self.objects:
+            self._before[path] = self.objects[path]
+        super().put(path, data)
+        self._written(self._root, path, data)
+        self._scheduler.access(self._root, "put:done", "", path)
+
+    def get_optional(self, path: str) -> bytes | None:
+        self._scheduler.access(self._root, "get", "", path)
+        found = self.objects.get(path)
+        self._looked_at(path)
+        if found is not None and path.startswith("progress/") and self._scheduler.happens(self._scheduler.faults.stale):
+            return self._before.get(path, found)
+        return found
+
+    def list(self, prefix: str) -> list[ObjectMeta]:
+        self._scheduler.access(self._root, "list", "", prefix)
+        return super().list(prefix)
+
+
+class SimDisk(MemoryDisk):
+    """The tables of one root. `created` is told of every version that comes to stand."""
+
+    def __init__(self, root: str, scheduler: Scheduler, clock: SimClock, created: VersionSeen) -> None:
+        super().__init__(access=partial(scheduler.access, root), now_ms=clock.wall_ms)
+        self.root = root
+        self.scheduler = scheduler
+        self.created = created
+
+    def commit_log(self, table: str) -> SimCommitLog:
+        return SimCommitLog(self, table)
+
+    def power_cut(self, rng: Random) -> None:
+        """What was not synced is lost, from a random commit on; the first one lost may be torn, or lack its file."""
+        for files in self.tables.values():
+            newest = max(files.commits, default=-1)
+            oldest_lost = files.durable_version + 1
+            if newest < oldest_lost:
+                continue
+            kept = rng.randrange(oldest_lost - 1, newest + 1)
+            for version in [v for v in files.commits if v > kept]:
+                torn = version == kept + 1 and rng.random() < 0.5
+                if not torn:
+                    del files.commits[version]
+                else:
+                    _tear(files, version, rng)
+
+
+def _tear(files: MemoryFiles, version: int, rng: Random) -> None:
+    stored = files.commits[version]
+    if stored is not None and stored.commit.adds and rng.random() < 0.5:
+        files.data_files.pop(stored.commit.adds[-1].path, None)
+    else:
+        files.commits[version] = None
+
+
+class SimCommitLog(MemoryCommitLog):
+    """The commits of one table, whose requests may arrive twice."""
+
+    disk: SimDisk
+
+    def create_version(self, version: int, stored: StoredCommit) -> bool:
+        disk, detail = self.disk, f"_delta_log/{version}"
+        disk.access("create", self._name, detail)
+        files = self.files
+        created = version not in files.commits
+        if created:
+            files.commits[version] = stored
+            files.modified_ms[version] = disk.now_ms()
+            disk.created(self._name, version, stored)
+        disk.access("create:done", self._name, detail)
+        if disk.scheduler.happens(disk.scheduler.faults.doubled):
+            if disk.scheduler.random.random() < 0.5:
+                return False  # the request was sent again by the store's client and met itself
+            disk.scheduler.spawn("late", "network", lambda: self._create_late(files, version, stored))
+        return created
+
+    def _create_late(self, files: MemoryFiles, version: int, stored: StoredCommit) -> None:
+        """The same request once more, when nobody waits for it any more."""
+        self.disk.scheduler.sleep(self.disk.scheduler.random.randrange(1, LATE_MS_MAX))
+        if self.disk.tables.get(self._name) is files and version not in files.commits:
+            files.commits[version] = stored
+            files.modified_ms[version] = self.disk.now_ms()

@@ -1,0 +1,162 @@
+"""The larger troubles of a run: each strikes somebody at random, for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tests.simulation.cluster import METADATA_ROOT, Host, SimCluster
+from tests.simulation.faults import TROUBLES
+
+CLOCK_JUMP_MS_MAX = 90_000
+
+
+def make_trouble(sim: SimCluster) -> None:
+    """One trouble, drawn by the weights of the run."""
+    weights = [sim.scheduler.faults.weights.get(name, 0) for name in TROUBLES]
+    if any(weights):
+        name = sim.scheduler.random.choices(TROUBLES, weights)[0]
+        _MAKERS[name](sim)
+
+
+def _any_host(sim: SimCluster) -> Host:
+    return sim.scheduler.random.choice(list(sim.hosts.values()))
+
+
+def _session(sim: SimCluster) -> str:
+    sessions = sim.sessions_of()
+    return sim.scheduler.random.choice(sessions).host if sessions else ""
+
+
+def _duration(sim: SimCluster, least_ms: int, most_ms: int) -> int:
+    return sim.scheduler.random.randrange(least_ms, most_ms)
+
+
+def restart(sim: SimCluster, host: Host) -> None:
+    sim.tell(f"restart of broker {host.broker_id}")
+    sim.start_host(host.broker_id)
+
+
+def _crash_or_restart(sim: SimCluster) -> None:
+    host = _any_host(sim)
+    if host.broker is None:
+        restart(sim, host)
+    else:
+        sim.crash(host.broker_id)
+
+
+def _restart_all(sim: SimCluster) -> None:
+    for host in sim.hosts.values():
+        if host.broker is None:
+            restart(sim, host)
+
+
+def _pause(sim: SimCluster, duration_ms: int, *names: str) -> None:
+    for name in names:
+        sim.pause(name, duration_ms)
+
+
+def _cut(sim: SimCluster, duration_ms: int, *names: str) -> None:
+    for name in names:
+        sim.cut(name, METADATA_ROOT, duration_ms)
+
+
+def _pause_broker(sim: SimCluster) -> None:
+    """A zombie leader, which may be the controller too."""
+    host = _any_host(sim)
+    _pause(sim, _duration(sim, 100, 3_000), host.process, host.controller)
+
+
+def _pause_session(sim: SimCluster) -> None:
+    _pause(sim, _duration(sim, 500, 5_000), _session(sim))
+
+
+def _pause_controller(sim: SimCluster) -> None:
+    """Two controllers: another one is elected when this one's broker is thought dead, and this one wakes."""
+    host = _any_host(sim)
+    duration_ms = _duration(sim, 300, 4_000)
+    _pause(sim, duration_ms, host.controller)
+    if sim.scheduler.random.random() < 0.5:
+        _cut(sim, duration_ms, host.process)
+
+
+def _cut_broker(sim: SimCluster) -> None:
+    """The broker is thought dead, but leads on: a zombie with clients and followers."""
+    host = _any_host(sim)
+    _cut(sim, _duration(sim, 500, 4_000), host.process, host.controller)
+
+
+def _cut_session(sim: SimCluster) -> None:
+    _cut(sim, _duration(sim, 500, 4_000), _session(sim))
+
+
+def _second_process(sim: SimCluster) -> None:
+    """The process hangs, its supervisor starts another one; then the first one goes on for a while."""
+    host = _any_host(sim)
+    if host.broker is None:
+        return
+    _pause(sim, _duration(sim, 50, 1_500), host.process, host.controller)
+    host.zombies = [host.broker]
+    restart(sim, host)
+
+
+def _power_cut(sim: SimCluster) -> None:
+    """The machine stops with all that runs on it; what was not synced is lost. One machine at a time."""
+    host = _any_host(sim)
+    if sim.invariants.torn:
+        return
+    sim.crash(host.broker_id)
+    host.zombies = []
+    sim.scheduler.kill([actor for actor in list(sim.scheduler.actors) if _runs_on(actor.host, host.broker_id)])
+    sim.tell(f"power cut of broker {host.broker_id}")
+    sim.invariants.lost_power(host.broker_id)
+    host.disk.power_cut(sim.scheduler.random)
+
+
+def _runs_on(name: str, broker_id: int) -> bool:
+    return name.startswith((f"host-{broker_id}.", f"control-{broker_id}.", f"fetch-{broker_id}."))
+
+
+def _disk_full(sim: SimCluster) -> None:
+    host, duration_ms = _any_host(sim), _duration(sim, 200, 2_000)
+    sim.tell(f"the disk of broker {host.broker_id} is full for {duration_ms} ms")
+    sim.scheduler.full_until_ms[host.root] = sim.scheduler.now_ms + duration_ms
+
+
+def _slow_store(sim: SimCluster) -> None:
+    root = sim.scheduler.random.choice([METADATA_ROOT, *(host.root for host in sim.hosts.values())])
+    duration_ms = _duration(sim, 200, 1_500)
+    sim.tell(f"{root} is slow for {duration_ms} ms")
+    sim.scheduler.slow_until_ms[root] = sim.scheduler.now_ms + duration_ms
+
+
+def _clock_jump(sim: SimCluster) -> None:
+    """The wall clock of one machine is set, or one of its fetch tasks runs where it is another one."""
+    host = _any_host(sim)
+    offset_ms = sim.scheduler.random.randrange(-CLOCK_JUMP_MS_MAX, CLOCK_JUMP_MS_MAX)
+    sim.tell(f"the clock of broker {host.broker_id} is {offset_ms} ms off")
+    for name in (host.process, host.controller, *(actor.host for actor in sim.sessions_of(host.broker_id))):
+        sim.scheduler.wall_offset_ms[name] = offset_ms
+
+
+def _machine_sleeps(sim: SimCluster) -> None:
+    """Everything stands still; every clock has gone on when it wakes."""
+    duration_ms = _duration(sim, 1_000, 12_000)
+    sim.tell(f"all sleep for {duration_ms} ms")
+    sim.scheduler.now_ms += duration_ms
+
+
+_MAKERS: Mapping[str, Callable[[SimCluster], None]] = {
+    "crash": _crash_or_restart,
+    "restart all": _restart_all,
+    "pause broker": _pause_broker,
+    "pause session": _pause_session,
+    "pause controller": _pause_controller,
+    "cut broker": _cut_broker,
+    "cut session": _cut_session,
+    "second process": _second_process,
+    "power cut": _power_cut,
+    "disk full": _disk_full,
+    "slow store": _slow_store,
+    "clock jump": _clock_jump,
+    "machine sleeps": _machine_sleeps,
+}

@@ -10,13 +10,15 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
 from storage.errors import StratalogError
 
 DONE, FAILED, INTERRUPTED, TERMINATED = 0, 1, 128 + signal.SIGINT, 128 + signal.SIGTERM
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DEBUG_VARIABLE = "STRATALOG_DEBUG"
 
 _LINE = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
@@ -103,6 +105,28 @@ def quiet_logging(log_file: Path | None = None) -> None:
     logging.basicConfig(level=logging.WARNING if log_file is None else logging.INFO, handlers=handlers, force=True)
     # py4j reports a JVM that ends before us as an error; nobody can do anything about it.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+
+
+class Stop:
+    """Notes a signal. Not an Event: setting one waits for a lock that the interrupted thread may hold."""
+
+    def __init__(self) -> None:
+        self.is_asked = False
+
+    def __call__(self, _signal: int, _frame: FrameType | None) -> None:
+        self.is_asked = True
+
+
+@contextmanager
+def stop_signals() -> Iterator[Stop]:
+    """Ctrl-C, SIGTERM and SIGHUP are noted instead of ending what is under way; after it, a second one ends it."""
+    stop = Stop()
+    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def is_submitted() -> bool:

@@ -94,7 +94,7 @@ class BrokerConfig:
     controlled_shutdown_enable: bool = _setting(True, "", "hand leadership over before a broker stops")
     default_replication_factor: int = _setting(1, "replicas", "of a topic created without a replication factor", 1)
     delete_topic_enable: bool = _setting(True, "", "allow topics to be deleted")
-    log_dir: str = _setting("logs", "", "folder of state-change.log and other text logs, below the cluster's folder")
+    log_dir: str = _setting("logs", "", "folder of text logs, below the cluster's folder or a broker process's root")
     log_retention_check_interval_ms: int = _setting(
         300_000, "ms", "pause between two looks whether segments of a log are to be deleted", 1
     )

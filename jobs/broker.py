@@ -94,8 +94,11 @@ def wait_for_the_end(server: BrokerServer, stop: Stop) -> int:
 
 def serve(told: BrokerProperties, fetcher: str) -> int:
     """Run the broker to its end; the exit code."""
-    server = BrokerServer.start(told, fetcher=fetcher)  # type: ignore[arg-type]  # one of FETCHERS
-    quiet_logging(server.log_folder / "server.log")
+    server = BrokerServer.start(
+        told,
+        fetcher=fetcher,  # type: ignore[arg-type]  # one of FETCHERS
+        on_locked=lambda log_folder: quiet_logging(log_folder / "server.log"),
+    )
     code = FAILED
     try:
         with stop_signals() as stop:

@@ -5,6 +5,7 @@ I/O: directories and their locks, threads, log files, and Spark unless it fetche
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
 
@@ -26,7 +27,7 @@ class BrokerServer:
     def __init__(self, properties: BrokerProperties, fetcher: Fetcher, spark: SparkSession | None, lock: IO[str]):
         """Joins the cluster and starts the broker's threads. `lock` is that of `lock_root`; a failure lets it go."""
         self.properties = properties
-        self.log_folder = folder_here(open_store(properties.root)) / Path(properties.config.log_dir)
+        self.log_folder = text_log_folder(properties)
         host: BrokerHost | None = None
         try:
             roots = {properties.broker_id: properties.root}
@@ -43,18 +44,26 @@ class BrokerServer:
 
     @classmethod
     def start(
-        cls, properties: BrokerProperties, *, fetcher: Fetcher = "auto", spark: SparkSession | None = None
+        cls,
+        properties: BrokerProperties,
+        *,
+        fetcher: Fetcher = "auto",
+        spark: SparkSession | None = None,
+        on_locked: Callable[[Path], None] = lambda _log_folder: None,
     ) -> Self:
         """Make or reopen the broker's root, make or join the cluster, register.
 
-        fetcher  `spark`, `thread`, or `auto`: Spark unless the session has too few slots (with a warning)
-        spark    the session whose slots run the fetch sessions; None starts one, or takes that of spark-submit
+        fetcher    `spark`, `thread`, or `auto`: Spark unless the session has too few slots (with a warning)
+        spark      the session whose slots run the fetch sessions; None starts one, or takes that of spark-submit
+        on_locked  called with the folder for text logs as soon as the root is this process's
         Python's switch interval and garbage collection are set as `share_interpreter` says.
         Raises KafkaStorageError when another broker of this machine works on the root; DuplicateBrokerRegistrationError
         when the id is, and stays, live on another root; InvalidRequestError when the root is another broker's;
         InconsistentClusterIdError when it is another cluster's; BrokerNotAvailableError when it does not come up.
         """
-        server = cls(properties, fetcher, spark, lock_root(properties.root))
+        lock = lock_root(properties.root)
+        on_locked(text_log_folder(properties))
+        server = cls(properties, fetcher, spark, lock)
         try:
             await_up([server._running])
             share_interpreter()
@@ -91,3 +100,8 @@ class BrokerServer:
                 f"follower fetch by {self._host.fetcher}",
             ]
         )
+
+
+def text_log_folder(properties: BrokerProperties) -> Path:
+    """`log.dir` below the root, or below what stands for it on this machine."""
+    return folder_here(open_store(properties.root)) / properties.config.log_dir

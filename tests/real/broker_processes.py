@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,14 +25,21 @@ BROKERS = (1, 2, 3)
 class BrokerProcess:
     """One broker's process, or none: `start` it (again). Signals go to its process group: to Spark's JVM as well."""
 
-    def __init__(self, folder: Path, broker_id: int, settings: Mapping[str, object], fetcher: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        broker_id: int,
+        settings: Mapping[str, object],
+        fetcher: str,
+        launcher: Sequence[str] = (sys.executable, "-m", "jobs.broker"),
+    ) -> None:
         self.broker_id = broker_id
         self.root = folder / f"broker-{broker_id}"
         self.output_file = folder / f"broker-{broker_id}.out"
         self.is_paused = False
         own = {"broker.id": broker_id, "log.dirs": self.root, "stratalog.metadata.root": folder / "metadata"}
         overrides = [f"--override={name}={value}" for name, value in {**own, **settings}.items()]
-        self._command = [sys.executable, "-m", "jobs.broker", "--fetcher", fetcher, *overrides]
+        self._command = [*launcher, "--fetcher", fetcher, *overrides]
         self._process: subprocess.Popen[bytes] | None = None
         self._output_begin = 0
 
@@ -51,6 +58,11 @@ class BrokerProcess:
                 self._command, stdout=output, stderr=output, cwd=PROJECT, env=ENVIRONMENT, start_new_session=True
             )
         self.is_paused = False
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     @property
     def has_started(self) -> bool:

@@ -111,6 +111,10 @@ class Cluster:
         """The running brokers by id."""
         return {broker_id: running.broker for broker_id, running in self._running.items()}
 
+    def hosts(self, broker_id: int) -> bool:
+        """Whether it is one of this cluster's own brokers, running or stopped; others may have joined beside them."""
+        return broker_id in self._broker_ids
+
     def kill(self, broker_id: int) -> None:
         """Stop a broker as a crash would: nothing is flushed or deregistered; its fetch sessions live on as
         zombies until they notice that its session has expired."""

@@ -205,6 +205,20 @@ def test_wrong_settings_are_named_and_nothing_is_made(tmp_path: Path, overrides:
     assert [path.name for path in tmp_path.iterdir()] == ["another-1.out"]
 
 
+def test_a_process_joins_the_brokers_of_an_embedded_cluster(tmp_path: Path) -> None:
+    """Its leaders are in another process than the producer's cluster: they are asked through their inbox."""
+    with (
+        Cluster.start(tmp_path, brokers=2, fetcher="thread", config=SETTINGS) as cluster,
+        BrokerProcesses(tmp_path, SETTINGS, broker_ids=(3,)),
+    ):
+        Admin(cluster).create_topics([NewTopic(TOPIC, replica_assignment={0: [3, 1], 1: [1, 3]})])
+        ClusterWatch(cluster.root, TOPIC).await_in_sync()
+        with Producer(cluster) as producer:
+            sent = [producer.send(TOPIC, f"{i}", partition=i % 2) for i in range(40)]
+            assert [each.result(30).offset for each in sent] == [i // 2 for i in range(40)]
+        assert values_of(cluster.root, TOPIC, 40) == {str(i) for i in range(40)}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_spark_source_and_sink_work_with_brokers_in_other_processes(

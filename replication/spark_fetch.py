@@ -191,7 +191,8 @@ class SparkFetchRunner:
     def _supervise(self) -> None:
         while not self._stopped.wait(SUPERVISE_MS / 1000):
             if not _is_alive(self._spark):
-                self.failure = "its Spark application has ended"
+                self.failure = "the Spark application has ended"
+                _LOG.error("no fetch session can run any more: %s", self.failure)
                 return
             with self._lock:
                 running = list(self._queries)

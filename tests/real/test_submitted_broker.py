@@ -66,4 +66,4 @@ def test_a_broker_whose_spark_ends_hands_over_and_says_so(brokers: BrokerProcess
     submitted.wait()
     wait_until(lambda: has_left_in_order(brokers.metadata_root), "a controlled shutdown")
     wait_until(lambda: "Stopped.\n" in submitted.output(), "its end")
-    assert "broker 3 cannot follow any more: its Spark application has ended" in submitted.output()
+    assert "broker 3 cannot follow any more: the Spark application has ended" in submitted.output()

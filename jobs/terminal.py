@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import TextIO
 
 from storage.errors import StratalogError
 
@@ -76,18 +77,22 @@ def error_text(error: Exception) -> str:
 
 
 def complain(text: str) -> None:
-    """A line on standard error, behind all that was printed so far."""
+    """A line on standard error, behind all that was printed so far. If nobody reads it, as when the terminal or
+    spark-submit is gone, that is no reason not to go on."""
     try:
         sys.stdout.flush()
     except OSError:
         drop_output()
-    print(text, file=sys.stderr, flush=True)
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        drop_output(sys.stderr)
 
 
-def drop_output() -> None:
-    """Nobody reads our output any more: let the interpreter's own flush at the end go nowhere."""
+def drop_output(stream: TextIO | None = None) -> None:
+    """Nobody reads our output (or `stream`) any more: let the interpreter's own flush at the end go nowhere."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    os.dup2(nowhere, (stream or sys.stdout).fileno())
     os.close(nowhere)
 
 

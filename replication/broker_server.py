@@ -5,6 +5,7 @@ I/O: directories and their locks, threads, log files, and Spark unless it fetche
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
@@ -19,6 +20,8 @@ from storage.store import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_LOG = logging.getLogger("stratalog.broker")
 
 
 class BrokerServer:
@@ -70,6 +73,7 @@ class BrokerServer:
         except BaseException:
             server.stop()
             raise
+        _LOG.info("broker %d started with epoch %d", server.broker.broker_id, server.broker.broker_epoch)
         return server
 
     @property
@@ -86,7 +90,12 @@ class BrokerServer:
 
     def stop(self) -> bool:
         """Controlled shutdown; once. False when the broker could not hand over what it led."""
-        return self._host.stop([self._running])
+        if self.failure is not None:
+            _LOG.error("%s", self.failure)
+        _LOG.info("broker %d is shutting down", self.broker.broker_id)
+        has_handed_over = self._host.stop([self._running])
+        _LOG.info("broker %d: shut down %s", self.broker.broker_id, "completed" if has_handed_over else "uncleanly")
+        return has_handed_over
 
     def describe(self) -> str:
         """A few lines on what runs where."""

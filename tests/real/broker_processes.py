@@ -142,11 +142,19 @@ class BrokerProcesses:
                 broker.start()
 
     def __enter__(self) -> Self:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self.kill()
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """All that run."""
         for broker in self.by_id.values():
             if broker.is_running:
                 broker.kill()

@@ -64,6 +64,7 @@ def test_a_broker_whose_spark_ends_hands_over_and_says_so(brokers: BrokerProcess
     submitted = brokers[SUBMITTED]
     os.kill(submitted.pid, signal.SIGTERM)  # spark-submit's JVM, which tells its Python process nothing
     submitted.wait()
-    wait_until(lambda: has_left_in_order(brokers.metadata_root), "a controlled shutdown")
-    wait_until(lambda: "Stopped.\n" in submitted.output(), "its end")
-    assert "broker 3 cannot follow any more: the Spark application has ended" in submitted.output()
+    log = submitted.root / "logs" / "server.log"  # what it prints goes through that JVM
+    wait_until(lambda: "broker 3: shut down completed" in log.read_text(), "the end of its Python process")
+    assert "broker 3 cannot follow any more: the Spark application has ended" in log.read_text()
+    assert has_left_in_order(brokers.metadata_root)

@@ -12,7 +12,6 @@ PROGRAM = """
 import sys
 from jobs.terminal import complain, run
 def job():
-    print("never read", flush=False)
     complain("nobody hears this")
     complain("nor this")
     open(sys.argv[1], "w").write("done")

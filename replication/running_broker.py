@@ -72,8 +72,8 @@ class RunningBroker:
         self.registered = threading.Event()
         self._shared = shared
         self._is_ending = threading.Event()
-        self._said = ""
-        """The failure that was logged last, until a turn succeeds: it is not logged again for each try."""
+        self._said: dict[int, str] = {}
+        """The failure that each thread logged last, until a turn succeeds: it is not logged again for each try."""
         self._lock = lock
         try:
             ids, clock, stores = RandomIds(), SystemClock(), DeltaStores(RandomIds())
@@ -155,13 +155,13 @@ class RunningBroker:
     def _try(self, turn: Callable[[], None]) -> None:
         try:
             turn()
-            self._said = ""
+            self._said.pop(threading.get_ident(), None)
             return
         except StratalogError as reason:
             self.failure = reason
-            if str(reason) != self._said and self.broker.stopped_by is None:
+            if str(reason) != self._said.get(threading.get_ident()) and self.broker.stopped_by is None:
                 _LOG.warning("broker %d, trying again: %s", self.broker.broker_id, reason)
-            self._said = str(reason)
+            self._said[threading.get_ident()] = str(reason)
         except Exception as defect:  # noqa: BLE001 - a thread that ends silently would hide it
             self.failure = UnknownServerError(f"{type(defect).__name__}: {defect}")
             _LOG.exception("broker %d", self.broker.broker_id)

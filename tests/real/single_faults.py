@@ -14,6 +14,7 @@ from replication.config import BrokerConfig
 from storage.errors import StratalogError
 from tests.real.broker_processes import BROKERS, BrokerProcesses, ClusterWatch
 from tests.real.history import ACK, FAIL, SEND, Event, Finding, History, check
+from tests.real.machine_watch import MachineWatch
 from tests.real.parties import Party, Reader, note_replicas, replicas_are_equal, wait_until
 from tests.real.storm import KILL, PAUSE, say
 
@@ -21,6 +22,7 @@ TOPIC, PARTITIONS = "faults", 6
 REST_S = 5.0
 LIMIT_ABOVE_SESSION_MS = 2_000
 PROBE_PAUSE_S = 0.1
+REPEATED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +41,15 @@ class SingleFault:
 
 @dataclass(frozen=True, slots=True)
 class SingleFaults:
-    """A run. `probes` are (time in s at which a record was sent, milliseconds until its acknowledgement)."""
+    """A run. `probes` are (time in s at which a record was sent, milliseconds until its acknowledgement); `repeated`
+    counts faults that do not count, since the whole machine stood still meanwhile."""
 
     session_timeout_ms: int
     fetcher: str
     faults: list[SingleFault]
     probes: list[tuple[float, int]]
     findings: list[Finding]
+    repeated: int = 0
 
     @property
     def limit_ms(self) -> int:
@@ -114,18 +118,26 @@ def run_single_faults(
         watch.await_in_sync()
         history = History(folder / "history.jsonl")
         begun_ms = now_ms()
-        with Reader(root, TOPIC, history, "reader"), Prober(root, history) as prober:
-            faults = []
-            for number in range(1, count + 1):
+        faults: list[SingleFault] = []
+        repeated = 0
+        with Reader(root, TOPIC, history, "reader"), Prober(root, history) as prober, MachineWatch() as machine:
+            while len(faults) < count:
                 time.sleep(rest_s)
-                faults.append(one_fault(number, brokers, watch, prober, rng, begun_ms))
-                say(str(faults[-1]))
+                rested_ms = now_ms()
+                fault = one_fault(len(faults) + 1, brokers, watch, prober, rng, begun_ms)
+                stalled_s = machine.stalled_s(rested_ms)
+                say(f"{fault}{f', machine stood still for {stalled_s:.1f} s: repeated' if stalled_s else ''}")
+                if stalled_s and repeated < REPEATED_MAX:
+                    repeated += 1
+                else:
+                    faults.append(fault)
             time.sleep(rest_s)
         wait_until(lambda: replicas_are_equal(folder, TOPIC, BROKERS, PARTITIONS), "equal replicas", 120)
         note_replicas(history, folder, TOPIC, BROKERS, PARTITIONS)
         history.close()
         events = history.events()
-    return SingleFaults(config.broker_session_timeout_ms, fetcher, faults, probes(events, begun_ms), check(events))
+    timeout_ms = config.broker_session_timeout_ms
+    return SingleFaults(timeout_ms, fetcher, faults, probes(events, begun_ms), check(events), repeated)
 
 
 def one_fault(
@@ -140,7 +152,7 @@ def one_fault(
     victim = controller if number % 4 in (1, 2) else rng.choice([i for i in BROKERS if i != controller])
     struck_ms = now_ms()
     (brokers[victim].kill if kind == KILL else brokers[victim].pause)()
-    wait_until(lambda: prober.back_at_ms(struck_ms) is not None, "acknowledgements by every partition", 60)
+    wait_until(lambda: prober.back_at_ms(struck_ms) is not None, "acknowledgements by every partition", 240)
     away_ms = prober.back_at_ms(struck_ms) - struck_ms
     brokers.restore()
     in_sync_after_s = watch.await_in_sync()

@@ -24,6 +24,7 @@ from pathlib import Path
 from clients.admin import Admin, NewTopic
 from tests.real.broker_processes import BROKERS, BrokerProcesses, ClusterWatch
 from tests.real.history import ACK, FAIL, POLL, SEND, Event, Finding, History, check
+from tests.real.machine_watch import MachineWatch
 from tests.real.parties import HighWatermarkWatch, Reader, Writer, note_replicas, replicas_are_equal, wait_until
 
 TOPIC, PARTITIONS = "storm", 6
@@ -37,7 +38,8 @@ KILL, PAUSE = "SIGKILL", "SIGSTOP"
 
 @dataclass(frozen=True, slots=True)
 class StormResult:
-    """What a storm did. `faults` counts kinds, `gap_s_max` is the longest time without any acknowledgement."""
+    """What a storm did. `faults` counts kinds, `gap_s_max` is the longest time without any acknowledgement, `stalled_s` how
+    long the machine itself stood still."""
 
     seconds: float
     seed: int
@@ -49,6 +51,7 @@ class StormResult:
     polled: int
     leader_epochs: int
     gap_s_max: float
+    stalled_s: float
     in_sync_after_s: float
     findings: list[Finding]
 
@@ -122,6 +125,7 @@ def run_storm(folder: Path, seconds: float, seed: int, fetcher: str = "thread") 
         history = History(folder / "history.jsonl")
         storm = Storm(brokers, watch, random.Random(seed))
         with ExitStack() as parties:
+            machine = parties.enter_context(MachineWatch())
             parties.enter_context(HighWatermarkWatch(root, TOPIC, history))
             for name in ("reader-1", "reader-2"):
                 parties.enter_context(Reader(root, TOPIC, history, name))
@@ -151,6 +155,7 @@ def run_storm(folder: Path, seconds: float, seed: int, fetcher: str = "thread") 
             polled=history.counts[POLL],
             leader_epochs=watch.leader_epochs(),
             gap_s_max=longest_gap_s(events, begun_ms, ended_ms),
+            stalled_s=machine.stalled_s(begun_ms),
             in_sync_after_s=in_sync_after_s,
             findings=check(events),
         )
@@ -180,8 +185,8 @@ def main(arguments: list[str] | None = None) -> int:
     faults = run_single_faults(folder / "faults", given.faults, given.seed, given.fetcher) if given.faults else None
     seconds = given.minutes * 60
     storm = run_storm(folder / "storm", seconds, given.seed, given.fetcher) if seconds else None
-    if storm:
-        say(str(storm))
+    for result in (faults, storm):
+        say(str(result)[:2_000])
     if given.report and faults and storm:
         write_report(given.report, storm, faults)
     if given.folder is None:

@@ -36,7 +36,7 @@ Findings of the checker: **{findings}**.
 {count} faults, session timeout {timeout_ms:,} ms, the next one five seconds after the ISR is full again.
 *Away* is the time from the fault until a record sent after it is acknowledged, in the slowest of {partitions}
 partitions; at most session timeout + 2 s = {limit_ms:,} ms is allowed. Longest: **{longest_ms:,} ms**.
-Findings of the checker: **{fault_findings}**.
+Findings of the checker: **{fault_findings}**.{repeated}
 
 | # | fault | broker | led partitions | away [ms] | ISR full again after mending [s] |
 | --- | --- | --- | --- | --- | --- |
@@ -44,6 +44,8 @@ Findings of the checker: **{fault_findings}**.
 
 ![Latency of every record, and the time away of each fault](storm.png)
 """
+REPEATED = """ Faults repeated because the whole machine stood still for more than a second meanwhile (other work on it,
+or its host): {}."""
 
 
 def write_report(folder: Path, storm: StormResult, faults: SingleFaults) -> None:
@@ -72,6 +74,7 @@ def report_text(storm: StormResult, faults: SingleFaults) -> str:
         timeout_ms=faults.session_timeout_ms,
         partitions=PARTITIONS,
         limit_ms=faults.limit_ms,
+        repeated=REPEATED.format(faults.repeated) if faults.repeated else "",
         longest_ms=max(fault.away_ms for fault in faults.faults),
         fault_findings=len(faults.findings) or "none",
         fault_rows="\n".join(map(fault_row, faults.faults)),
@@ -90,6 +93,7 @@ def storm_facts(storm: StormResult) -> dict[str, str]:
         "given up by the producer (outcome unknown)": f"{storm.failed:,}",
         "polled": f"{storm.polled:,}",
         "longest time without an acknowledgement [s]": f"{storm.gap_s_max:.1f}",
+        "the machine itself stood still, in all [s]": f"{storm.stalled_s:.1f}",
         "all replicas in sync after the storm [s]": f"{storm.in_sync_after_s:.1f}",
     }
 

@@ -5,6 +5,7 @@
 #   make test-stores  the tests of stores against an S3 server and Azure's emulator, which it installs; needs npm
 #   make check      ruff, mypy --strict, the house rules (tests/test_tidy.py)
 #   make simulate   the seeded simulation, SEEDS=2000 FIRST_SEED=0
+#   make storm      three broker processes, killed and paused for minutes: docs/STORM.md
 #   make bench      side by side with a real Kafka, about 20 minutes: docs/BENCHMARKS.md; needs mvn and java
 #   make soak       100,000 commits to one log, and ten minutes of full load under retention: docs/BENCHMARKS.md
 #   make bench-long the benches that take minutes each: memory, 500 partitions; needs mvn and java
@@ -20,8 +21,9 @@ STORES_STAMP := $(VENV)/.stores-installed
 AZURITE := azurite@3.37.0
 SEEDS ?= 2000
 FIRST_SEED ?= 0
+STORM_MINUTES ?= 5
 
-.PHONY: help venv java demo test test-stores quick check simulate bench bench-long soak wheel clean
+.PHONY: help venv java demo test test-stores quick check simulate storm bench bench-long soak wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -81,6 +83,9 @@ check: $(STAMP)
 
 simulate: $(STAMP)
 	@$(PYTHON) -m tests.simulation --seeds $(SEEDS) --first-seed $(FIRST_SEED)
+
+storm: $(STAMP)
+	@$(PYTHON) -m tests.real.storm --minutes $(STORM_MINUTES) --report docs
 
 # Kafka comes by Maven into tests/bench/peer/libs; the command itself says what is missing.
 bench: $(STAMP) java

@@ -28,6 +28,10 @@ class RunningCluster(Protocol):
         """The running brokers by id."""
         ...
 
+    def hosts(self, broker_id: int) -> bool:
+        """Whether the broker is one of this process, running or stopped."""
+        ...
+
 
 Cluster = str | RunningCluster
 """How a client is told its cluster: a running one, or the URL or path of the metadata root."""

@@ -90,7 +90,7 @@ class Producer:
     def _transport_to(self, cluster: Cluster) -> Transport:
         if isinstance(cluster, str):
             return InboxTransport(self._view)
-        return InProcessTransport(cluster)
+        return InProcessTransport(cluster, InboxTransport(self._view))
 
     def _producer_ids(self) -> Callable[[], int]:
         if not self.config.enable_idempotence:

@@ -34,6 +34,7 @@ from storage.errors import (
 from storage.records import NewRecordBatch
 
 IDLE_WAIT_MS = 1_000
+POLLED_CLOSELY_MS = 10
 ANSWER_GRACE_MS = 2_000
 """The broker gives up a request first and says so; only a broker that says nothing is given up by us."""
 METADATA_BACKOFF_MS = 20
@@ -118,6 +119,8 @@ class Sender:
         for batch in self._look(queue, now_ms):
             self._send(batch)
         next_ms = self._schedule.next_ms()
+        if (poll_ms := self._transport.poll_interval_ms) <= POLLED_CLOSELY_MS:  # what was sent waits for that
+            next_ms = min(now_ms + poll_ms, next_ms or now_ms + poll_ms)
         if next_ms is not None and next_ms < self._wakes_at_ms:
             self.wake()
 

@@ -6,6 +6,7 @@ the answer (DESIGN §4). Both answer each batch once, or never: then the sender 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -42,7 +43,9 @@ class Transport(Protocol):
 
     is_immediate: bool
     max_in_flight: int
-    poll_interval_ms: int
+
+    @property
+    def poll_interval_ms(self) -> int: ...
 
     def send(self, broker: BrokerState, request: ProduceRequest, answer: Answer) -> None:
         """Send a batch. Raises a StratalogError when it certainly did not arrive; then nothing is answered."""
@@ -54,19 +57,29 @@ class Transport(Protocol):
 
 
 class InProcessTransport:
-    """Calls the broker object. A broker that is gone takes its open requests with it."""
+    """Calls the broker object. A broker that is gone takes its open requests with it.
+
+    Leaders that other processes host, which joined the cluster beside it, are asked through their inboxes.
+    """
 
     is_immediate = True
     max_in_flight = 5
-    poll_interval_ms = 50
 
-    def __init__(self, cluster: RunningCluster) -> None:
+    def __init__(self, cluster: RunningCluster, inbox: InboxTransport) -> None:
         self._cluster = cluster
         self._asked: dict[int, _AskedBroker] = {}
+        self._elsewhere = _QueuedInbox(inbox)
+
+    @property
+    def poll_interval_ms(self) -> int:
+        return 50 if self._elsewhere.is_idle else InboxTransport.poll_interval_ms
 
     def send(self, broker: BrokerState, request: ProduceRequest, answer: Answer) -> None:
         leader = broker.registration.broker_id
         face = self._cluster.brokers().get(leader)
+        if face is None and not self._cluster.hosts(leader):
+            self._elsewhere.send(broker, request, answer)
+            return
         if face is None:
             raise LeaderNotAvailableError(
                 f"{request.topic_partition}: broker {leader} (epoch {broker.broker_epoch}) is not running"
@@ -79,6 +92,7 @@ class InProcessTransport:
         asked.send(request, answer)
 
     def poll(self) -> None:
+        self._elsewhere.poll()
         running = self._cluster.brokers()
         for leader, asked in list(self._asked.items()):
             if running.get(leader) is not asked.face:
@@ -189,6 +203,49 @@ class InboxTransport:
         if key not in self._tables:
             self._tables[key] = self._view.stores.table(root, topic_partition)
         return self._tables[key]
+
+
+class _QueuedInbox:
+    """An inbox for a sender that has several batches of a partition under way: they go one after the other.
+
+    `send` only notes; files are written by `poll`, on the sender's thread.
+    """
+
+    def __init__(self, inbox: InboxTransport) -> None:
+        self._inbox = inbox
+        self._waiting: dict[TopicPartition, deque[tuple[BrokerState, ProduceRequest, Answer]]] = {}
+        self._asked: set[TopicPartition] = set()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._waiting and not self._asked
+
+    def send(self, broker: BrokerState, request: ProduceRequest, answer: Answer) -> None:
+        self._waiting.setdefault(request.topic_partition, deque()).append((broker, request, answer))
+
+    def poll(self) -> None:
+        if self.is_idle:
+            return
+        self._inbox.poll()
+        for topic_partition in self._waiting.keys() - self._asked:
+            broker, request, answer = self._waiting[topic_partition].popleft()
+            if not self._waiting[topic_partition]:
+                del self._waiting[topic_partition]
+            self._asked.add(topic_partition)
+            try:
+                self._inbox.send(broker, request, partial(self._answered, topic_partition, answer))
+            except StratalogError as reason:
+                self._answered(topic_partition, answer, None, reason)
+
+    def _answered(
+        self,
+        topic_partition: TopicPartition,
+        answer: Answer,
+        response: ProduceResponse | None,
+        error: StratalogError | None,
+    ) -> None:
+        self._asked.discard(topic_partition)
+        answer(response, error)
 
 
 def _decoded(answer: bytes) -> tuple[ProduceResponse | None, StratalogError | None]:

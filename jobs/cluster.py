@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import signal
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from types import FrameType
 
 from clients import Cluster
 from jobs.arguments import Parser, program
-from jobs.properties import key_values, parse_properties
-from jobs.terminal import DONE, FAILED, UsageError, complain, quiet_logging, run
+from jobs.broker_flags import file_settings, settings_table
+from jobs.properties import key_values
+from jobs.terminal import DONE, FAILED, Stop, UsageError, complain, quiet_logging, run, stop_signals
 from replication.broker import Broker
-from replication.config import CLUSTER_TOML, BrokerConfig, flatten_toml, settings
+from replication.config import CLUSTER_TOML, BrokerConfig, settings
 
 PURPOSE = """This tool runs a stratalog cluster in one process: some brokers, each with a directory of its own, and
 the controller. It stays up until Ctrl-C (or SIGTERM), then shuts down in order. Start it again on the same --path
@@ -46,13 +44,12 @@ settings for --override and --config (name = default unit):
 FETCHERS = ("auto", "spark", "thread")
 DEFAULT_PATH = "data/cluster"
 WATCH_S = 0.2
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def parser() -> Parser:
     """All flags."""
     made = Parser("cluster", PURPOSE, "")
-    made.epilog = EPILOG.format(prog=made.prog, settings=settings_table())
+    made.epilog = EPILOG.format(prog=made.prog, settings=settings_table(settings()))
     made.add_argument("--path", default=DEFAULT_PATH, metavar="DIR", help=f"The cluster's folder ({DEFAULT_PATH}).")
     made.add_argument("--brokers", type=int, default=3, metavar="N", help="How many brokers, with ids from 1 (3).")
     made.add_argument("--fetcher", choices=FETCHERS, default="auto", help="How followers copy from leaders (auto).")
@@ -71,29 +68,11 @@ def parser() -> Parser:
     return made
 
 
-def settings_table() -> str:
-    """Every setting with its default and unit, for `--help`."""
-    rows = []
-    for each in settings():
-        default = str(each.default).lower() if isinstance(each.default, bool) else each.default
-        rows.append(f"  {each.name} = {default}{f' {each.unit}' if each.unit else ''}\n      {each.doc}")
-    return "\n".join(rows)
-
-
 def broker_settings(config_file: str | None, overrides: Iterable[str]) -> dict[str, object]:
     """The file's settings with single ones before them. UsageError, InvalidConfigError (in Kafka's words)."""
-    given = _read(Path(config_file)) if config_file else flatten_toml(CLUSTER_TOML.read_text(encoding="utf-8"))
-    found: dict[str, object] = {**given, **key_values(overrides)}
+    found = {**file_settings(config_file or str(CLUSTER_TOML)), **key_values(overrides)}
     BrokerConfig.from_properties(found)
     return found
-
-
-def _read(file: Path) -> dict[str, object]:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as reason:
-        raise UsageError(f"{file} cannot be read: {getattr(reason, 'strerror', None) or reason}") from reason
-    return flatten_toml(text) if file.suffix == ".toml" else dict(parse_properties(text))
 
 
 def racks(given: Iterable[str], brokers: int) -> dict[int, str]:
@@ -129,16 +108,6 @@ In Python:
   producer, consumer = Producer({cluster.root!r}), Consumer({cluster.root!r}, auto_offset_reset="earliest")
 
 Running. Ctrl-C stops the cluster."""
-
-
-class Stop:
-    """Notes a signal. Not an Event: setting one waits for a lock that the interrupted thread may hold."""
-
-    def __init__(self) -> None:
-        self.is_asked = False
-
-    def __call__(self, _signal: int, _frame: FrameType | None) -> None:
-        self.is_asked = True
 
 
 def wait_for_the_end(cluster: Cluster, stop: Stop) -> int:
@@ -177,16 +146,12 @@ def cluster(arguments: Sequence[str] | None) -> int:
     if given.brokers < 1:
         raise UsageError(f"A cluster has at least 1 broker, --brokers says {given.brokers}")
     running = start(given)
-    stop = Stop()
-    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
     quiet_logging(running.path / running.config.log_dir / "cluster.log")
     try:
-        print(greeting(running), flush=True)
-        return wait_for_the_end(running, stop)
+        with stop_signals() as stop:
+            print(greeting(running), flush=True)
+            return wait_for_the_end(running, stop)
     finally:
-        # From here on a second Ctrl-C ends the process at once.
-        for number, handler in before.items():
-            signal.signal(number, handler)
         complain("Stopping ...")
         running.stop()
         complain("Stopped.")

@@ -10,13 +10,16 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import TextIO
 
 from storage.errors import StratalogError
 
 DONE, FAILED, INTERRUPTED, TERMINATED = 0, 1, 128 + signal.SIGINT, 128 + signal.SIGTERM
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DEBUG_VARIABLE = "STRATALOG_DEBUG"
 
 _LINE = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
@@ -74,18 +77,22 @@ def error_text(error: Exception) -> str:
 
 
 def complain(text: str) -> None:
-    """A line on standard error, behind all that was printed so far."""
+    """A line on standard error, behind all that was printed so far. If nobody reads it, as when the terminal or
+    spark-submit is gone, that is no reason not to go on."""
     try:
         sys.stdout.flush()
     except OSError:
         drop_output()
-    print(text, file=sys.stderr, flush=True)
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        drop_output(sys.stderr)
 
 
-def drop_output() -> None:
-    """Nobody reads our output any more: let the interpreter's own flush at the end go nowhere."""
+def drop_output(stream: TextIO | None = None) -> None:
+    """Nobody reads our output (or `stream`) any more: let the interpreter's own flush at the end go nowhere."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    os.dup2(nowhere, (stream or sys.stdout).fileno())
     os.close(nowhere)
 
 
@@ -103,6 +110,28 @@ def quiet_logging(log_file: Path | None = None) -> None:
     logging.basicConfig(level=logging.WARNING if log_file is None else logging.INFO, handlers=handlers, force=True)
     # py4j reports a JVM that ends before us as an error; nobody can do anything about it.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+
+
+class Stop:
+    """Notes a signal. Not an Event: setting one waits for a lock that the interrupted thread may hold."""
+
+    def __init__(self) -> None:
+        self.is_asked = False
+
+    def __call__(self, _signal: int, _frame: FrameType | None) -> None:
+        self.is_asked = True
+
+
+@contextmanager
+def stop_signals() -> Iterator[Stop]:
+    """Ctrl-C, SIGTERM and SIGHUP are noted instead of ending what is under way; after it, a second one ends it."""
+    stop = Stop()
+    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def is_submitted() -> bool:

@@ -5,15 +5,11 @@ I/O: makes that folder and locks it.
 
 from __future__ import annotations
 
-import fcntl
-import os
-import re
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from storage.errors import KafkaStorageError
+from replication.directory_lock import lock_alone, temporary_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +27,8 @@ class ClusterPlace:
         return f"{self.root}/broker-{broker_id}"
 
     def lock(self) -> IO[str]:
-        """One process of this machine runs an embedded cluster at a time: KafkaStorageError for a second one.
-
-        On an object store another machine's brokers are refused while the sessions of these live.
-        """
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock = (self.folder / ".lock").open("w")
-        except OSError as reason:
-            raise KafkaStorageError(f"{self.folder}: cannot be used for a cluster: {reason}") from reason
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as reason:
-            lock.close()
-            raise KafkaStorageError(f"{self.root}: another process runs this cluster") from reason
-        return lock
+        """One process of this machine runs an embedded cluster at a time: KafkaStorageError for a second one."""
+        return lock_alone(self.folder, f"{self.root}: another process runs this cluster")
 
 
 def cluster_place(path: str | Path) -> ClusterPlace:
@@ -55,5 +38,4 @@ def cluster_place(path: str | Path) -> ClusterPlace:
         folder = Path(path).absolute()
         return ClusterPlace(str(folder), folder)
     url = url.rstrip("/")
-    here = Path(tempfile.gettempdir()).resolve() / f"stratalog-{os.getuid()}"
-    return ClusterPlace(url, here / re.sub(r"[^\w.-]+", "-", url))
+    return ClusterPlace(url, temporary_folder(url))

@@ -103,7 +103,7 @@ class BrokerConfig:
     leader_imbalance_per_broker_percentage: int = _setting(
         10, "%", "partitions that a broker is preferred for, led by others: above this share they are given back", 1
     )
-    log_dir: str = _setting("logs", "", "folder of state-change.log and other text logs, below the cluster's folder")
+    log_dir: str = _setting("logs", "", "folder of text logs, below the cluster's folder or a broker process's root")
     log_retention_check_interval_ms: int = _setting(
         300_000, "ms", "pause between two looks whether segments of a log are to be deleted", 1
     )

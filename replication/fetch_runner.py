@@ -42,8 +42,13 @@ class FetchRunner(Protocol):
         """Begin to follow for this registration of the broker."""
         ...
 
-    def stop(self) -> None:
-        """End all sessions that this runner started, and wait for them."""
+    @property
+    def failure(self) -> str:
+        """Why no session can run any more, whatever is tried; empty while there is no such reason."""
+        ...
+
+    def stop(self) -> bool:
+        """End all sessions that this runner started, and wait for them. False when some may still be at work."""
         ...
 
 
@@ -118,8 +123,20 @@ def end_sessions(job: FetchJob, ids: Ids) -> None:
     DeltaStores(ids).objects(job.root).put(stop_path(job.broker_epoch), b"stop")
 
 
+def is_told_to_end(job: FetchJob, ids: Ids) -> bool:
+    """`end_sessions`; False when the broker's root takes no write."""
+    try:
+        end_sessions(job, ids)
+    except StratalogError as reason:
+        _LOG.warning("fetch sessions of broker %d cannot be told to end: %s", job.broker_id, reason)
+        return False
+    return True
+
+
 class ThreadFetchRunner:
     """Sessions in daemon threads of this process, one after the other, without overlap."""
+
+    failure = ""
 
     def __init__(self, ids: Ids) -> None:
         self._ids = ids
@@ -147,8 +164,8 @@ class ThreadFetchRunner:
                 _LOG.exception("fetch sessions of broker %d", job.broker_id)
                 SystemClock().sleep_ms(job.config.replica_fetch_backoff_ms)
 
-    def stop(self) -> None:
-        for job in self._jobs:
-            end_sessions(job, self._ids)
+    def stop(self) -> bool:
+        are_told = [is_told_to_end(job, self._ids) for job in self._jobs]
         for thread in self._threads:
             thread.join(timeout=10)
+        return all(are_told) and not any(thread.is_alive() for thread in self._threads)

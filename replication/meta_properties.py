@@ -9,6 +9,7 @@ from storage.errors import CorruptMessageError, InconsistentClusterIdError, Inva
 from storage.store import ObjectStore
 
 PATH = "meta.properties"
+FORMAT_VERSION = 1
 
 
 def check_meta_properties(store: ObjectStore, cluster_id: str, broker_id: int, format_version: int) -> None:
@@ -29,6 +30,12 @@ def check_meta_properties(store: ObjectStore, cluster_id: str, broker_id: int, f
         raise UnsupportedVersionError(
             f"{store.url} is written in format {found['version']}, this release knows formats up to {format_version}"
         )
+
+
+def cluster_id_of(store: ObjectStore) -> str | None:
+    """The cluster that the root belongs to; None for a new root."""
+    data = store.get_optional(PATH)
+    return None if data is None else _decode(data).get("cluster.id")
 
 
 def _encode(properties: dict[str, str]) -> bytes:

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.query import StreamingQuery
 
 from replication.config import BrokerConfig
-from replication.fetch_runner import FetchJob, end_sessions, run_session
+from replication.fetch_runner import FetchJob, end_sessions, is_told_to_end, run_session
 from replication.fetcher import stop_path
 from replication.stores import DeltaStores
 from storage.clock import RandomIds, SystemClock
@@ -150,6 +150,7 @@ class SparkFetchRunner:
         self._queries: list[_FetchQuery] = []
         self._lock = threading.Lock()
         self._stopped = threading.Event()
+        self.failure = ""
         self._register_lock = threading.Lock()
         self._supervisor = threading.Thread(target=self._supervise, name="fetch-supervisor", daemon=True)
         self._supervisor.start()
@@ -189,6 +190,10 @@ class SparkFetchRunner:
 
     def _supervise(self) -> None:
         while not self._stopped.wait(SUPERVISE_MS / 1000):
+            if not _is_alive(self._spark):
+                self.failure = "the Spark application has ended"
+                _LOG.error("no fetch session can run any more: %s", self.failure)
+                return
             with self._lock:
                 running = list(self._queries)
             for each in running:
@@ -212,23 +217,40 @@ class SparkFetchRunner:
             _LOG.warning("%s is not running, starting it again: %s", each.name, _first_line(reason))
             self._start_query(each)
 
-    def stop(self) -> None:
+    def stop(self) -> bool:
         """End the sessions first: stopping a query while its task polls ends in a stack overflow inside Spark."""
         self._stopped.set()
         self._supervisor.join(timeout=10)
         with self._lock:
             running, self._queries = self._queries, []
-        for job in {id(each.job): each.job for each in running}.values():
-            end_sessions(job, RandomIds())
+        are_told = [is_told_to_end(job, RandomIds()) for job in {id(each.job): each.job for each in running}.values()]
         deadline_ms = self._clock.monotonic_ms() + END_WAIT_MS
-        for each in running:
-            query = each.query
-            if query is None:
-                continue
+        have_ended = [self._has_ended(each, deadline_ms) for each in running]
+        shutil.rmtree(self._checkpoints, ignore_errors=True)
+        return all(are_told) and all(have_ended)
+
+    def _has_ended(self, each: _FetchQuery, deadline_ms: int) -> bool:
+        """Wait for the query's session to end by itself. False when it may still be at work."""
+        query = each.query
+        if query is None:
+            return True
+        try:
             while query.isActive and query.status["isTriggerActive"] and self._clock.monotonic_ms() < deadline_ms:
                 self._clock.sleep_ms(50)
+            was_quiet = not query.status["isTriggerActive"]
             query.stop()
-        shutil.rmtree(self._checkpoints, ignore_errors=True)
+        except Exception as reason:  # noqa: BLE001 - Spark's errors have no common root, and its JVM may be gone
+            _LOG.warning("%s cannot be stopped: %s", each.name, _first_line(reason))
+            return False
+        return was_quiet
+
+
+def _is_alive(spark: SparkSession) -> bool:
+    """False once the Spark application was stopped, or its JVM is gone."""
+    try:
+        return not spark.sparkContext._jsc.sc().isStopped()
+    except Exception:  # noqa: BLE001 - whatever it is, nothing can be asked of Spark any more
+        return False
 
 
 def _first_line(reason: BaseException | None) -> str:

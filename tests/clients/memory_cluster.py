@@ -77,6 +77,9 @@ class MemoryCluster:
     def brokers(self) -> Mapping[int, MemoryBroker]:
         return self.running
 
+    def hosts(self, broker_id: int) -> bool:
+        return broker_id in (1, 2, 3)
+
     def commit(self, *records: MetadataRecord) -> None:
         def decide(_: ClusterImage) -> Result[None]:
             return Result(tuple(records), None)

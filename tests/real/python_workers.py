@@ -29,6 +29,11 @@ def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+def children(pid: int) -> list[int]:
+    """Process ids of its children."""
+    return sorted(child for child, parent in _parents().items() if parent == pid)
+
+
 def _parents() -> dict[int, int]:
     found = {}
     for folder in PROC.iterdir():

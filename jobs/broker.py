@@ -1,0 +1,130 @@
+"""One broker in this process, until SIGTERM or Ctrl-C: `spark-submit jobs/broker.py …`, Kafka's `kafka-server-start`.
+
+I/O: the broker's root, the metadata root, threads, and Spark unless it fetches in threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+
+from jobs.arguments import Parser
+from jobs.broker_flags import file_settings, identity_table, settings_table
+from jobs.properties import key_values
+from jobs.terminal import (
+    DONE,
+    FAILED,
+    Stop,
+    Terminated,
+    UsageError,
+    complain,
+    error_text,
+    quiet_logging,
+    run,
+    stop_signals,
+)
+from replication.broker_properties import IDENTITY, BrokerProperties
+from replication.broker_server import BrokerServer
+from replication.config import settings
+
+PURPOSE = """This tool runs one broker in a process of its own, with its own Spark application for follower fetch. It is
+a candidate for controller, too. It stays up until SIGTERM or Ctrl-C, then hands over what it leads and ends with exit
+code 0. The first broker of a cluster makes the metadata root; the others join there."""
+EPILOG = """examples, three brokers of one machine (each in a terminal of its own):
+  {prog} conf/broker.toml
+  {prog} conf/broker.toml --override broker.id=2 --override log.dirs=data/brokers/broker-2
+  {prog} conf/broker.toml --override broker.id=3 --override log.dirs=data/brokers/broker-3
+by spark-submit, on any master:
+  spark-submit jobs/broker.py --config conf/broker.toml --override broker.id=2 --override log.dirs=/mnt/disk-2/broker
+
+below log.dirs: a Delta table for each replica, <topic>-<partition>; logs/server.log and logs/state-change.log
+
+--fetcher: how this broker copies from leaders. spark: in Structured Streaming queries (needs Java); thread: in a thread
+of this process; auto: by Spark unless the session has too few slots.
+
+exit code: 0 after SIGTERM, Ctrl-C or SIGHUP when all was handed over; else 1, with the reason
+
+who this broker is, for the file and --override; the first three are needed:
+{identity}
+
+other settings (name = default unit):
+{settings}
+"""
+FETCHERS = ("auto", "spark", "thread")
+WATCH_S = 0.2
+
+
+def parser() -> Parser:
+    """All flags."""
+    made = Parser("broker", PURPOSE, "")
+    tables = {"identity": identity_table(IDENTITY), "settings": settings_table(settings())}
+    made.epilog = EPILOG.format(prog=made.prog, **tables)
+    made.add_argument(
+        "config_file", nargs="?", metavar="FILE", help="Settings, as TOML (*.toml) or Java properties, as Kafka's "
+        "server.properties.",
+    )  # fmt: skip
+    made.add_argument("--config", metavar="FILE", help="The same as a flag.")
+    made.add_argument(
+        "--override", action="append", default=[], metavar="NAME=VALUE", help="One setting, before those of the "
+        "file; may be repeated.",
+    )  # fmt: skip
+    made.add_argument("--fetcher", choices=FETCHERS, default="auto", help="How it copies from leaders (auto).")
+    return made
+
+
+def properties(given: argparse.Namespace) -> BrokerProperties:
+    """What the flags say. UsageError, InvalidConfigError (in Kafka's words)."""
+    if given.config and given.config_file:
+        raise UsageError(f"Two files are given: {given.config_file} and --config {given.config}")
+    file = given.config or given.config_file
+    return BrokerProperties.from_properties({**(file_settings(file) if file else {}), **key_values(given.override)})
+
+
+def wait_for_the_end(server: BrokerServer, stop: Stop) -> int:
+    """Until a signal came, or the broker cannot go on: that is said. The exit code."""
+    while not stop.is_asked:
+        if (failure := server.failure) is not None:
+            complain(error_text(failure))
+            return FAILED
+        time.sleep(WATCH_S)
+    return DONE
+
+
+def serve(told: BrokerProperties, fetcher: str) -> int:
+    """Run the broker to its end; the exit code."""
+    server = BrokerServer.start(
+        told,
+        fetcher=fetcher,  # type: ignore[arg-type]  # one of FETCHERS
+        on_locked=lambda log_folder: quiet_logging(log_folder / "server.log"),
+    )
+    code = FAILED
+    try:
+        with stop_signals() as stop:
+            print(f"{server.describe()}\n\nStarted. SIGTERM or Ctrl-C stops the broker.", flush=True)
+            code = wait_for_the_end(server, stop)
+    finally:
+        complain("Stopping ...")
+        has_handed_over = server.stop()
+        complain("Stopped." if has_handed_over else "Stopped, without handing over.")
+    return code if has_handed_over else FAILED
+
+
+def broker(arguments: Sequence[str] | None) -> int:
+    """The tool without its terminal: raises what went wrong."""
+    given = parser().parse(arguments)
+    told = properties(given)
+    try:
+        return serve(told, given.fetcher)
+    except (KeyboardInterrupt, Terminated):  # while it started: what there was has been stopped
+        return DONE
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; its exit code."""
+    return run(lambda: broker(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""What the brokers of one process share: the cluster they joined, who fetches for them, text logs.
+
+I/O: the metadata root, threads, log files, and Spark unless followers fetch in threads.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Literal
+
+from replication.broker import BrokerIdentity
+from replication.config import TOPICS_TOML, BrokerConfig, flatten_toml
+from replication.fetch_runner import FetchRunner, ThreadFetchRunner
+from replication.joined_cluster import join_cluster
+from replication.running_broker import RunningBroker, SharedParts
+from storage.clock import RandomIds
+from storage.file_cache import SHARED_FILE_CACHE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOG = logging.getLogger("stratalog.cluster")
+
+SWITCH_INTERVAL_S = 0.0005
+Fetcher = Literal["auto", "spark", "thread"]
+
+
+class BrokerHost:
+    """Starts brokers in this process, and ends them in order."""
+
+    def __init__(
+        self,
+        metadata_root: str,
+        broker_roots: Mapping[int, str],
+        config: BrokerConfig,
+        log_folder: Path,
+        fetcher: Fetcher,
+        spark: SparkSession | None,
+    ) -> None:
+        """Joins the cluster, or makes it, with these brokers (root by id). Raises what `join_cluster` does.
+
+        log_folder  for state-change.log
+        fetcher     `spark`, `thread`, or `auto`: Spark unless the given session has too few slots (with a warning)
+        """
+        self.config = config
+        self.joined = join_cluster(metadata_root, broker_roots, config)
+        try:
+            self.runner, self.spark = _fetch_runner(fetcher, spark, len(broker_roots), config)
+            self._text_logs = _open_text_logs(log_folder)
+        except BaseException:
+            self.joined.close()
+            raise
+        SHARED_FILE_CACHE.resize(config.stratalog_tail_cache_bytes)
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        topic_defaults = flatten_toml(TOPICS_TOML.read_text(encoding="utf-8"))
+        self._shared = SharedParts(metadata_root, config, topic_defaults, self.runner, self._executor)
+
+    @property
+    def fetcher(self) -> str:
+        """`spark` or `thread`."""
+        return "thread" if isinstance(self.runner, ThreadFetchRunner) else "spark"
+
+    def run(self, identity: BrokerIdentity, lock: IO[str]) -> RunningBroker:
+        """A broker, started; it is up after `await_up`. `lock` is that of `lock_root` and becomes the broker's."""
+        broker = RunningBroker(identity, self._shared, lock)
+        broker.start()
+        return broker
+
+    def stop(self, brokers: Iterable[RunningBroker]) -> bool:
+        """Shut these brokers down in order and end all that was started. False when one did not hand over, though
+        `controlled.shutdown.enable` says so."""
+        running, in_order = list(brokers), self.config.controlled_shutdown_enable
+        for each in running:
+            each.join()
+        left = [in_order and each.hand_over() for each in running]
+        have_ended = self.runner.stop()
+        self._executor.shutdown(wait=True)
+        for each, left_in_order in zip(running, left, strict=True):
+            each.close(left_in_order=left_in_order and have_ended)
+        for name, handler in self._text_logs:
+            logging.getLogger(name).removeHandler(handler)
+            handler.close()
+        self.joined.close()
+        return not in_order or all(left)
+
+
+def share_interpreter() -> None:
+    """Brokers' threads share one interpreter with whatever the user runs.
+
+    A thread that computes gives it up after the switch interval only, and an append asks for it after each call of the
+    system: with a busy thread beside it, it would wait Python's 5 ms each time. A full garbage collection holds it the
+    longer the more is loaded; frozen modules are not gone through any more.
+    """
+    sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
+    gc.collect()
+    gc.freeze()
+
+
+def _open_text_logs(folder: Path) -> list[tuple[str, logging.Handler]]:
+    """`state-change.log`, as Kafka's brokers write it: every leader and ISR change with its state."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = "stratalog.state.change"
+    handler = logging.FileHandler(folder / "state-change.log", encoding="utf-8")
+    handler.setFormatter(logging.Formatter("[%(asctime)s] %(levelname)s %(message)s"))
+    logger = logging.getLogger(name)
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    return [(name, handler)]
+
+
+def _fetch_runner(
+    fetcher: Fetcher, spark: SparkSession | None, brokers: int, config: BrokerConfig
+) -> tuple[FetchRunner, SparkSession | None]:
+    """Who runs the fetch sessions. They hold `brokers x sessions` Spark slots for good (hazards 18)."""
+    if fetcher == "thread":
+        return ThreadFetchRunner(RandomIds()), spark
+    from replication.spark_fetch import SparkFetchRunner
+    from replication.spark_session import stratalog_session
+
+    slots = brokers * config.stratalog_fetch_sessions * config.num_replica_fetchers
+    if spark is None:
+        spark = stratalog_session("stratalog", fetch_slots=slots)
+    free = spark.sparkContext.defaultParallelism
+    if fetcher == "auto" and free < slots + 1:
+        _LOG.warning(
+            "the Spark session has %d slots, %d fetch sessions would hold %d of them for good: "
+            "followers fetch in threads instead",
+            free, slots, slots,
+        )  # fmt: skip
+        return ThreadFetchRunner(RandomIds()), spark
+    return SparkFetchRunner(spark), spark

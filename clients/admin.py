@@ -13,10 +13,12 @@ from typing import Self, TypeVar
 
 from clients.bootstrap import Cluster
 from clients.cluster_view import DEFAULT_TIMEOUT_MS, ClusterView
+from clients.configs import DYNAMIC_TOPIC_CONFIG, ConfigInForce, cluster_configs, topic_configs
 from clients.erasure import ErasureReport, ask_to_erase, erasure_report
 from clients.offset_spec import ListedOffset, OffsetSpec
 from clients.record_deletion import RecordDeletion
 from replication import topics
+from replication.cluster_configs import alter_cluster_config
 from replication.delete_records import DeletedRecords
 from replication.state import ClusterImage, PartitionRecord, Result
 from storage.config import LogConfig
@@ -229,11 +231,11 @@ class Admin:
         """Every config of a topic as in force. UnknownTopicOrPartitionError."""
         self._view.refresh()
         self._view.partitions(topic)
-        overrides = self._view.image.topic_config(topic)
-        config = LogConfig.from_properties(overrides)
+        in_force = {config.name: config for config in topic_configs(self._view.image, topic)}
         return [
-            ConfigEntry(known.name, config.value_of(known.name), known.name not in overrides, known.unit, known.doc)
+            ConfigEntry(known.name, value.value, value.source != DYNAMIC_TOPIC_CONFIG, known.unit, known.doc)
             for known in LogConfig.describe()
+            if (value := in_force[known.name])
         ]
 
     def alter_configs(self, topic: str, changes: Mapping[str, object | None]) -> dict[str, str]:
@@ -247,6 +249,19 @@ class Admin:
             return topics.alter_config(image, topic, spelled, check_configs=LogConfig.from_properties)
 
         return self._view.propose(decide)
+
+    def describe_cluster_configs(self) -> list[ConfigInForce]:
+        """The settings that all brokers share as in force, with where each value comes from."""
+        self._view.refresh()
+        return cluster_configs(self._view.image)
+
+    def alter_cluster_configs(self, changes: Mapping[str, object | None]) -> dict[str, str]:
+        """Alter shared settings while the cluster runs, or with None undo that; all altered ones afterwards.
+
+        They hold at once and outlive restarts. InvalidConfigError: unknown, a bad value, or one that takes a restart.
+        """
+        spelled = {name: None if value is None else _spelled(value) for name, value in changes.items()}
+        return self._view.propose(lambda image: alter_cluster_config(image, spelled))
 
     def describe_cluster(self) -> ClusterDescription:
         """Controller and brokers as of now."""

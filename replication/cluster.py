@@ -21,13 +21,14 @@ from typing import IO, TYPE_CHECKING, Literal, Self
 
 from replication.broker import Broker, BrokerIdentity
 from replication.clean_shutdown import mark_clean_shutdown
+from replication.cluster_configs import state_settings
 from replication.cluster_place import ClusterPlace, cluster_place
 from replication.config import CLUSTER_TOML, TOPICS_TOML, BrokerConfig, flatten_toml
 from replication.controller import Controller
 from replication.fetch_runner import FetchJob, FetchRunner, ThreadFetchRunner
 from replication.meta_properties import check_meta_properties
 from replication.progress import fetch_progress_path, progress_prefix
-from replication.state import CLUSTER_WIDE, ClusterImage, ClusterRecord, ConfigRecord, Result
+from replication.state import ClusterImage, ClusterRecord, Result
 from replication.stores import DeltaStores, open_metadata
 from storage.clock import RandomIds, SystemClock
 from storage.errors import (
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("stratalog.cluster")
 
 FORMAT_VERSION = 1
-SHARED_SETTINGS = ("num.partitions", "default.replication.factor", "delete.topic.enable")
 START_WAIT_MS = 60_000
 SWITCH_INTERVAL_S = 0.0005
 TURN_WAIT_S = 0.02
@@ -203,7 +203,7 @@ class Cluster:
         metadata.log.table.recover_tail()
         metadata.create()
         cluster_id = metadata.propose(lambda image: _identify(image, RandomIds().new_id()))
-        metadata.propose(lambda image: _state_settings(image, self.config))
+        metadata.propose(lambda image: state_settings(image, self.config))
         for broker_id in self._broker_ids:
             root = self._place.broker_root(broker_id)
             check_meta_properties(open_store(root, create=True), cluster_id, broker_id, FORMAT_VERSION)
@@ -373,13 +373,6 @@ def _identify(image: ClusterImage, new_id: str) -> Result[str]:
     if image.cluster_id:
         return Result((), image.cluster_id)
     return Result((ClusterRecord(new_id, FORMAT_VERSION),), new_id)
-
-
-def _state_settings(image: ClusterImage, config: BrokerConfig) -> Result[None]:
-    """The settings that clients need to know go into the metadata log."""
-    stated = {name: str(value).lower() for name, value in config.properties().items() if name in SHARED_SETTINGS}
-    changed = {name: value for name, value in stated.items() if image.cluster_config(name, "") != value}
-    return Result(tuple(ConfigRecord(CLUSTER_WIDE, name, value) for name, value in changed.items()), None)
 
 
 def _fetch_runner(

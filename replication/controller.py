@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 from replication.broker_decisions import fence_brokers, online_partitions
+from replication.cluster_configs import spelled
 from replication.config import BrokerConfig
 from replication.sessions import SessionObserver, session_path
 from replication.state import ClusterImage, Result
@@ -110,7 +111,8 @@ class Controller:
             self.epoch = None
 
     def _unclean_of(self, image: ClusterImage) -> Callable[[str], bool]:
-        default = self._config.unclean_leader_election_enable
+        own = spelled(self._config.unclean_leader_election_enable)
+        default = image.cluster_config("unclean.leader.election.enable", own) == "true"
 
         def is_allowed(topic: str) -> bool:
             override = image.topic_config(topic).get("unclean.leader.election.enable")

@@ -15,6 +15,7 @@ from clients.bootstrap import Cluster
 from clients.cluster_view import DEFAULT_TIMEOUT_MS, ClusterView
 from clients.configs import DYNAMIC_TOPIC_CONFIG, ConfigInForce, cluster_configs, topic_configs
 from clients.erasure import ErasureReport, ask_to_erase, erasure_report
+from clients.log_dirs import LogDirDescription, describe_log_dirs
 from clients.offset_spec import ListedOffset, OffsetSpec
 from clients.record_deletion import RecordDeletion
 from replication import topics
@@ -272,6 +273,16 @@ class Admin:
             for broker_id, b in sorted(image.brokers.items())
         )
         return ClusterDescription(image.cluster_id, image.controller_id, image.controller_epoch, brokers)
+
+    def describe_log_dirs(
+        self, broker_ids: Iterable[int] | None = None, topics: Iterable[str] | None = None
+    ) -> dict[int, LogDirDescription]:
+        """The log directory of each broker named, or of all, with the replicas of these topics, or of all.
+
+        Reads storage: brokers need not run. BrokerNotAvailableError for a broker that never registered; a root that
+        cannot be read has its error.
+        """
+        return describe_log_dirs(self._view, broker_ids, topics)
 
     def close(self) -> None:
         """Nothing to give back; here so that all clients end alike."""

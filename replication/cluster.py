@@ -30,6 +30,7 @@ from replication.meta_properties import check_meta_properties
 from replication.progress import fetch_progress_path, progress_prefix
 from replication.state import ClusterImage, ClusterRecord, Result
 from replication.stores import DeltaStores, open_metadata
+from replication.text_logs import close_text_logs, open_text_logs
 from storage.clock import RandomIds, SystemClock
 from storage.errors import (
     BrokerNotAvailableError,
@@ -154,7 +155,7 @@ class Cluster:
         self._processes: dict[int, _BrokerProcess] = {}
         self._topic_defaults = flatten_toml(TOPICS_TOML.read_text(encoding="utf-8"))
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._text_logs = _open_text_logs(place.folder / config.log_dir)
+        self._text_logs = open_text_logs(place.folder / config.log_dir)
 
     @classmethod
     def start(
@@ -307,9 +308,7 @@ class Cluster:
         self._executor.shutdown(wait=True)
         for broker in clean:
             _is_done(broker, partial(_mark_clean, broker))
-        for name, handler in self._text_logs:
-            logging.getLogger(name).removeHandler(handler)
-            handler.close()
+        close_text_logs(self._text_logs)
         self._lock.close()
 
     def __enter__(self) -> Self:
@@ -353,19 +352,6 @@ def _is_done(broker: Broker, part: Callable[[], None]) -> bool:
 
 def _mark_clean(broker: Broker) -> None:
     mark_clean_shutdown(open_store(broker.root), broker.broker_epoch)
-
-
-def _open_text_logs(folder: Path) -> list[tuple[str, logging.Handler]]:
-    """`state-change.log`, as Kafka's brokers write it: every leader and ISR change with its state."""
-    folder.mkdir(parents=True, exist_ok=True)
-    name = "stratalog.state.change"
-    handler = logging.FileHandler(folder / "state-change.log", encoding="utf-8")
-    handler.setFormatter(logging.Formatter("[%(asctime)s] %(levelname)s %(message)s"))
-    logger = logging.getLogger(name)
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
-    return [(name, handler)]
 
 
 def _identify(image: ClusterImage, new_id: str) -> Result[str]:

@@ -101,8 +101,8 @@ def test_a_topics_configs_are_altered_and_described(
     assert call(cluster, capsys, "--describe", "--topic", "t")[1] == [
         "Dynamic configs for topic t are:",
         (
-            "  cleanup.policy=compact,delete sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact,delete, "
-            "DEFAULT_CONFIG:cleanup.policy=delete}"
+            "  cleanup.policy=compact,delete sensitive=false "
+            "synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact,delete, DEFAULT_CONFIG:cleanup.policy=delete}"
         ),
         (
             "  retention.ms=3600000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=3600000, "

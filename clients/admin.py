@@ -232,11 +232,10 @@ class Admin:
         """Every config of a topic as in force. UnknownTopicOrPartitionError."""
         self._view.refresh()
         self._view.partitions(topic)
-        in_force = {config.name: config for config in topic_configs(self._view.image, topic)}
+        described = zip(LogConfig.describe(), topic_configs(self._view.image, topic), strict=True)
         return [
-            ConfigEntry(known.name, value.value, value.source != DYNAMIC_TOPIC_CONFIG, known.unit, known.doc)
-            for known in LogConfig.describe()
-            if (value := in_force[known.name])
+            ConfigEntry(known.name, now.value, now.source != DYNAMIC_TOPIC_CONFIG, known.unit, known.doc)
+            for known, now in described
         ]
 
     def alter_configs(self, topic: str, changes: Mapping[str, object | None]) -> dict[str, str]:

@@ -131,4 +131,4 @@ def record_checksum(row: pa.Table) -> int:
 
 
 def _offsets(rows: pa.Table) -> np.ndarray:
-    return rows["offset"].to_numpy()
+    return np.asarray(rows["offset"].to_numpy())

@@ -27,6 +27,8 @@ from replication.config import CLUSTER_TOML, TOPICS_TOML, BrokerConfig, flatten_
 from replication.controller import Controller
 from replication.fetch_runner import FetchJob, FetchRunner, ThreadFetchRunner
 from replication.meta_properties import check_meta_properties
+from replication.metrics import Metric
+from replication.metrics_server import MetricsServer, metrics_of
 from replication.progress import fetch_progress_path, progress_prefix
 from replication.state import ClusterImage, ClusterRecord, Result
 from replication.stores import DeltaStores, open_metadata
@@ -155,6 +157,7 @@ class Cluster:
         self._processes: dict[int, _BrokerProcess] = {}
         self._topic_defaults = flatten_toml(TOPICS_TOML.read_text(encoding="utf-8"))
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._metrics_server: MetricsServer | None = None
         self._text_logs = open_text_logs(place.folder / config.log_dir)
 
     @classmethod
@@ -211,6 +214,8 @@ class Cluster:
         for broker_id in self._broker_ids:
             self._start_broker(broker_id)
         self._wait_until_up(self._broker_ids)
+        if self.config.stratalog_metrics_port:
+            self._metrics_server = MetricsServer(self.config.stratalog_metrics_port, self.brokers)
         _share_interpreter()
 
     def _start_broker(self, broker_id: int) -> None:
@@ -298,6 +303,8 @@ class Cluster:
         """Shut all brokers down in order, end the fetch sessions, release the directory."""
         if self._lock.closed:
             return
+        if self._metrics_server is not None:
+            self._metrics_server.close()
         for process in self._processes.values():
             process.join()
         brokers = [process.broker for process in self._processes.values()]
@@ -319,12 +326,18 @@ class Cluster:
     ) -> None:
         self.stop()
 
+    def metrics(self) -> dict[int, list[Metric]]:
+        """What each running broker tells of itself, by the names of Kafka's metrics: no port is needed."""
+        return {broker_id: metrics_of(broker) for broker_id, broker in self.brokers().items()}
+
     def describe(self) -> str:
         """A few lines on what runs where."""
         lines = [f"cluster at {self._place.root}", f"metadata root {self.root}", f"follower fetch by {self.fetcher}"]
         for broker_id in self._broker_ids:
             state = "running" if broker_id in self._processes else "stopped"
             lines.append(f"broker {broker_id}: {state}, {self._place.broker_root(broker_id)}")
+        if self._metrics_server is not None:
+            lines.append(f"metrics at http://localhost:{self._metrics_server.port}/metrics")
         return "\n".join(lines)
 
 

@@ -22,6 +22,7 @@ from replication.leader_and_isr import (
     decide_leader_and_isr,
 )
 from replication.leader_replica import LeaderReplica
+from replication.metrics import BrokerMetrics
 from replication.purgatory import ProducePurgatory
 from replication.state import ClusterImage, PartitionRecord
 from replication.stores import Stores
@@ -66,6 +67,7 @@ class HostedReplicas:
         self._configs: dict[str, tuple[Mapping[str, str], LogConfig]] = {}
         self._applied: dict[TopicPartition, LocalReplica] = {}
         self.upkeep = UpkeepRounds(clock)
+        self.metrics = BrokerMetrics(waiting_count=lambda: purgatory.size)
         self._log_start_moved: set[TopicPartition] = set()
         self._broker_id = broker_id
         self._root = root
@@ -109,6 +111,7 @@ class HostedReplicas:
                 self._log_state(new, "became follower")
             case UpdateIsr(state=new):
                 if topic_partition in self.leaders:
+                    self.metrics.isr_changed(self.leaders[topic_partition].state.isr, new.isr)
                     self.leaders[topic_partition].update_state(new, now_ms)
                     self._reconfigure(topic_partition, image)
                     self._log_state(new, "ISR updated")
@@ -127,7 +130,15 @@ class HostedReplicas:
         self.stop_leading(topic_partition, f"epoch {state.leader_epoch} began")
         log = PartitionLog(self._stores.table(self._root, topic_partition), config, self._clock, self._ids)
         self.leaders[topic_partition] = self.starting[topic_partition] = LeaderReplica(
-            state, self._broker_id, topic_id, log, config, self._purgatory, self._clock, self.offline.__setitem__
+            state,
+            self._broker_id,
+            topic_id,
+            log,
+            config,
+            self._purgatory,
+            self._clock,
+            self.offline.__setitem__,
+            self.metrics,
         )
         erases = partial(erases_of, image, topic_partition)
         self.upkeep.take(topic_partition, Upkeep(log, self._upkeep_limits, self._executor, erases=erases))

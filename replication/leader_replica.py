@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from replication.metrics import BrokerMetrics
 from replication.partition import Partition
 from replication.progress import UNKNOWN, ReplicaProgress
 from replication.purgatory import DelayedProduce, ProducePurgatory
@@ -42,12 +43,13 @@ RETRY_MS = 100
 FILES_LOOKED_FOR = 64
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WaitingAppend:
-    """A request in the queue and whom to answer."""
+    """A request in the queue and whom to answer; `arrived_ms` on the broker's clock."""
 
     request: ProduceRequest | HandedFiles
     complete: Callable[[ProduceResponse], None]
+    arrived_ms: int = 0
 
     def answer(self, error: StratalogError) -> None:
         self.complete(ProduceResponse(self.request.topic_partition, error=error))
@@ -60,6 +62,12 @@ class _Group:
     members: tuple[WaitingAppend, ...]
     batches: tuple[NewRecordBatch, ...] = ()
     handed: tuple[log_append.HandedFiles, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the batches as Arrow data, of handed files on storage."""
+        files = (file.size_bytes for handed in self.handed for file in handed.files)
+        return sum(batch.size_bytes for batch in self.batches) + sum(files)
 
 
 class LeaderReplica:
@@ -75,6 +83,7 @@ class LeaderReplica:
         purgatory: ProducePurgatory,
         clock: Clock,
         on_offline: Callable[[TopicPartition, StratalogError], None] = lambda _topic_partition, _reason: None,
+        metrics: BrokerMetrics | None = None,
     ) -> None:
         self.state = state
         self.topic_id = topic_id
@@ -87,6 +96,8 @@ class LeaderReplica:
         self._purgatory = purgatory
         self._clock = clock
         self._on_offline = on_offline
+        self._metrics = metrics or BrokerMetrics()
+        self._traffic = self._metrics.topic(state.topic)
         self._in_flight: _Group | None = None
         self._retry_at_ms = 0
 
@@ -166,6 +177,7 @@ class LeaderReplica:
         if group is None:
             return False
         self._in_flight = group
+        begun_ms, end_offset = self._clock.monotonic_ms(), self.log.log_end_offset
         try:
             outcome = self._append(group)
             if isinstance(outcome, Conflict):
@@ -184,6 +196,8 @@ class LeaderReplica:
             return True
         self._in_flight = None
         self.partition.appended(self.log.log_end_offset, now_ms)
+        self._traffic.appended(self.log.log_end_offset - end_offset, group.size_bytes, len(group.members))
+        self._metrics.local_time.observe(self._clock.monotonic_ms() - begun_ms, len(group.members))
         self._answer(group, outcome, now_ms)
         return True
 
@@ -235,17 +249,27 @@ class LeaderReplica:
             request.topic_partition, result.base_offset, result.last_offset, self.leader_epoch, result.duplicate
         )
         if request.acks != ACKS_ALL:
+            self._metrics.total_time.observe(self._clock.monotonic_ms() - member.arrived_ms)
             member.complete(response)
             return
         deadline_ms = now_ms + request.timeout_ms
-        self._purgatory.add(DelayedProduce(response, result.last_offset + 1, deadline_ms, member.complete))
+        delayed = DelayedProduce(
+            response, result.last_offset + 1, deadline_ms, member.complete, arrived_ms=member.arrived_ms
+        )
+        self._purgatory.add(delayed)
 
     def complete_waiting(self) -> int:
         """Answer what the high watermark has passed."""
         if self.partition is None or self.partition.high_watermark == UNKNOWN:
             return 0
         enough = self.partition.has_enough_replicas(self.config.min_insync_replicas)
-        return self._purgatory.high_watermark_moved(self.state.topic_partition, self.partition.high_watermark, enough)
+        now_ms, total_time = self._clock.monotonic_ms(), self._metrics.total_time
+        return self._purgatory.high_watermark_moved(
+            self.state.topic_partition,
+            self.partition.high_watermark,
+            enough,
+            lambda delayed: total_time.observe(now_ms - delayed.arrived_ms),
+        )
 
     def resign(self, error: StratalogError, group: _Group | None = None) -> None:
         """Stop leading: everybody who waits gets `error`. What was stored stays where it is."""

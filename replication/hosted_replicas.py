@@ -31,7 +31,7 @@ from storage.chore import UpkeepDone, UpkeepLimits, UpkeepWork
 from storage.clock import Clock, Ids
 from storage.config import LogConfig
 from storage.damage import damage_in
-from storage.errors import NotLeaderOrFollowerError, StoreUnavailableError, StratalogError
+from storage.errors import NotLeaderOrFollowerError, StoreFullError, StoreUnavailableError, StratalogError
 from storage.log import PartitionLog
 from storage.records import TopicPartition
 from storage.upkeep import Upkeep
@@ -67,7 +67,7 @@ class HostedReplicas:
         self._configs: dict[str, tuple[Mapping[str, str], LogConfig]] = {}
         self._applied: dict[TopicPartition, LocalReplica] = {}
         self.upkeep = UpkeepRounds(clock)
-        self.metrics = BrokerMetrics(waiting_count=lambda: purgatory.size)
+        self.metrics = BrokerMetrics(waiting_count=lambda: purgatory.size, offline_count=lambda: len(self.offline))
         self._log_start_moved: set[TopicPartition] = set()
         self._broker_id = broker_id
         self._root = root
@@ -137,7 +137,7 @@ class HostedReplicas:
             config,
             self._purgatory,
             self._clock,
-            self.offline.__setitem__,
+            self._tell_offline,
             self.metrics,
         )
         erases = partial(erases_of, image, topic_partition)
@@ -232,6 +232,18 @@ class HostedReplicas:
             _LOG.error("%s stays online on broker %d, the whole ISR: %s", topic_partition, self._broker_id, reason)
             return
         replica.go_offline(reason)
+
+    def _tell_offline(self, topic_partition: TopicPartition, reason: StratalogError | None) -> None:
+        """A led replica cannot be served; None: it can again. A full disk is all replicas' (Kafka: its log directory
+        is offline), so all of them should be led elsewhere, until something fits again."""
+        if isinstance(reason, StoreFullError):
+            self.offline.update({each: reason for each in self.leaders if each not in self.offline})
+        elif reason is not None:
+            self.offline[topic_partition] = reason
+        else:
+            full = [each for each, why in self.offline.items() if isinstance(why, StoreFullError)]
+            for each in full:
+                del self.offline[each]
 
     def offline_noted(self) -> list[TopicPartition]:
         """What is offline, in order. Damage stands noted beside the table before others hear of it: whoever follows

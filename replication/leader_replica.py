@@ -27,6 +27,7 @@ from storage.errors import (
     InvalidRequiredAcksError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
+    StoreFullError,
     StoreUnavailableError,
     StratalogError,
 )
@@ -82,7 +83,7 @@ class LeaderReplica:
         config: LogConfig,
         purgatory: ProducePurgatory,
         clock: Clock,
-        on_offline: Callable[[TopicPartition, StratalogError], None] = lambda _topic_partition, _reason: None,
+        on_offline: Callable[[TopicPartition, StratalogError | None], None] = lambda _topic_partition, _reason: None,
         metrics: BrokerMetrics | None = None,
     ) -> None:
         self.state = state
@@ -100,6 +101,7 @@ class LeaderReplica:
         self._traffic = self._metrics.topic(state.topic)
         self._in_flight: _Group | None = None
         self._retry_at_ms = 0
+        self._has_no_space = False
 
     @property
     def has_waiting(self) -> bool:
@@ -134,6 +136,7 @@ class LeaderReplica:
         except StratalogError as reason:
             self.go_offline(reason)
             return False
+        self._has_space_again()
         # An epoch this table showed before (a retried start) began where the epoch cache says.
         start_offset = self._epoch_start_offset()
         self.partition = Partition(self.state, self._broker_id, start_offset, self.log.log_start_offset, now_ms)
@@ -195,6 +198,7 @@ class LeaderReplica:
             self.go_offline(reason, group)
             return True
         self._in_flight = None
+        self._has_space_again()
         self.partition.appended(self.log.log_end_offset, now_ms)
         self._traffic.appended(self.log.log_end_offset - end_offset, group.size_bytes, len(group.members))
         self._metrics.local_time.observe(self._clock.monotonic_ms() - begun_ms, len(group.members))
@@ -290,6 +294,15 @@ class LeaderReplica:
     def _retry_later(self, now_ms: int, reason: StratalogError) -> None:
         _LOG.warning("%s on broker %d, trying again: %s", self.state.topic_partition, self._broker_id, reason)
         self._retry_at_ms = now_ms + RETRY_MS
+        if isinstance(reason, StoreFullError):
+            # The table is sound, but somebody else should lead; who is the whole ISR waits for space.
+            self._has_no_space = True
+            self._on_offline(self.state.topic_partition, reason)
+
+    def _has_space_again(self) -> None:
+        if self._has_no_space:
+            self._has_no_space = False
+            self._on_offline(self.state.topic_partition, None)
 
     def progress(self) -> ReplicaProgress | None:
         """What the leader publishes of this partition; None before it has started."""

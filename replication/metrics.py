@@ -73,6 +73,7 @@ class BrokerMetrics:
     local_time  until it is committed to the leader's table, from when it was taken
     total_time  from arrival to the answer
     waiting_count  how many batches wait for the high watermark now
+    offline_count  how many led replicas cannot be served now: damaged, or without space
     """
 
     isr_shrinks: int = 0
@@ -82,6 +83,7 @@ class BrokerMetrics:
     total_time: Histogram = field(default_factory=Histogram)
     topics: dict[str, TopicTraffic] = field(default_factory=dict)
     waiting_count: Callable[[], int] = lambda: 0
+    offline_count: Callable[[], int] = lambda: 0
 
     def topic(self, name: str) -> TopicTraffic:
         """The counters of one topic, made when they are first asked for."""
@@ -186,6 +188,12 @@ def counter_metrics(counted: BrokerMetrics) -> list[Metric]:
             GAUGE,
             "Batches that wait for the high watermark.",
             {(("delayedOperation", "Produce"),): counted.waiting_count()},
+        ),
+        Metric(
+            "kafka_server_ReplicaManager_OfflineReplicaCount",
+            GAUGE,
+            "Led replicas that cannot be served: damaged, or on a full disk.",
+            {(): counted.offline_count()},
         ),
         *(
             Metric(

@@ -54,6 +54,7 @@ def restored(path: Path, *flags: str, look_ms: int = 0) -> None:
     restore(given, look_ms)
 
 
+@pytest.mark.slow
 def test_brokers_go_on_after_an_older_metadata_log_was_restored(
     cluster_root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

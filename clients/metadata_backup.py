@@ -86,7 +86,8 @@ def read_evidence(backup: Backup, stores: Stores, clock: Clock, extra_roots: Ite
         if cluster_id != backup.cluster_id:
             raise InconsistentClusterIdError(f"{root} belongs to cluster {cluster_id}, not {backup.cluster_id}")
         places[broker_id] = root
-    roots, unreadable = [], {}
+    roots: list[RootEvidence] = []
+    unreadable: dict[str, str] = {}
     for broker_id, root in sorted(places.items()):
         try:
             objects = stores.objects(root)

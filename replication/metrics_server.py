@@ -11,8 +11,11 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from replication.broker import Broker
+from replication.fetch_metrics import CopyTimes, fetch_metrics, fetch_metrics_prefix
 from replication.metrics import Metric, counter_metrics, image_metrics, prometheus_text
-from storage.errors import KafkaStorageError
+from storage.clock import SystemClock
+from storage.errors import KafkaStorageError, StratalogError
+from storage.store import open_store
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PATHS = ("/metrics", "/")
@@ -32,7 +35,18 @@ def metrics_of(broker: Broker) -> list[Metric]:
     return [
         *image_metrics(image, broker.broker_id, max(0, max(lags, default=0))),
         *counter_metrics(broker.metrics),
+        *fetch_metrics(_copy_times(broker), SystemClock().wall_ms()),
     ]
+
+
+def _copy_times(broker: Broker) -> list[CopyTimes | None]:
+    """What the broker's fetch sessions told last. A root that is away is no reason to tell nothing of the broker."""
+    try:
+        objects = open_store(broker.root)
+        told = [objects.get_register(meta.path) for meta in objects.list(fetch_metrics_prefix(broker.broker_epoch))]
+    except StratalogError:
+        return []
+    return [CopyTimes.from_json(data) for data in told if data is not None]
 
 
 class MetricsServer:

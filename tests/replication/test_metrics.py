@@ -12,6 +12,7 @@ import pytest
 from clients.admin import Admin
 from clients.producer import Producer
 from replication.cluster import Cluster
+from replication.fetch_metrics import STALE_MS, CopyClock, CopyTimes, fetch_metrics
 from replication.metrics import BrokerMetrics, Histogram, Metric, counter_metrics, image_metrics, prometheus_text
 from replication.metrics_server import MetricsServer
 from replication.state import NO_LEADER, ClusterImage, ConfigRecord
@@ -120,6 +121,21 @@ def test_the_text_is_prometheus() -> None:
     assert (found[time.format("_sum", "")], found[time.format("_count", "")]) == (100_009, 4)
 
 
+def test_copy_times_are_of_the_last_seconds() -> None:
+    clock = CopyClock(1, now_ms=1_000)
+    for took_ms in (2, 4, 9):
+        clock.copied(took_ms)
+    told = clock.tell(now_ms=3_000, wall_ms=70_000)
+    assert told == CopyTimes(1, 70_000, 2_000, 3, 15, 9)
+    assert CopyTimes.from_json(told.to_json()) == told
+    assert clock.tell(now_ms=4_000, wall_ms=71_000).turns == 0
+    values = {m.name.rsplit("_", 1)[1]: dict(m.values) for m in fetch_metrics([told, None], wall_ms=72_000)}
+    share = (("share", "1"),)
+    assert values == {"CopiesPerSec": {share: 1.5}, "CopyTimeMs": {share: 5.0}, "CopyTimeMsMax": {share: 9}}
+    assert all(not m.values for m in fetch_metrics([told], wall_ms=70_000 + STALE_MS + 1))
+    assert CopyTimes.from_json(b"{}") is None
+
+
 def values_in(lines: list[str]) -> dict[str, float]:
     """Each value by name and labels; every line is a comment or a value as Prometheus wants it."""
     shape = re.compile(r'[a-zA-Z_]\w*\{(\w+="[^"]*",?)+\} [0-9.+-]+')
@@ -145,6 +161,8 @@ def test_brokers_that_run_are_told_over_http(tmp_path_factory: pytest.TempPathFa
         assert total(found, "ReplicaManager_LeaderCount") == 2
         assert total(found, "ReplicaManager_UnderReplicatedPartitions") == 0
         assert total(found, "KafkaController_GlobalPartitionCount") == 2
+        wait_until(lambda: total(fetched(port), "FetchSession_CopiesPerSec") > 0, "the fetch sessions' times")
+        assert 0 < total(fetched(port), "FetchSession_CopyTimeMsMax") < 60_000
         follower = next(b for b in cluster.brokers().values() if not b.leaders)
         cluster.kill(follower.broker_id)
         wait_until(lambda: total(fetched(port), "ReplicaManager_UnderReplicatedPartitions") == 2, "smaller ISRs")
@@ -153,6 +171,7 @@ def test_brokers_that_run_are_told_over_http(tmp_path_factory: pytest.TempPathFa
         wait_until(lambda: total(fetched(port), "ReplicaManager_UnderReplicatedPartitions") == 0, "whole ISRs")
         assert total(fetched(port), "ReplicaManager_IsrExpands_total") >= 2
         assert f"metrics at http://localhost:{port}/metrics" in cluster.describe()
+        found = fetched(port)
         assert names(cluster.metrics()) == {name.partition("{")[0] for name in found if "_bucket" not in name} - {
             f"kafka_network_RequestMetrics_{time}TimeMs_{part}"
             for time in ("RequestQueue", "Local", "Total")

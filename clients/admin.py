@@ -21,6 +21,7 @@ from clients.record_deletion import RecordDeletion
 from replication import topics
 from replication.cluster_configs import alter_cluster_config
 from replication.delete_records import DeletedRecords
+from replication.metrics import Histogram, image_metrics
 from replication.state import ClusterImage, PartitionRecord, Result
 from storage.config import LogConfig
 from storage.errors import StratalogError
@@ -282,6 +283,17 @@ class Admin:
         cannot be read has its error.
         """
         return describe_log_dirs(self._view, broker_ids, topics)
+
+    def describe_metrics(self) -> dict[int, dict[str, float]]:
+        """What the metadata says of each broker, by the names of Kafka's metrics: leaders, under-replicated and offline
+        partitions, the controller. What brokers count themselves is in `Cluster.metrics` and on their metrics port."""
+        self._view.refresh()
+        image = self._view.image
+        told = {broker_id: image_metrics(image, broker_id) for broker_id in sorted(image.brokers)}
+        return {
+            broker_id: {m.name: v for m in found for v in m.values.values() if not isinstance(v, Histogram)}
+            for broker_id, found in told.items()
+        }
 
     def close(self) -> None:
         """Nothing to give back; here so that all clients end alike."""

@@ -105,10 +105,10 @@ class Metric:
     values: Mapping[Labels, float | Histogram]
 
 
-def image_metrics(image: ClusterImage, broker_id: int, replica_lag_max: int = 0) -> list[Metric]:
+def image_metrics(image: ClusterImage, broker_id: int, replica_lag_max: int | None = None) -> list[Metric]:
     """What the metadata says, as broker `broker_id` tells it: of what it leads, and as controller of all.
 
-    replica_lag_max  the most records that a follower of this broker's leaders lacks
+    replica_lag_max  the most records that a follower of this broker's leaders lacks; None where that is not known
     """
     states = list(image.partitions.values())
     hosted = [state for state in states if broker_id in state.replicas]
@@ -132,7 +132,6 @@ def image_metrics(image: ClusterImage, broker_id: int, replica_lag_max: int = 0)
             "Led partitions whose ISR is just min.insync.replicas.",
             sum(len(state.isr) == _min_isr(image, state) for state in led),
         ),
-        ("server_ReplicaFetcherManager_MaxLag", "Most records that a follower of its leaders lacks.", replica_lag_max),
         ("controller_KafkaController_ActiveControllerCount", "1 on the controller.", int(is_controller)),
         (
             "controller_KafkaController_OfflinePartitionsCount",
@@ -160,6 +159,9 @@ def image_metrics(image: ClusterImage, broker_id: int, replica_lag_max: int = 0)
             len(image.brokers) - len(image.live_brokers()) if is_controller else 0,
         ),
     ]
+    if replica_lag_max is not None:
+        doc = "Most records that a follower of its leaders lacks."
+        gauges.append(("server_ReplicaFetcherManager_MaxLag", doc, replica_lag_max))
     return [Metric(f"kafka_{name}", GAUGE, doc, {(): value}) for name, doc, value in gauges]
 
 

@@ -170,6 +170,9 @@ def test_brokers_that_run_are_told_over_http(tmp_path_factory: pytest.TempPathFa
         cluster.restart(follower.broker_id)
         wait_until(lambda: total(fetched(port), "ReplicaManager_UnderReplicatedPartitions") == 0, "whole ISRs")
         assert total(fetched(port), "ReplicaManager_IsrExpands_total") >= 2
+        described = Admin(cluster.root).describe_metrics()
+        assert sum(told["kafka_server_ReplicaManager_LeaderCount"] for told in described.values()) == 2
+        assert sum(told["kafka_controller_KafkaController_ActiveControllerCount"] for told in described.values()) == 1
         assert f"metrics at http://localhost:{port}/metrics" in cluster.describe()
         found = fetched(port)
         assert names(cluster.metrics()) == {name.partition("{")[0] for name in found if "_bucket" not in name} - {

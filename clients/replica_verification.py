@@ -6,7 +6,8 @@ asked: what counts is what lies there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -25,6 +26,8 @@ from storage.records import TopicPartition
 from storage.table import FileEntry, LogTable
 
 FETCH_BYTES = 1_048_576
+LOGS_KEPT = 3_000
+"""Folds of so many replicas are kept from one pass to the next: then only what is new is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,7 @@ class ReplicaVerification:
         self._view = view
         self._fetch_bytes = fetch_bytes
         self._stores = stores or DeltaStores(view.ids, FileCache(0))
+        self._logs: OrderedDict[tuple[TopicPartition, str, str], LogReader] = OrderedDict()
         self._positions = {tp: self._first_offset(tp, start or OffsetSpec.earliest()) for tp in self.topic_partitions}
         self._told: set[tuple[TopicPartition, int, str]] = set()
 
@@ -102,11 +106,21 @@ class ReplicaVerification:
             high_watermark = self._view.watermarks(topic_partition).high_watermark
             state = self._view.partition_state(topic_partition)
             one = _Pass(state, self._positions[topic_partition], high_watermark, self._absent_end(topic_partition))
-            one.open_replicas(self._view, self._stores)
+            one.open_replicas(self._view, self._log)
             while one.compare_next(self._fetch_bytes):
                 pass
             self._positions[topic_partition] = one.position
             yield PartitionVerified(topic_partition, one.position, high_watermark, tuple(self._untold(one.findings)))
+
+    def _log(self, topic_partition: TopicPartition, root: str) -> LogReader:
+        """A replica's log as of now, from the fold of the last pass if that is kept. Raises what a refresh raises."""
+        key = (topic_partition, root, self._view.image.topic_ids.get(topic_partition.topic, ""))
+        log = self._logs.pop(key, None) or LogReader(self._stores.table(root, topic_partition), self._view.clock)
+        log.refresh()
+        self._logs[key] = log
+        if len(self._logs) > LOGS_KEPT:
+            self._logs.popitem(last=False)
+        return log
 
     def _absent_end(self, topic_partition: TopicPartition) -> int:
         """Below this, records may be erased from one replica and not yet from another."""
@@ -135,15 +149,14 @@ class _Pass:
         self._absent_end = absent_end
         self._replicas: list[_Replica] = []
 
-    def open_replicas(self, view: ClusterView, stores: Stores) -> None:
+    def open_replicas(self, view: ClusterView, open_log: Callable[[TopicPartition, str], LogReader]) -> None:
         """Fold the tables of all that can be read, the leader's first."""
         state = self._state
         first = state.leader if state.leader != NO_LEADER else state.isr[0]
         for broker_id in sorted(state.replicas, key=lambda each: (each != first, each not in state.isr)):
             try:
                 root = view.image.brokers[broker_id].registration.root
-                log = LogReader(stores.table(root, state.topic_partition), view.clock)
-                log.refresh()
+                log = open_log(state.topic_partition, root)
             except StratalogError as reason:
                 self._tell(broker_id, self.position, reason)
             else:

@@ -13,13 +13,17 @@ from typing import Self, TypeVar
 
 from clients.bootstrap import Cluster
 from clients.cluster_view import DEFAULT_TIMEOUT_MS, ClusterView
+from clients.configs import DYNAMIC_TOPIC_CONFIG, ConfigInForce, cluster_configs, topic_configs
 from clients.erasure import ErasureReport, ask_to_erase, erasure_report
+from clients.log_dirs import LogDirDescription, describe_log_dirs
 from clients.offset_spec import ListedOffset, OffsetSpec
 from clients.reassignment import alter_reassignments, list_reassignments
 from clients.record_deletion import RecordDeletion
 from replication import topics
+from replication.cluster_configs import alter_cluster_config
 from replication.delete_records import DeletedRecords
 from replication.leader_election import Answers, ElectionType, elect_leaders
+from replication.metrics import Histogram, image_metrics
 from replication.reassignment import PartitionReassignment
 from replication.state import ClusterImage, PartitionRecord, Result
 from replication.topic_deletion import TopicDeletion, topic_deletions
@@ -275,11 +279,10 @@ class Admin:
         """Every config of a topic as in force. UnknownTopicOrPartitionError."""
         self._view.refresh()
         self._view.partitions(topic)
-        overrides = self._view.image.topic_config(topic)
-        config = LogConfig.from_properties(overrides)
+        described = zip(LogConfig.describe(), topic_configs(self._view.image, topic), strict=True)
         return [
-            ConfigEntry(known.name, config.value_of(known.name), known.name not in overrides, known.unit, known.doc)
-            for known in LogConfig.describe()
+            ConfigEntry(known.name, now.value, now.source != DYNAMIC_TOPIC_CONFIG, known.unit, known.doc)
+            for known, now in described
         ]
 
     def alter_configs(self, topic: str, changes: Mapping[str, object | None]) -> dict[str, str]:
@@ -294,6 +297,19 @@ class Admin:
 
         return self._view.propose(decide)
 
+    def describe_cluster_configs(self) -> list[ConfigInForce]:
+        """The settings that all brokers share as in force, with where each value comes from."""
+        self._view.refresh()
+        return cluster_configs(self._view.image)
+
+    def alter_cluster_configs(self, changes: Mapping[str, object | None]) -> dict[str, str]:
+        """Alter shared settings while the cluster runs, or with None undo that; all altered ones afterwards.
+
+        They hold at once and outlive restarts. InvalidConfigError: unknown, a bad value, or one that takes a restart.
+        """
+        spelled = {name: None if value is None else _spelled(value) for name, value in changes.items()}
+        return self._view.propose(lambda image: alter_cluster_config(image, spelled))
+
     def describe_cluster(self) -> ClusterDescription:
         """Controller and brokers as of now."""
         self._view.refresh()
@@ -303,6 +319,27 @@ class Admin:
             for broker_id, b in sorted(image.brokers.items())
         )
         return ClusterDescription(image.cluster_id, image.controller_id, image.controller_epoch, brokers)
+
+    def describe_log_dirs(
+        self, broker_ids: Iterable[int] | None = None, topics: Iterable[str] | None = None
+    ) -> dict[int, LogDirDescription]:
+        """The log directory of each broker named, or of all, with the replicas of these topics, or of all.
+
+        Reads storage: brokers need not run. BrokerNotAvailableError for a broker that never registered; a root that
+        cannot be read has its error.
+        """
+        return describe_log_dirs(self._view, broker_ids, topics)
+
+    def describe_metrics(self) -> dict[int, dict[str, float]]:
+        """What the metadata says of each broker, by the names of Kafka's metrics: leaders, under-replicated and offline
+        partitions, the controller. What brokers count themselves is in `Cluster.metrics` and on their metrics port."""
+        self._view.refresh()
+        image = self._view.image
+        told = {broker_id: image_metrics(image, broker_id) for broker_id in sorted(image.brokers)}
+        return {
+            broker_id: {m.name: v for m in found for v in m.values.values() if not isinstance(v, Histogram)}
+            for broker_id, found in told.items()
+        }
 
     def close(self) -> None:
         """Nothing to give back; here so that all clients end alike."""

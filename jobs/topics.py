@@ -156,7 +156,7 @@ def _check_alter(given: argparse.Namespace) -> None:
     if given.config:
         raise UsageError(
             'Option combination "[config]" can\'t be used with option "[alter]" '
-            "(To alter topic configurations, use Admin.alter_configs of clients.)"
+            "(To alter topic configurations, use strata-configs.)"
         )
     if given.partitions is None:
         raise UsageError('Missing required argument "[partitions]"')

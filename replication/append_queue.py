@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 from replication.leader_replica import LeaderReplica, WaitingAppend
+from replication.metrics import Histogram
 from storage.clock import Clock
 from storage.errors import NotLeaderOrFollowerError, StratalogError
 from storage.records import TopicPartition
@@ -21,10 +22,17 @@ TURN_MS_MAX = 2
 class AppendQueue:
     """`leaders` is the broker's own map, which changes under way."""
 
-    def __init__(self, broker_id: int, leaders: Mapping[TopicPartition, LeaderReplica], clock: Clock) -> None:
+    def __init__(
+        self,
+        broker_id: int,
+        leaders: Mapping[TopicPartition, LeaderReplica],
+        clock: Clock,
+        queue_time: Histogram | None = None,
+    ) -> None:
         self._broker_id = broker_id
         self._leaders = leaders
         self._clock = clock
+        self._queue_time = queue_time or Histogram()
         self._inbound: deque[WaitingAppend] = deque()
         self._waiting: dict[TopicPartition, None] = {}
 
@@ -35,6 +43,7 @@ class AppendQueue:
 
     def put(self, waiting: WaitingAppend) -> None:
         """Queue a request; the partition's leader takes it at its next turn."""
+        waiting.arrived_ms = self._clock.monotonic_ms()
         self._inbound.append(waiting)
 
     def refuse_all(self, reason: str) -> None:
@@ -45,7 +54,7 @@ class AppendQueue:
     def append(self, now_ms: int) -> Iterator[LeaderReplica]:
         """Append one group of each partition that has requests, as far as a turn's time goes; who was cut off
         comes first in the next turn. Yields the replicas whose log moved."""
-        self._hand_out()
+        self._hand_out(now_ms)
         for topic_partition in list(self._waiting):
             del self._waiting[topic_partition]
             replica = self._leaders.get(topic_partition)
@@ -59,9 +68,10 @@ class AppendQueue:
             if self._clock.monotonic_ms() - now_ms >= TURN_MS_MAX:
                 return
 
-    def _hand_out(self) -> None:
+    def _hand_out(self, now_ms: int) -> None:
         while self._inbound:
             waiting = self._inbound.popleft()
+            self._queue_time.observe(now_ms - waiting.arrived_ms)
             topic_partition = waiting.request.topic_partition
             replica = self._leaders.get(topic_partition)
             if replica is None or replica.failure is not None:

@@ -120,7 +120,8 @@ class Broker:
             executor=executor,
             on_stopped=self._forget_progress,
         )
-        self._queue = AppendQueue(self.broker_id, self._hosted.leaders, clock)
+        self.metrics = self._hosted.metrics
+        self._queue = AppendQueue(self.broker_id, self._hosted.leaders, clock, self.metrics.queue_time)
         self._followers = FollowerWatch(self.broker_id, stores, self.wakeup)
         objects = stores.objects(identity.root)
         self._deletions = RecordDeletions(objects, self.leaders, clock)
@@ -291,10 +292,8 @@ class Broker:
         return 0 if not self._queue.is_empty else self.pace.rest_ms(self._turn_begun_ms, self._clock.monotonic_ms())
 
     def pause_ms(self) -> int:
-        """How long the loop may rest on its `wakeup` after a turn in which nothing moved.
-
-        Where everything is watched, until the next thing that time alone brings; else as long as polling allows.
-        """
+        """How long the loop may rest on its `wakeup` after a turn in which nothing moved: where everything is watched,
+        until the next thing that time alone brings; else as long as polling allows."""
         if not self.wakeup.is_armed:
             config, is_idle = self.config, self._purgatory.is_empty
             return config.stratalog_progress_poll_max_ms if is_idle else config.stratalog_progress_poll_min_ms

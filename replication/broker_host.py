@@ -8,16 +8,18 @@ from __future__ import annotations
 import gc
 import logging
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal
 
-from replication.broker import BrokerIdentity
+from replication.broker import Broker, BrokerIdentity
 from replication.config import TOPICS_TOML, BrokerConfig, flatten_toml
 from replication.fetch_runner import FetchRunner, ThreadFetchRunner
 from replication.joined_cluster import join_cluster
+from replication.metrics_server import MetricsServer
 from replication.running_broker import RunningBroker, SharedParts
+from replication.text_logs import close_text_logs, open_text_logs
 from storage.clock import RandomIds
 from storage.file_cache import SHARED_FILE_CACHE
 
@@ -51,13 +53,14 @@ class BrokerHost:
         self.joined = join_cluster(metadata_root, broker_roots, config)
         try:
             self.runner, self.spark = _fetch_runner(fetcher, spark, len(broker_roots), config)
-            self._text_logs = _open_text_logs(log_folder)
+            self._text_logs = open_text_logs(log_folder)
         except BaseException:
             self.joined.close()
             raise
         SHARED_FILE_CACHE.resize(config.stratalog_tail_cache_bytes)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         topic_defaults = flatten_toml(TOPICS_TOML.read_text(encoding="utf-8"))
+        self._metrics: MetricsServer | None = None
         self._shared = SharedParts(metadata_root, config, topic_defaults, self.runner, self._executor)
 
     @property
@@ -71,9 +74,22 @@ class BrokerHost:
         broker.start()
         return broker
 
+    def serve_metrics(self, brokers: Callable[[], Mapping[int, Broker]]) -> None:
+        """Tell what these brokers count on `stratalog.metrics.port`, if it is set."""
+        if self.config.stratalog_metrics_port:
+            self._metrics = MetricsServer(self.config.stratalog_metrics_port, brokers)
+
+    def described(self) -> list[str]:
+        """Who fetches, and where metrics are."""
+        port = self._metrics.port if self._metrics is not None else None
+        at = [] if port is None else [f"metrics at http://localhost:{port}/metrics"]
+        return [f"follower fetch by {self.fetcher}", *at]
+
     def stop(self, brokers: Iterable[RunningBroker]) -> bool:
         """Shut these brokers down in order and end all that was started. False when one did not hand over, though
         `controlled.shutdown.enable` says so."""
+        if self._metrics is not None:
+            self._metrics.close()
         running, in_order = list(brokers), self.config.controlled_shutdown_enable
         for each in running:
             each.join()
@@ -82,9 +98,7 @@ class BrokerHost:
         self._executor.shutdown(wait=True)
         for each, left_in_order in zip(running, left, strict=True):
             each.close(left_in_order=left_in_order and have_ended)
-        for name, handler in self._text_logs:
-            logging.getLogger(name).removeHandler(handler)
-            handler.close()
+        close_text_logs(self._text_logs)
         self.joined.close()
         return not in_order or all(left)
 
@@ -99,19 +113,6 @@ def share_interpreter() -> None:
     sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
     gc.collect()
     gc.freeze()
-
-
-def _open_text_logs(folder: Path) -> list[tuple[str, logging.Handler]]:
-    """`state-change.log`, as Kafka's brokers write it: every leader and ISR change with its state."""
-    folder.mkdir(parents=True, exist_ok=True)
-    name = "stratalog.state.change"
-    handler = logging.FileHandler(folder / "state-change.log", encoding="utf-8")
-    handler.setFormatter(logging.Formatter("[%(asctime)s] %(levelname)s %(message)s"))
-    logger = logging.getLogger(name)
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
-    return [(name, handler)]
 
 
 def _fetch_runner(

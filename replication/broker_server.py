@@ -69,6 +69,7 @@ class BrokerServer:
         server = cls(properties, fetcher, spark, lock)
         try:
             await_up([server._running])
+            server._host.serve_metrics(lambda: {server.broker.broker_id: server.broker})
             share_interpreter()
         except BaseException:
             server.stop()
@@ -106,7 +107,7 @@ class BrokerServer:
                 f"root {properties.root}",
                 f"metadata root {properties.metadata_root}",
                 f"text logs {self.log_folder}",
-                f"follower fetch by {self._host.fetcher}",
+                *self._host.described(),
             ]
         )
 

@@ -17,6 +17,8 @@ from replication.broker import Broker, BrokerIdentity
 from replication.broker_host import BrokerHost, Fetcher, share_interpreter
 from replication.cluster_place import ClusterPlace, cluster_place
 from replication.config import CLUSTER_TOML, BrokerConfig
+from replication.metrics import Metric
+from replication.metrics_server import metrics_of
 from replication.running_broker import RunningBroker, await_up, lock_root
 from storage.errors import BrokerNotAvailableError, InvalidRequestError
 
@@ -87,6 +89,7 @@ class Cluster:
             for broker_id in ids:
                 cluster._start_broker(broker_id)
             await_up(cluster._running.values())
+            host.serve_metrics(cluster.brokers)
             share_interpreter()
         except BaseException:
             cluster.stop()
@@ -150,9 +153,13 @@ class Cluster:
     ) -> None:
         self.stop()
 
+    def metrics(self) -> dict[int, list[Metric]]:
+        """What each running broker tells of itself, by the names of Kafka's metrics: no port is needed."""
+        return {broker_id: metrics_of(broker) for broker_id, broker in self.brokers().items()}
+
     def describe(self) -> str:
         """A few lines on what runs where."""
-        lines = [f"cluster at {self._place.root}", f"metadata root {self.root}", f"follower fetch by {self.fetcher}"]
+        lines = [f"cluster at {self._place.root}", f"metadata root {self.root}", *self._host.described()]
         for broker_id in self._broker_ids:
             state = "running" if broker_id in self._running else "stopped"
             lines.append(f"broker {broker_id}: {state}, {self._place.broker_root(broker_id)}")

@@ -138,6 +138,9 @@ class BrokerConfig:
     stratalog_metadata_poll_ms: int = _setting(
         20, "ms", "where storage cannot be watched, pause between two looks for a new commit of the metadata log", 1
     )
+    stratalog_metrics_port: int = _setting(
+        0, "", "TCP port where metrics are served for Prometheus, at /metrics; 0 = nowhere", 0
+    )
     stratalog_progress_poll_max_ms: int = _setting(
         20, "ms", "where storage cannot be watched, longest pause between two looks at a progress object", 1
     )

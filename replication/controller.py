@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 from replication.broker_decisions import fence_brokers, online_partitions
+from replication.cluster_configs import spelled
 from replication.config import BrokerConfig
 from replication.leader_election import rebalance_leaders
 from replication.reassignment import finish_reassignments
@@ -108,9 +109,12 @@ class Controller:
                 self._observer.forget(broker_id)
         if self.epoch is not None and not self._is_checked:  # nothing else brings a partition a leader
             self._propose(lambda current: online_partitions(current, self._unclean_of(current)))
-            if self.epoch is not None and finish_reassignments(self.metadata.image).records:
-                self._propose(finish_reassignments)
+            self._finish_reassignments()
             self._is_checked = True
+
+    def _finish_reassignments(self) -> None:
+        if self.epoch is not None and finish_reassignments(self.metadata.image).records:
+            self._propose(finish_reassignments)
 
     @property
     def _rebalance_interval_ms(self) -> int:
@@ -143,7 +147,8 @@ class Controller:
             self.epoch = None
 
     def _unclean_of(self, image: ClusterImage) -> Callable[[str], bool]:
-        default = self._config.unclean_leader_election_enable
+        own = spelled(self._config.unclean_leader_election_enable)
+        default = image.cluster_config("unclean.leader.election.enable", own) == "true"
 
         def is_allowed(topic: str) -> bool:
             override = image.topic_config(topic).get("unclean.leader.election.enable")

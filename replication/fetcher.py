@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from concurrent.futures import Executor
 
 from replication.config import BrokerConfig
+from replication.fetch_metrics import INTERVAL_MS, CopyClock, fetch_metrics_prefix
 from replication.followed_partitions import FollowedPartitions
 from replication.followed_replica import FollowedReplica
 from replication.follower_watch import ENDED
@@ -111,6 +112,7 @@ class FetchSession:
         self._metadata_seen_ms = clock.monotonic_ms()
         self._others: dict[str, tuple[bytes | None, int]] = {}
         self._first_work_ms = self._last_work_ms = 0
+        self._copy_clock = CopyClock(share, clock.monotonic_ms())
         self.followed.resume(self._writer, self._wakeup)
 
     # -- life --------------------------------------------------------------------------------------------
@@ -216,16 +218,23 @@ class FetchSession:
             self._stand_down()
             return False
         self.followed.watch_leaders(now_ms)
-        copied_before = self.followed.copied_count
+        copied_before, begun_ms = self.followed.copied_count, self._clock.monotonic_ms()
         moved = self.followed.catch_up(now_ms)
         self._publish(now_ms, BEAT_INTERVAL_MS)
         if self.followed.copied_count != copied_before:
             self._last_work_ms = self._clock.wall_ms()
             self._first_work_ms = self._first_work_ms or self._last_work_ms
+            self._copy_clock.copied(self._clock.monotonic_ms() - begun_ms)
+        if self._config.stratalog_metrics_port and self._is_due("metrics", now_ms, INTERVAL_MS):
+            self._tell_times(now_ms)
         interval_ms = self._config.stratalog_upkeep_interval_ms
         if self._is_due("upkeep", now_ms, interval_ms) or self.followed.upkeep.is_pressing:
             self.followed.keep_up()
         return moved
+
+    def _tell_times(self, now_ms: int) -> None:
+        told = self._copy_clock.tell(now_ms, self._clock.wall_ms())
+        self._objects.put_register(f"{fetch_metrics_prefix(self.broker_epoch)}{self._share}", told.to_json())
 
     def _is_due(self, name: str, now_ms: int, interval_ms: int) -> bool:
         if now_ms < self._due_ms.get(name, 0):

@@ -24,6 +24,7 @@ from replication.leader_and_isr import (
     decide_leader_and_isr,
 )
 from replication.leader_replica import LeaderReplica
+from replication.metrics import BrokerMetrics
 from replication.purgatory import ProducePurgatory
 from replication.replica_removal import is_sealed, seal
 from replication.state import ClusterImage, PartitionRecord
@@ -34,7 +35,7 @@ from storage.chore import UpkeepDone, UpkeepLimits, UpkeepWork
 from storage.clock import Clock, Ids
 from storage.config import LogConfig
 from storage.damage import damage_in
-from storage.errors import NotLeaderOrFollowerError, StoreError, StoreUnavailableError, StratalogError
+from storage.errors import NotLeaderOrFollowerError, StoreError, StoreFullError, StoreUnavailableError, StratalogError
 from storage.log import PartitionLog
 from storage.records import TopicPartition
 from storage.upkeep import Upkeep
@@ -79,6 +80,7 @@ class HostedReplicas:
         self._image: ClusterImage | None = None
         self._strays_due_ms = 0
         self.upkeep = UpkeepRounds(clock)
+        self.metrics = BrokerMetrics(waiting_count=lambda: purgatory.size, offline_count=lambda: len(self.offline))
         self._log_start_moved: set[TopicPartition] = set()
         self._broker_id = broker_id
         self._root = root
@@ -127,6 +129,7 @@ class HostedReplicas:
                 self._log_state(new, "became follower")
             case UpdateIsr(state=new):
                 if topic_partition in self.leaders:
+                    self.metrics.isr_changed(self.leaders[topic_partition].state.isr, new.isr)
                     self.leaders[topic_partition].update_state(new, now_ms)
                     self._reconfigure(topic_partition, image)
                     self._log_state(new, "ISR updated")
@@ -218,8 +221,9 @@ class HostedReplicas:
             config,
             self._purgatory,
             self._clock,
-            self.offline.__setitem__,
+            self._tell_offline,
             known_committed(self._committed.get(topic_partition), topic_id, state),
+            self.metrics,
         )
         erases = partial(erases_of, image, topic_partition)
         self.upkeep.take(topic_partition, Upkeep(log, self._upkeep_limits, self._executor, erases=erases))
@@ -313,6 +317,18 @@ class HostedReplicas:
             _LOG.error("%s stays online on broker %d, the whole ISR: %s", topic_partition, self._broker_id, reason)
             return
         replica.go_offline(reason)
+
+    def _tell_offline(self, topic_partition: TopicPartition, reason: StratalogError | None) -> None:
+        """A led replica cannot be served; None: it can again. A full disk is all replicas' (Kafka: its log directory
+        is offline), so all of them should be led elsewhere, until something fits again."""
+        if isinstance(reason, StoreFullError):
+            self.offline.update({each: reason for each in self.leaders if each not in self.offline})
+        elif reason is not None:
+            self.offline[topic_partition] = reason
+        else:
+            full = [each for each, why in self.offline.items() if isinstance(why, StoreFullError)]
+            for each in full:
+                del self.offline[each]
 
     def offline_noted(self) -> list[TopicPartition]:
         """What is offline, in order. Damage stands noted beside the table before others hear of it: whoever follows

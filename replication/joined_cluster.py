@@ -9,17 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import IO
 
+from replication.cluster_configs import state_settings
 from replication.config import BrokerConfig
 from replication.directory_lock import folder_here, lock_shared
 from replication.meta_properties import FORMAT_VERSION, check_meta_properties, cluster_id_of
 from replication.metadata import MetadataLog
-from replication.state import CLUSTER_WIDE, ClusterImage, ClusterRecord, ConfigRecord, Result
+from replication.state import ClusterImage, ClusterRecord, Result
 from replication.stores import DeltaStores, open_metadata
 from storage.clock import RandomIds, SystemClock
 from storage.errors import InconsistentClusterIdError, LogDirNotFoundError
 from storage.store import ObjectStore, open_store
-
-SHARED_SETTINGS = ("num.partitions", "default.replication.factor", "delete.topic.enable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ def join_cluster(metadata_root: str, broker_roots: Mapping[int, str], config: Br
         cluster_id = metadata.propose(lambda image: _identify(image, RandomIds().new_id()))
         for broker_id, store in roots.items():
             check_meta_properties(store, cluster_id, broker_id, FORMAT_VERSION)
-        metadata.propose(lambda image: _state_settings(image, config))
+        metadata.propose(lambda image: state_settings(image, config))
     except BaseException:
         lock.close()
         raise
@@ -89,10 +88,3 @@ def _identify(image: ClusterImage, new_id: str) -> Result[str]:
     if image.cluster_id:
         return Result((), image.cluster_id)
     return Result((ClusterRecord(new_id, FORMAT_VERSION),), new_id)
-
-
-def _state_settings(image: ClusterImage, config: BrokerConfig) -> Result[None]:
-    """The settings that clients need to know go into the metadata log."""
-    stated = {name: str(value).lower() for name, value in config.properties().items() if name in SHARED_SETTINGS}
-    changed = {name: value for name, value in stated.items() if image.cluster_config(name, "") != value}
-    return Result(tuple(ConfigRecord(CLUSTER_WIDE, name, value) for name, value in changed.items()), None)

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from replication.metrics import BrokerMetrics
 from replication.partition import Partition
 from replication.progress import UNKNOWN, ReplicaProgress
 from replication.purgatory import DelayedProduce, ProducePurgatory
@@ -26,6 +27,7 @@ from storage.errors import (
     InvalidRequiredAcksError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
+    StoreFullError,
     StoreUnavailableError,
     StratalogError,
 )
@@ -42,12 +44,13 @@ RETRY_MS = 100
 FILES_LOOKED_FOR = 64
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WaitingAppend:
-    """A request in the queue and whom to answer."""
+    """A request in the queue and whom to answer; `arrived_ms` on the broker's clock."""
 
     request: ProduceRequest | HandedFiles
     complete: Callable[[ProduceResponse], None]
+    arrived_ms: int = 0
 
     def answer(self, error: StratalogError) -> None:
         self.complete(ProduceResponse(self.request.topic_partition, error=error))
@@ -60,6 +63,12 @@ class _Group:
     members: tuple[WaitingAppend, ...]
     batches: tuple[NewRecordBatch, ...] = ()
     handed: tuple[log_append.HandedFiles, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the batches as Arrow data, of handed files on storage."""
+        files = (file.size_bytes for handed in self.handed for file in handed.files)
+        return sum(batch.size_bytes for batch in self.batches) + sum(files)
 
 
 class LeaderReplica:
@@ -74,8 +83,9 @@ class LeaderReplica:
         config: LogConfig,
         purgatory: ProducePurgatory,
         clock: Clock,
-        on_offline: Callable[[TopicPartition, StratalogError], None] = lambda _topic_partition, _reason: None,
+        on_offline: Callable[[TopicPartition, StratalogError | None], None] = lambda _topic_partition, _reason: None,
         known_committed: int = UNKNOWN,
+        metrics: BrokerMetrics | None = None,
     ) -> None:
         self.state = state
         self.topic_id = topic_id
@@ -89,8 +99,11 @@ class LeaderReplica:
         self._purgatory = purgatory
         self._clock = clock
         self._on_offline = on_offline
+        self._metrics = metrics or BrokerMetrics()
+        self._traffic = self._metrics.topic(state.topic)
         self._in_flight: _Group | None = None
         self._retry_at_ms = 0
+        self._has_no_space = False
 
     @property
     def has_waiting(self) -> bool:
@@ -125,6 +138,7 @@ class LeaderReplica:
         except StratalogError as reason:
             self.go_offline(reason)
             return False
+        self._has_space_again()
         # An epoch this table showed before (a retried start) began where the epoch cache says.
         start_offset = self._epoch_start_offset()
         self.partition = Partition(
@@ -188,6 +202,7 @@ class LeaderReplica:
         if group is None:
             return False
         self._in_flight = group
+        begun_ms, end_offset = self._clock.monotonic_ms(), self.log.log_end_offset
         try:
             outcome = self._append(group)
             if isinstance(outcome, Conflict):
@@ -205,7 +220,10 @@ class LeaderReplica:
             self.go_offline(reason, group)
             return True
         self._in_flight = None
+        self._has_space_again()
         self.partition.appended(self.log.log_end_offset, now_ms)
+        self._traffic.appended(self.log.log_end_offset - end_offset, group.size_bytes, len(group.members))
+        self._metrics.local_time.observe(self._clock.monotonic_ms() - begun_ms, len(group.members))
         self._answer(group, outcome, now_ms)
         return True
 
@@ -257,10 +275,14 @@ class LeaderReplica:
             request.topic_partition, result.base_offset, result.last_offset, self.leader_epoch, result.duplicate
         )
         if request.acks != ACKS_ALL:
+            self._metrics.total_time.observe(self._clock.monotonic_ms() - member.arrived_ms)
             member.complete(response)
             return
         deadline_ms = now_ms + request.timeout_ms
-        self._purgatory.add(DelayedProduce(response, result.last_offset + 1, deadline_ms, member.complete))
+        delayed = DelayedProduce(
+            response, result.last_offset + 1, deadline_ms, member.complete, arrived_ms=member.arrived_ms
+        )
+        self._purgatory.add(delayed)
 
     def complete_waiting(self) -> int:
         """Answer what the high watermark has passed; with too small an ISR refuse what all of that has (R18)."""
@@ -270,7 +292,13 @@ class LeaderReplica:
         reached = self.partition.high_watermark if enough else self.partition.held_by_isr
         if reached == UNKNOWN:
             return 0
-        return self._purgatory.high_watermark_moved(self.state.topic_partition, reached, enough)
+        now_ms, total_time = self._clock.monotonic_ms(), self._metrics.total_time
+        return self._purgatory.high_watermark_moved(
+            self.state.topic_partition,
+            reached,
+            enough,
+            lambda delayed: total_time.observe(now_ms - delayed.arrived_ms),
+        )
 
     def resign(self, error: StratalogError, group: _Group | None = None) -> None:
         """Stop leading: everybody who waits gets `error`. What was stored stays where it is."""
@@ -292,6 +320,15 @@ class LeaderReplica:
     def _retry_later(self, now_ms: int, reason: StratalogError) -> None:
         _LOG.warning("%s on broker %d, trying again: %s", self.state.topic_partition, self._broker_id, reason)
         self._retry_at_ms = now_ms + RETRY_MS
+        if isinstance(reason, StoreFullError):
+            # The table is sound, but somebody else should lead; who is the whole ISR waits for space.
+            self._has_no_space = True
+            self._on_offline(self.state.topic_partition, reason)
+
+    def _has_space_again(self) -> None:
+        if self._has_no_space:
+            self._has_no_space = False
+            self._on_offline(self.state.topic_partition, None)
 
     def progress(self) -> ReplicaProgress | None:
         """What the leader publishes of this partition; None before it has started."""

@@ -38,6 +38,15 @@ def cluster_id_of(store: ObjectStore) -> str | None:
     return None if data is None else _decode(data).get("cluster.id")
 
 
+def read_meta_properties(store: ObjectStore) -> tuple[int, str]:
+    """Broker id and cluster id of a root. CorruptMessageError when it says neither, ObjectNotFoundError."""
+    found = _decode(store.get(PATH))
+    try:
+        return int(found["broker.id"]), found["cluster.id"]
+    except (KeyError, ValueError) as reason:
+        raise CorruptMessageError(f"{store.url}/{PATH} names no broker or cluster: {found}") from reason
+
+
 def _encode(properties: dict[str, str]) -> bytes:
     return "".join(f"{name}={value}\n" for name, value in properties.items()).encode()
 

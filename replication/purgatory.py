@@ -26,6 +26,7 @@ class DelayedProduce:
     deadline_ms: int
     complete: Complete
     is_done: bool = False
+    arrived_ms: int = 0
 
     def finish(self, error: StratalogError | None = None) -> None:
         """Answer once; later calls do nothing."""
@@ -54,14 +55,23 @@ class ProducePurgatory:
         return not self._waiting
 
     @property
+    def size(self) -> int:
+        """How many wait. Called from any thread."""
+        return sum(len(waiting) for waiting in list(self._waiting.values()))
+
+    @property
     def next_deadline_ms(self) -> int | None:
         """Nobody times out before; None when nobody waits."""
         return self._deadlines[0][0] if self._waiting else None
 
     def high_watermark_moved(
-        self, topic_partition: TopicPartition, high_watermark: int, has_enough_replicas: bool
+        self,
+        topic_partition: TopicPartition,
+        high_watermark: int,
+        has_enough_replicas: bool,
+        on_done: Callable[[DelayedProduce], None] = lambda _delayed: None,
     ) -> int:
-        """Answer everything below the high watermark; returns how many.
+        """Answer everything below the high watermark, telling `on_done` of each before; returns how many.
 
         With too small an ISR by now the records are stored and committed but not as widely as asked:
         NOT_ENOUGH_REPLICAS_AFTER_APPEND (R18).
@@ -70,7 +80,9 @@ class ProducePurgatory:
         done = 0
         while waiting and waiting[0][0] <= high_watermark:
             error = None if has_enough_replicas else _too_few_after_append(topic_partition)
-            heapq.heappop(waiting)[2].finish(error)
+            delayed = heapq.heappop(waiting)[2]
+            on_done(delayed)
+            delayed.finish(error)
             done += 1
         if waiting is not None and not waiting:
             del self._waiting[topic_partition]

@@ -18,6 +18,8 @@ NO_LEADER = -1
 NO_BROKER_EPOCH = -1
 PRODUCER_ID_BLOCK = 1000
 CLUSTER_WIDE = ""
+DYNAMIC_DEFAULT = "<default>"
+"""Kafka's name of the entity that stands for all brokers: what was altered while the cluster runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ class TopicDeletionRecord:
 
 @dataclass(frozen=True, slots=True)
 class ConfigRecord:
-    """A topic's dynamic config, or with `topic` CLUSTER_WIDE a setting that all brokers share.
+    """A topic's dynamic config, or with `topic` CLUSTER_WIDE or DYNAMIC_DEFAULT a setting that all brokers share.
 
     `value` None removes it.
     """
@@ -421,8 +423,9 @@ class ClusterImage:
         return state
 
     def cluster_config(self, name: str, default: str) -> str:
-        """A setting that all brokers share, as the cluster was last started with."""
-        return self.configs.get(CLUSTER_WIDE, {}).get(name, default)
+        """A setting that all brokers share: as it was altered, else as the cluster was last started with."""
+        started_with = self.configs.get(CLUSTER_WIDE, {}).get(name, default)
+        return self.configs.get(DYNAMIC_DEFAULT, {}).get(name, started_with)
 
     def topic_config(self, topic: str) -> Mapping[str, str]:
         """The topic's overrides by Kafka name."""

@@ -4,6 +4,7 @@
       one class per Kafka error        UnknownTopicOrPartitionError (3), NotLeaderOrFollowerError (6), …
       StoreError                       the object store did not answer or answered with a fault
         StoreUnavailableError            retriable; whether a write was applied is not known
+          StoreFullError                   no space is left
         ObjectNotFoundError              a named object is not there
       ForeignCommitError               somebody else committed to a live table
       UnsupportedTableFeatureError     a table uses a Delta feature that stratalog does not write
@@ -250,6 +251,10 @@ class StoreError(StratalogError):
 
 class StoreUnavailableError(StoreError):
     """No answer, or a fault: a write may or may not have been applied."""
+
+
+class StoreFullError(StoreUnavailableError):
+    """No space is left: the write was not applied, and others may fit again later."""
 
 
 class ObjectNotFoundError(StoreError):

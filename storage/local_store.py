@@ -23,12 +23,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from storage import register_file
-from storage.errors import KafkaStorageError, LogDirNotFoundError, ObjectNotFoundError, StoreUnavailableError
+from storage.errors import (
+    KafkaStorageError,
+    LogDirNotFoundError,
+    ObjectNotFoundError,
+    StoreFullError,
+    StoreUnavailableError,
+)
 from storage.file_sync import WritesLostError, sync_files, sync_tree
 from storage.object_meta import ObjectMeta
 
 _TEMPORARY = re.compile(r"#\d+$")
 _PROBE = ".create-probe"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _CANNOT = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
 """How a disk or kernel says that it has no files without a name (O_TMPFILE)."""
 _GET_FLAGS, _SET_FLAGS, _TOP_DIRECTORY = 0x80086601, 0x40086602, 0x00020000
@@ -355,7 +362,8 @@ class LocalStore:
             yield ObjectMeta(path, status.st_size, status.st_mtime_ns // 1_000_000)
 
     def _failed(self, operation: str, path: str, reason: OSError) -> StoreUnavailableError:
-        return StoreUnavailableError(f"{operation} {self.root}/{path}: {reason}")
+        kind = StoreFullError if reason.errno in _FULL else StoreUnavailableError
+        return kind(f"{operation} {self.root}/{path}: {reason}")
 
 
 def _spread_directories(root: str) -> None:

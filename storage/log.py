@@ -281,8 +281,8 @@ class PartitionLog(LogReader):
         return append.appended if any(entry.path == path for entry in reversed(self.state.files)) else None
 
     def _file_of(self, batches: tuple[NewRecordBatch, ...], segment: int) -> DataFile:
-        """The batches as a data file: the one of a lost race when they are the same batches. Only after a Conflict is it
-        certain that no commit names that file."""
+        """The batches as a data file: the one of a lost race if they are the same. Only after a Conflict is it certain
+        that no commit names that file."""
         unplaced, self._unplaced = self._unplaced, None
         if unplaced and len(unplaced[0]) == len(batches) and all(map(_is_same, unplaced[0], batches)):
             return unplaced[1]
@@ -471,8 +471,7 @@ class PartitionLog(LogReader):
     def _state_producers(self, producers: ProducerStates | None) -> tuple[ProducerChanges | None, dict[str, int]]:
         """What the next version says of producer state (None: it stays): changes, and txns that name it whole.
 
-        It is stated whole where it cannot be told by changes, and at least every `WHOLE_PRODUCERS_COMMITS`:
-        clean-up must not delete a commit whose changes are still needed.
+        Whole where changes cannot tell it, and every `WHOLE_PRODUCERS_COMMITS`: clean-up keeps commits still needed.
         """
         state = self.state
         version, since = state.version + 1, state.producers_version

@@ -38,8 +38,8 @@ KILL, PAUSE = "SIGKILL", "SIGSTOP"
 
 @dataclass(frozen=True, slots=True)
 class StormResult:
-    """What a storm did. `faults` counts kinds, `gap_s_max` is the longest time without any acknowledgement, `stalled_s` how
-    long the machine itself stood still."""
+    """What a storm did. `faults` counts kinds, `gap_s_max` is the longest time without any acknowledgement, `stalled_s`
+    how long the machine itself stood still."""
 
     seconds: float
     seed: int

@@ -20,15 +20,16 @@ Fault = Callable[[str, str, str], bool]
 
 
 class FailingDisk(MemoryDisk):
-    """A disk on which accesses fail while `fault` says so. `…:done` means that only the answer is lost."""
+    """A disk on which accesses fail with `error` while `fault` says so. `…:done` means that only the answer is lost."""
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__(access=self._access, now_ms=clock.wall_ms)
         self.fault: Fault | None = None
+        self.error = StoreUnavailableError
 
     def _access(self, operation: str, table: str, detail: str) -> None:
         if self.fault is not None and self.fault(operation, table, detail):
-            raise StoreUnavailableError(f"test: {operation} {table}/{detail}")
+            raise self.error(f"test: {operation} {table}/{detail}")
 
 
 class MemoryStores:

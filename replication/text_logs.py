@@ -1,0 +1,41 @@
+"""The text logs of brokers: `state-change.log` has every leader and ISR change with its state, as Kafka's.
+
+I/O: appends to files in the log folder. A file that is full is renamed and a new one begun, so that they never take
+more than a certain place; one process writes into a folder.
+"""
+
+from __future__ import annotations
+
+import logging
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+STATE_CHANGE_FILE = "state-change.log"
+FILE_BYTES_MAX = 10 << 20
+FILES_KEPT = 10
+"""`state-change.log` and ten older ones, `.1` the newest of them: 110 MiB, some 700,000 state changes."""
+
+TextLogs = list[tuple[str, logging.Handler]]
+"""Logger name and handler of each log that is open."""
+
+
+def open_text_logs(folder: Path, *, file_bytes_max: int = FILE_BYTES_MAX) -> TextLogs:
+    """Begin to write the text logs into a folder, which is made if need be. Give them to `close_text_logs`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = "stratalog.state.change"
+    handler = RotatingFileHandler(
+        folder / STATE_CHANGE_FILE, maxBytes=file_bytes_max, backupCount=FILES_KEPT, encoding="utf-8"
+    )
+    handler.setFormatter(logging.Formatter("[%(asctime)s] %(levelname)s %(message)s"))
+    logger = logging.getLogger(name)
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    return [(name, handler)]
+
+
+def close_text_logs(logs: TextLogs) -> None:
+    """Write into them no more."""
+    for name, handler in logs:
+        logging.getLogger(name).removeHandler(handler)
+        handler.close()

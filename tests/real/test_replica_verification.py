@@ -1,0 +1,78 @@
+"""Replicas verified while records come in, files are merged and a leader dies: no false alarm, and a planted bit is
+found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from clients.admin import Admin, NewTopic
+from clients.cluster_view import ClusterView
+from clients.replica_comparison import UnmatchedRecord
+from clients.replica_verification import PartitionVerified, ReplicaVerification
+from replication.cluster import Cluster
+from storage.clock import RandomIds, SystemClock
+from storage.config import LogConfig
+from storage.delta_table import DeltaLogTable
+from storage.log import PartitionLog
+from storage.records import TopicPartition
+from storage.store import open_store
+from tests.clients.test_replica_verification import one_other_bit
+from tests.real.history import ACK, History, assert_clean
+from tests.real.parties import Writer, wait_until
+
+SETTINGS = {
+    "broker.session.timeout.ms": 1_500,
+    "broker.heartbeat.interval.ms": 300,
+    "replica.lag.time.max.ms": 2_000,
+    "stratalog.upkeep.interval.ms": 50,
+}
+PARTITIONS = 2
+TP = TopicPartition("t", 0)
+
+
+@pytest.mark.slow
+def test_no_false_alarm_while_the_cluster_works_and_a_planted_bit_is_found(tmp_path: Path) -> None:
+    history = History(tmp_path / "history.jsonl")
+    with Cluster.start(tmp_path / "cluster", fetcher="thread", config=SETTINGS) as cluster:
+        Admin(cluster).create_topics([NewTopic("t", PARTITIONS, 3, {"segment.files.max": 40})])
+        view = ClusterView(cluster.root)
+        verification = ReplicaVerification(view, view.partitions("t"), fetch_bytes=10_000)
+
+        def passed(at_least: int) -> bool:
+            """A pass, and whether it brought every partition so far."""
+            seen = list(verification.run())
+            assert [finding for each in seen for finding in each.findings] == []
+            return all(each.offset >= at_least for each in seen)
+
+        with Writer(cluster, "t", history, "w", pause_s=0.001):
+            wait_until(lambda: passed(300), "300 records of each partition")
+            leader = view.leader(TP)
+            cluster.kill(leader)
+            wait_until(lambda: view.refresh() and view.leader(TP) not in (leader, -1), "another leader")
+            enough = history.counts[ACK] + 500
+            wait_until(lambda: history.counts[ACK] > enough, "500 more acknowledgements")
+            cluster.restart(leader)
+            sent = max(each.offset for each in verification.run()) + 300
+            wait_until(lambda: passed(sent), "all replicas to be verified again")
+    assert_clean(history.events())
+    plant_and_find(cluster)
+
+
+def plant_and_find(cluster: Cluster) -> None:
+    """The brokers are down: one bit of one record of one replica is another one, with right checksums."""
+    root = str(cluster.path / "broker-3")
+    log = PartitionLog(DeltaLogTable(open_store(root), "t-0", RandomIds()), LogConfig(), SystemClock(), RandomIds())
+    log.refresh()
+    one_other_bit(log, 123)
+    verified = run_once(cluster)[TP]
+    found = {finding for finding in verified.findings if isinstance(finding, UnmatchedRecord)}
+    assert len(found) == len(verified.findings)
+    assert {finding.offset for finding in found} == {123}
+    assert all(3 in (finding.first_replica, finding.second_replica) for finding in found)
+
+
+def run_once(cluster: Cluster) -> dict[TopicPartition, PartitionVerified]:
+    view = ClusterView(cluster.root)
+    return {each.topic_partition: each for each in ReplicaVerification(view, view.partitions("t")).run()}

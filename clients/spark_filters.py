@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
-
 from clients.spark_plan import LONG_MAX, OffsetRange
 
 TimesOf = Callable[[OffsetRange, int], int]
@@ -29,7 +27,7 @@ class RangeFilters:
     from_timestamp_ms: int | None = None
 
     @staticmethod
-    def of(filters: Iterable[Filter]) -> RangeFilters:
+    def of(filters: Iterable[object]) -> RangeFilters:
         """The bounds that all of these filters leave.
 
         `partition = 3 AND offset >= 100 AND offset < 200` leave partition 3 and `[100, 200)`.
@@ -39,24 +37,25 @@ class RangeFilters:
             found = found._with(each)
         return found
 
-    def _with(self, each: Filter) -> RangeFilters:
-        match each:
-            case EqualTo(attribute=("topic" | "partition" as name,), value=value):
+    def _with(self, each: object) -> RangeFilters:
+        """Spark's filters are told by their names, so that this needs no Spark."""
+        match type(each).__name__, getattr(each, "attribute", None), getattr(each, "value", None):
+            case "EqualTo", ("topic" | "partition" as name,), value:
                 return self._within(name, [value])
-            case In(attribute=("topic" | "partition" as name,), value=values):
+            case "In", ("topic" | "partition" as name,), tuple(values):
                 return self._within(name, values)
-            case EqualTo(attribute=("offset",), value=int(offset)):
+            case "EqualTo", ("offset",), int(offset):
                 return self._from(offset)._below(offset + 1)
-            case GreaterThanOrEqual(attribute=("offset",), value=int(offset)):
+            case "GreaterThanOrEqual", ("offset",), int(offset):
                 return self._from(offset)
-            case GreaterThan(attribute=("offset",), value=int(offset)):
+            case "GreaterThan", ("offset",), int(offset):
                 return self._from(offset + 1)
-            case LessThan(attribute=("offset",), value=int(offset)):
+            case "LessThan", ("offset",), int(offset):
                 return self._below(offset)
-            case LessThanOrEqual(attribute=("offset",), value=int(offset)):
+            case "LessThanOrEqual", ("offset",), int(offset):
                 return self._below(offset + 1)
-            case EqualTo() | GreaterThanOrEqual() | GreaterThan() if each.attribute == ("timestamp",):
-                return self._since(each.value)
+            case "EqualTo" | "GreaterThanOrEqual" | "GreaterThan", ("timestamp",), datetime() as since:
+                return self._since(since)
         return self
 
     def _within(self, name: str, values: Iterable[Any]) -> RangeFilters:
@@ -69,10 +68,10 @@ class RangeFilters:
     def _below(self, offset: int) -> RangeFilters:
         return replace(self, end_offset=min(self.end_offset, offset))
 
-    def _since(self, value: Any) -> RangeFilters:
+    def _since(self, value: datetime) -> RangeFilters:
         """Records' times need not ascend, so a time bounds where to begin, never where to end. One without a time zone
         is in the session's, which is not known here."""
-        if not isinstance(value, datetime) or value.tzinfo is None:
+        if value.tzinfo is None:
             return self
         since = value.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
         since_ms = (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,16 @@ CHARTS_OF = {"latency": ("latency.svg",), "soak": ("soak-commits.png", "soak-dis
 
 
 def write_report(docs: Path, run: Run, outcomes: Sequence[Outcome]) -> None:
-    """Put this run in place of an earlier one of the same command, and write the document anew."""
+    """Put this run in place of an earlier one of the same command, and write the document anew.
+
+    Rows of benches that this run did not measure (`--only`) stay.
+    """
     folder = docs / CHARTS
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "results.json"
     before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    kept = {command: run_from_json(body) for command, body in before.items()} | {run.command: run}
+    kept = {command: run_from_json(body) for command, body in before.items()}
+    kept[run.command] = with_rows_of(run, kept.get(run.command))
     runs = [kept[command] for command in sorted(kept)]
     text = json.dumps({each.command: run_as_json(each) for each in runs}, indent=1, ensure_ascii=False)
     file.write_text(text + "\n", encoding="utf-8")
@@ -42,6 +46,14 @@ def write_report(docs: Path, run: Run, outcomes: Sequence[Outcome]) -> None:
         for section, names in CHARTS_OF.items()
     }
     (docs / "BENCHMARKS.md").write_text(report(runs, f"{CHARTS}/ratios.svg", charts), encoding="utf-8")
+
+
+def with_rows_of(run: Run, earlier: Run | None) -> Run:
+    """A run, and behind it the rows of benches that it did not measure."""
+    measured = {row.bench for row in run.rows}
+    rest = [row for row in earlier.rows if row.bench not in measured] if earlier else []
+    notes = [note for note in earlier.notes if note not in run.notes] if earlier and rest else []
+    return replace(run, rows=[*run.rows, *rest], notes=[*run.notes, *notes])
 
 
 def run_as_json(run: Run) -> dict[str, Any]:

@@ -99,8 +99,10 @@ def test_the_lines_are_kafkas() -> None:
     assert answer_lines(ElectionType.PREFERRED, answers) == [
         "Successfully completed leader election (PREFERRED) for partitions foo-1, bar-0",
         "Valid replica already elected for partitions t-0",
-        "Error completing leader election (PREFERRED) for partition: t-1: PREFERRED_LEADER_NOT_AVAILABLE: "
-        "Failed to elect leader for partition t-1",
+        (
+            "Error completing leader election (PREFERRED) for partition: t-1: PREFERRED_LEADER_NOT_AVAILABLE: "
+            "Failed to elect leader for partition t-1"
+        ),
     ]
     assert answer_lines(ElectionType.UNCLEAN, {}) == []
 

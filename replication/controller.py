@@ -131,7 +131,7 @@ class Controller:
 
     def _log_state_changes(self, image: ClusterImage, record: MetadataRecord) -> None:
         """While this is the controller: whoever committed the record, its transitions stand in the state change log."""
-        if self.epoch is None:
+        if self.epoch is None or not _STATE_CHANGE_LOG.isEnabledFor(logging.INFO):
             return
         for line in partition_lines(image, record):
             _STATE_CHANGE_LOG.info("[Controller id=%d epoch=%d] %s", self.broker_id, self.epoch, line)

@@ -166,8 +166,8 @@ class Partition:
         """Followers outside the ISR whose log reached the high watermark and the epoch's start (R17).
 
         again   also those whose joining was tried and whose outcome is not known
-        While the high watermark stands still, under `min.insync.replicas`, it is what the ISR holds that they must
-        have: else a follower that stopped would join again and again.
+        While the high watermark stands still, under `min.insync.replicas`, they must have what the ISR holds: else a
+        follower that stopped would join again and again.
         """
         if self.held_by_isr == UNKNOWN:
             return set()

@@ -11,6 +11,7 @@ import logging
 from replication.metadata import MetadataLog
 from replication.stores import Stores
 from replication.topic_deletion import deletions_on, replicas_deleted, replicas_to_delete
+from storage.errors import StaleBrokerEpochError
 
 _LOG = logging.getLogger("stratalog.state.change")
 
@@ -27,7 +28,8 @@ class ReplicaDeletions:
     def step(self, broker_epoch: int) -> bool:
         """Delete and report what the metadata, as folded so far, asks for; True when there was something.
 
-        To be called after the broker stopped its replicas of removed topics. Raises StoreError, StaleBrokerEpochError.
+        To be called after the broker stopped its replicas of removed topics. Raises StoreError. If the registration is
+        over by now, the next one reports.
         """
         waiting = deletions_on(self._metadata.image, self._broker_id)
         if not waiting:
@@ -38,5 +40,8 @@ class ReplicaDeletions:
             self._stores.table(self._root, topic_partition).drop()
             _LOG.info("[Broker %d] deleted replica %s of a removed topic", self._broker_id, topic_partition)
         topic_ids = [deletion.topic_id for deletion in waiting]
-        self._metadata.propose(lambda image: replicas_deleted(image, self._broker_id, broker_epoch, topic_ids))
+        try:
+            self._metadata.propose(lambda image: replicas_deleted(image, self._broker_id, broker_epoch, topic_ids))
+        except StaleBrokerEpochError as reason:
+            _LOG.info("[Broker %d] %s", self._broker_id, reason)
         return True

@@ -281,8 +281,7 @@ class PartitionLog(LogReader):
         return append.appended if any(entry.path == path for entry in reversed(self.state.files)) else None
 
     def _file_of(self, batches: tuple[NewRecordBatch, ...], segment: int) -> DataFile:
-        """The batches as a data file: the one of a lost race if they are the same. Only after a Conflict is it certain
-        that no commit names that file."""
+        """The batches as a data file: that of a lost race, which no commit names for certain, if they are the same."""
         unplaced, self._unplaced = self._unplaced, None
         if unplaced and len(unplaced[0]) == len(batches) and all(map(_is_same, unplaced[0], batches)):
             return unplaced[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from replication.progress import ReplicaProgress, leader_progress_path
+from replication.progress import UNKNOWN, ReplicaProgress, leader_progress_path
 from replication.progress_object import ProgressWriter
 from replication.requests import ProduceRequest, ProduceResponse
 from replication.state import (
@@ -139,14 +139,28 @@ class MemoryCluster:
         stored = (result.base_offset, result.last_offset, state.leader_epoch, result.duplicate)
         return ProduceResponse(topic_partition, *stored)
 
-    def publish(self, topic_partition: TopicPartition, high_watermark: int | None = None, log_start: int = 0) -> None:
+    def publish(
+        self,
+        topic_partition: TopicPartition,
+        high_watermark: int | None = None,
+        log_start: int = 0,
+        known_committed: int = UNKNOWN,
+    ) -> None:
         """The leader publishes a high watermark, by default its log end."""
         state = self.state(topic_partition)
         log = self.log(state.leader, topic_partition)
         end = log.log_end_offset if high_watermark is None else high_watermark
         topic_id = self.metadata.image.topic_ids[topic_partition.topic]
         progress = ReplicaProgress(
-            topic_partition, state.leader_epoch, log.log_end_offset, log.version, end, log_start, 0, topic_id
+            topic_partition,
+            state.leader_epoch,
+            log.log_end_offset,
+            log.version,
+            end,
+            log_start,
+            0,
+            topic_id,
+            known_committed,
         )
         self.writers[state.leader].update([progress])
         self.writers[state.leader].publish()

@@ -6,6 +6,8 @@ import pytest
 
 from clients.cluster_view import ClusterView
 from clients.records import OffsetAndTimestamp
+from replication.progress import UNKNOWN
+from replication.state import ConfigRecord
 from storage.errors import (
     LeaderNotAvailableError,
     OffsetOutOfRangeError,
@@ -112,6 +114,47 @@ def test_the_high_watermark_never_goes_back_but_for_an_unclean_election(cluster:
     cluster.start_leader(T0)
     cluster.publish(T0, 1)
     assert view.end_offsets([T0]) == {T0: 1}
+
+
+def test_a_leader_that_commits_nothing_is_read_up_to_what_was_committed_before(cluster: MemoryCluster) -> None:
+    """KIP-966: with an ISR under min.insync.replicas an epoch may begin without a high watermark, for long."""
+    cluster.append(T0, b"a", b"b", b"c")
+    cluster.publish(T0, 2)
+    cluster.commit(ConfigRecord("t", "min.insync.replicas", "2"))
+    cluster.follow(2, T0)
+    state = cluster.state(T0)
+    cluster.commit(state.changed(leader=2, isr=(2,), bump_leader_epoch=True))
+    cluster.start_leader(T0)
+    view = view_of(cluster)
+    with pytest.raises(LeaderNotAvailableError):
+        view.read(T0, 0, 1 << 20)  # it has not started, as far as it told
+    cluster.publish(T0, UNKNOWN)
+    assert values(view, 0) == [b"a", b"b"], "as the leader before published"
+    assert values(view, 2) == []
+    assert view.beginning_offsets([T0]) == {T0: 0}
+    with pytest.raises(LeaderNotAvailableError):
+        view.end_offsets([T0])  # there may be more: nobody is to begin in the middle
+    with pytest.raises(LeaderNotAvailableError):
+        view.read(T0, 3, 1 << 20)  # nor is a reader who was further told that it is out of range
+    cluster.stores.lost.add(cluster.root_of(1))
+    assert values(view_of(cluster), 0) == [], "nobody who knows is left"
+    cluster.publish(T0, UNKNOWN, known_committed=1)
+    assert values(view_of(cluster), 0) == [b"a"], "but for the leader itself"
+    cluster.publish(T0, 3)
+    assert values(view, 0) == [b"a", b"b", b"c"]
+    assert view.end_offsets([T0]) == {T0: 3}
+
+
+def test_an_isr_that_is_large_enough_is_waited_for(cluster: MemoryCluster) -> None:
+    """Its high watermark comes at once."""
+    cluster.append(T0, b"a")
+    cluster.publish(T0)
+    cluster.follow(2, T0)
+    cluster.elect(T0, 2)
+    cluster.start_leader(T0)
+    cluster.publish(T0, UNKNOWN, known_committed=1)
+    with pytest.raises(LeaderNotAvailableError):
+        view_of(cluster).read(T0, 0, 1 << 20)
 
 
 def test_another_replica_serves_once_its_table_shows_the_epoch(cluster: MemoryCluster) -> None:

@@ -128,6 +128,21 @@ def test_records_are_deleted_before_an_offset(tool: Callable[..., Ended], tmp_pa
     assert tool("console_consumer", "--topic", "old", "--from-beginning", "--max-messages", "1").out == "c\n"
 
 
+def test_a_leader_is_elected_where_that_is_needed(tool: Callable[..., Ended]) -> None:
+    tool("topics", "--create", "--topic", "led", "--replica-assignment", "2:1")
+    preferred = ("leader_election", "--election-type", "preferred")
+    assert tool(*preferred, "--topic", "led", "--partition", "0") == Ended(
+        0, "Valid replica already elected for partitions led-0\n", ""
+    )
+    assert tool(*preferred, "--topic", "led", "--partition", "7") == Ended(
+        1,
+        "Error completing leader election (PREFERRED) for partition: led-7: UNKNOWN_TOPIC_OR_PARTITION: "
+        "No such partition as led-7\n",
+        "1 replica(s) could not be elected\n",
+    )
+    assert tool("leader_election", "--election-type", "unclean", "--all-topic-partitions") == Ended(0, "", "")
+
+
 def test_offsets_and_dumps_show_what_was_typed(tool: Callable[..., Ended], path: Path) -> None:
     tool("topics", "--create", "--topic", "looked", "--replication-factor", "3")
     tool("console_producer", "--topic", "looked", "--sync", lines="one\ntwo\n")

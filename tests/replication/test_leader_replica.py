@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from replication.leader_replica import RETRY_MS, LeaderReplica, WaitingAppend
 from replication.partition import Partition
-from replication.progress import ReplicaProgress
+from replication.progress import UNKNOWN, ReplicaProgress
 from replication.purgatory import ProducePurgatory
 from replication.requests import ACKS_ALL, ACKS_LEADER, HandedFiles, ProduceRequest, ProduceResponse
 from storage.config import LogConfig
@@ -69,6 +70,37 @@ class Led:
         return {
             name: r.error.name if r.error else f"{r.base_offset}-{r.last_offset}" for name, r in self.answers.items()
         }
+
+
+def test_a_leader_tells_what_it_knows_to_be_committed_until_it_knows_better() -> None:
+    """KIP-966: its ISR may be too small for a high watermark for long."""
+    led = Led(min_isr=2)
+    led.started().produce("a")
+    led.replica.append_waiting(0)
+    state = replace(led.replica.state, isr=(1,), leader_epoch=EPOCH + 1)
+    purgatory, clock = led.purgatory, led.stores.clock
+    replica = LeaderReplica(state, 1, "id", led.log(), led.config, purgatory, clock, known_committed=7)
+    assert replica.known_committed == 7
+    assert replica.start(0)
+    assert replica.partition is not None
+    replica.partition.maybe_increment_high_watermark(0, 1_000)
+    progress = replica.progress()
+    assert progress is not None
+    assert (progress.high_watermark, progress.known_committed) == (UNKNOWN, 7)
+    replica.reconfigure(LogConfig())
+    replica.partition.maybe_increment_high_watermark(0, 1_000)
+    progress = replica.progress()
+    assert progress is not None
+    assert (progress.high_watermark, progress.known_committed) == (1, UNKNOWN)
+
+
+def test_what_was_committed_is_remembered_by_a_leader_that_resigned() -> None:
+    led = Led().started()
+    led.produce("a")
+    led.replica.append_waiting(0)
+    follower_at(led, 1)
+    led.replica.resign(NotLeaderOrFollowerError("test"))
+    assert led.replica.known_committed == 1
 
 
 def follower_at(led: Led, end: int, now_ms: int = 0) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from replication.metadata import METADATA_CONFIG, MetadataLog
 from replication.state import (
     CLUSTER_WIDE,
+    ClusterImage,
     ConfigRecord,
     ControllerRecord,
     FenceBrokerRecord,
@@ -17,6 +19,7 @@ from replication.state import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
+    TopicDeletionRecord,
     TopicRecord,
 )
 from storage.config import LogConfig
@@ -32,6 +35,11 @@ def partition(topic: str, number: int, epoch: int) -> PartitionRecord:
     return PartitionRecord(topic, number, (1, 2), 1 + epoch % 2, epoch, (1, 2), epoch, 1)
 
 
+def deletion_goes_on(image: ClusterImage, broker_id: int) -> tuple[MetadataRecord, ...]:
+    waiting = [deletion for deletion in image.deletions.values() if broker_id in deletion.brokers]
+    return tuple(replace(d, brokers=tuple(b for b in d.brokers if b != broker_id)) for d in waiting[:1])
+
+
 def random_event(rng: random.Random, metadata: MetadataLog, at: int) -> tuple[MetadataRecord, ...]:
     """What some broker, controller or admin client would commit on this image."""
     image, topic, broker_id = metadata.image, rng.choice(["a", "b", "c"]), rng.choice([1, 2, 3])
@@ -41,7 +49,11 @@ def random_event(rng: random.Random, metadata: MetadataLog, at: int) -> tuple[Me
         return TopicRecord(topic, f"id-{at}"), *configs, *states
     broker = image.brokers.get(broker_id)
     events: list[tuple[MetadataRecord, ...]] = [
-        (RemoveTopicRecord(topic, image.topic_ids[topic]),),
+        (
+            RemoveTopicRecord(topic, image.topic_ids[topic]),
+            TopicDeletionRecord(topic, image.topic_ids[topic], 1, (1, 2)),
+        ),
+        deletion_goes_on(image, broker_id),
         (partition(topic, rng.randrange(len(image.partitions_of(topic))), at),),
         (ConfigRecord(topic, "retention.ms", rng.choice([None, str(at)])),),
         (ConfigRecord(CLUSTER_WIDE, "num.partitions", str(at)),),

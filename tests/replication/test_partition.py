@@ -131,6 +131,75 @@ def test_a_restarted_follower_has_to_show_again_what_it_holds() -> None:
     assert raised(partition, 5_000) == 3
 
 
+# -- KIP-966: under min.insync.replicas it stands still ------------------------------------------------------
+
+
+def needing(min_isr: int, isr: tuple[int, ...], *, start: int = 0, end: int = 0, log_start: int = 0) -> Partition:
+    partition = Partition(state_of(isr), LEADER, start, log_start, 0, min_isr)
+    partition.appended(end, 0)
+    return partition
+
+
+@pytest.mark.parametrize(
+    ("isr", "min_isr", "high_watermark"),
+    [((1,), 1, 8), ((1,), 2, UNKNOWN), ((1, 2), 2, 6), ((1, 2), 3, UNKNOWN), ((1, 2, 3), 9, 6)],
+)
+def test_nothing_is_committed_by_an_isr_under_min_insync_replicas(
+    isr: tuple[int, ...], min_isr: int, high_watermark: int
+) -> None:
+    """No more than there are replicas are needed."""
+    partition = needing(min_isr, isr, start=2, end=8)
+    hears(partition, 2, 6)
+    hears(partition, 3, 6)
+    assert raised(partition, 5_000) == high_watermark
+    assert partition.held_by_isr == (8 if isr == (1,) else 6)
+
+
+def test_it_stands_still_from_the_shrinking_on_and_goes_on_when_somebody_is_back() -> None:
+    partition = needing(2, (1, 2), end=6)
+    hears(partition, 2, 6)
+    assert raised(partition, 5_000) == 6
+    partition.update_state(state_of((1,), partition_epoch=10), 5_000)
+    partition.appended(9, 5_000)
+    assert raised(partition, 9_000) == 6
+    hears(partition, 2, 9, now_ms=9_000)
+    partition.begin_joining({2})
+    assert raised(partition, 9_000) == 6, "the committed ISR counts"
+    partition.update_state(state_of((1, 2), partition_epoch=11), 9_000)
+    assert raised(partition, 9_000) == 9
+
+
+def test_a_smaller_min_insync_replicas_lets_it_go_on() -> None:
+    partition = needing(2, (1,), end=4)
+    assert raised(partition) == 0
+    partition.min_insync_replicas = 1
+    assert raised(partition) == 4
+
+
+@pytest.mark.parametrize(
+    ("start", "log_start", "high_watermark"),
+    [
+        pytest.param(0, 0, 0, id="a new log: nothing was committed"),
+        pytest.param(5, 5, 5, id="what is below the log's start was"),
+        pytest.param(5, 3, UNKNOWN, id="between them only some of it"),
+    ],
+)
+def test_what_is_committed_for_certain_when_an_epoch_begins_under_min_insync_replicas(
+    start: int, log_start: int, high_watermark: int
+) -> None:
+    assert raised(needing(2, (1,), start=start, end=start, log_start=log_start)) == high_watermark
+
+
+@pytest.mark.parametrize(("end", "may"), [(8, True), (7, False)])
+def test_under_min_insync_replicas_who_joins_must_have_what_the_isr_has(end: int, may: bool) -> None:
+    """At the high watermark, which stands still, a follower that stopped would join and leave for ever."""
+    partition = needing(2, (1,), end=8)
+    raised(partition, 5_000)
+    hears(partition, 2, end)
+    raised(partition, 9_000)
+    assert partition.may_join({1, 2, 3}) == ({2} if may else set())
+
+
 EVENTS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.integers(1, 3)),

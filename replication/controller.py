@@ -101,9 +101,12 @@ class Controller:
                 self._observer.forget(broker_id)
         if self.epoch is not None and not self._is_checked:  # nothing else brings a partition a leader
             self._propose(lambda current: online_partitions(current, self._unclean_of(current)))
-            if self.epoch is not None and finish_reassignments(self.metadata.image).records:
-                self._propose(finish_reassignments)
+            self._finish_reassignments()
             self._is_checked = True
+
+    def _finish_reassignments(self) -> None:
+        if self.epoch is not None and finish_reassignments(self.metadata.image).records:
+            self._propose(finish_reassignments)
 
     def _propose(self, decide: Callable[[ClusterImage], Result[object]]) -> None:
         try:

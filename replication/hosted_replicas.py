@@ -26,14 +26,13 @@ from replication.leader_and_isr import (
 from replication.leader_replica import LeaderReplica
 from replication.metrics import BrokerMetrics
 from replication.purgatory import ProducePurgatory
-from replication.replica_removal import is_sealed, seal
+from replication.replica_removal import Leaving, is_sealed, seal
 from replication.state import ClusterImage, PartitionRecord
 from replication.stores import Stores
 from replication.topic_configs import TopicConfigs
 from replication.upkeep_rounds import UpkeepRounds
 from storage.chore import UpkeepDone, UpkeepLimits, UpkeepWork
 from storage.clock import Clock, Ids
-from storage.config import LogConfig
 from storage.damage import damage_in
 from storage.errors import NotLeaderOrFollowerError, StoreError, StoreFullError, StoreUnavailableError, StratalogError
 from storage.log import PartitionLog
@@ -43,6 +42,9 @@ from storage.upkeep import Upkeep
 _LOG = logging.getLogger("stratalog.broker")
 STATE_CHANGE_LOG = logging.getLogger("stratalog.state.change")
 
+NOT_ASSIGNED = "it is not assigned to this broker any more"
+REMOVE_MS_MAX = 50
+"""Replicas are removed for so long at a time; the rest follows in the next round."""
 STRAYS_INTERVAL_MS = 60_000
 """How often tables are looked for that no partition of this broker knows of."""
 
@@ -75,7 +77,7 @@ class HostedReplicas:
         self._applied: dict[TopicPartition, LocalReplica] = {}
         self._committed: dict[TopicPartition, KnownCommitted] = {}
         self._left: dict[TopicPartition, LocalReplica] = {}
-        self._removing: dict[TopicPartition, int] = {}
+        self._removing: dict[TopicPartition, Leaving] = {}
         self._removed_ms: dict[TopicPartition, int] = {}
         self._image: ClusterImage | None = None
         self._strays_due_ms = 0
@@ -135,8 +137,9 @@ class HostedReplicas:
                     self._log_state(new, "ISR updated")
             case StopReplica():
                 if state is not None:
-                    self._removing[topic_partition] = state.leader_epoch
-                    self._remove_replica(topic_partition, self._configs.of(state.topic, image), now_ms)
+                    self.stop_leading(topic_partition, NOT_ASSIGNED)
+                    self._removing[topic_partition] = Leaving(topic_id, state.leader_epoch)
+                    self._remove_some(now_ms)
                 return
             case Ignore(reason=reason):
                 self._reconfigure(topic_partition, image)
@@ -155,30 +158,40 @@ class HostedReplicas:
         self, topic_partition: TopicPartition, state: PartitionRecord | None, topic_id: str, now_ms: int
     ) -> None:
         """What was begun and left over, before a newer state is looked at."""
-        if topic_partition in self._removing:
-            self._remove_replica(topic_partition, LogConfig(), now_ms)
+        if topic_partition in self._removing and (self._is_assigned(state) or state is None):
+            self._remove_replica(topic_partition, now_ms)
         if topic_partition in self._removed_ms and self._is_assigned(state):
             self._delete(topic_partition)  # assigned again: it is copied anew
         held = self._applied.get(topic_partition) or self._left.get(topic_partition)
         if held is not None and held.topic_id != topic_id:
             self._stop_replica(topic_partition, "its topic was deleted")
 
-    def _remove_replica(self, topic_partition: TopicPartition, config: LogConfig, now_ms: int) -> None:
-        """It is not assigned to this broker any more: nobody writes to its table from now on, and the table goes
-        `file.delete.delay.ms` later, since readers may be at it and writers may have left files for another leader."""
-        reason = "it is not assigned to this broker any more"
-        self.stop_leading(topic_partition, reason)
-        leader_epoch, table = self._removing[topic_partition], self._stores.table(self._root, topic_partition)
-        is_sealed_now = seal(table, leader_epoch, self._clock, self._ids)
+    def _remove_some(self, begun_ms: int) -> None:
+        """Replicas that are not assigned any more, for a bounded time: each takes a commit that is synced."""
+        for topic_partition in list(self._removing):
+            if self._clock.monotonic_ms() - begun_ms > REMOVE_MS_MAX:
+                return
+            try:
+                self._remove_replica(topic_partition, begun_ms)
+            except StoreError as reason:
+                _LOG.warning("%s is not removed yet: %s", topic_partition, reason)
+
+    def _remove_replica(self, topic_partition: TopicPartition, now_ms: int) -> None:
+        """Nobody writes to its table from now on, and the table goes `file.delete.delay.ms` later, since readers may be
+        at it and writers may have left files for another leader."""
+        leaving, table = self._removing[topic_partition], self._stores.table(self._root, topic_partition)
+        may_be_deleted = seal(table, leaving, self._clock, self._ids)
         del self._removing[topic_partition]
-        if not is_sealed_now:
-            self._log(f"keeps replica {topic_partition}: it was assigned again after leader epoch {leader_epoch}")
+        if not may_be_deleted:
+            self._log(f"keeps replica {topic_partition}: it was assigned again after leader epoch {leaving.epoch}")
             return
+        assert self._image is not None
         self._applied.pop(topic_partition, None)
         self._left.pop(topic_partition, None)
+        delay_ms = self._configs.of(topic_partition.topic, self._image).file_delete_delay_ms
         self._configs.forget(topic_partition.topic)
-        self._removed_ms[topic_partition] = now_ms + config.file_delete_delay_ms
-        self._log(f"stopped replica {topic_partition}: {reason}")
+        self._removed_ms[topic_partition] = now_ms + delay_ms
+        self._log(f"stopped replica {topic_partition}: {NOT_ASSIGNED}")
 
     def _delete(self, topic_partition: TopicPartition) -> None:
         table = self._stores.table(self._root, topic_partition)
@@ -187,7 +200,7 @@ class HostedReplicas:
             self._log(f"deleted replica {topic_partition}")
         del self._removed_ms[topic_partition]
 
-    def _remove_strays(self, now_ms: int) -> None:
+    def _find_strays(self, now_ms: int) -> None:
         """Tables that fetch sessions made for an assignment that was over before this broker's loop heard of it, or
         made once more before they heard of its end. What is of no known topic waits for the next start: the topic may
         be so new that only the sessions know it."""
@@ -199,11 +212,13 @@ class HostedReplicas:
             if state is None or self._is_assigned(state) or topic_partition in self._removed_ms:
                 continue
             if self._stores.table(self._root, topic_partition).snapshot() is not None:
-                self._removing[topic_partition] = state.leader_epoch
-                self._remove_replica(topic_partition, self._configs.of(state.topic, self._image), now_ms)
+                topic_id = self._image.topic_ids.get(topic_partition.topic, "")
+                self._removing[topic_partition] = Leaving(topic_id, state.leader_epoch)
 
     def _delete_removed(self, now_ms: int) -> None:
         for topic_partition in [tp for tp, due_ms in self._removed_ms.items() if due_ms <= now_ms]:
+            if self._clock.monotonic_ms() - now_ms > REMOVE_MS_MAX:
+                return
             try:
                 self._delete(topic_partition)
             except StoreError as reason:
@@ -274,8 +289,9 @@ class HostedReplicas:
     def keep_up(self) -> set[TopicPartition]:
         """Upkeep of the led replicas, for a bounded time; those whose log start moved. Removed replicas are deleted."""
         now_ms = self._clock.monotonic_ms()
+        self._find_strays(now_ms)
+        self._remove_some(now_ms)
         self._delete_removed(now_ms)
-        self._remove_strays(now_ms)
         self.upkeep.run(self._keep_one_up, self._broken)
         moved, self._log_start_moved = self._log_start_moved, set()
         return moved

@@ -9,6 +9,8 @@ later assignment has begun to write before the seal, the table is its, and stays
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from storage.clock import Clock, Ids
 from storage.config import LogConfig
 from storage.errors import (
@@ -25,15 +27,23 @@ from storage.table import Conflict, LogTable
 SEAL_TRIES = 20
 
 
-def seal(table: LogTable, leader_epoch: int, clock: Clock, ids: Ids) -> bool:
-    """Seal the table of a replica that left the assignment in `leader_epoch` or before; True when it may be deleted.
+class Leaving(NamedTuple):
+    """A replica that is not assigned any more: of which topic, and as of which leader epoch that was known."""
 
-    False, and nothing is done, when the table shows a later epoch: the replica was assigned again, as newer metadata
-    says. An absent, unreadable or sealed table may be deleted as it is. StoreUnavailableError: to be tried again.
+    topic_id: str
+    epoch: int
+
+
+def seal(table: LogTable, leaving: Leaving, clock: Clock, ids: Ids) -> bool:
+    """Seal the table of a replica that left the assignment; True when it may be deleted.
+
+    False, and nothing is done, when the table shows a later epoch or is of another topic of this name: it is that of a
+    later assignment, as newer metadata says. An absent, unreadable or sealed table may be deleted as it is.
+    StoreUnavailableError: to be tried again.
     """
     log = PartitionLog(table, LogConfig(), clock, ids)
     try:
-        return _seal(log, leader_epoch)
+        return _seal(log, leaving)
     except UnknownTopicOrPartitionError:
         return True
     except StoreError:
@@ -56,12 +66,12 @@ def is_sealed(table: LogTable, clock: Clock, ids: Ids, *, if_unreadable: bool = 
     return log.leader_epoch == SEALED_EPOCH
 
 
-def _seal(log: PartitionLog, leader_epoch: int) -> bool:
+def _seal(log: PartitionLog, leaving: Leaving) -> bool:
     for _ in range(SEAL_TRIES):
         log.refresh()
         if log.leader_epoch == SEALED_EPOCH:
             return True
-        if log.leader_epoch > leader_epoch:
+        if log.leader_epoch > leaving.epoch or log.topic_id != leaving.topic_id:
             return False
         if not isinstance(log.start_epoch(SEALED_EPOCH, as_leader=False), Conflict):
             return True

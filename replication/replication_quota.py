@@ -21,6 +21,7 @@ FOLLOWER_RATE = "follower.replication.throttled.rate"
 LEADER_REPLICAS = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 ALL_REPLICAS = "*"
+LOOK_MS_MAX = 1_000
 
 
 @dataclass(slots=True)
@@ -60,9 +61,10 @@ class ReplicationQuota:
         self._buckets: dict[int, TokenBucket] = {}
 
     def delay_ms(self, image: ClusterImage, topic_partition: TopicPartition, now_ms: int) -> int:
-        """How long to wait before this partition is copied on; 0: copy now."""
+        """How long to wait before this partition is looked at again, a second at most, as rates change; 0: copy now."""
         limits = self._limits(image, topic_partition)
-        return max((self._bucket(limit, now_ms).delay_ms(now_ms) for limit in limits), default=0)
+        owed_ms = max((self._bucket(limit, now_ms).delay_ms(now_ms) for limit in limits), default=0)
+        return min(owed_ms, LOOK_MS_MAX)
 
     def max_bytes(self, image: ClusterImage, topic_partition: TopicPartition, wanted_bytes: int) -> int:
         """The aim for one copy: no more than a second's worth."""

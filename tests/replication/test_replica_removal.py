@@ -131,6 +131,30 @@ def test_a_table_that_a_later_assignment_has_begun_to_write_stays() -> None:
     assert hosting.log().leader_epoch == 7
 
 
+def test_a_table_of_a_later_topic_of_the_same_name_stays() -> None:
+    hosting = Hosting()
+    hosting.stores.table("root", TP).drop()
+    log = hosting.log()
+    log.exists_or_create("id of the later topic")
+    log.start_epoch(0, as_leader=False)
+    hosting.apply(LEFT)
+    assert not hosting.is_sealed
+    hosting.pass_time(DELAY_MS)
+    assert hosting.is_there
+
+
+def test_a_seal_that_fails_is_tried_again() -> None:
+    hosting = Hosting()
+    hosting.stores.disk("root").fault = lambda operation, _table, _detail: operation == "create"
+    hosting.apply(LEFT)
+    hosting.pass_time(0)
+    assert hosting.hosted.known == {TP}
+    hosting.stores.disk("root").fault = None
+    assert not hosting.is_sealed
+    hosting.pass_time(0)
+    assert hosting.is_sealed
+
+
 def test_a_deletion_that_was_answered_late_does_not_take_the_next_table() -> None:
     hosting = Hosting()
     hosting.apply(LEFT)
@@ -149,8 +173,9 @@ def test_a_seal_whose_outcome_was_not_known_is_settled_before_anything_else() ->
         return bool(done)
 
     hosting.stores.disk("root").fault = away_after_the_commit
+    hosting.apply(LEFT)
     with pytest.raises(StoreUnavailableError):
-        hosting.apply(LEFT)
+        hosting.apply(AGAIN)
     hosting.stores.disk("root").fault = None
     assert hosting.is_sealed
     hosting.apply(AGAIN)

@@ -69,7 +69,7 @@ class Producer(_Client):
             states = self.partitions()
             if states:
                 self._produce(self.random.choice(states))
-            self.sim.clock.sleep_ms(self.random.randrange(5, 80))
+            self.sim.clock.sleep_ms(self.random.randrange(5, self.sim.setting.pause_ms_max))
 
     def _produce(self, state: PartitionRecord) -> None:
         log, sim = self.log_of(state), self.sim

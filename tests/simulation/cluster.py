@@ -96,8 +96,9 @@ class Host:
 class Setting:
     """What a run is about, besides its faults.
 
-    configs   of the topic that is there from the beginning
-    is_told   whether storage tells of its changes (as a local disk does), or is polled
+    configs       of the topic that is there from the beginning
+    is_told       whether storage tells of its changes (as a local disk does), or is polled
+    pause_ms_max  the longest pause of a producer between two batches
     """
 
     brokers: int = 3
@@ -105,6 +106,7 @@ class Setting:
     configs: tuple[tuple[str, str], ...] = ()
     upkeep: UpkeepLimits = UPKEEP
     is_told: bool = True
+    pause_ms_max: int = 80
 
 
 class SimCluster:

@@ -100,23 +100,6 @@ def deposed_controllers_go_on() -> AbstractContextManager[object]:
     return patch.object(MetadataLog, "_check_controller", lambda self, controller_epoch: None)
 
 
-def decided_once() -> AbstractContextManager[object]:
-    """After a lost race the same records are tried again, as they were decided on an older image."""
-    original = MetadataLog.propose
-
-    def propose(self: MetadataLog, decide: Callable[..., Result[object]], **options: int | None) -> object:
-        decided: list[Result[object]] = []
-
-        def once(image: object) -> Result[object]:
-            if not decided:
-                decided.append(decide(image))
-            return decided[0]
-
-        return original(self, once, **options)
-
-    return patch.object(MetadataLog, "propose", propose)
-
-
 @contextmanager
 def registration_changes_nothing() -> Iterator[None]:
     """Hazards 6: a broker that comes up anew keeps leaderships, ISRs and the commits of its earlier process."""
@@ -158,18 +141,25 @@ def high_watermark_is_the_log_end() -> AbstractContextManager[object]:
     return patch.object(Partition, "maybe_increment_high_watermark", raise_it)
 
 
-def high_watermark_from_any_offset() -> AbstractContextManager[object]:
-    """Hazards 11: a new leader publishes a high watermark before it has reached its epoch's start."""
-    original = Partition.maybe_increment_high_watermark
+@contextmanager
+def high_watermark_from_hearsay() -> Iterator[None]:
+    """Hazards 11: a new leader begins with the high watermark that it heard of last as a follower."""
+    has_all_of, begin = FollowedReplica.has_all_of, Partition.__init__
+    heard: dict[object, int] = {}
 
-    def raise_it(self: Partition, now_ms: int, lag_ms_max: int) -> bool:
-        start, self.epoch_start_offset = self.epoch_start_offset, 0
-        try:
-            return original(self, now_ms, lag_ms_max)
-        finally:
-            self.epoch_start_offset = start
+    def hear(self: FollowedReplica, progress: ReplicaProgress) -> bool:
+        heard[self.broker_id, self.state.topic_partition] = progress.high_watermark
+        return has_all_of(self, progress)
 
-    return patch.object(Partition, "maybe_increment_high_watermark", raise_it)
+    def begin_from_hearsay(self: Partition, state: PartitionRecord, broker_id: int, *arguments: int) -> None:
+        begin(self, state, broker_id, *arguments)
+        self.high_watermark = heard.get((broker_id, state.topic_partition), UNKNOWN)
+
+    with (
+        patch.object(FollowedReplica, "has_all_of", hear),
+        patch.object(Partition, "__init__", begin_from_hearsay),
+    ):
+        yield
 
 
 def no_maximal_isr() -> AbstractContextManager[object]:
@@ -320,7 +310,9 @@ MUTATIONS: dict[str, Mutation] = {
     "b": Mutation(
         no_epoch_in_the_followers_table,
         _COMPLETE,
-        _mix(Focus("create", 0.3, "f", "/t-0/"), 3_000, cut_broker=4, pause_broker=2, pause_session=1),
+        _mix(Focus("create", 0.6, "f", "/t-0/"), 3_000, cut_broker=3, crash=2, restart_all=3),
+        Setting(pause_ms_max=1_500),
+        8_000,
     ),
     "c": Mutation(progress_of_any_epoch_counts, _COMPLETE, _mix(cut_broker=4, pause_broker=2, crash=1, restart_all=1)),
     "1": Mutation(
@@ -338,9 +330,9 @@ MUTATIONS: dict[str, Mutation] = {
     "6": Mutation(registration_changes_nothing, _COMPLETE, _mix(second_process=3, power_cut=2, restart_all=2)),
     "9": Mutation(conflicts_are_not_read_back, ("NoDuplicates", *_COMPLETE), _doubled),
     "11": Mutation(
-        high_watermark_from_any_offset,
+        high_watermark_from_hearsay,
         ("MonotonicHighWatermark",),
-        _mix(crash=2, restart_all=1, pause_session=2, cut_broker=2),
+        _mix(crash=2, restart_all=1, cut_broker=2),
     ),
     "12": Mutation(
         progress_without_an_image, ("AckedRecordsNotLost", "Liveness"), _mix(crash=1), Setting(partitions=3)
@@ -352,7 +344,9 @@ MUTATIONS: dict[str, Mutation] = {
         _mix(Focus("get", 0.1, "c", "sessions/"), 4_000, pause_controller=3),
     ),
     "append without epoch": Mutation(
-        no_epoch_check_on_commits, ("MonotonicLeaderEpoch", "LogMatching"), _mix(cut_broker=4)
+        no_epoch_check_on_commits,
+        ("MonotonicLeaderEpoch", "LogMatching"),
+        _mix(Focus("create", 0.2, "b", "/t-0/"), 2_000, second_process=4, restart_all=1),
     ),
     "one epoch": Mutation(leader_epoch_stays, ("SingleLeaderPerEpoch", "MonotonicLeaderEpoch"), _mix(crash=2)),
     "unclean": Mutation(unclean_elections, _COMPLETE, _mix(crash=3, pause_session=3, restart_all=2)),
@@ -363,9 +357,6 @@ MUTATIONS: dict[str, Mutation] = {
         Setting(brokers=4),
         8_000,
     ),
-    "decided once": Mutation(
-        decided_once, ("MonotonicLeaderEpoch", "ValidPartitionState"), _mix(crash=1, cut_broker=2)
-    ),
     "log end": Mutation(high_watermark_is_the_log_end, _COMPLETE, _mix(crash=1)),
     "committed isr": Mutation(
         no_maximal_isr,
@@ -373,7 +364,12 @@ MUTATIONS: dict[str, Mutation] = {
         _mix(Focus("create:done", 0.5, "b", "metadata"), 1_500, cut_broker=4, pause_session=4, restart_all=1),
         duration_ms=8_000,
     ),
-    "joins early": Mutation(joins_one_offset_early, _COMPLETE, _mix(crash=2, restart_all=2, pause_session=2)),
+    "joins early": Mutation(
+        joins_one_offset_early,
+        _COMPLETE,
+        _mix(Focus("create", 0.3, "f", "/t-0/"), 400, crash=2, restart_all=3),
+        Setting(pause_ms_max=30),
+    ),
     "acks one": Mutation(answered_when_appended, ("AckedRecordsNotLost",), _mix(crash=1)),
     "cut at the high watermark": Mutation(
         truncation_to_the_high_watermark, _COMPLETE, _mix(crash=2, restart_all=1, cut_broker=1)

@@ -49,6 +49,7 @@ def setting_of(seed: int) -> Setting:
         configs=(*configs, ("min.insync.replicas", str(1 + seed % 2))),
         upkeep=rng.choice([UPKEEP, QUICK_UPKEEP]),
         is_told=rng.random() < 0.85,
+        pause_ms_max=rng.choice([80, 80, 300, 1_000]),
     )
 
 

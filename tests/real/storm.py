@@ -17,13 +17,13 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 from clients.admin import Admin, NewTopic
 from tests.real.broker_processes import BROKERS, BrokerProcesses, ClusterWatch
-from tests.real.history import ACK, FAIL, POLL, SEND, Event, Finding, History, check
+from tests.real.history import ACK, FAIL, POLL, SEND, SHOWN_FINDINGS, Event, Finding, History, check
 from tests.real.machine_watch import MachineWatch
 from tests.real.parties import HighWatermarkWatch, Reader, Writer, note_replicas, replicas_are_equal, wait_until
 
@@ -38,8 +38,8 @@ KILL, PAUSE = "SIGKILL", "SIGSTOP"
 
 @dataclass(frozen=True, slots=True)
 class StormResult:
-    """What a storm did. `faults` counts kinds, `gap_s_max` is the longest time without any acknowledgement, `stalled_s`
-    how long the machine itself stood still."""
+    """What a storm did. `faults` counts kinds, `gap_s_max` is the longest time without any acknowledgement,
+    `stalled_s` how long the machine itself stood still."""
 
     seconds: float
     seed: int
@@ -171,7 +171,7 @@ def longest_gap_s(events: list[Event], begun_ms: float, ended_ms: float) -> floa
 def main(arguments: list[str] | None = None) -> int:
     """Exit code 0 when nothing was found and every fault was survived in time."""
     from tests.real.single_faults import run_single_faults
-    from tests.real.storm_report import write_report
+    from tests.real.storm_report import machine_of, write_report
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=5.0, help="of storm; 0 = none (5)")
@@ -185,10 +185,12 @@ def main(arguments: list[str] | None = None) -> int:
     faults = run_single_faults(folder / "faults", given.faults, given.seed, given.fetcher) if given.faults else None
     seconds = given.minutes * 60
     storm = run_storm(folder / "storm", seconds, given.seed, given.fetcher) if seconds else None
-    for result in (faults, storm):
-        say(str(result)[:2_000])
+    for finding in ((storm.findings if storm else []) + (faults.findings if faults else []))[:SHOWN_FINDINGS]:
+        say(f"{finding.rule}: {finding.text}")
+    if storm:
+        say(str(replace(storm, findings=[])))
     if given.report and faults and storm:
-        write_report(given.report, storm, faults)
+        write_report(given.report, storm, faults, machine_of(folder))
     if given.folder is None:
         shutil.rmtree(folder)
     is_clean = (storm is None or not storm.findings) and (faults is None or faults.is_within_limit)

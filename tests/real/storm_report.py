@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,10 +15,10 @@ from tests.real.storm import KILL, PAUSE, StormResult
 COLOURS = {KILL: "#b8352c", PAUSE: "#4c8bb8"}
 TEXT = """# Three broker processes under faults
 
-Written by `make storm`. Three brokers (`python -m jobs.broker`), each a process with a root of its own, on one machine;
-topics with replication factor 3 and `min.insync.replicas=2`, producers with `acks=all` in another process. Every send,
-acknowledgement and poll goes into a history, and in the end every replica is read. The checker looks for lost and
-doubled records, two values at one offset, wrong order, reads that go back, and high watermarks that go back.
+Written by `make storm`. Three brokers (`python -m jobs.broker`), each a process with a root of its own, on one machine
+({machine}); topics with replication factor 3 and `min.insync.replicas=2`, producers with `acks=all` in another process.
+Every send, acknowledgement and poll goes into a history, and in the end every replica is read. The checker looks for
+lost and doubled records, two values at one offset, wrong order, reads that go back, and high watermarks that go back.
 
 ## Storm
 
@@ -48,21 +49,33 @@ REPEATED = """ Faults repeated because the whole machine stood still for more th
 or its host): {}."""
 
 
-def write_report(folder: Path, storm: StormResult, faults: SingleFaults) -> None:
-    """Write all three files."""
+def machine_of(folder: Path) -> str:
+    """Its processors, the file system below `folder`, and how busy it was over the last 15 minutes."""
+    mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
+    below = [(len(place), kind) for place, kind in mounts if folder.resolve().is_relative_to(place)]
+    return f"{os.cpu_count()} processors, roots on {max(below)[1]}, load average {os.getloadavg()[2]:.0f}"
+
+
+def write_report(folder: Path, storm: StormResult, faults: SingleFaults, machine: str) -> None:
+    """Write all three files. `machine` says in a few words where it ran."""
     folder.mkdir(parents=True, exist_ok=True)
-    body = {"storm": asdict(storm), "single_faults": {**asdict(faults), "limit_ms": faults.limit_ms}}
+    body = {
+        "machine": machine,
+        "storm": asdict(storm),
+        "single_faults": {**asdict(faults), "limit_ms": faults.limit_ms},
+    }
     del body["single_faults"]["probes"]
     (folder / "storm.json").write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
-    (folder / "STORM.md").write_text(report_text(storm, faults), encoding="utf-8")
+    (folder / "STORM.md").write_text(report_text(storm, faults, machine), encoding="utf-8")
     draw(folder / "storm.png", faults)
 
 
-def report_text(storm: StormResult, faults: SingleFaults) -> str:
+def report_text(storm: StormResult, faults: SingleFaults, machine: str) -> str:
     from tests.real.single_faults import PARTITIONS
     from tests.real.storm import EVERY_S, SETTINGS
 
     return TEXT.format(
+        machine=machine,
         minutes=round(storm.seconds / 60, 1),
         session_s=SETTINGS["broker.session.timeout.ms"] / 1000,
         seed=storm.seed,

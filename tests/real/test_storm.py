@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tests.real.history import ACK, POLL, SEND, Event, Finding
 from tests.real.machine_watch import MachineWatch
 from tests.real.single_faults import SingleFault, SingleFaults, probes, run_single_faults
 from tests.real.storm import KILL, PAUSE, StormResult, longest_gap_s, run_storm
-from tests.real.storm_report import write_report
+from tests.real.storm_report import machine_of, write_report
 
 
 @pytest.mark.slow
@@ -77,9 +78,10 @@ def test_the_report_says_what_was_found(tmp_path: Path) -> None:
     storm = StormResult(300, 6, "thread", {KILL: 20, PAUSE: 21}, 900, 890, 10, 1_800, 77, 4.2, 0.0, 6.1, lost)
     faults = SingleFaults(9_000, "thread", [fault(1, 9_500), fault(2, 11_001)], [(0.1, 20), (20.0, 9_000)], [], 1)
     assert not faults.is_within_limit
-    write_report(tmp_path, storm, faults)
+    write_report(tmp_path, storm, faults, machine_of(tmp_path))
     text = (tmp_path / "STORM.md").read_text(encoding="utf-8")
     assert "Findings of the checker: **1**." in text
+    assert re.search(r"\d+ processors, roots on \w+, load average \d+\)", text)
     assert "Longest: **11,001 ms**" in text
     assert "| 1 | SIGKILL | 2, the controller | 3 | 9,500 | 1.5 |" in text
     assert "stood still for more than a second meanwhile (other work on it,\nor its host): 1." in text

@@ -25,7 +25,7 @@ from clients.spark_options import (
     SpecificTimestamps,
     Subscribe,
 )
-from clients.spark_plan import Offsets, check_specified, resolve
+from clients.spark_plan import OffsetRange, Offsets, check_specified, resolve
 from storage.errors import StratalogError
 from storage.records import TopicPartition
 
@@ -108,6 +108,11 @@ class OffsetFetcher:
         if not may_miss:
             raise no_offset_matched(topic_partition, timestamp_ms)
         return LATEST
+
+    def first_at(self, wanted: OffsetRange, timestamp_ms: int) -> int:
+        """The offset of the first record with this time or a later one; the range's end when there is none yet."""
+        found = self.retried(lambda: self.view.offset_for_timestamp(wanted.topic_partition, timestamp_ms))
+        return wanted.end if found is None else found.offset
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The earliest offset of those partitions that still exist."""

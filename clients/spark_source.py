@@ -8,7 +8,7 @@ driver: the cluster is reached through storage only.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    Filter,
     InputPartition,
 )
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -30,6 +31,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from clients.spark_conditions import WITHOUT_FAIL_ON_DATA_LOSS
+from clients.spark_filters import RangeFilters
 from clients.spark_offsets import OffsetFetcher
 from clients.spark_options import SourceOptions, batch_options, include_headers, sink_options, stream_options
 from clients.spark_plan import (
@@ -136,6 +138,12 @@ class StratalogReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
         check_limits(options.starting, options.ending)
         self._options = options
+        self._filters = RangeFilters()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Ranges are narrowed; Spark still looks at every row that is read."""
+        self._filters = RangeFilters.of(filters)
+        return filters
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
@@ -145,7 +153,7 @@ class StratalogReader(DataSourceReader):
         start = fetcher.limits(options.starting, starting=True)
         end = fetcher.limits(options.ending, starting=False)
         ranges = batch_ranges(start, {tp: offset for tp, offset in end.items() if tp in start})
-        return _tasks(ranges, options, fetcher)
+        return _tasks(self._filters.narrowed(ranges, fetcher.first_at), options, fetcher)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return _read(self._options, partition)

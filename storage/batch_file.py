@@ -15,7 +15,15 @@ import pyarrow.parquet as pq
 
 from storage.errors import CorruptMessageError
 from storage.records import DATA_SCHEMA, timestamp_range
-from storage.row_groups import TRAILER_BYTES, RangedFile, ReadRange, rows_per_group, wanted_groups
+from storage.row_groups import (
+    TRAILER_BYTES,
+    Footer,
+    Footers,
+    RangedFile,
+    ReadRange,
+    rows_per_group,
+    wanted_groups,
+)
 from storage.table import DataFile, RowsWanted
 
 MAGIC = b"PAR1"
@@ -114,29 +122,51 @@ def decode(data: bytes | memoryview, path: str, columns: Sequence[str] | None = 
 
 
 def decode_part(
-    read_range: ReadRange, file: DataFile, name: str, wanted: RowsWanted, columns: Sequence[str] | None = None
+    read_range: ReadRange,
+    file: DataFile,
+    name: str,
+    wanted: RowsWanted,
+    columns: Sequence[str] | None = None,
+    footers: Footers | None = None,
 ) -> pa.Table:
     """The wanted rows of a file, as `RowsWanted` says, of which only its footer and their row groups are read.
 
-    name  of the file, for messages. CorruptMessageError when a bit of what was read is wrong, or the file's length
-    or number of records is another one. Raises what `read_range` raises.
+    name     of the file, for messages
+    footers  may have the footer already, and takes it
+
+    CorruptMessageError when a bit of what was read is wrong, or the file's length or number of records is another one.
+    Raises what `read_range` raises.
     """
     ranged = RangedFile(read_range, file.size_bytes, name)
-    footer = ranged.footer()
-    if not check_tail(footer, name):
-        raise CorruptMessageError(f"{name}: its footer is incomplete")
+    footer = footers.get(file.path) if footers is not None else None
     try:
-        metadata = pq.read_metadata(pa.BufferReader(footer))
-        if metadata.num_rows != file.record_count:
-            raise CorruptMessageError(f"{name}: {metadata.num_rows} records, expected {file.record_count}")
-        parts = pq.ParquetFile(pa.PythonFile(ranged, mode="r"), metadata=metadata, page_checksum_verification=True)
-        groups = wanted_groups(metadata, wanted)
+        if footer is None:
+            footer = _read_footer(ranged, file, name)
+            if footers is not None:
+                footers.put(file.path, footer)
+        groups = wanted_groups(footer, wanted)
+        span = footer.span(groups, columns)
+        if span is not None:
+            ranged.fetch(*span)
+        parts = pq.ParquetFile(
+            pa.PythonFile(ranged, mode="r"), metadata=footer.metadata, page_checksum_verification=True
+        )
         named = list(columns) if columns is not None else None
         table = parts.read_row_groups(groups, columns=named, use_threads=False)
     except (OSError, pa.ArrowException) as reason:
         raise CorruptMessageError(f"{name}: {reason}") from reason
     _check_schema(table, name, columns)
     return table
+
+
+def _read_footer(ranged: RangedFile, file: DataFile, name: str) -> Footer:
+    data = ranged.footer()
+    if not check_tail(data, name):
+        raise CorruptMessageError(f"{name}: its footer is incomplete")
+    metadata = pq.read_metadata(pa.BufferReader(data))
+    if metadata.num_rows != file.record_count:
+        raise CorruptMessageError(f"{name}: {metadata.num_rows} records, expected {file.record_count}")
+    return Footer(metadata)
 
 
 def _check_schema(table: pa.Table, name: str, columns: Sequence[str] | None) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from storage import batch_file
 from storage.errors import CorruptMessageError, DamagedFileError
-from storage.row_groups import ReadRange
+from storage.row_groups import Footers, ReadRange
 from storage.table import DataFile, RowsWanted
 
 
@@ -52,10 +52,15 @@ def read_whole(data: bytes, table_name: str, file: DataFile, columns: Sequence[s
 
 
 def read_part(
-    read_range: ReadRange, table_name: str, file: DataFile, wanted: RowsWanted, columns: Sequence[str] | None = None
+    read_range: ReadRange,
+    table_name: str,
+    file: DataFile,
+    wanted: RowsWanted,
+    columns: Sequence[str] | None = None,
+    footers: Footers | None = None,
 ) -> pa.Table:
     """As `read_whole`, but only what is wanted is read. Raises what `read_range` raises, too."""
     try:
-        return batch_file.decode_part(read_range, file, f"{table_name}/{file.path}", wanted, columns)
+        return batch_file.decode_part(read_range, file, f"{table_name}/{file.path}", wanted, columns, footers)
     except CorruptMessageError as reason:
         raise DamagedFileError(str(reason), file.path) from reason

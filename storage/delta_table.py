@@ -25,6 +25,7 @@ from storage.file_cache import FileCache
 from storage.local_store import LocalStore
 from storage.producers import ProducerStates
 from storage.removed import NO_PRODUCERS, producers_path
+from storage.row_groups import Footers
 from storage.store import ObjectStore
 from storage.table import (
     PRODUCERS,
@@ -61,6 +62,7 @@ class DeltaLogTable:
         self._cache = cache
         self._log = DeltaCommitLog(store, directory)
         self._race = CommitRace(self._log)
+        self._footers = Footers()
         self._unsynced: dict[str, None] = {}
         self._syncing: tuple[tuple[str, ...], threading.Event] = ((), threading.Event())
 
@@ -155,7 +157,7 @@ class DeltaLogTable:
             return cached if columns is None else cached.select(list(columns))
         if wanted is not None and file.size_bytes >= batch_file.RANGED_BYTES:
             read_range = partial(self._store.get_range, f"{self._directory}/{file.path}")
-            return read_part(read_range, self.name, file, wanted, columns)
+            return read_part(read_range, self.name, file, wanted, columns, self._footers)
         return read_whole(self.read_object(file.path), self.name, file, columns)
 
     def has_file(self, file: DataFile) -> bool:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,6 +27,10 @@ in 1.1 ms, footer included; with groups of 2 MiB in 2.1 ms. Reading all takes 26
 512 KiB."""
 TAIL_BYTES = 64 << 10
 """So much of a file's end is fetched at first: nearly every footer is in it."""
+FOOTERS_KEPT = 32
+"""By each handle of a table: a footer of a file of 32 MiB takes some 100 KiB of memory."""
+SPAN_SHARE_MAX = 1.25
+"""Columns are fetched at once when no more than a quarter lies between them."""
 TRAILER_BYTES = 8
 """A Parquet file ends with the footer's length (4 bytes, little endian) and the magic `PAR1`."""
 
@@ -44,7 +49,7 @@ def rows_per_group(table: pa.Table) -> int:
 
 
 class RangedFile:
-    """A file to read from whose bytes come in ranges as they are asked for; its end is fetched at once.
+    """A file to read from whose bytes come in ranges as they are asked for; some of them may be fetched ahead.
 
     Raises what `read_range` raises, CorruptMessageError when the file is shorter than it should be.
     """
@@ -55,25 +60,26 @@ class RangedFile:
         self._size_bytes = size_bytes
         self._name = name
         self._position = 0
-        self._tail_start = size_bytes
-        self._tail = b""
-        self._fetch_tail(min(size_bytes, TAIL_BYTES))
+        self._held_start = size_bytes
+        self._held = b""
 
     def footer(self) -> bytes:
         """The footer with its length and the magic behind it. CorruptMessageError when there is none."""
         if self._size_bytes < TRAILER_BYTES:
             raise CorruptMessageError(f"{self._name}: {self._size_bytes} bytes are no Parquet file")
-        (footer_bytes,) = struct.unpack_from("<I", self._tail, len(self._tail) - TRAILER_BYTES)
+        self.fetch(max(0, self._size_bytes - TAIL_BYTES), self._size_bytes)
+        (footer_bytes,) = struct.unpack_from("<I", self._held, len(self._held) - TRAILER_BYTES)
         wanted = footer_bytes + TRAILER_BYTES
         if wanted > self._size_bytes:
             raise CorruptMessageError(f"{self._name}: its footer claims {footer_bytes} bytes of {self._size_bytes}")
-        if wanted > len(self._tail):
-            self._fetch_tail(wanted)
-        return self._tail[-wanted:]
+        if wanted > len(self._held):
+            self.fetch(self._size_bytes - wanted, self._size_bytes)
+        return self._held[-wanted:]
 
-    def _fetch_tail(self, length: int) -> None:
-        self._tail_start = self._size_bytes - length
-        self._tail = self._fetched(self._tail_start, length)
+    def fetch(self, start: int, end: int) -> None:
+        """Hold the bytes `[start, end)`, of which parts will be read."""
+        if start < self._held_start or end > self._held_start + len(self._held):
+            self._held_start, self._held = start, self._fetched(start, end - start)
 
     def _fetched(self, start: int, length: int) -> bytes:
         data = self._read_range(start, length)
@@ -90,8 +96,9 @@ class RangedFile:
         left = max(0, self._size_bytes - start)
         length = left if length < 0 else min(length, left)
         self._position = start + length
-        if start >= self._tail_start:
-            return self._tail[start - self._tail_start :][:length]
+        first = start - self._held_start
+        if first >= 0 and first + length <= len(self._held):
+            return self._held[first : first + length]
         return self._fetched(start, length)
 
     def seek(self, position: int, whence: int = 0) -> int:
@@ -111,41 +118,90 @@ class RangedFile:
         return True
 
 
-def wanted_groups(metadata: pq.FileMetaData, wanted: RowsWanted) -> list[int]:
+class Footer:
+    """A file's footer, which was checked. Statistics that were asked for once are kept: making them takes 15 µs."""
+
+    def __init__(self, metadata: pq.FileMetaData) -> None:
+        self.metadata = metadata
+        self._largest: dict[tuple[int, int], int] = {}
+
+    def largest(self, group: int, column: int) -> int:
+        """The largest `offset_delta` (column 0) or timestamp in ms (column 1) of a group."""
+        found = self._largest.get((group, column))
+        if found is None:
+            statistics = self.metadata.row_group(group).column(column).statistics
+            is_known = statistics is not None and statistics.has_min_max
+            # A column of nulls has none: no record has a timestamp.
+            found = self._largest[group, column] = int(statistics.max_raw) if is_known else -(1 << 63)
+        return found
+
+    def smallest_delta(self, group: int) -> int:
+        return int(self.metadata.row_group(group).column(0).statistics.min_raw)
+
+    def size_bytes(self, group: int) -> int:
+        """On storage, of all columns."""
+        return sum(end - start for start, end in self._chunks(group))
+
+    def span(self, groups: Sequence[int], names: Collection[str] | None) -> tuple[int, int] | None:
+        """Where the columns of these groups lie in the file, `[start, end)`; None when too much else lies between."""
+        chunks = [chunk for group in groups for chunk in self._chunks(group, names)]
+        if not chunks:
+            return None
+        start, end = min(start for start, _ in chunks), max(end for _, end in chunks)
+        return (start, end) if end - start <= SPAN_SHARE_MAX * sum(end - start for start, end in chunks) else None
+
+    def _chunks(self, group: int, names: Collection[str] | None = None) -> list[tuple[int, int]]:
+        """Where each column of a group, or those of some names, begins and ends in the file."""
+        row_group = self.metadata.row_group(group)
+        found = []
+        for number in range(row_group.num_columns):
+            column = row_group.column(number)
+            if names is not None and column.path_in_schema.partition(".")[0] not in names:
+                continue
+            start = column.data_page_offset
+            if column.has_dictionary_page and column.dictionary_page_offset is not None:
+                start = min(start, column.dictionary_page_offset)
+            found.append((start, start + column.total_compressed_size))
+        return found
+
+
+class Footers:
+    """The footers of files that were read last, by path: files never change. Kafka keeps its indexes mapped, too."""
+
+    def __init__(self, count_max: int = FOOTERS_KEPT) -> None:
+        self._count_max = count_max
+        self._by_path: OrderedDict[str, Footer] = OrderedDict()
+
+    def get(self, path: str) -> Footer | None:
+        footer = self._by_path.get(path)
+        if footer is not None:
+            self._by_path.move_to_end(path)
+        return footer
+
+    def put(self, path: str, footer: Footer) -> None:
+        self._by_path[path] = footer
+        while len(self._by_path) > self._count_max:
+            self._by_path.popitem(last=False)
+
+
+def wanted_groups(footer: Footer, wanted: RowsWanted) -> list[int]:
     """The row groups that a reader needs, neighbours in order: see `RowsWanted`.
 
     Groups with deltas [0, 9] [10, 19] [20, 29]: `first_delta` 15 begins with the second, `end_delta` 20 ends there.
     """
-    count = metadata.num_row_groups
-    first = bisect_left(range(count), wanted.first_delta, key=lambda group: _largest(metadata, group, 0))
+    count = footer.metadata.num_row_groups
+    first = bisect_left(range(count), wanted.first_delta, key=lambda group: footer.largest(group, 0))
     if wanted.from_timestamp_ms is not None:
         from_ms = wanted.from_timestamp_ms
-        first = next((group for group in range(first, count) if _largest(metadata, group, 1) >= from_ms), count)
+        first = next((group for group in range(first, count) if footer.largest(group, 1) >= from_ms), count)
     groups: list[int] = []
     size_bytes = 0
     for group in range(first, count):
-        if wanted.end_delta is not None and _smallest_delta(metadata, group) >= wanted.end_delta:
+        if wanted.end_delta is not None and footer.smallest_delta(group) >= wanted.end_delta:
             break
         if wanted.bytes_max is not None:
-            size_bytes += _size_bytes(metadata.row_group(group))
+            size_bytes += footer.size_bytes(group)
             if groups and size_bytes > wanted.bytes_max:
                 break
         groups.append(group)
     return groups
-
-
-def _size_bytes(group: pq.RowGroupMetaData) -> int:
-    """On storage, of all columns."""
-    return sum(group.column(column).total_compressed_size for column in range(group.num_columns))
-
-
-def _largest(metadata: pq.FileMetaData, group: int, column: int) -> int:
-    """The largest `offset_delta` (column 0) or timestamp in ms (column 1) of a group."""
-    statistics = metadata.row_group(group).column(column).statistics
-    if statistics is None or not statistics.has_min_max:
-        return -(1 << 63)  # a column of nulls: no record has a timestamp
-    return int(statistics.max_raw)
-
-
-def _smallest_delta(metadata: pq.FileMetaData, group: int) -> int:
-    return int(metadata.row_group(group).column(0).statistics.min_raw)

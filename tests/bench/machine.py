@@ -64,6 +64,12 @@ def cpu_s(roots: Iterable[int], without: Collection[int] = ()) -> float:
     return sum(int(ticks) for stat in stats if stat for ticks in stat[11:15]) / CLOCK_TICKS
 
 
+def cpu_s_by_process(roots: Iterable[int], without: Collection[int] = ()) -> dict[int, float]:
+    """CPU seconds of each of these processes and of each descendant, without those that ended."""
+    stats = {pid: _stat(pid) for pid in descendants(roots, without)}
+    return {pid: sum(map(int, stat[11:13])) / CLOCK_TICKS for pid, stat in stats.items() if stat}
+
+
 def resident_mib(roots: Iterable[int]) -> dict[str, float]:
     """MiB of resident memory by the program's name (`java`, `python`), descendants included."""
     found: dict[str, float] = {}

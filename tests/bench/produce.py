@@ -20,7 +20,7 @@ from tests.bench.payload import ROWS_A_TABLE, Payload
 
 RECORDS = {100: 2_000_000, 1024: 300_000}
 PRODUCERS, RECORDS_EACH, WARM_EACH = 8, 150_000, 60_000
-WARM_S_MAX, WARM_AGAIN_S_MAX = 45, 15
+WARM_S_MAX, WARM_AGAIN_S_MAX = 40, 12
 POLL_MS = 1_000
 PERF_LINE = re.compile(r"^\d+ records sent, ([\d.]+) records/sec .* (\d+) ms 99th", re.MULTILINE)
 

@@ -28,10 +28,10 @@ eighth of the records.""",
     "latency": (
         "Latency",
         """Open loop: requests of one record of 100 bytes on a fixed schedule, latency from the scheduled time to the
-acknowledgement by all in-sync replicas, linger 0; so a stall counts for every request that waits behind it. Ours runs
-with fetch sessions of 6 s (60 s by default), so that each follower hands over from session to session every three
-seconds. The peer's client is a Java program with the same schedule (`tests/bench/peer/OpenLoop.java`).
-`partitions_500`: 500 partitions with one record a second each.""",
+acknowledgement by all in-sync replicas, linger 0; so a stall counts for every request that waits behind it. One window
+a side. Ours runs with fetch sessions of 20 s (60 s by default), so that each follower hands over from session to
+session every ten seconds. The peer's client is a Java program with the same schedule
+(`tests/bench/peer/OpenLoop.java`). `partitions_500`: 500 partitions with one record a second each.""",
     ),
     "spark": (
         "Spark",

@@ -17,12 +17,14 @@ from random import Random
 import pyarrow as pa
 
 from clients import Producer
+from replication.config import BrokerConfig
 from replication.upkeep_rounds import UpkeepRounds
 from storage.chore import UpkeepDone, UpkeepLimits
 from storage.clock import RandomIds, SystemClock
 from storage.config import LogConfig
 from storage.delta_table import DeltaLogTable
 from storage.errors import StratalogError
+from storage.file_cache import FileCache
 from storage.log import PartitionLog
 from storage.log_append import Appended
 from storage.log_reader import LogReader
@@ -65,7 +67,7 @@ class Grown:
     moments: list[Moment]
 
     def reopened(self) -> LogReader:
-        return LogReader(DeltaLogTable(open_store(str(self.root)), str(PARTITION), RandomIds()), SystemClock())
+        return LogReader(_table(self.root), SystemClock())
 
 
 def soak_commits(lab: Lab) -> Outcome:
@@ -99,11 +101,15 @@ def soak_commits(lab: Lab) -> Outcome:
     return Outcome(rows, curves={"soak-commits": ("commits", curves)})
 
 
+def _table(root: Path, cache: FileCache | None = None) -> DeltaLogTable:
+    return DeltaLogTable(open_store(str(root), create=True), str(PARTITION), RandomIds(), cache)
+
+
 def grow(root: Path, commits: int) -> Grown:
     """Commit so often, as fast as it goes, with the upkeep that a broker does; then until that comes to rest."""
     clock, ids = SystemClock(), RandomIds()
     config = LogConfig.from_properties({"file.delete.delay.ms": 1_000, "retention.ms": -1})
-    log = PartitionLog(DeltaLogTable(open_store(str(root), create=True), str(PARTITION), ids), config, clock, ids)
+    log = PartitionLog(_table(root, FileCache(BrokerConfig().stratalog_tail_cache_bytes)), config, clock, ids)
     log.exists_or_create(ids.new_id())
     log.start_epoch(0, as_leader=True)
     batches, grown = _batches(), Grown(root, [], [])

@@ -37,7 +37,7 @@ def idle_cpu(lab: Lab) -> Outcome:
             before, began = _cpu_s(lab), time.perf_counter()
             time.sleep(IDLE_S)
             took_s = time.perf_counter() - began
-            mine, others = ((now - then) / took_s for now, then in zip(_cpu_s(lab), before, strict=True))
+            mine, others = (_used_s(now, then) / took_s for now, then in zip(_cpu_s(lab), before, strict=True))
             ours.append(100 * mine)
             peer.append(100 * others)
             say(f"idle_cpu: {ours[-1]:.1f} % against {peer[-1]:.1f} % of one core")
@@ -45,10 +45,15 @@ def idle_cpu(lab: Lab) -> Outcome:
     return Outcome([Row("idle_cpu", "", "% of one core", True, Spread.of(ours), Spread.of(peer))])
 
 
-def _cpu_s(lab: Lab) -> tuple[float, float]:
-    """CPU seconds of ours and of the peer's brokers, which are children of this process, too."""
-    peer = machine.cpu_s(lab.peer.pids)
-    return machine.cpu_s(lab.own_pids, without=lab.peer_pids), peer
+def _cpu_s(lab: Lab) -> tuple[dict[int, float], dict[int, float]]:
+    """CPU seconds by process: of ours, and of the peer's brokers, which are children of this process, too."""
+    peer = machine.cpu_s_by_process(lab.peer.pids)
+    return machine.cpu_s_by_process(lab.own_pids, without=lab.peer_pids), peer
+
+
+def _used_s(now: dict[int, float], then: dict[int, float]) -> float:
+    """What was used in between, but for processes that ended: what they had used before must not count against it."""
+    return sum(seconds - then.get(pid, 0.0) for pid, seconds in now.items())
 
 
 def disk_bytes(lab: Lab) -> Outcome:

@@ -70,6 +70,34 @@ def test_batch_of_nothing_and_split_ranges(cluster: StillCluster, read: Callable
     assert read(maxRecordsPerPartition=4).rdd.getNumPartitions() == 3
 
 
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_a_where_narrows_what_a_batch_reads(
+    cluster: StillCluster, read: Callable[..., DataFrame], spark: SparkSession, zone: str
+) -> None:
+    t0, t1 = cluster.create_topic("t", 2)
+    for partition in (t0, t1):
+        cluster.commit(partition, [str(i) for i in range(10)], first_ms=1_500_000_000_000)
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        every = read(maxRecordsPerPartition=1)  # so each record that is read is a task
+        for condition, tasks, found in (
+            ("partition = 1", 10, 10),
+            ("offset >= 7 and topic = 't'", 6, 6),
+            ("partition in (0, 5) and offset between 2 and 4 and value <> '3'", 3, 2),
+            ("timestamp >= timestamp_millis(1500000000008)", 4, 4),
+            ("timestamp > timestamp_millis(1500000000008)", 4, 2),
+            ("timestamp < timestamp_millis(1500000000001)", 20, 2),
+            ("partition = 0 or offset = 9", 20, 11),
+            ("partition = 7", 0, 0),
+        ):
+            frame = every.where(condition)
+            assert (condition, len(frame.collect())) == (condition, found)
+            assert (condition, frame.rdd.getNumPartitions()) == (condition, max(tasks, 1))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+
+
 def test_batch_headers_patterns_and_assignment(cluster: StillCluster, read: Callable[..., DataFrame]) -> None:
     t0, t1 = cluster.create_topic("t", 2)
     (other,) = cluster.create_topic("tea", 1)

@@ -10,7 +10,7 @@ from storage import row_groups
 from storage.batch_file import decode, decode_part, describe, encode, file_path
 from storage.errors import CorruptMessageError, ObjectNotFoundError
 from storage.records import NewRecordBatch, data_table, payload_table
-from storage.row_groups import BYTES_MAX, ROWS_MAX, ROWS_MIN, rows_per_group, wanted_groups
+from storage.row_groups import BYTES_MAX, ROWS_MAX, ROWS_MIN, Footer, Footers, rows_per_group, wanted_groups
 from storage.table import DataFile, RowsWanted
 
 COLUMNS = ("offset_delta", "timestamp")
@@ -93,9 +93,9 @@ def test_as_many_row_groups_as_the_bytes_allow() -> None:
     three = sum(
         file.metadata.row_group(group).column(i).total_compressed_size for group in (3, 4, 5) for i in range(12)
     )
-    assert wanted_groups(file.metadata, RowsWanted(300, bytes_max=three)) == [3, 4, 5]
-    assert wanted_groups(file.metadata, RowsWanted(300, bytes_max=three - 1)) == [3, 4]
-    assert wanted_groups(file.metadata, RowsWanted(300, bytes_max=1)) == [3]
+    assert wanted_groups(Footer(file.metadata), RowsWanted(300, bytes_max=three)) == [3, 4, 5]
+    assert wanted_groups(Footer(file.metadata), RowsWanted(300, bytes_max=three - 1)) == [3, 4]
+    assert wanted_groups(Footer(file.metadata), RowsWanted(300, bytes_max=1)) == [3]
 
 
 def test_times_that_go_back_and_groups_without_any() -> None:
@@ -190,3 +190,19 @@ def test_the_size_of_row_groups(
     monkeypatch.setattr(row_groups, "ROWS_MAX", ROWS_MAX)
     table = pa.table({"value": pa.repeat(pa.scalar(b"x" * value_bytes, pa.binary()), rows)})
     assert least <= rows_per_group(table) <= most
+
+
+def test_a_footer_is_fetched_once_and_a_group_at_once() -> None:
+    file, footers = stored(), Footers(1)
+    for first, ranges in ((250, 3), (650, 1), (50, 1)):  # the footer takes two here
+        file.ranges.clear()
+        found = decode_part(file.read_range, file.file, file.path, RowsWanted(first, bytes_max=0), None, footers)
+        assert (deltas(found), len(file.ranges)) == ((first // 100 * 100, first // 100 * 100 + 99), ranges)
+    footers.put("another", Footer(file.metadata))
+    assert footers.get(file.path) is None
+
+
+def test_two_columns_of_many_groups_are_not_fetched_with_all_that_lies_between() -> None:
+    file = stored(value_bytes=500, codec="uncompressed")
+    file.read(RowsWanted(0, 1_000), COLUMNS)
+    assert sum(length for _, length in file.ranges) < len(file.data) // 4

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
         TopicDescription,
     )
     from clients.cluster_view import ClusterView, Fetched, Watermarks
+    from clients.configs import ConfigInForce
     from clients.consumer import Consumer
     from clients.erasure import ErasureReport, ReplicaErasure
+    from clients.history_recorder import History, RecordingConsumer, RecordingProducer
+    from clients.log_dirs import LogDirDescription, ReplicaInfo
     from clients.partitioner import Partitioner, RoundRobinPartitioner, StickyPartitioner
     from clients.producer import Producer
     from clients.records import (
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
         RecordMetadata,
         TableMetadata,
     )
+    from clients.replica_verification import PartitionVerified, ReplicaVerification
     from replication.cluster import Cluster
     from replication.reassignment import PartitionReassignment
     from storage.errors import StratalogError
@@ -46,20 +50,28 @@ __all__ = [
     "ClusterDescription",
     "ClusterView",
     "ConfigEntry",
+    "ConfigInForce",
     "Consumer",
     "ConsumerRecord",
     "ErasureReport",
     "Fetched",
     "Header",
+    "History",
+    "LogDirDescription",
     "NewTopic",
     "OffsetAndTimestamp",
     "OffsetRange",
     "PartitionReassignment",
+    "PartitionVerified",
     "Partitioner",
     "Producer",
     "RecordFuture",
     "RecordMetadata",
+    "RecordingConsumer",
+    "RecordingProducer",
     "ReplicaErasure",
+    "ReplicaInfo",
+    "ReplicaVerification",
     "RoundRobinPartitioner",
     "StickyPartitioner",
     "StratalogError",
@@ -79,8 +91,11 @@ _MODULES = {
         "TopicDescription",
     ),
     "clients.cluster_view": ("ClusterView", "Fetched", "Watermarks"),
+    "clients.configs": ("ConfigInForce",),
     "clients.consumer": ("Consumer",),
     "clients.erasure": ("ErasureReport", "ReplicaErasure"),
+    "clients.history_recorder": ("History", "RecordingConsumer", "RecordingProducer"),
+    "clients.log_dirs": ("LogDirDescription", "ReplicaInfo"),
     "clients.partitioner": ("Partitioner", "RoundRobinPartitioner", "StickyPartitioner"),
     "clients.producer": ("Producer",),
     "clients.records": (
@@ -91,6 +106,7 @@ _MODULES = {
         "RecordMetadata",
         "TableMetadata",
     ),
+    "clients.replica_verification": ("PartitionVerified", "ReplicaVerification"),
     "replication.cluster": ("Cluster",),
     "replication.reassignment": ("PartitionReassignment",),
     "storage.errors": ("StratalogError",),

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from clients.cluster_view import ClusterView
 from clients.offset_spec import UNKNOWN_OFFSET, OffsetSpec
-from clients.replica_comparison import Difference, ReplicaRows, compare
+from clients.replica_comparison import Difference, ReplicaRows, UnmatchedOffset, compare
 from replication.state import NO_LEADER, PartitionRecord
 from replication.stores import DeltaStores, Stores
 from storage.epochs import LeaderEpochCache
@@ -103,14 +103,22 @@ class ReplicaVerification:
         """One pass over all partitions, each up to its high watermark of now. What makes a replica unreadable is told
         once. LeaderNotAvailableError, UnknownTopicOrPartitionError."""
         for topic_partition in self.topic_partitions:
-            high_watermark = self._view.watermarks(topic_partition).high_watermark
-            state = self._view.partition_state(topic_partition)
-            one = _Pass(state, self._positions[topic_partition], high_watermark, self._absent_end(topic_partition))
-            one.open_replicas(self._view, self._log)
-            while one.compare_next(self._fetch_bytes):
-                pass
+            one = self._pass(topic_partition)
+            if any(isinstance(finding, UnmatchedOffset) for finding in one.findings):
+                one = self._pass(topic_partition)  # the cleaner or an erasure may have been at work meanwhile
             self._positions[topic_partition] = one.position
-            yield PartitionVerified(topic_partition, one.position, high_watermark, tuple(self._untold(one.findings)))
+            findings = tuple(self._untold(one.findings))
+            yield PartitionVerified(topic_partition, one.position, one.high_watermark, findings)
+
+    def _pass(self, topic_partition: TopicPartition) -> _Pass:
+        """Everything from where the last pass ended."""
+        high_watermark = self._view.watermarks(topic_partition).high_watermark
+        state = self._view.partition_state(topic_partition)
+        one = _Pass(state, self._positions[topic_partition], high_watermark, self._absent_end(topic_partition))
+        one.open_replicas(self._view, self._log)
+        while one.compare_next(self._fetch_bytes):
+            pass
+        return one
 
     def _log(self, topic_partition: TopicPartition, root: str) -> LogReader:
         """A replica's log as of now, from the fold of the last pass if that is kept. Raises what a refresh raises."""
@@ -143,9 +151,9 @@ class _Pass:
 
     def __init__(self, state: PartitionRecord, position: int, high_watermark: int, absent_end: int) -> None:
         self.position = position
+        self.high_watermark = high_watermark
         self.findings: list[Finding] = []
         self._state = state
-        self._high_watermark = high_watermark
         self._absent_end = absent_end
         self._replicas: list[_Replica] = []
 
@@ -176,9 +184,9 @@ class _Pass:
         if not self._replicas:
             return False
         self.position = max(self.position, *(replica.log.log_start_offset for replica in self._replicas), 0)
-        bound = min(self._high_watermark, *(replica.end_offset for replica in self._replicas))
+        bound = min(self.high_watermark, *(replica.end_offset for replica in self._replicas))
         if self.position >= bound:
-            self.position = min(self.position, self._high_watermark)
+            self.position = min(self.position, self.high_watermark)
             return False
         read: list[ReplicaRows] = []
         end = bound

@@ -337,13 +337,14 @@ class HostedReplicas:
     def _tell_offline(self, topic_partition: TopicPartition, reason: StratalogError | None) -> None:
         """A led replica cannot be served; None: it can again. A full disk is all replicas' (Kafka: its log directory
         is offline), so all of them should be led elsewhere, until something fits again."""
-        if isinstance(reason, StoreFullError):
-            self.offline.update({each: reason for each in self.leaders if each not in self.offline})
-        elif reason is not None:
+        if reason is not None and not isinstance(reason, StoreFullError):
             self.offline[topic_partition] = reason
-        else:
-            full = [each for each, why in self.offline.items() if isinstance(why, StoreFullError)]
-            for each in full:
+            return
+        for each, replica in self.leaders.items():
+            replica.has_no_space = reason is not None
+            if reason is not None:
+                self.offline.setdefault(each, reason)
+            elif isinstance(self.offline.get(each), StoreFullError):
                 del self.offline[each]
 
     def offline_noted(self) -> list[TopicPartition]:

@@ -103,7 +103,8 @@ class LeaderReplica:
         self._traffic = self._metrics.topic(state.topic)
         self._in_flight: _Group | None = None
         self._retry_at_ms = 0
-        self._has_no_space = False
+        self.has_no_space = False
+        """Nothing fits on the root any more, as this replica or another one found; until something is appended."""
 
     @property
     def has_waiting(self) -> bool:
@@ -322,12 +323,10 @@ class LeaderReplica:
         self._retry_at_ms = now_ms + RETRY_MS
         if isinstance(reason, StoreFullError):
             # The table is sound, but somebody else should lead; who is the whole ISR waits for space.
-            self._has_no_space = True
             self._on_offline(self.state.topic_partition, reason)
 
     def _has_space_again(self) -> None:
-        if self._has_no_space:
-            self._has_no_space = False
+        if self.has_no_space:
             self._on_offline(self.state.topic_partition, None)
 
     def progress(self) -> ReplicaProgress | None:

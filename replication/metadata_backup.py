@@ -243,12 +243,19 @@ def _partition(
     before: PartitionRecord, holders: Sequence[ReplicaEvidence], controller_epoch: int, told: list[str]
 ) -> PartitionRecord:
     epoch = max([before.leader_epoch, *(replica.leader_epoch for replica in holders)]) + EPOCH_LEAP
-    after = replace(
-        before,
-        leader=NO_LEADER,
-        leader_epoch=epoch,
-        partition_epoch=before.partition_epoch + EPOCH_LEAP,
-        controller_epoch=controller_epoch,
+    # Made anew, not changed: whatever else the record says was true at the time of the backup only.
+    after = PartitionRecord(
+        before.topic,
+        before.partition,
+        before.replicas,
+        NO_LEADER,
+        epoch,
+        before.isr,
+        before.partition_epoch + EPOCH_LEAP,
+        controller_epoch,
+        adding=before.adding,
+        removing=before.removing,
+        unclean=before.unclean,
     )
     if not holders:
         told.append(f"no replica of {before.topic_partition} has a table: it comes back empty")

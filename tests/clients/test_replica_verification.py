@@ -13,6 +13,8 @@ from clients.offset_spec import OffsetSpec
 from clients.replica_comparison import UnmatchedOffset, UnmatchedRecord
 from clients.replica_verification import PartitionVerified, ReplicaVerification, UnreadableReplica
 from jobs.replica_verification import main
+from replication.state import EraseRecord
+from storage.cleaner_checkpoint import FIRST_DIRTY
 from storage.clock import RandomIds
 from storage.log import PartitionLog
 from storage.records import TopicPartition
@@ -193,3 +195,31 @@ def test_the_tool_without_a_topic_says_so(cluster: StillCluster, capsys: pytest.
 def test_the_deprecated_flag_still_counts(cluster: StillCluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--root", cluster.root, "--once", "--topic-white-list", "t"]) == 0
     assert "--topic-white-list is deprecated" in capsys.readouterr().err
+
+
+def test_what_compaction_took_from_one_replica_alone_is_no_difference(cluster: StillCluster) -> None:
+    """Broker 2 has cleaned up to offset 50: what it lacks below is absent, what it lacks above is lost."""
+    log = cluster.log(TP, 2)
+    entries = [log.files[1], log.files[3]]
+    rewritten = []
+    for entry in entries:
+        rows = log.table.read_file(entry.file)
+        rewritten.append(replace(entry, file=log.table.write_file(rows.slice(5), entry.segment)))
+    commit = Commit(
+        RandomIds().new_id(), "COMPACT", 1, tuple(rewritten), tuple(e.path for e in entries), {FIRST_DIRTY: 50}
+    )
+    assert isinstance(log.table.commit(log.version + 1, commit), Committed)
+    assert [str(finding) for finding in verified(cluster).findings] == [
+        f"partition t-0: replica 1's offset {offset} doesn't match replica 2's offset 80" for offset in range(75, 80)
+    ]
+
+
+def test_what_an_erasure_took_from_one_replica_alone_is_no_difference(cluster: StillCluster) -> None:
+    log = cluster.log(TP, 2)
+    entry = log.files[0]
+    file = log.table.write_file(log.table.read_file(entry.file).slice(2), entry.segment)
+    commit = Commit(RandomIds().new_id(), "ERASE", 1, (replace(entry, file=file),), (entry.path,))
+    assert isinstance(log.table.commit(log.version + 1, commit), Committed)
+    assert len(verified(cluster).findings) == 2
+    cluster.tell(EraseRecord("t", 1, '{"key":{"in":["value-0","value-1"]}}', (10, 0), "request"))
+    assert verified(cluster) == PartitionVerified(TP, 100, 100)

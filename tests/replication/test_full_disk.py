@@ -93,6 +93,17 @@ def test_who_could_not_be_replaced_goes_on_when_there_is_space(hosting: Hosting)
     assert len(hosting.answers) == 2
 
 
+def test_whoever_appends_first_tells_that_there_is_space(hosting: Hosting) -> None:
+    """The one that found the disk full was led elsewhere meanwhile."""
+    hosting.is_full = True
+    hosting.append(T0, "a", 1)
+    hosting.hosted.stop_leading(T0, "broker 2 leads")
+    assert list(hosting.hosted.offline) == [T1]
+    hosting.is_full = False
+    hosting.append(T1, "b", 2)
+    assert hosting.hosted.offline == {}
+
+
 def test_an_epoch_that_cannot_start_is_told_too() -> None:
     hosting = Hosting()
     hosting.is_full = True

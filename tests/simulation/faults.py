@@ -76,13 +76,13 @@ class Faults:
         return cls(
             switch=rng.choice([0.1, 0.2, 0.4]),
             park=rng.choice([0.0, 0.0005, 0.002, 0.005]),
-            park_ms_max=rng.choice([500, 2_000, 4_000]),
+            park_ms_max=rng.choice([300, 1_000, 2_500]),
             focus=focus,
             lost_request=rng.choice([0.0, 0.001, 0.003]),
             lost_answer=rng.choice([0.0, 0.001, 0.003]),
             doubled=rng.choice([0.0, 0.01, 0.05]),
             stale=rng.choice([0.0, 0.01, 0.1]),
-            trouble_ms=rng.choice([300, 600]),
+            trouble_ms=rng.choice([150, 300]),
             weights={name: rng.choice([0, 1, 3]) for name in TROUBLES},
         )
 

@@ -306,6 +306,7 @@ MUTATIONS: dict[str, Mutation] = {
         _COMPLETE,
         _mix(Focus("create", 0.4, "bf", "broker-"), 1_500, cut_broker=4, pause_broker=2, restart_all=1),
         _TWO_NEEDED,
+        first_seed=12,
     ),
     "b": Mutation(
         no_epoch_in_the_followers_table,
@@ -313,43 +314,56 @@ MUTATIONS: dict[str, Mutation] = {
         _mix(Focus("create", 0.6, "f", "/t-0/"), 3_000, cut_broker=3, crash=2, restart_all=3),
         Setting(pause_ms_max=1_500),
         8_000,
+        first_seed=97,
     ),
-    "c": Mutation(progress_of_any_epoch_counts, _COMPLETE, _mix(cut_broker=4, pause_broker=2, crash=1, restart_all=1)),
+    "c": Mutation(
+        progress_of_any_epoch_counts,
+        _COMPLETE,
+        _mix(cut_broker=4, pause_broker=2, crash=1, restart_all=1),
+        first_seed=80,
+    ),
     "1": Mutation(
         ghosts_count,
         (*_COMPLETE, "MonotonicHighWatermark"),
         _mix(Focus("create", 0.3, "b", "metadata"), 4_000, pause_broker=3, pause_session=2, crash=2, restart_all=2),
         Setting(upkeep=QUICK_UPKEEP),
         8_000,
+        first_seed=68,
     ),
     "5": Mutation(
         producers_stay_when_the_log_is_cut,
         ("AckedRecordsNotLost", "NoDuplicateSequence"),
         _mix(cut_broker=4, pause_session=2, restart_all=1, crash=1),
+        first_seed=90,
     ),
-    "6": Mutation(registration_changes_nothing, _COMPLETE, _mix(second_process=3, power_cut=2, restart_all=2)),
-    "9": Mutation(conflicts_are_not_read_back, ("NoDuplicates", *_COMPLETE), _doubled),
+    "6": Mutation(
+        registration_changes_nothing, _COMPLETE, _mix(second_process=3, power_cut=2, restart_all=2), first_seed=1
+    ),
+    "9": Mutation(conflicts_are_not_read_back, ("NoDuplicates", *_COMPLETE), _doubled, first_seed=1),
     "11": Mutation(
         high_watermark_from_hearsay,
         ("MonotonicHighWatermark",),
         _mix(crash=2, restart_all=1, cut_broker=2),
+        first_seed=6,
     ),
     "12": Mutation(
         progress_without_an_image, ("AckedRecordsNotLost", "Liveness"), _mix(crash=1), Setting(partitions=3)
     ),
-    "17": Mutation(isr_may_be_empty, ("ValidPartitionState",), _mix(crash=4)),
+    "17": Mutation(isr_may_be_empty, ("ValidPartitionState",), _mix(crash=4), first_seed=1),
     "21": Mutation(
         no_gap_between_looks,
         ("SessionExpiry",),
         _mix(Focus("get", 0.1, "c", "sessions/"), 4_000, pause_controller=3),
+        first_seed=13,
     ),
     "append without epoch": Mutation(
         no_epoch_check_on_commits,
         ("MonotonicLeaderEpoch", "LogMatching"),
         _mix(Focus("create", 0.2, "b", "/t-0/"), 2_000, second_process=4, restart_all=1),
+        first_seed=23,
     ),
     "one epoch": Mutation(leader_epoch_stays, ("SingleLeaderPerEpoch", "MonotonicLeaderEpoch"), _mix(crash=2)),
-    "unclean": Mutation(unclean_elections, _COMPLETE, _mix(crash=3, pause_session=3, restart_all=2)),
+    "unclean": Mutation(unclean_elections, _COMPLETE, _mix(crash=3, pause_session=3, restart_all=2), first_seed=57),
     "two controllers": Mutation(
         deposed_controllers_go_on,
         ("OneController",),
@@ -369,10 +383,11 @@ MUTATIONS: dict[str, Mutation] = {
         _COMPLETE,
         _mix(Focus("create", 0.3, "f", "/t-0/"), 400, crash=2, restart_all=3),
         Setting(pause_ms_max=30),
+        first_seed=5,
     ),
     "acks one": Mutation(answered_when_appended, ("AckedRecordsNotLost",), _mix(crash=1)),
     "cut at the high watermark": Mutation(
-        truncation_to_the_high_watermark, _COMPLETE, _mix(crash=2, restart_all=1, cut_broker=1)
+        truncation_to_the_high_watermark, _COMPLETE, _mix(crash=2, restart_all=1, cut_broker=1), first_seed=1
     ),
     "sequences": Mutation(sequences_are_not_checked, ("NoDuplicateSequence", "NoDuplicates"), _mix(cut_broker=2)),
 }

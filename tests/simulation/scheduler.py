@@ -30,6 +30,7 @@ class Actor:
     glet: greenlet.greenlet | None = None
     failure: BaseException | None = None
     is_over: bool = False
+    is_parked: bool = False
 
 
 class Killed(greenlet.GreenletExit):
@@ -116,7 +117,9 @@ class Scheduler:
             park = focus.park
         if draw < park:
             actor.wake_ms = self.now_ms + self.random.randrange(1, faults.park_ms_max)
+            actor.is_parked = True
             self.hub.switch()
+            actor.is_parked = False
         elif draw < park + faults.switch:
             self.hub.switch()
         elif draw > 1 - faults.lost_request and not is_done:
@@ -160,6 +163,20 @@ class Scheduler:
         self.paused_until_ms.pop(host, None)
         for actor in self.actors:
             if actor.host == host and actor not in self._ready and actor is not self.current:
+                self._put(actor)
+
+    def heal(self) -> None:
+        """The end of all faults: whoever stands still or waits for an answer goes on."""
+        self.faults.is_on = False
+        for hindrance in (self.cut_until_ms, self.full_until_ms, self.slow_until_ms):
+            hindrance.clear()
+        for actor in self.actors:
+            if actor.is_parked:
+                actor.wake_ms = self.now_ms
+        for host in list(self.paused_until_ms):
+            self.resume(host)
+        for actor in self.actors:
+            if actor.is_parked and actor not in self._ready:
                 self._put(actor)
 
     def cut(self, host: str, root: str, duration_ms: int) -> None:

@@ -8,13 +8,11 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.mutations import MUTATIONS, SEEDS_TRIED
-from tests.simulation.run import run_seeds, simulate
+from tests.simulation.run import STEPS_MIN, run_seeds, simulate
 from tests.simulation.search import pinned, run_one
 
 SEEDS = 200
 """`make simulate` runs 20,000."""
-
-STEPS_MIN = 300
 
 
 @pytest.mark.parametrize("first_seed", range(0, SEEDS, 50))

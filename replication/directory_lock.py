@@ -66,7 +66,7 @@ def _open(folder: Path) -> IO[str]:
         folder.mkdir(parents=True, exist_ok=True)
         return (folder / NAME).open("a")
     except OSError as reason:
-        raise KafkaStorageError(f"{folder}: cannot be used by a broker: {reason}") from reason
+        raise KafkaStorageError(f"{folder}: cannot be used for a cluster: {reason}") from reason
 
 
 def _is_locked(lock: IO[str], folder: Path, how: int) -> bool:

@@ -82,7 +82,8 @@ def test_three_processes_that_start_at_once_form_one_cluster(brokers: BrokerProc
     assert None not in ids
     view = ClusterView(brokers.metadata_root)
     assert sorted(view.image.live_brokers()) == [1, 2, 3]
-    assert ClusterWatch(brokers.metadata_root, TOPIC).controller() in (1, 2, 3)
+    watch = ClusterWatch(brokers.metadata_root, TOPIC)
+    wait_until(lambda: watch.controller() in (1, 2, 3), "a controller")
 
 
 def test_what_one_process_produces_through_them_another_reads(brokers: BrokerProcesses) -> None:

@@ -107,7 +107,7 @@ def test_a_failed_beginning_lets_the_lock_go(tmp_path: Path) -> None:
 
 def test_a_place_that_takes_no_lock_file_is_named(tmp_path: Path) -> None:
     (tmp_path / NAME).mkdir()
-    with pytest.raises(KafkaStorageError, match=f"^{tmp_path}: cannot be used by a broker"):
+    with pytest.raises(KafkaStorageError, match=f"^{tmp_path}: cannot be used for a cluster"):
         lock_alone(tmp_path, "taken")
 
 

@@ -4,8 +4,8 @@
 #   make test       every test; make quick: those without Spark and without waiting
 #   make test-stores  the tests of stores against an S3 server and Azure's emulator, which it installs; needs npm
 #   make check      ruff, mypy --strict, the house rules (tests/test_tidy.py)
-#   make simulate   the seeded simulation, SEEDS=2000 FIRST_SEED=0
 #   make storm      three broker processes, killed and paused for minutes: docs/STORM.md
+#   make simulate   the seeded simulation, SEEDS=20000 FIRST_SEED=0
 #   make bench      side by side with a real Kafka, about 20 minutes: docs/BENCHMARKS.md; needs mvn and java
 #   make soak       100,000 commits to one log, and ten minutes of full load under retention: docs/BENCHMARKS.md
 #   make bench-long the benches that take minutes each: memory, 500 partitions; needs mvn and java
@@ -19,7 +19,7 @@ PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 STORES_STAMP := $(VENV)/.stores-installed
 AZURITE := azurite@3.37.0
-SEEDS ?= 2000
+SEEDS ?= 20000
 FIRST_SEED ?= 0
 STORM_MINUTES ?= 5
 

@@ -28,6 +28,7 @@ class ScenarioCluster(SimCluster):
     def __init__(self, brokers: int, seed: int) -> None:
         faults = Faults(switch=INTERLEAVING, park=0, lost_request=0, lost_answer=0)
         super().__init__(seed, faults, Setting(brokers=brokers, is_told=False))
+        self.invariants.only_leaders = True  # a history is told to its end
         self.metadata = open_metadata(self, METADATA_ROOT, self.clock, self.ids)
         self.controllers: dict[int, Controller] = {}
         self.earlier: dict[int, Broker] = {}

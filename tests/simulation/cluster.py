@@ -41,7 +41,7 @@ PROPERTIES = {
     "replica.fetch.backoff.ms": 50,
     "log.retention.check.interval.ms": 300,
     "stratalog.metadata.poll.ms": 40,
-    "stratalog.inbox.poll.ms": 100,
+    "stratalog.inbox.poll.ms": 40,
     "stratalog.upkeep.interval.ms": 250,
     "stratalog.progress.poll.min.ms": 10,
     "stratalog.progress.poll.max.ms": 60,

@@ -86,6 +86,7 @@ class Invariants:
     """The observer. `disks` are the brokers' storage domains by broker id.
 
     clean       False: topics from now on allow unclean elections, so nothing is promised of them
+    only_leaders   what members of the ISR lack is a violation when they lead, not before
     live        broker epochs of the brokers that are registered and not fenced
     controller  broker id and controller epoch of the newest one
     torn        brokers whose disk lost what was not synced and who have not registered since
@@ -94,6 +95,7 @@ class Invariants:
 
     disks: Mapping[int, MemoryDisk]
     clean: bool = True
+    only_leaders: bool = False
     session_silence_ms_min: int = 0
     partitions: dict[TopicPartition, PartitionRecord] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
@@ -259,7 +261,7 @@ class Invariants:
     def _check_truncated(self, broker_id: int, shadow: Shadow, history: History) -> None:
         """A member of the ISR does not cut committed records off."""
         state = self.partitions.get(history.topic_partition)
-        if history.lossy or state is None or broker_id not in state.isr or broker_id in self.torn:
+        if history.lossy or state is None or broker_id not in state.isr or broker_id in self.torn or self.only_leaders:
             return
         gone = [offset for offset in history.committed if offset >= shadow.log_end and offset >= shadow.log_start]
         if gone:
@@ -293,7 +295,7 @@ class Invariants:
         records: Mapping[int, ShadowRecord],
     ) -> None:
         """Every member of the ISR, each of which may lead next, holds these committed records."""
-        if history.lossy or not records:
+        if history.lossy or not records or self.only_leaders:
             return
         for member in state.isr:
             shadow = None if member in self.torn else self.shadow(member, topic_partition)
@@ -340,18 +342,18 @@ class Invariants:
         topic_partition, epoch = progress.topic_partition, progress.leader_epoch
         history = self.history(topic_partition)
         state = self.partitions.get(topic_partition)
-        if history is None or state is None or history.lossy:
+        if history is None or state is None:
             return
         by_epoch = history.high_watermarks
         floor = max((hw for e, hw in by_epoch.items() if e <= epoch), default=0)
-        if progress.high_watermark < floor:
+        if progress.high_watermark < floor and not history.lossy:
             raise Violation(
                 "MonotonicHighWatermark",
                 f"{topic_partition} epoch {epoch}: {progress.high_watermark} after {floor} (broker {broker_id})",
             )
         highest = history.high_watermark
         by_epoch[epoch] = max(by_epoch.get(epoch, 0), progress.high_watermark)
-        if progress.high_watermark > highest:
+        if progress.high_watermark > highest and not history.lossy:
             records = self._commit_records(broker_id, history, range(highest, progress.high_watermark))
             self._check_members(topic_partition, state, history, records)
 

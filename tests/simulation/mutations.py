@@ -333,8 +333,9 @@ MUTATIONS: dict[str, Mutation] = {
     "5": Mutation(
         producers_stay_when_the_log_is_cut,
         ("AckedRecordsNotLost", "NoDuplicateSequence"),
-        _mix(cut_broker=4, pause_session=2, restart_all=1, crash=1),
-        first_seed=90,
+        _mix(Focus("create", 0.3, "f", "/t-0/"), 1_500, crash=3, restart_all=3, cut_broker=2),
+        duration_ms=6_000,
+        first_seed=29,
     ),
     "6": Mutation(
         registration_changes_nothing, _COMPLETE, _mix(second_process=3, power_cut=2, restart_all=2), first_seed=0
@@ -367,7 +368,7 @@ MUTATIONS: dict[str, Mutation] = {
     "two controllers": Mutation(
         deposed_controllers_go_on,
         ("OneController",),
-        _mix(Focus("create", 0.5, "c", "metadata"), 3_000, cut_broker=4, crash=1, restart_all=1),
+        _mix(Focus("create", 0.7, "c", "metadata"), 2_500, cut_broker=3, pause_broker=2, crash=1, restart_all=1),
         Setting(brokers=4),
         8_000,
     ),

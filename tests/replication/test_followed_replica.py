@@ -289,3 +289,17 @@ def test_a_failed_replica_does_nothing_more() -> None:
     follower.failure = OffsetOutOfRangeError("broken")
     assert not follower.catch_up(ANY_BYTES)
     assert values(pair.log(2)) == ""
+
+
+def test_what_lies_below_the_leaders_log_start_is_hidden_with_the_first_commit() -> None:
+    """Nothing was compared there: shown by a replica that leads later, it would differ from what readers once got."""
+    pair = Pair()
+    leader = pair.wrote(1, "0: a / 1: y z")
+    pair.wrote(2, "0: a x")
+    assert isinstance(leader.start_epoch(1, as_leader=True, log_start=2), Committed)
+    follower = pair.follower(1)
+    assert follower.catch_up(ANY_BYTES)
+    own = pair.log(2)
+    assert (own.leader_epoch, own.log_start_offset, own.log_end_offset) == (1, 2, 2)
+    run(follower)
+    assert values(pair.log(2)) == "z"

@@ -23,6 +23,7 @@ from replication.sessions import SessionObserver
 from replication.state import NO_LEADER, PartitionRecord, RegisterBrokerRecord, Result
 from storage.commit_race import CommitRace
 from storage.log import PartitionLog
+from storage.log_state import LogState
 from storage.producers import Accept, ProducerStates
 from storage.table import LEADER_EPOCH, Conflict
 from tests.simulation.cluster import QUICK_UPKEEP, Setting
@@ -70,7 +71,12 @@ def progress_of_any_epoch_counts() -> AbstractContextManager[object]:
 
 def no_epoch_check_on_commits() -> AbstractContextManager[object]:
     """A deposed leader appends to its own table, which follows another one already."""
-    return patch.object(PartitionLog, "_writable", lambda self, leader_epoch: self.state)
+
+    def writable(log: PartitionLog, leader_epoch: int) -> LogState:
+        log._check_not_fenced(log.state, max(leader_epoch, log.leader_epoch))
+        return log.state
+
+    return patch.object(PartitionLog, "_writable", writable)
 
 
 def leader_epoch_stays() -> AbstractContextManager[object]:

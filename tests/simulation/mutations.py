@@ -14,7 +14,6 @@ from unittest.mock import patch
 
 from replication.broker import register_broker
 from replication.followed_replica import FollowedReplica
-from replication.metadata import MetadataLog
 from replication.partition import UNKNOWN, Partition
 from replication.progress import ProgressHeader, ReplicaProgress, encode_progress
 from replication.progress_object import ProgressWriter
@@ -95,11 +94,6 @@ def isr_may_be_empty() -> AbstractContextManager[object]:
     return patch.object(PartitionRecord, "changed", changed)
 
 
-def deposed_controllers_go_on() -> AbstractContextManager[object]:
-    """The metadata log takes what a controller of an older epoch decides."""
-    return patch.object(MetadataLog, "_check_controller", lambda self, controller_epoch: None)
-
-
 @contextmanager
 def registration_changes_nothing() -> Iterator[None]:
     """Hazards 6: a broker that comes up anew keeps leaderships, ISRs and the commits of its earlier process."""
@@ -160,11 +154,6 @@ def high_watermark_from_hearsay() -> Iterator[None]:
         patch.object(Partition, "__init__", begin_from_hearsay),
     ):
         yield
-
-
-def no_maximal_isr() -> AbstractContextManager[object]:
-    """While a follower's joining is under way the high watermark does not wait for it."""
-    return patch.object(Partition, "maximal_isr", property(lambda self: set(self.state.isr)))
 
 
 def joins_one_offset_early() -> AbstractContextManager[object]:
@@ -365,20 +354,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "one epoch": Mutation(leader_epoch_stays, ("SingleLeaderPerEpoch", "MonotonicLeaderEpoch"), _mix(crash=2)),
     "unclean": Mutation(unclean_elections, _COMPLETE, _mix(crash=3, pause_session=3, restart_all=2), first_seed=9),
-    "two controllers": Mutation(
-        deposed_controllers_go_on,
-        ("OneController",),
-        _mix(Focus("create", 0.7, "c", "metadata"), 2_500, cut_broker=3, pause_broker=2, crash=1, restart_all=1),
-        Setting(brokers=4),
-        8_000,
-    ),
     "log end": Mutation(high_watermark_is_the_log_end, _COMPLETE, _mix(crash=1)),
-    "committed isr": Mutation(
-        no_maximal_isr,
-        _COMPLETE,
-        _mix(Focus("create:done", 0.5, "b", "metadata"), 1_500, cut_broker=4, pause_session=4, restart_all=1),
-        duration_ms=8_000,
-    ),
     "joins early": Mutation(
         joins_one_offset_early,
         _COMPLETE,

@@ -312,7 +312,7 @@ def test_checkpoints_and_clean_up_keep_an_hour_and_some_commits(replicas):
         append(log, batch("a"), now_ms=start_ms)
     assert steps(upkeep, start_ms, 0) == ["checkpoint 1"]
     assert steps(upkeep, start_ms + HOUR_MS - 1, 0) == []
-    assert steps(upkeep, start_ms + HOUR_MS + 1, 0) == ["clean log 20"], "what states the producers' state stays"
+    assert steps(upkeep, start_ms + HOUR_MS + 1, 0) == ["clean log 11"], "what states the producers' state stays"
     assert log.table.read_commit(log.version - 4) is not None
     assert values(replicas.log()) == " ".join(["a"] * 30)
 

@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 from replication.broker import register_broker
 from replication.followed_replica import FollowedReplica
+from replication.metadata import MetadataLog
 from replication.partition import UNKNOWN, Partition
 from replication.progress import ProgressHeader, ReplicaProgress, encode_progress
 from replication.progress_object import ProgressWriter
@@ -87,6 +88,11 @@ def leader_epoch_stays() -> AbstractContextManager[object]:
 def unclean_elections() -> AbstractContextManager[object]:
     """Any live replica may lead when no member of the ISR is alive, whatever the topic says."""
     return patch("replication.controller.Controller._unclean_of", lambda self, image: lambda topic: True)
+
+
+def deposed_controllers_go_on() -> AbstractContextManager[object]:
+    """The metadata log takes what a controller of an older epoch decides."""
+    return patch.object(MetadataLog, "_check_controller", lambda self, controller_epoch: None)
 
 
 def isr_may_be_empty() -> AbstractContextManager[object]:
@@ -323,7 +329,7 @@ MUTATIONS: dict[str, Mutation] = {
         _mix(Focus("create", 0.3, "b", "metadata"), 4_000, pause_broker=3, pause_session=2, crash=2, restart_all=2),
         Setting(upkeep=QUICK_UPKEEP),
         8_000,
-        first_seed=68,
+        first_seed=241,
     ),
     "5": Mutation(
         producers_stay_when_the_log_is_cut,
@@ -359,7 +365,15 @@ MUTATIONS: dict[str, Mutation] = {
         first_seed=1,
     ),
     "one epoch": Mutation(leader_epoch_stays, ("SingleLeaderPerEpoch", "MonotonicLeaderEpoch"), _mix(crash=2)),
-    "unclean": Mutation(unclean_elections, _COMPLETE, _mix(crash=3, pause_session=3, restart_all=2), first_seed=9),
+    "unclean": Mutation(unclean_elections, _COMPLETE, _mix(crash=3, pause_session=3, restart_all=2), first_seed=20),
+    "two controllers": Mutation(
+        deposed_controllers_go_on,
+        ("OneController",),
+        _mix(Focus("create", 0.7, "c", "metadata"), 2_500, cut_broker=3, pause_broker=2, crash=1, restart_all=1),
+        Setting(brokers=4),
+        8_000,
+        first_seed=103,
+    ),
     "log end": Mutation(high_watermark_is_the_log_end, _COMPLETE, _mix(crash=1)),
     "joins early": Mutation(
         joins_one_offset_early,

@@ -87,7 +87,13 @@ class MetadataLog:
                 self.image.replay(record)
             self._unseen += records
 
-    def propose(self, decide: Callable[[ClusterImage], Result[T]], *, controller_epoch: int | None = None) -> T:
+    def propose(
+        self,
+        decide: Callable[[ClusterImage], Result[T]],
+        *,
+        controller_epoch: int | None = None,
+        checks_transitions: bool = True,
+    ) -> T:
         """Decide on the newest image and commit the records in one piece; on Conflict decide again.
 
         With `controller_epoch` the commit is refused with StaleControllerEpochError once a newer controller
@@ -101,7 +107,8 @@ class MetadataLog:
             result = decide(self.image)
             if not result.records:
                 return result.response
-            self._check_transitions(result.records)
+            if checks_transitions:  # a restore states what is, whatever was before
+                self._check_transitions(result.records)
             if not isinstance(self._commit(result.records), Conflict):
                 self._fold()
                 return result.response

@@ -110,10 +110,14 @@ class LeaderEpochCache:
         KIP-279 asks the leader again and again about ever smaller epochs. With both caches at hand that is
         one step: the largest epoch that both know, up to the smaller of its two ends. Two logs that hold
         the same epoch agree on everything before it. With no common epoch nothing is known to agree, and
-        only what lies below the leader's log start (which it no longer has) may stay.
+        only what lies below the leader's log start (which it no longer has) may stay. A log without entries has no
+        records: there is nothing to disagree about, and it must not go back to offsets that were given out (Kafka
+        stays at the high watermark then).
 
         example  own (1,0) (2,20) end 30, leader (1,0) (3,15) end 25: common epoch 1, ends 20 and 15 -> 15
         """
+        if not own.entries:
+            return min(own_log_end, leader_log_end)
         known = {entry.epoch for entry in leader.entries}
         common = next((e.epoch for e in reversed(own.entries) if e.epoch in known), None)
         if common is None:

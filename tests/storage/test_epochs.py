@@ -92,6 +92,8 @@ def test_truncate_from_start_moves_the_epoch_in_force(start, left):
         pytest.param(((1, 0), (2, 10)), 30, ((5, 25),), 40, 25, 25, id="what reaches above the leader's start goes"),
         pytest.param(((3, 0),), 30, ((3, 25), (4, 28)), 40, 25, 28, id="the leader's first epoch is cut at its start"),
         pytest.param((), 0, ((0, 0),), 10, 0, 0, id="an empty follower"),
+        pytest.param((), 22, ((0, 0), (3, 22)), 30, 0, 22, id="a follower whose records were all deleted stays"),
+        pytest.param((), 25, ((0, 0),), 22, 0, 22, id="but not above its leader's log"),
         pytest.param(((1, 0), (5, 10)), 10, ((1, 0), (6, 10)), 12, 0, 10, id="an epoch that wrote nothing"),
     ],
 )

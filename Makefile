@@ -1,7 +1,8 @@
 # stratalog: every target makes the one virtual environment first, once, and again when pyproject.toml changes.
 #
 #   make demo       three brokers, the real web log, a broker killed in the middle, a verdict
-#   make test       every test; make quick: those without Spark and without waiting
+#   make test       every test but the longest; make quick: those without Spark and without waiting
+#   make test-long  storms over broker processes, spark-submit, every rule of the simulation under every mix of faults
 #   make test-stores  the tests of stores against an S3 server and Azure's emulator, which it installs; needs npm
 #   make check      ruff, mypy --strict, the house rules (tests/test_tidy.py)
 #   make storm      three broker processes, killed and paused for minutes: docs/STORM.md
@@ -23,7 +24,7 @@ SEEDS ?= 20000
 FIRST_SEED ?= 0
 STORM_MINUTES ?= 5
 
-.PHONY: help venv java demo test test-stores quick check simulate storm bench bench-long soak wheel clean
+.PHONY: help venv java demo test test-long test-stores quick check simulate storm bench bench-long soak wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -59,7 +60,10 @@ demo: $(STAMP) java
 	@$(PYTHON) -m jobs.demo
 
 test: $(STAMP) java
-	@$(PYTHON) -m pytest
+	@$(PYTHON) -m pytest -m "not long"
+
+test-long: $(STAMP) java
+	@$(PYTHON) -m pytest -m long
 
 # moto (S3) comes by pip, Azurite (Azure Blob) by npm.
 $(STORES_STAMP): $(STAMP)
@@ -74,7 +78,7 @@ test-stores: $(STORES_STAMP)
 	@$(PYTHON) -m pytest -m stores
 
 quick: $(STAMP)
-	@$(PYTHON) -m pytest -m "not spark and not slow and not stores"
+	@$(PYTHON) -m pytest -m "not spark and not slow and not stores and not long"
 
 check: $(STAMP)
 	@$(PYTHON) -m ruff check .

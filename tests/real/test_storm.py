@@ -16,6 +16,7 @@ from tests.real.storm_report import machine_of, write_report
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_the_history_of_a_storm_over_three_processes_is_clean(tmp_path: Path) -> None:
     result = run_storm(tmp_path / "storm", seconds=40, seed=3)
@@ -26,6 +27,7 @@ def test_the_history_of_a_storm_over_three_processes_is_clean(tmp_path: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_the_history_of_a_storm_with_spark_fetch_sessions_is_clean(tmp_path: Path) -> None:
@@ -36,6 +38,7 @@ def test_the_history_of_a_storm_with_spark_fetch_sessions_is_clean(tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_produce_is_back_within_the_session_timeout_and_two_seconds(tmp_path: Path) -> None:
     settings = {"broker.session.timeout.ms": 3_000, "broker.heartbeat.interval.ms": 500}

@@ -21,7 +21,7 @@ SETTINGS = {"broker.session.timeout.ms": 6_000, "broker.heartbeat.interval.ms": 
 TOPIC, SUBMITTED = "orders", 3
 SPARK_SUBMIT = ("env", f"SPARK_CONF_DIR={PROJECT / 'conf'}", str(Path(sys.executable).parent / "spark-submit"))
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(300)]
 
 
 @pytest.fixture

@@ -35,6 +35,7 @@ def test_without_this_rule_an_invariant_breaks(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_with_all_rules_the_same_faults_break_nothing(name: str) -> None:
     mutation = MUTATIONS[name]

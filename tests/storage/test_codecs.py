@@ -30,7 +30,7 @@ def test_the_codec_of_an_append(topic: str, producers: tuple[str, ...], size_byt
     assert codec_of_append(topic, producers, size_bytes) == expected
 
 
-@pytest.mark.parametrize(("topic", "expected"), [("producer", "zstd:6"), ("zstd", "zstd:6"), ("snappy", "snappy")])
+@pytest.mark.parametrize(("topic", "expected"), [("producer", "zstd:9"), ("zstd", "zstd:9"), ("snappy", "snappy")])
 def test_the_codec_of_a_merged_file(topic: str, expected: str) -> None:
     assert codec_of_merge(topic) == expected
 

@@ -17,5 +17,6 @@ def test_a_failover_is_one_commit_and_a_successor_folds_the_same_image(tmp_path:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_ten_thousand_partitions_fail_over_in_a_second(tmp_path: Path) -> None:
     assert [figure for figure in figures(tmp_path, partitions=10_000, records=100_000) if not figure.is_met] == []

@@ -42,7 +42,7 @@ class RangeFilters:
         match type(each).__name__, getattr(each, "attribute", None), getattr(each, "value", None):
             case "EqualTo", ("topic" | "partition" as name,), value:
                 return self._within(name, [value])
-            case "In", ("topic" | "partition" as name,), tuple(values):
+            case "In", ("topic" | "partition" as name,), (list() | tuple()) as values:
                 return self._within(name, values)
             case "EqualTo", ("offset",), int(offset):
                 return self._from(offset)._below(offset + 1)

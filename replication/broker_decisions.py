@@ -207,13 +207,7 @@ def _elected(partition: PartitionRecord, election: Election | None, controller_e
         return partition.changed(controller_epoch=controller_epoch, leader=NO_LEADER, bump_leader_epoch=True)
     if not election.changes(partition):
         return None
-    return partition.changed(
-        controller_epoch=controller_epoch,
-        leader=election.leader,
-        isr=election.isr,
-        bump_leader_epoch=True,
-        unclean=election.unclean,
-    )
+    return election.applied_to(partition, controller_epoch)
 
 
 def shut_down_broker(image: ClusterImage, broker_id: int, broker_epoch: int) -> Result[tuple[TopicPartition, ...]]:

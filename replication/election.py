@@ -27,6 +27,16 @@ class Election:
         """False when the partition already is as elected."""
         return self.leader != partition.leader or self.isr != partition.isr
 
+    def applied_to(self, partition: PartitionRecord, controller_epoch: int) -> PartitionRecord:
+        """The partition as elected, in a new leader epoch."""
+        return partition.changed(
+            controller_epoch=controller_epoch,
+            leader=self.leader,
+            isr=self.isr,
+            bump_leader_epoch=True,
+            unclean=self.unclean,
+        )
+
 
 def elect_offline(partition: PartitionRecord, live: Collection[int], unclean: bool) -> Election | None:
     """The leader is gone: a live member of the ISR leads, the ISR is its live members; else a live eligible replica.

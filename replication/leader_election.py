@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from replication.election import Election, elect_offline, elect_preferred
+from replication.election import elect_offline, elect_preferred
 from replication.eligible_leaders import settle_eligible_leaders
 from replication.state import NO_LEADER, ClusterImage, PartitionRecord, Result
 from storage.errors import (
@@ -84,17 +84,7 @@ def _elected(
         if is_preferred:
             raise PreferredLeaderNotAvailableError(f"Failed to elect leader for partition {named}: {state}")
         raise EligibleLeadersNotAvailableError(f"Failed to elect leader for partition {named}: {state}")
-    return _led_by(partition, election, image.controller_epoch)
-
-
-def _led_by(partition: PartitionRecord, election: Election, controller_epoch: int) -> PartitionRecord:
-    return partition.changed(
-        controller_epoch=controller_epoch,
-        leader=election.leader,
-        isr=election.isr,
-        bump_leader_epoch=True,
-        unclean=election.unclean,
-    )
+    return election.applied_to(partition, image.controller_epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,5 +133,5 @@ def rebalance_leaders(
             election = elect_preferred(partition, live)
             is_reassigning = partition.adding or partition.removing
             if election is not None and not is_reassigning and len(moved) < elections_max:
-                moved.append(_led_by(partition, election, image.controller_epoch))
+                moved.append(election.applied_to(partition, image.controller_epoch))
     return Result(settle_eligible_leaders(image, moved), tuple(p.topic_partition for p in moved))

@@ -156,10 +156,15 @@ class Checkpoints(Chore):
         self._due_version = max(state.durable_version, 0) + every - jitter
         if state.version >= self._due_version or state.garbage_bytes >= self._limits.garbage_bytes:
             return True
-        oldest = next(iter(state.removed.items()), None)
-        if oldest is None or oldest[1].version <= state.durable_version:
-            return False
-        return view.now_ms - oldest[1].removed_ms >= max(self._limits.garbage_ms, view.log.config.file_delete_delay_ms)
+        garbage_due_ms = self._garbage_due_ms(view)
+        return garbage_due_ms is not None and view.now_ms >= garbage_due_ms
+
+    def _garbage_due_ms(self, view: UpkeepView) -> int | None:
+        """When the oldest removed object shall be durably removed; None if it is, or there is none."""
+        oldest = next(iter(view.log.state.removed.items()), None)
+        if oldest is None or oldest[1].version <= view.log.state.durable_version:
+            return None
+        return oldest[1].removed_ms + max(self._limits.garbage_ms, view.log.config.file_delete_delay_ms)
 
     def _checkpointed(self, view: UpkeepView, version: int) -> UpkeepDone:
         view.log.state.made_durable(version)
@@ -175,7 +180,9 @@ class Checkpoints(Chore):
     def rest_ms(self, view: UpkeepView) -> int:
         if self._cleaning is not None or self._cleaned_ms is None:
             return 0
-        return self._cleaned_ms + self._limits.keep_ms - view.now_ms
+        clean_due_ms = self._cleaned_ms + self._limits.keep_ms
+        garbage_due_ms = self._garbage_due_ms(view)
+        return (clean_due_ms if garbage_due_ms is None else min(clean_due_ms, garbage_due_ms)) - view.now_ms
 
     @property
     def is_behind(self) -> bool:
@@ -221,8 +228,9 @@ class Deletion(Chore):
         return Work(partial(_delete, log.table.reopened(), due), partial(_deleted, view, due))
 
     def rest_ms(self, view: UpkeepView) -> int | None:
+        """Nothing before a checkpoint makes the oldest removal durable; a step follows each checkpoint."""
         oldest = next(iter(view.log.state.removed.items()), None)
-        if oldest is None or self._looked_ms is None:
+        if oldest is None or oldest[1].version > view.log.state.durable_version or self._looked_ms is None:
             return None
         due_ms = oldest[1].removed_ms + view.log.config.file_delete_delay_ms
         return max(due_ms, self._looked_ms + _delete_interval_ms(view.log)) - view.now_ms
@@ -266,7 +274,7 @@ class Sweep(Chore):
 
 
 def _delete_interval_ms(log: PartitionLog) -> int:
-    return max(1, min(log.config.file_delete_delay_ms // 4, 10_000))
+    return max(100, min(log.config.file_delete_delay_ms // 4, 10_000))
 
 
 def _due_objects(log: PartitionLog, now_ms: int) -> list[str]:

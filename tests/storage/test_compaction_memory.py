@@ -90,6 +90,7 @@ def offsets_expected(keys: np.ndarray, end_offset: int) -> np.ndarray:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_five_million_records_are_compacted_in_bounded_memory_while_a_consumer_reads(tmp_path, capsys):
     rng = np.random.default_rng(7)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from storage.chore import UpkeepDone, UpkeepLimits
+from storage.cleaner import SHARED_TURN
 from storage.config import LogConfig
 from storage.log import PartitionLog
 from storage.log_append import Appended, BatchAppended
@@ -55,20 +56,22 @@ class Record(NamedTuple):
 
 
 class LogMachine(RuleBasedStateMachine):
-    """`records` is every record from offset 0 on, whatever expired or was compacted since."""
+    """`records` is every record from offset 0 on, whatever expired or was compacted since; from `cleaned_end` on
+    nothing was ever compacted."""
 
     @initialize(policy=st.sampled_from(sorted(CONFIGS)))
     def begin(self, policy: str) -> None:
         self.config = LogConfig.from_properties({**COMMON, **CONFIGS[policy]})
         self.replicas = Replicas.new()
         self.records: list[Record] = []
-        self.log_start, self.high_watermark, self.epoch, self.value = 0, 0, -1, 0
+        self.log_start, self.high_watermark, self.cleaned_end, self.epoch, self.value = 0, 0, 0, -1, 0
         self.calls_left: int | None = None
         self.open()
         self.elect(None)
 
     def open(self) -> None:
         """A new process on what lies on storage."""
+        SHARED_TURN.forget()
         self.log = self.replicas.log("1", self.config)
         self.replicas.disks["1"].access = self.access
         self.upkeep = Upkeep(self.log, LIMITS)
@@ -200,9 +203,15 @@ class LogMachine(RuleBasedStateMachine):
                     return
 
         self.killed_in(act, kill)
+        self.cleaned_end = max(self.cleaned_end, min(high_watermark, self.active_base))
         assert self.log_start <= self.log.log_start_offset <= max(self.log_start, high_watermark)
         assert self.log.log_start_offset == self.log_start or self.config.is_deleted
         self.log_start = self.log.log_start_offset
+
+    @property
+    def active_base(self) -> int:
+        """Where the active segment begins, which compaction leaves alone."""
+        return self.log.segments[-1].base_offset if self.log.segments else len(self.records)
 
     @rule(duration_ms=st.integers(100, 9_000))
     def wait(self, duration_ms: int) -> None:
@@ -231,8 +240,9 @@ class LogMachine(RuleBasedStateMachine):
         offsets = [offset for offset, _, _ in rows]
         assert offsets == sorted(set(offsets))
         assert set(rows) <= set(expected)
-        dirty = max(log.state.cleaner.first_dirty_offset, self.log_start)
-        assert [row for row in rows if row[0] >= dirty] == expected[dirty - self.log_start :]
+        assert log.state.cleaner.first_dirty_offset <= self.cleaned_end
+        untouched = max(self.cleaned_end, self.log_start)
+        assert [row for row in rows if row[0] >= untouched] == expected[untouched - self.log_start :]
         latest = {key: (offset, key, value) for offset, key, value in expected}
         assert {row for row in latest.values() if row[2] is not None} <= set(rows), "of each key the latest stays"
         deleted = {key for key, (_, _, value) in latest.items() if value is None}

@@ -57,6 +57,17 @@ def test_what_a_merge_replaced_stays_until_a_checkpoint_makes_the_merge_durable(
     assert steps(upkeep, 120_000, 16) == ["delete files 16"]
 
 
+def test_a_log_whose_removals_wait_for_a_checkpoint_rests_until_that_is_due():
+    """With `file.delete.delay.ms` of 0 it used to ask again and again for a deletion that may not be yet."""
+    config = LogConfig.from_properties({"file.delete.delay.ms": "0", "retention.ms": "-1"})
+    log = Replicas.new().leader(config=config)
+    upkeep = Upkeep(log, UpkeepLimits(merge_files_min=16, merge_spread_files=0, garbage_ms=60_000))
+    write(log, *["a"] * 16)
+    assert steps(upkeep, 10_000, 16) == ["merge 16"]
+    assert (upkeep.rest_ms(10_000), upkeep.rest_ms(69_990)) == (60_000, 10)
+    assert steps(upkeep, 70_000, 16) == ["checkpoint 1", "delete files 16"]
+
+
 def test_much_garbage_brings_its_checkpoint_at_once(replicas):
     """Under full load with retention, disk would fill long before so many commits or minutes have passed."""
     log = replicas.leader()

@@ -109,19 +109,22 @@ class LeaderEpochCache:
 
         KIP-279 asks the leader again and again about ever smaller epochs. With both caches at hand that is
         one step: the largest epoch that both know, up to the smaller of its two ends. Two logs that hold
-        the same epoch agree on everything before it. With no common epoch nothing is known to agree, and
-        only what lies below the leader's log start (which it no longer has) may stay. A log without entries has no
-        records: there is nothing to disagree about, and it must not go back to offsets that were given out (Kafka
-        stays at the high watermark then).
+        the same epoch agree on everything before it. With no common epoch only what lies below the leader's log
+        start (which it no longer has) may stay, and what lies below the follower's own first entry, whose epochs went
+        with its log start: that was committed, up to where the leader went on under another epoch. A log without
+        entries has no records: there is nothing to disagree about, and it must not go back to offsets that were given
+        out (Kafka stays at the high watermark then).
 
         example  own (1,0) (2,20) end 30, leader (1,0) (3,15) end 25: common epoch 1, ends 20 and 15 -> 15
+                 own (1,3) end 7, as its log starts at 3, leader (0,0) (3,3): epoch 0 ended at 3 on both -> 3
         """
         if not own.entries:
             return min(own_log_end, leader_log_end)
         known = {entry.epoch for entry in leader.entries}
         common = next((e.epoch for e in reversed(own.entries) if e.epoch in known), None)
         if common is None:
-            return min(own_log_end, leader_log_start)
+            before_leader_left = leader.end_offset_for(own.latest_epoch, leader_log_end).end_offset
+            return min(own_log_end, max(leader_log_start, min(own.entries[0].start_offset, before_leader_left)))
         own_end = own.end_offset_for(common, own_log_end).end_offset
         leader_end = leader.end_offset_for(common, leader_log_end).end_offset
         return min(own_end, leader_end, own_log_end)

@@ -153,10 +153,12 @@ class Merging(Chore):
 
     def _lost(self, plan: MergePlan, view: UpkeepView, file: DataFile | None) -> UpkeepDone:
         """Drop the own file. One under the leader's name stays for the sweep: another session of this follower may be
-        about to commit it."""
+        about to commit it. A leader that no longer has the file has merged further: its next swap is waited for."""
         if file is not None and plan.taken is None:
             self._log.table.delete_objects([file.path])
-        self._taken, self._taken_version = [], -1
+        self._taken = []
+        if file is not None:
+            self._taken_version = -1
         self._plan_at_count = 0
         self._log.refresh()
         return view.done(UpkeepWork.LOST_RACE, len(plan.files) if file is not None else 0)

@@ -31,6 +31,8 @@ from storage.table import Commit, LogTable
 
 DELETIONS_MAX = 500
 """How many objects one piece of work deletes at most."""
+DELETE_INTERVAL_MS_MAX = 10_000
+"""So often it is looked for objects to delete at least; their removal may become durable without a step of ours."""
 BEHIND_TIMES = 4
 """Who has so many times more to do than suits one piece of work is behind."""
 
@@ -228,12 +230,13 @@ class Deletion(Chore):
         return Work(partial(_delete, log.table.reopened(), due), partial(_deleted, view, due))
 
     def rest_ms(self, view: UpkeepView) -> int | None:
-        """Nothing before a checkpoint makes the oldest removal durable; a step follows each checkpoint."""
         oldest = next(iter(view.log.state.removed.items()), None)
-        if oldest is None or oldest[1].version > view.log.state.durable_version or self._looked_ms is None:
+        if oldest is None or self._looked_ms is None:
             return None
+        is_durable = oldest[1].version <= view.log.state.durable_version
+        interval_ms = _delete_interval_ms(view.log) if is_durable else DELETE_INTERVAL_MS_MAX
         due_ms = oldest[1].removed_ms + view.log.config.file_delete_delay_ms
-        return max(due_ms, self._looked_ms + _delete_interval_ms(view.log)) - view.now_ms
+        return max(due_ms, self._looked_ms + interval_ms) - view.now_ms
 
     @property
     def is_behind(self) -> bool:
@@ -274,7 +277,7 @@ class Sweep(Chore):
 
 
 def _delete_interval_ms(log: PartitionLog) -> int:
-    return max(100, min(log.config.file_delete_delay_ms // 4, 10_000))
+    return max(100, min(log.config.file_delete_delay_ms // 4, DELETE_INTERVAL_MS_MAX))
 
 
 def _due_objects(log: PartitionLog, now_ms: int) -> list[str]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from replication.delete_records import delete_records_path, encode_delete_records
+from replication.leader_election import ElectionType, elect_leaders
 from replication.metadata import MetadataLog
 from replication.progress import leader_progress_path, progress_rows
+from replication.reassignment import alter_partition_reassignments, is_reassigning
 from replication.requests import ACKS_ALL, ACKS_LEADER, ProduceRequest, ProduceResponse
 from replication.state import BrokerState, PartitionRecord
 from replication.stores import open_metadata
@@ -22,6 +24,8 @@ from tests.simulation.scheduler import SimEvent
 
 KEYS = 5
 SENDS_MAX = 50
+OTHER_TOPICS = 3
+"""Names of topics that come and go."""
 
 
 def start_clients(sim: SimCluster, producers: int = 2, consumers: int = 1) -> None:
@@ -180,13 +184,9 @@ class Consumer(_Client):
 class Admin(_Client):
     """Asks for one of `ACTIONS` now and then."""
 
-    def __init__(self, sim: SimCluster) -> None:
-        super().__init__(sim)
-        self._topics = 0
-
     def run(self) -> None:
         while self.sim.scheduler.faults.is_on:
-            self.sim.clock.sleep_ms(self.random.randrange(100, 900))
+            self.sim.clock.sleep_ms(self.random.randrange(50, 500))
             try:
                 self.metadata.refresh()
                 self.random.choice(ACTIONS)(self)
@@ -194,12 +194,13 @@ class Admin(_Client):
                 self.sim.tell(f"refused: {reason}")
 
     def make_topic(self) -> None:
-        sim, self._topics = self.sim, self._topics + 1
+        """One of a few names, so that names come back while tables of deleted topics still lie about."""
+        name = f"u{self.random.randrange(OTHER_TOPICS)}"
         self.metadata.propose(
             lambda image: create_topic(
                 image,
-                f"u{self._topics}",
-                sim.ids.new_id(),
+                name,
+                self.sim.ids.new_id(),
                 partitions=self.random.randrange(1, 3),
                 replication_factor=2,
                 start_index=self.random.randrange(3),
@@ -234,11 +235,29 @@ class Admin(_Client):
         self.sim.objects(leader.registration.root).put(delete_records_path(self.sim.ids.new_id()), data)
         self.sim.tell(f"delete records of {state.topic_partition} below {offset}")
 
+    def reassign(self) -> None:
+        """Other replicas for a partition, perhaps more or fewer, or the end of a reassignment that is under way."""
+        state = self.random.choice(list(self.metadata.image.partitions.values()))
+        brokers = list(self.sim.hosts)
+        fewest = min(2, len(brokers)) if state.topic == TOPIC else 1
+        target = self.random.sample(brokers, self.random.randrange(fewest, len(brokers) + 1))
+        wanted = {state.topic_partition: None if is_reassigning(state) and self.random.random() < 0.5 else target}
+        answers = self.metadata.propose(lambda image: alter_partition_reassignments(image, wanted))
+        self.sim.tell(f"reassign {wanted}: {answers}")
+
+    def elect(self) -> None:
+        """Preferred leaders for all partitions."""
+        answers = self.metadata.propose(lambda image: elect_leaders(image, ElectionType.PREFERRED))
+        self.sim.tell(f"elect preferred leaders: {answers}")
+
 
 ACTIONS: tuple[Callable[[Admin], None], ...] = (
     Admin.make_topic,
     Admin.remove_topic,
     Admin.change_config,
     Admin.remove_records,
+    Admin.reassign,
+    Admin.reassign,
+    Admin.elect,
 )
-"""What the admin draws from: further kinds of change (reassignments, elections) are further entries."""
+"""What the admin draws from."""

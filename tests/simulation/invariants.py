@@ -190,6 +190,8 @@ class Invariants:
             raise Violation("MonotonicLeaderEpoch", f"{previous} then {state}")
         if previous is not None and state.partition_epoch <= previous.partition_epoch:
             raise Violation("MonotonicLeaderEpoch", f"partition epoch: {previous} then {state}")
+        if previous is not None and history is not None and set(state.replicas) < set(previous.replicas):
+            history.lossy |= set(state.isr) <= self.torn  # the others were given up before anybody knew
         self.leader_changes += previous is not None and state.leader_epoch > previous.leader_epoch
         self.partitions[topic_partition] = state
 

@@ -11,7 +11,8 @@ from functools import lru_cache
 from random import Random
 from unittest.mock import patch
 
-from replication.state import record_from_json
+from replication.reassignment import is_reassigning
+from replication.state import NO_LEADER, record_from_json
 from storage.cleaner import SHARED_TURN
 from tests.simulation.clients import start_clients
 from tests.simulation.cluster import QUICK_UPKEEP, UPKEEP, Setting, SimCluster
@@ -148,6 +149,8 @@ def _ailing(sim: SimCluster) -> str:
     for topic_partition, state in invariants.partitions.items():
         if len(state.isr) < len(state.replicas):
             return f"not every replica is in sync: {state}"
+        if state.leader == NO_LEADER or is_reassigning(state):
+            return f"nobody leads, or a reassignment has not ended: {state}"
         shadows = [invariants.shadow(broker_id, topic_partition) for broker_id in state.replicas]
         ends = [None if shadow is None else shadow.log_end for shadow in shadows]
         if len(set(ends)) > 1 or None in ends:

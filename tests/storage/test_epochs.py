@@ -91,6 +91,8 @@ def test_truncate_from_start_moves_the_epoch_in_force(start, left):
         pytest.param(((1, 0), (2, 10)), 20, ((5, 25),), 40, 25, 20, id="below the leader's log start nothing is known"),
         pytest.param(((1, 0), (2, 10)), 30, ((5, 25),), 40, 25, 25, id="what reaches above the leader's start goes"),
         pytest.param(((3, 0),), 30, ((3, 25), (4, 28)), 40, 25, 28, id="the leader's first epoch is cut at its start"),
+        pytest.param(((1, 3),), 7, ((0, 0), (3, 3)), 5, 0, 3, id="the follower's log starts where its epoch began"),
+        pytest.param(((1, 3), (2, 6)), 9, ((0, 0), (3, 4)), 8, 0, 3, id="and its leader went on a little further"),
         pytest.param((), 0, ((0, 0),), 10, 0, 0, id="an empty follower"),
         pytest.param((), 22, ((0, 0), (3, 22)), 30, 0, 22, id="a follower whose records were all deleted stays"),
         pytest.param((), 25, ((0, 0),), 22, 0, 22, id="but not above its leader's log"),
@@ -136,4 +138,7 @@ def test_agreed_end_is_where_kafkas_dialogue_ends_and_the_logs_part(seed):
     agreed = LeaderEpochCache.agreed_end(caches[0], len(first), leader, len(second))
     assert first[:agreed] == second[:agreed]
     assert agreed == kafka_dialogue(caches[0], len(first), leader, len(second))
+    for log_start in range(agreed + 1):  # below it all was committed, so the leader has it
+        own = caches[0].truncate_from_start(log_start)
+        assert LeaderEpochCache.agreed_end(own, len(first), leader, len(second)) == agreed
     assert first[agreed : agreed + 1] != second[agreed : agreed + 1] or agreed == len(first) == len(second)

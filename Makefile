@@ -23,6 +23,8 @@ AZURITE := azurite@3.37.0
 SEEDS ?= 20000
 FIRST_SEED ?= 0
 STORM_MINUTES ?= 5
+# One seed of the simulation is one history in every process.
+export PYTHONHASHSEED := 0
 
 .PHONY: help venv java demo test test-long test-stores quick check simulate storm bench bench-long soak wheel clean
 

@@ -382,8 +382,7 @@ class Broker:
         self._follow_all = True
         self.metadata.refresh()
         if self.metadata.image.topic_ids.get(replica.state.topic) == replica.topic_id:
-            _LOG.warning("broker %d drops a leftover: %s", self.broker_id, reason)
-            replica.log.table.drop()
+            self._hosted.drop_leftover(replica, reason)
 
     def _forget_progress(self, topic_partition: TopicPartition) -> None:
         if self._progress is not None:

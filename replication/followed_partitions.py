@@ -21,6 +21,7 @@ from replication.followed_replica import FollowedReplica
 from replication.metadata import METADATA_COMMITS
 from replication.progress import ReplicaProgress, leader_progress_path
 from replication.progress_object import ProgressReader, ProgressWriter
+from replication.replica_removal import delete_leftover
 from replication.replica_repair import ReplicaRepair
 from replication.replication_quota import ReplicationQuota
 from replication.state import NO_LEADER, MetadataRecord, PartitionRecord
@@ -446,15 +447,14 @@ class FollowedPartitions:
         self._metadata_ms, self._is_assignment_open = 0, True
 
     def _drop_leftover(self, replica: FollowedReplica, reason: StratalogError) -> None:
-        """The own table is of a deleted topic of this name: remove it. Only if the newest metadata says so,
-        since a session that is behind may itself be the one with the old topic."""
-        self._metadata.refresh()
+        """The own table is of a deleted topic of this name. A session that is behind may itself have the old topic."""
         self._is_assignment_open = True
-        self._find_leaders()
-        self._assign()
-        if self._metadata.image.topic_ids.get(replica.state.topic) == replica.topic_id:
-            _LOG.warning("broker %d drops a leftover: %s", self.broker_id, reason)
-            replica.own.table.drop()
+        self._apply(self._metadata.refresh())
+        if not self.is_over and self._metadata.image.topic_ids.get(replica.state.topic) == replica.topic_id:
+            if delete_leftover(replica.own.table, replica.topic_id, self.clock, self._ids):
+                _LOG.warning("broker %d drops a leftover: %s", self.broker_id, reason)
+            else:
+                self._put_off(replica.state.topic_partition, self.config.replica_fetch_backoff_ms)
             self._open_again(replica.state.topic_partition)
 
     # -- standing by -------------------------------------------------------------------------------------

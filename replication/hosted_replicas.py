@@ -7,6 +7,7 @@ every change is a line of the state change log, as in Kafka's `becomeLeaderOrFol
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from functools import partial
@@ -26,7 +27,7 @@ from replication.leader_and_isr import (
 from replication.leader_replica import LeaderReplica
 from replication.metrics import BrokerMetrics
 from replication.purgatory import ProducePurgatory
-from replication.replica_removal import Leaving, is_sealed, seal
+from replication.replica_removal import Leaving, delete_leftover, is_of_topic, is_sealed, seal
 from replication.state import ClusterImage, PartitionRecord
 from replication.stores import Stores
 from replication.topic_configs import TopicConfigs
@@ -47,6 +48,10 @@ REMOVE_MS_MAX = 50
 """Replicas are removed for so long at a time; the rest follows in the next round."""
 STRAYS_INTERVAL_MS = 60_000
 """How often tables are looked for that no partition of this broker knows of."""
+
+SEALED_INTERVAL_MS = 5_000
+SEALED_LOOKED_AT = 20
+"""So often so many tables of replicas that are not in sync are looked at, whether they are only to be deleted."""
 
 
 class HostedReplicas:
@@ -78,6 +83,8 @@ class HostedReplicas:
         self._committed: dict[TopicPartition, KnownCommitted] = {}
         self._left: dict[TopicPartition, LocalReplica] = {}
         self._removing: dict[TopicPartition, Leaving] = {}
+        self._sealed_due_ms = 0
+        self._looked_at: TopicPartition | None = None
         self._removed_ms: dict[TopicPartition, int] = {}
         self._image: ClusterImage | None = None
         self._strays_due_ms = 0
@@ -164,7 +171,7 @@ class HostedReplicas:
             self._delete(topic_partition)  # assigned again: it is copied anew
         held = self._applied.get(topic_partition) or self._left.get(topic_partition)
         if held is not None and held.topic_id != topic_id:
-            self._stop_replica(topic_partition, "its topic was deleted")
+            self._stop_deleted(topic_partition, held.topic_id)
 
     def _remove_some(self, begun_ms: int) -> None:
         """Replicas that are not assigned any more, for a bounded time: each takes a commit that is synced."""
@@ -215,6 +222,20 @@ class HostedReplicas:
                 topic_id = self._image.topic_ids.get(topic_partition.topic, "")
                 self._removing[topic_partition] = Leaving(topic_id, state.leader_epoch)
 
+    def _find_sealed(self, now_ms: int) -> None:
+        """Tables of replicas that are assigned again, which another process of this broker sealed but did not live to
+        delete: fetch sessions and new leaders wait for that. Some at a time, of replicas that are not in sync."""
+        if now_ms < self._sealed_due_ms:
+            return
+        self._sealed_due_ms = now_ms + SEALED_INTERVAL_MS
+        out_of_sync = (each.state for each in self._applied.values() if self._broker_id not in each.state.isr)
+        behind = sorted({*self.starting, *(s.topic_partition for s in out_of_sync if self._is_assigned(s))})
+        first = bisect_right(behind, self._looked_at) if self._looked_at is not None else 0
+        for topic_partition in [*behind[first:], *behind[:first]][:SEALED_LOOKED_AT]:
+            self._looked_at = topic_partition
+            if is_sealed(self._stores.table(self._root, topic_partition), self._clock, self._ids):
+                self._removed_ms[topic_partition] = now_ms
+
     def _delete_removed(self, now_ms: int) -> None:
         for topic_partition in [tp for tp, due_ms in self._removed_ms.items() if due_ms <= now_ms]:
             if self._clock.monotonic_ms() - now_ms > REMOVE_MS_MAX:
@@ -251,13 +272,22 @@ class HostedReplicas:
         if replica is not None:
             replica.reconfigure(self._configs.of(topic_partition.topic, image))
 
-    def _stop_replica(self, topic_partition: TopicPartition, reason: str) -> None:
+    def _stop_deleted(self, topic_partition: TopicPartition, topic_id: str) -> None:
+        """The topic is gone, and its table; not one that a session has already made for a new topic of that name."""
+        reason = "its topic was deleted"
         self.stop_leading(topic_partition, reason)
-        self._stores.table(self._root, topic_partition).drop()
+        table = self._stores.table(self._root, topic_partition)
+        if is_of_topic(table, (topic_id,), self._clock, self._ids):
+            table.drop()
         self._applied.pop(topic_partition, None)
         self._left.pop(topic_partition, None)
         self._configs.forget(topic_partition.topic)
         self._log(f"stopped replica {topic_partition}: {reason}")
+
+    def drop_leftover(self, replica: LeaderReplica, reason: StratalogError) -> None:
+        """The table of a replica that is to lead is of a deleted topic of this name."""
+        if delete_leftover(replica.log.table, replica.topic_id, self._clock, self._ids):
+            _LOG.warning("broker %d drops a leftover: %s", self._broker_id, reason)
 
     def stop_leading(self, topic_partition: TopicPartition, reason: str) -> None:
         """Whoever waits for this replica is told that it does not lead any more; the table stays."""
@@ -290,6 +320,7 @@ class HostedReplicas:
         """Upkeep of the led replicas, for a bounded time; those whose log start moved. Removed replicas are deleted."""
         now_ms = self._clock.monotonic_ms()
         self._find_strays(now_ms)
+        self._find_sealed(now_ms)
         self._remove_some(now_ms)
         self._delete_removed(now_ms)
         self.upkeep.run(self._keep_one_up, self._broken)

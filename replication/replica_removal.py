@@ -9,6 +9,7 @@ later assignment has begun to write before the seal, the table is its, and stays
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from storage.clock import Clock, Ids
@@ -64,6 +65,41 @@ def is_sealed(table: LogTable, clock: Clock, ids: Ids, *, if_unreadable: bool = 
     except (CorruptMessageError, KafkaStorageError):
         return if_unreadable
     return log.leader_epoch == SEALED_EPOCH
+
+
+def is_of_topic(table: LogTable, topic_ids: Collection[str], clock: Clock, ids: Ids) -> bool:
+    """Whether the table is of one of these topics, and not already of another one of the name. An unreadable one is."""
+    log = PartitionLog(table, LogConfig(), clock, ids)
+    try:
+        log.refresh()
+    except UnknownTopicOrPartitionError:
+        return False
+    except StoreError:
+        raise
+    except (CorruptMessageError, KafkaStorageError):
+        return True
+    return log.topic_id in topic_ids
+
+
+def delete_leftover(table: LogTable, topic_id: str, clock: Clock, ids: Ids) -> bool:
+    """Delete a table that is of another topic of this name than `topic_id`; False when somebody else has that to do.
+
+    Several sessions may meet it. One of them seals it, and that one deletes it: who only looked, and then slept, would
+    delete the table that took its place.
+    """
+    log = PartitionLog(table, LogConfig(), clock, ids)
+    try:
+        log.refresh()
+        if log.topic_id == topic_id or log.leader_epoch == SEALED_EPOCH:
+            return False
+        if isinstance(log.start_epoch(SEALED_EPOCH, as_leader=False), Conflict):
+            return False
+    except UnknownTopicOrPartitionError:
+        return False
+    if not is_sealed(table, clock, ids):
+        return False
+    table.drop()
+    return True
 
 
 def _seal(log: PartitionLog, leaving: Leaving) -> bool:

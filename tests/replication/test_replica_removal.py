@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from replication.followed_replica import FollowedReplica
-from replication.hosted_replicas import STRAYS_INTERVAL_MS, HostedReplicas
+from replication.hosted_replicas import SEALED_INTERVAL_MS, STRAYS_INTERVAL_MS, HostedReplicas
 from replication.purgatory import ProducePurgatory
 from replication.replica_removal import is_sealed
 from replication.state import ClusterImage, PartitionRecord, RemoveTopicRecord, TopicRecord
@@ -233,3 +233,14 @@ def test_a_start_after_a_crash_keeps_what_is_not_sealed() -> None:
     hosting = Hosting()
     hosting.opened().open_after_stop(hosting.image, was_clean=False)
     assert hosting.is_there
+
+
+def test_a_table_that_another_process_of_this_broker_sealed_is_deleted_while_its_replica_is_out_of_sync() -> None:
+    """The older process died between sealing and deleting, when the replica had long been assigned again."""
+    hosting = Hosting()
+    hosting.apply(AGAIN)
+    log = hosting.log()
+    log.refresh()
+    log.start_epoch(SEALED_EPOCH, as_leader=False)
+    hosting.pass_time(SEALED_INTERVAL_MS)
+    assert not hosting.is_there

@@ -334,7 +334,7 @@ MUTATIONS: dict[str, Mutation] = {
         _mix(Focus("create", 0.6, "f", "/t-0/"), 3_000, cut_broker=3, crash=2, restart_all=3),
         Setting(pause_ms_max=1_500),
         8_000,
-        first_seed=118,
+        first_seed=142,
     ),
     "c": Mutation(
         progress_of_any_epoch_counts,
@@ -399,10 +399,10 @@ MUTATIONS: dict[str, Mutation] = {
         _COMPLETE,
         _mix(Focus("create", 0.3, "f", "/t-0/"), 400, crash=2, restart_all=3),
         Setting(pause_ms_max=30),
-        first_seed=18,
+        first_seed=81,
     ),
     "no maximal ISR": Mutation(
-        high_watermark_of_the_known_isr, _COMPLETE, _unanswered, Setting(pause_ms_max=30), 8_000, 65
+        high_watermark_of_the_known_isr, _COMPLETE, _unanswered, Setting(pause_ms_max=30), 8_000, 98
     ),
     "acks one": Mutation(answered_when_appended, ("AckedRecordsNotLost",), _mix(crash=1)),
     "cut at the high watermark": Mutation(

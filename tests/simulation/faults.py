@@ -50,6 +50,7 @@ class Faults:
 
     switch        another actor goes on first
     lost_request  the call fails and was not applied; `lost_answer`: it was applied, but fails
+    outage_ms     with a lost answer the way to that store is gone for so long
     doubled       a commit's request arrives twice: the answer is that somebody was quicker, or the second comes late
     stale         a progress object is read as it was before its last write
     trouble_ms    the mean pause between two larger troubles; `weights` how likely each of `TROUBLES` is, by name
@@ -61,6 +62,7 @@ class Faults:
     focus: Focus = Focus()
     lost_request: float = 0.001
     lost_answer: float = 0.001
+    outage_ms: int = 0
     doubled: float = 0.0
     stale: float = 0.0
     trouble_ms: int = 600

@@ -125,6 +125,8 @@ class Scheduler:
         elif draw > 1 - faults.lost_request and not is_done:
             raise StoreUnavailableError(f"simulated: {operation} {root}/{table}/{detail} was lost")
         elif draw > 1 - faults.lost_answer and is_done:
+            if faults.outage_ms:
+                self.cut(actor.host, root, faults.outage_ms)
             raise StoreUnavailableError(f"simulated: the answer of {operation} {root}/{table}/{detail} was lost")
 
     def _is_hindered(self, actor: Actor, root: str, operation: str) -> bool:

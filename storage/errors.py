@@ -110,6 +110,18 @@ class InvalidRequiredAcksError(StratalogError):
     code = 21
 
 
+class TopicAuthorizationFailedError(StratalogError):
+    code = 29
+
+
+class GroupAuthorizationFailedError(StratalogError):
+    code = 30
+
+
+class ClusterAuthorizationFailedError(StratalogError):
+    code = 31
+
+
 class InvalidTimestampError(StratalogError):
     code = 32
 
@@ -161,6 +173,10 @@ class DuplicateSequenceNumberError(StratalogError):
 
 class InvalidProducerEpochError(StratalogError):
     code = 47
+
+
+class TransactionalIdAuthorizationFailedError(StratalogError):
+    code = 53
 
 
 class KafkaStorageError(StratalogError):

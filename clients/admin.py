@@ -109,15 +109,17 @@ class Admin:
 
     # -- topics ------------------------------------------------------------------------------------------
 
-    def create_topics(self, new_topics: Iterable[NewTopic], *, wait: bool = True) -> dict[str, str]:
+    def create_topics(
+        self, new_topics: Iterable[NewTopic], *, wait: bool = True, validate_only: bool = False
+    ) -> dict[str, str]:
         """Create topics and wait until their leaders have started; topic ids by name.
 
-        Every topic is tried; then the first error is raised: InvalidTopicError, TopicAlreadyExistsError,
+        With `validate_only` nothing is made: the same errors are raised. Every topic is tried; then the first error is raised: InvalidTopicError, TopicAlreadyExistsError,
         InvalidPartitionsError, InvalidReplicationFactorError, InvalidReplicaAssignmentError,
         InvalidConfigError, LeaderNotAvailableError (created, but not up in time).
         """
-        created = _each(new_topics, lambda topic: (topic.name, self._create(topic)))
-        if wait:
+        created = _each(new_topics, lambda topic: (topic.name, self._create(topic, validate_only)))
+        if wait and not validate_only:
             for name, _ in created:
                 self.await_leaders(name)
         return dict(created)
@@ -133,7 +135,7 @@ class Admin:
         dotted = {key.replace("_", "."): value for key, value in configs.items()}
         return self.create_topics([NewTopic(name, partitions, replication_factor, dotted)])[name]
 
-    def _create(self, topic: NewTopic) -> str:
+    def _create(self, topic: NewTopic, validate_only: bool) -> str:
         topic_id = self._view.ids.new_id()
         assignment = topic.replica_assignment
         start_index, shift = self._rng.randrange(1 << 16), self._rng.randrange(1 << 16)
@@ -152,7 +154,14 @@ class Admin:
                 check_configs=LogConfig.from_properties,
             )
 
-        return self._view.propose(decide)
+        return self._decided(decide, validate_only)
+
+    def _decided(self, decide: Callable[[ClusterImage], Result[Answer]], validate_only: bool) -> Answer:
+        """The answer of a decision, which is committed unless it is only to be tried."""
+        if not validate_only:
+            return self._view.propose(decide)
+        self._view.refresh()
+        return decide(self._view.image).response
 
     def await_leaders(self, topic: str, timeout_ms: int | None = None) -> None:
         """Wait until every partition's leader has started. LeaderNotAvailableError names one that has not."""
@@ -185,16 +194,31 @@ class Admin:
         self._view.refresh()
         return topic_deletions(self._view.image)
 
-    def create_partitions(self, name: str, count: int) -> int:
-        """Grow a topic to `count` partitions and wait for their leaders; how many are new. InvalidPartitionsError."""
+    def create_partitions(
+        self,
+        name: str,
+        count: int,
+        new_assignments: Sequence[Sequence[int]] | None = None,
+        *,
+        wait: bool = True,
+        validate_only: bool = False,
+    ) -> int:
+        """Grow a topic to `count` partitions and wait for their leaders; how many are new.
+
+        new_assignments  the brokers of each new partition, the preferred leader first; None: they are placed
+        InvalidPartitionsError, InvalidReplicaAssignmentError, UnknownTopicOrPartitionError.
+        """
         start_index, shift = self._rng.randrange(1 << 16), self._rng.randrange(1 << 16)
 
         def decide(image: ClusterImage) -> Result[int]:
-            return topics.create_partitions(image, name, count, start_index=start_index, shift=shift)
+            first = len(image.partitions_of(name))
+            placed = None if new_assignments is None else dict(enumerate(new_assignments, start=first))
+            return topics.create_partitions(image, name, count, placed, start_index=start_index, shift=shift)
 
         # A repeat after an unclear commit would find its own effect and be refused: Kafka's clients see the same.
-        new = self._view.propose(decide)
-        self.await_leaders(name)
+        new = self._decided(decide, validate_only)
+        if wait and not validate_only:
+            self.await_leaders(name)
         return new
 
     def elect_leaders(

@@ -209,6 +209,11 @@ class ClusterView:
     def _poll(self, reader: ProgressReader) -> None:
         self._moves.tell(entry.topic_partition for entry in reader.poll())
 
+    def mark(self) -> int:
+        """What was seen to move so far, for `moved_since`."""
+        with self._lock:
+            return self._moves.count
+
     def moved_since(self, mark: int) -> tuple[int, list[TopicPartition] | None]:
         """Whose published progress was seen to move after `mark` (at first -1), and the mark for the next call.
 
@@ -228,6 +233,10 @@ class ClusterView:
             places["metadata"] = (self.stores.objects(self.root), metadata)
         if "metadata" in self._news.wait(places, timeout_ms, poll_ms):
             self._refreshed_ms = -self._timeout_ms  # so old that the next refresh looks
+
+    def wake(self) -> None:
+        """End a `wait` that is under way in another thread."""
+        self._news.wake()
 
     def published(self, topic_partition: TopicPartition, *, look: bool = True) -> Watermarks | None:
         """As `watermarks`, without waiting or refreshing metadata: None while the leader has not started.
@@ -291,6 +300,15 @@ class ClusterView:
             if found is None or found[0] >= end:
                 return ListedOffset(UNKNOWN_OFFSET)
             return ListedOffset(*found, log.epochs.epoch_at(found[0]))
+
+    def look_at_log(self, topic_partition: TopicPartition, look: Callable[[LogReader], T], timeout_ms: int) -> T:
+        """What `look` finds in the leader's log, or in one of the same epoch that has what was published.
+
+        Raises LeaderNotAvailableError when the leader has not started within `timeout_ms`, UnknownTopicOrPartitionError.
+        """
+        marks = self.watermarks(topic_partition, timeout_ms, needs_end=False)
+        with self._lock:
+            return look(self._readable_log(topic_partition, marks)[0])
 
     # -- records -----------------------------------------------------------------------------------------
 

@@ -33,6 +33,11 @@ class Moves:
         self._count = 0
         self._all_moved_at = 0
 
+    @property
+    def count(self) -> int:
+        """The mark of now."""
+        return self._count
+
     def tell(self, moved: Iterable[TopicPartition]) -> None:
         """These moved."""
         for topic_partition in moved:
@@ -84,6 +89,11 @@ class NewsWait:
             return {name for name, (_, path) in places.items() if self._watches[name, path].take()}
         finally:
             self._lock.release()
+
+    def wake(self) -> None:
+        """End the wait that is under way, or the next one at once: there is something else to do."""
+        if self._wakeup is not None:
+            self._wakeup.wake()
 
     def _watch(self, places: Mapping[str, Place]) -> bool:
         """Watch exactly these; True when one of them was not watched before."""

@@ -96,6 +96,9 @@ class BrokerConfig:
         "",
         "org.apache.kafka.metadata.authorizer.StandardAuthorizer: ACLs count; empty: everybody may do everything",
     )
+    auto_create_topics_enable: bool = _setting(
+        True, "", "a Metadata request that names an unknown topic and allows it makes the topic"
+    )
     auto_leader_rebalance_enable: bool = _setting(
         True, "", "give leadership back to preferred replicas when brokers lead too few of theirs"
     )
@@ -108,6 +111,7 @@ class BrokerConfig:
     controlled_shutdown_enable: bool = _setting(True, "", "hand leadership over before a broker stops")
     default_replication_factor: int = _setting(1, "replicas", "of a topic created without a replication factor", 1)
     delete_topic_enable: bool = _setting(True, "", "allow topics to be deleted")
+    fetch_max_bytes: int = _setting(57_671_680, "bytes", "the most that a Fetch response holds, but for one batch", 1_024)
     leader_imbalance_check_interval_seconds: int = _setting(
         300, "s", "pause between two looks at the balance of leaders", 1
     )
@@ -117,6 +121,12 @@ class BrokerConfig:
     log_dir: str = _setting("logs", "", "folder of text logs, below the cluster's folder or a broker process's root")
     log_retention_check_interval_ms: int = _setting(
         300_000, "ms", "pause between two looks whether segments of a log are to be deleted", 1
+    )
+    max_incremental_fetch_session_cache_slots: int = _setting(
+        1_000, "sessions", "fetch sessions that a broker remembers for clients", 0
+    )
+    max_request_partition_size_limit: int = _setting(
+        2_000, "partitions", "the most that a DescribeTopicPartitions response holds", 1
     )
     num_partitions: int = _setting(1, "partitions", "of a topic created without a number of partitions", 1)
     num_replica_fetchers: int = _setting(1, "tasks", "fetch tasks of a follower, which share its partitions", 1)
@@ -134,6 +144,9 @@ class BrokerConfig:
 
     stratalog_checkpoint_interval_ms: int = _setting(
         600_000, "ms", "a checkpoint is made when files wait so long for one, to be deleted then", 1
+    )
+    stratalog_encoded_tail_cache_bytes: int = _setting(
+        33_554_432, "bytes", "memory for the newest record batches as Kafka's producers sent them", 0
     )
     stratalog_fetch_session_ms: int = _setting(
         60_000, "ms", "length of one fetch session, that is one micro-batch", 100

@@ -159,6 +159,10 @@ class InvalidRequestError(StratalogError):
     code = 42
 
 
+class UnsupportedForMessageFormatError(StratalogError):
+    code = 43
+
+
 class PolicyViolationError(StratalogError):
     code = 44
 
@@ -192,6 +196,21 @@ class UnknownProducerIdError(StratalogError):
     code = 59
 
 
+class FetchSessionIdNotFoundError(StratalogError):
+    code = 70
+    retriable = True
+
+
+class InvalidFetchSessionEpochError(StratalogError):
+    code = 71
+    retriable = True
+
+
+class ListenerNotFoundError(StratalogError):
+    code = 72
+    retriable = True
+
+
 class TopicDeletionDisabledError(StratalogError):
     code = 73
 
@@ -206,8 +225,17 @@ class UnknownLeaderEpochError(StratalogError):
     retriable = True
 
 
+class UnsupportedCompressionTypeError(StratalogError):
+    code = 76
+
+
 class StaleBrokerEpochError(StratalogError):
     code = 77
+
+
+class OffsetNotAvailableError(StratalogError):
+    code = 78
+    retriable = True
 
 
 class PreferredLeaderNotAvailableError(StratalogError):
@@ -237,6 +265,11 @@ class InvalidUpdateVersionError(StratalogError):
     code = 95
 
 
+class UnknownTopicIdError(StratalogError):
+    code = 100
+    retriable = True
+
+
 class DuplicateBrokerRegistrationError(StratalogError):
     code = 101
 
@@ -252,6 +285,11 @@ class InconsistentTopicIdError(StratalogError):
 
 class InconsistentClusterIdError(StratalogError):
     code = 104
+
+
+class FetchSessionTopicIdError(StratalogError):
+    code = 106
+    retriable = True
 
 
 class IneligibleReplicaError(StratalogError):
@@ -305,6 +343,7 @@ _SPECIAL_NAMES = {
     10: "MESSAGE_TOO_LARGE",
     17: "INVALID_TOPIC_EXCEPTION",
     56: "KAFKA_STORAGE_ERROR",
+    106: "FETCH_SESSION_TOPIC_ID_ERROR",
 }
 
 ERROR_OF_CODE: dict[int, type[StratalogError]] = {

@@ -88,6 +88,21 @@ class StaleControllerEpochError(StratalogError):
     code = 11
 
 
+class CoordinatorLoadInProgressError(StratalogError):
+    code = 14
+    retriable = True
+
+
+class CoordinatorNotAvailableError(StratalogError):
+    code = 15
+    retriable = True
+
+
+class NotCoordinatorError(StratalogError):
+    code = 16
+    retriable = True
+
+
 class InvalidTopicError(StratalogError):
     code = 17
 
@@ -163,6 +178,45 @@ class InvalidProducerEpochError(StratalogError):
     code = 47
 
 
+class InvalidTxnStateError(StratalogError):
+    code = 48
+
+
+class UnverifiedTransactionError(InvalidTxnStateError):
+    """A transactional batch came to a partition that its transaction's coordinator was not asked about. It may come
+    again once the coordinator said that the partition is in the transaction, with `log_end_offset` as
+    `NewRecordBatch.verified_offset`. Clients never see it."""
+
+    def __init__(self, message: str, log_end_offset: int = -1) -> None:
+        super().__init__(message)
+        self.log_end_offset = log_end_offset
+
+
+class InvalidProducerIdMappingError(StratalogError):
+    code = 49
+
+
+class InvalidTransactionTimeoutError(StratalogError):
+    code = 50
+
+
+class ConcurrentTransactionsError(StratalogError):
+    code = 51
+    retriable = True
+
+
+class TransactionCoordinatorFencedError(StratalogError):
+    code = 52
+
+
+class TransactionalIdAuthorizationFailedError(StratalogError):
+    code = 53
+
+
+class OperationNotAttemptedError(StratalogError):
+    code = 55
+
+
 class KafkaStorageError(StratalogError):
     code = 56
     retriable = True
@@ -217,6 +271,10 @@ class InvalidRecordError(StratalogError):
     code = 87
 
 
+class ProducerFencedError(StratalogError):
+    code = 90
+
+
 class InvalidUpdateVersionError(StratalogError):
     code = 95
 
@@ -238,8 +296,16 @@ class InconsistentClusterIdError(StratalogError):
     code = 104
 
 
+class TransactionalIdNotFoundError(StratalogError):
+    code = 105
+
+
 class IneligibleReplicaError(StratalogError):
     code = 107
+
+
+class TransactionAbortableError(StratalogError):
+    code = 120
 
 
 class StoreError(StratalogError):

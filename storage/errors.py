@@ -88,6 +88,21 @@ class StaleControllerEpochError(StratalogError):
     code = 11
 
 
+class CoordinatorLoadInProgressError(StratalogError):
+    code = 14
+    retriable = True
+
+
+class CoordinatorNotAvailableError(StratalogError):
+    code = 15
+    retriable = True
+
+
+class NotCoordinatorError(StratalogError):
+    code = 16
+    retriable = True
+
+
 class InvalidTopicError(StratalogError):
     code = 17
 
@@ -179,8 +194,33 @@ class InvalidProducerEpochError(StratalogError):
     code = 47
 
 
+class InvalidTxnStateError(StratalogError):
+    code = 48
+
+
+class InvalidProducerIdMappingError(StratalogError):
+    code = 49
+
+
+class InvalidTransactionTimeoutError(StratalogError):
+    code = 50
+
+
+class ConcurrentTransactionsError(StratalogError):
+    code = 51
+    retriable = True
+
+
+class TransactionCoordinatorFencedError(StratalogError):
+    code = 52
+
+
 class TransactionalIdAuthorizationFailedError(StratalogError):
     code = 53
+
+
+class OperationNotAttemptedError(StratalogError):
+    code = 55
 
 
 class KafkaStorageError(StratalogError):
@@ -261,6 +301,10 @@ class InvalidRecordError(StratalogError):
     code = 87
 
 
+class ProducerFencedError(StratalogError):
+    code = 90
+
+
 class InvalidUpdateVersionError(StratalogError):
     code = 95
 
@@ -287,6 +331,10 @@ class InconsistentClusterIdError(StratalogError):
     code = 104
 
 
+class TransactionalIdNotFoundError(StratalogError):
+    code = 105
+
+
 class FetchSessionTopicIdError(StratalogError):
     code = 106
     retriable = True
@@ -294,6 +342,10 @@ class FetchSessionTopicIdError(StratalogError):
 
 class IneligibleReplicaError(StratalogError):
     code = 107
+
+
+class TransactionAbortableError(StratalogError):
+    code = 120
 
 
 class StoreError(StratalogError):

@@ -56,17 +56,22 @@ class Call:
         return getattr(self.request, name, default)
 
     def respond(self, values: Values) -> None:
-        """Answer with these values."""
-        self._finish(build(response_type(self.api_key, self.version), values))
+        """Answer with these values. Does not raise: what cannot be built or sent closes the connection."""
+        self._finish(lambda: build(response_type(self.api_key, self.version), values))
 
     def end(self) -> None:
         """Answer nothing."""
-        self._finish(None)
+        self._finish(lambda: None)
 
-    def _finish(self, response: Entity | None) -> None:
+    def _finish(self, make: Callable[[], Entity | None]) -> None:
         answer, self._answer = self._answer, None
-        if answer is not None:
-            answer(response)
+        if answer is None:
+            return
+        try:
+            answer(make())
+        except Exception as defect:  # noqa: BLE001 - this may be the broker's own thread
+            _LOG.exception("API %d version %d: no answer", self.api_key, self.version)
+            self.connection.close(f"no answer could be made: {type(defect).__name__}")
 
 
 Handle = Callable[[Call], Values | None]
@@ -118,7 +123,7 @@ class Family(Protocol):
 class Joined:
     """Answers of several parts, in any order and from any thread, handed on when the last one is in.
 
-    Two partitions asked, answers `b` then `a`: `done({0: a, 1: b})` with the second. `list.append` is atomic, so no lock.
+    Two asked, answers `b` then `a`: `done({0: a, 1: b})` with the second. `list.append` is atomic, so there is no lock.
     """
 
     expected: int

@@ -118,9 +118,7 @@ class Configs:
         for known in settings():
             default = ConfigSynonym(DEFAULT_CONFIG, known.name, spelled(known.default))
             own = ConfigSynonym(STATIC_BROKER_CONFIG, known.name, spelled(values[known.name]))
-            found[known.name] = ConfigInForce(
-                known.name, (default,) if own.value == default.value else (own, default)
-            )
+            found[known.name] = ConfigInForce(known.name, (default,) if own.value == default.value else (own, default))
         return found
 
     # -- IncrementalAlterConfigs ---------------------------------------------------------------------------------
@@ -173,7 +171,6 @@ def _config_values(call: Call, kind: int, config: ConfigInForce) -> Values:
         "value": config.value,
         "read_only": not is_topic and config.name not in SHARED_SETTINGS,
         "config_source": SOURCE_CODES[config.source],
-        "is_default": config.source == DEFAULT_CONFIG,
         "is_sensitive": False,
         "synonyms": [{"name": s.name, "value": s.value, "source": SOURCE_CODES[s.source]} for s in synonyms],
         "config_type": config_type,

@@ -7,7 +7,7 @@ kio's types.
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import io
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -17,19 +17,19 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
-from clients.kafka_schema import Entity, FieldShape, names_in_any_version, shape_of
+from clients.kafka_schema import Entity, EntityType, FieldShape, names_in_any_version, shape_of
 from storage.errors import StratalogError
 
 Values = Mapping[str, Any]
 """A message or a part of one by the names of its fields."""
 
-_MILLISECOND = datetime.timedelta(milliseconds=1)
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MILLISECOND = dt.timedelta(milliseconds=1)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _UNKNOWN_ERROR = ErrorCode(-1)
 _Convert = Callable[[Any], Any]
 
 
-def build(entity_type: type[Entity], values: Values) -> Entity:
+def build(entity_type: EntityType, values: Values) -> Entity:
     """A message of kio's class from plain values. TypeError for a field that no version of the API has.
 
     error codes  a StratalogError, None or a number; durations and times: milliseconds; ids: 32 hexadecimal digits
@@ -50,7 +50,7 @@ def encoded(entity: Entity) -> bytes:
         return buffer.getvalue()
 
 
-def milliseconds(duration: datetime.timedelta) -> int:
+def milliseconds(duration: dt.timedelta) -> int:
     """A duration of a request as Kafka has it."""
     return duration // _MILLISECOND
 
@@ -70,7 +70,7 @@ def id_text(topic_id: UUID | None) -> str | None:
 
 
 @cache
-def _plan(entity_type: type[Entity]) -> tuple[tuple[str, _Convert, Any], ...]:
+def _plan(entity_type: EntityType) -> tuple[tuple[str, _Convert, Any], ...]:
     """For each field its name, how to convert a value, and what it is when there is none."""
     return tuple((field.name, _converter(field), _default(field)) for field in shape_of(entity_type))
 
@@ -93,12 +93,12 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-def _duration(value_ms: int) -> datetime.timedelta:
-    return datetime.timedelta(milliseconds=value_ms)
+def _duration(value_ms: int) -> dt.timedelta:
+    return dt.timedelta(milliseconds=value_ms)
 
 
-def _time(value_ms: int | None) -> datetime.datetime | None:
-    return None if value_ms is None or value_ms < 0 else _EPOCH + datetime.timedelta(milliseconds=value_ms)
+def _time(value_ms: int | None) -> dt.datetime | None:
+    return None if value_ms is None or value_ms < 0 else _EPOCH + dt.timedelta(milliseconds=value_ms)
 
 
 def _uuid(value: str | UUID | None) -> UUID | None:
@@ -131,7 +131,7 @@ def _default(field: FieldShape) -> Any:
 
 
 @cache
-def _check_names(entity_type: type[Entity], names: frozenset[str]) -> None:
+def _check_names(entity_type: EntityType, names: frozenset[str]) -> None:
     unknown = names - names_in_any_version(entity_type.__api_key__)
     if unknown:
         raise TypeError(f"no version of {entity_type.__name__} has {sorted(unknown)}")

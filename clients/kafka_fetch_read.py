@@ -1,4 +1,7 @@
-"""What one partition gives to a Fetch. I/O: reads the leader's log through the view, unless the batches are in memory."""
+"""What one partition gives to a Fetch.
+
+I/O: reads the leader's log through the view, unless the batches are in memory.
+"""
 
 from __future__ import annotations
 
@@ -93,9 +96,7 @@ class FetchReader:
         if is_committed:
             end_offset = batches[-1].last_offset + 1 if batches else offset
             aborted = self._aborted(named, offset, end_offset)
-        return PartitionRead(
-            named, batches, marks.high_watermark, stable, marks.log_start_offset, aborted
-        )
+        return PartitionRead(named, batches, marks.high_watermark, stable, marks.log_start_offset, aborted)
 
     def _check_offset(self, named: TopicPartition, offset: int, marks: Watermarks) -> None:
         """From the log's start up to its end; above the high watermark there is nothing yet, but it is no error."""

@@ -22,7 +22,7 @@ from storage.errors import (
 INVALID_SESSION_ID = 0
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 EVICTION_MS = 120_000
-"""A session that nobody used for so long makes room for any other one (Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS)."""
+"""A session that nobody used for so long makes room for any other one (MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS)."""
 INT_MAX = 2**31 - 1
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import cache
 from struct import Struct
 
-from clients.kafka_schema import Entity, FieldShape, shape_of
+from clients.kafka_schema import EntityType, FieldShape, shape_of
 from storage.errors import InvalidRequestError
 
 Cut = tuple[int, int, bytes]
@@ -31,7 +31,7 @@ NULL_PART = 0xFF
 """The byte -1 before a part that is null (KIP-893)."""
 
 
-def checked(header_type: type[Entity], body_type: type[Entity], frame: bytes) -> bytes:
+def checked(header_type: EntityType, body_type: EntityType, frame: bytes) -> bytes:
     """The frame, without tagged fields that kio does not know. InvalidRequestError when a length does not fit."""
     cuts: list[Cut] = []
     body = _check(header_type, frame, 0, cuts)
@@ -41,7 +41,7 @@ def checked(header_type: type[Entity], body_type: type[Entity], frame: bytes) ->
     return frame
 
 
-def _check(entity_type: type[Entity], frame: bytes, start: int, cuts: list[Cut]) -> int:
+def _check(entity_type: EntityType, frame: bytes, start: int, cuts: list[Cut]) -> int:
     try:
         end = _walk_of(entity_type)(frame, start, cuts)
     except (IndexError, struct.error) as reason:
@@ -52,7 +52,7 @@ def _check(entity_type: type[Entity], frame: bytes, start: int, cuts: list[Cut])
 
 
 @cache
-def _walk_of(entity_type: type[Entity]) -> Walk:
+def _walk_of(entity_type: EntityType) -> Walk:
     """Through all fields of an entity; neighbours of fixed size are one step."""
     is_flexible = bool(entity_type.__flexible__)
     is_header = entity_type.__name__ == "RequestHeader"
@@ -106,7 +106,7 @@ def _in_order(steps: list[Walk]) -> Walk:
 
 
 def _bytes_walk(read_length: Callable[[bytes, int], tuple[int, int]]) -> Walk:
-    def walk(frame: bytes, at: int, cuts: list[Cut]) -> int:
+    def walk(frame: bytes, at: int, _cuts: list[Cut]) -> int:
         length, at = read_length(frame, at)
         if length > len(frame) - at:
             raise InvalidRequestError(f"a length of {length} at byte {at}, the frame has {len(frame)} bytes")

@@ -17,7 +17,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 
 from clients.kafka_frame_check import checked
-from clients.kafka_schema import Entity, known_versions, request_type, response_type
+from clients.kafka_schema import Entity, EntityType, known_versions, request_type, response_type
 from storage.errors import InvalidRequestError, UnsupportedVersionError
 
 API_VERSIONS = 18
@@ -59,7 +59,7 @@ def decode_request(frame: bytes, served: dict[int, range]) -> RequestFrame:
     return RequestFrame(api_key, version, correlation_id, header.client_id, entity)
 
 
-def _read(entity_type: type[Entity], frame: bytes, start: int) -> tuple[Any, int]:
+def _read(entity_type: EntityType, frame: bytes, start: int) -> tuple[Any, int]:
     try:
         entity, size_bytes = entity_reader(entity_type)(frame, start)
     except (SerialError, ValueError, OverflowError) as reason:

@@ -1,4 +1,6 @@
-"""Metadata, DescribeTopicPartitions, DescribeCluster: what the cluster looks like. I/O: the metadata log, for new topics.
+"""Metadata, DescribeTopicPartitions, DescribeCluster: what the cluster looks like.
+
+I/O: the metadata log, for new topics.
 
 Answered by any broker from its fold of the metadata log. A topic that a Metadata request may create exists once it is
 answered; Kafka answers UNKNOWN_TOPIC_OR_PARTITION meanwhile. Version 0 tells all replicas, also those that are down.
@@ -8,10 +10,11 @@ Source: `KafkaApis.handleTopicMetadataRequest`, `KRaftMetadataCache`, `DescribeT
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from clients.admin import NewTopic
-from clients.kafka_api import Api, Call, top_level_error
+from clients.kafka_api import Api, Call
 from clients.kafka_broker import NOT_REQUESTED, ServedBroker
 from clients.kafka_entities import Values, id_text
 from clients.kafka_frames import served_versions
@@ -26,7 +29,6 @@ from storage.errors import (
     StratalogError,
     TopicAlreadyExistsError,
     TopicAuthorizationFailedError,
-    UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
 from storage.records import TopicPartition
@@ -79,7 +81,7 @@ class Metadata:
 
     def _every_topic(self, call: Call) -> list[Values]:
         image = self._broker.image()
-        names = sorted(list(image.topic_ids))
+        names = sorted(image.topic_ids)
         return [self._known_topic(call, image, name) for name in names if not self._is_hidden(call, name)]
 
     def _is_hidden(self, call: Call, name: str) -> bool:
@@ -114,10 +116,8 @@ class Metadata:
             raise UnknownTopicOrPartitionError(f"topic '{name}' does not exist")
         if self._broker.refusal(call, Operation.CREATE, ResourceType.CLUSTER) is not None:
             self._broker.check(call, Operation.CREATE, ResourceType.TOPIC, name)
-        try:
+        with suppress(TopicAlreadyExistsError):  # somebody else was quicker
             self._broker.admin.create_topics([NewTopic(name)], wait=False)
-        except TopicAlreadyExistsError:
-            pass  # somebody else was quicker
         return self._broker.image(0)
 
     def _known_topic(self, call: Call, image: ClusterImage, name: str) -> Values:

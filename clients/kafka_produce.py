@@ -17,11 +17,11 @@ from clients.kafka_api import Api, Call, Joined
 from clients.kafka_broker import ServedBroker
 from clients.kafka_entities import Values, id_text, milliseconds
 from clients.kafka_frames import served_versions
-from clients.record_batches import batch_headers, decode_produced
+from clients.kafka_tail import uses_zstd
+from clients.record_batches import decode_produced
 from replication.acls import Operation, ResourceType
 from replication.internal_topics import is_internal
 from replication.requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceRequest, ProduceResponse
-from replication.state import NO_LEADER
 from storage.errors import (
     FencedLeaderEpochError,
     InvalidRecordError,
@@ -51,6 +51,9 @@ class _Part:
     topic_partition: TopicPartition
     records: bytes
     batch: NewRecordBatch
+
+
+_Answered = tuple[StratalogError | None, ProduceResponse | None, _Part | None]
 
 
 class Produce:
@@ -113,7 +116,7 @@ class Produce:
 
     # -- the answer ------------------------------------------------------------------------------------------
 
-    def _answer(self, call: Call, answers: dict[tuple[int, int], tuple[Any, ...]]) -> None:
+    def _answer(self, call: Call, answers: dict[tuple[int, int], _Answered]) -> None:
         if call.request.acks == ACKS_NONE:
             errors = [error for error, _, _ in answers.values() if error is not None]
             if errors:  # the only way to tell a producer that does not listen
@@ -124,7 +127,7 @@ class Produce:
         topics = []
         for t, topic in enumerate(call.request.topic_data):
             partitions = [
-                self._partition_values(topic, data.index, *answers[t, p], nodes)
+                self._partition_values(topic, data.index, answers[t, p], nodes)
                 for p, data in enumerate(topic.partition_data)
             ]
             named = {"topic_id": topic.topic_id} if hasattr(topic, "topic_id") else {"name": topic.name}
@@ -135,11 +138,10 @@ class Produce:
         self,
         topic: Any,
         index: int,
-        error: StratalogError | None,
-        response: ProduceResponse | None,
-        part: _Part | None,
+        answered: _Answered,
         nodes: dict[int, Values],
     ) -> Values:
+        error, response, part = answered
         if error is None and response is not None and part is not None:
             marks = self._broker.view.published(part.topic_partition, look=False)
             start = marks.log_start_offset if marks is not None else -1
@@ -159,12 +161,10 @@ def _batch(version: int, records: bytes | None) -> NewRecordBatch:
         raise InvalidRecordError(
             f"Produce requests with version {version} must have at least one record batch per partition"
         )
-    if version < ZSTD_FROM:
-        codecs = {header.compression_type for _, header in batch_headers(records)}
-        if "zstd" in codecs:
-            raise UnsupportedCompressionTypeError(
-                f"Produce requests with version {version} are not allowed to use ZStandard compression"
-            )
+    if version < ZSTD_FROM and uses_zstd(records):
+        raise UnsupportedCompressionTypeError(
+            f"Produce requests with version {version} are not allowed to use ZStandard compression"
+        )
     return decode_produced(records)
 
 

@@ -1,4 +1,6 @@
-"""AlterPartitionReassignments, ListPartitionReassignments, ElectLeaders. I/O: the metadata log, through the admin client.
+"""AlterPartitionReassignments, ListPartitionReassignments, ElectLeaders.
+
+I/O: the metadata log, through the admin client.
 
 Source: `ControllerApis`, `ReplicationControlManager` (KIP-455, KIP-460, KIP-860).
 """

@@ -13,10 +13,12 @@ from typing import Any, Union, get_args, get_origin
 
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
-from kio.static.constants import EntityType
+from kio.static.constants import EntityType as Kind
 
 Entity = Any
 """An instance of one of kio's classes; which one depends on the version, so its fields are read by name."""
+EntityType = Any
+"""One of kio's classes: a message, or a part of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class FieldShape:
 
     name: str
     kafka_type: str | None
-    part: type[Entity] | None
+    part: EntityType | None
     is_array: bool
     is_nullable: bool
     tag: int | None
@@ -42,7 +44,7 @@ class FieldShape:
 
 
 @cache
-def shape_of(entity_type: type[Entity]) -> tuple[FieldShape, ...]:
+def shape_of(entity_type: EntityType) -> tuple[FieldShape, ...]:
     """The fields of a message or part, in the order in which they are written."""
     return tuple(_field_shape(each) for each in fields(entity_type))
 
@@ -61,7 +63,7 @@ def _field_shape(field: Any) -> FieldShape:
 
 
 @cache
-def request_type(api_key: int, version: int) -> type[Entity]:
+def request_type(api_key: int, version: int) -> EntityType:
     """kio's class of a request; KeyError when it has none."""
     if version not in known_versions(api_key):
         raise KeyError(f"API {api_key} version {version}")
@@ -69,7 +71,7 @@ def request_type(api_key: int, version: int) -> type[Entity]:
 
 
 @cache
-def response_type(api_key: int, version: int) -> type[Entity]:
+def response_type(api_key: int, version: int) -> EntityType:
     """kio's class of the response to a request of this version."""
     return load_response_schema(api_key, version)
 
@@ -78,14 +80,17 @@ def response_type(api_key: int, version: int) -> type[Entity]:
 def known_versions(api_key: int) -> frozenset[int]:
     """The versions of an API's requests that kio has; none for an unknown API."""
     versions = schema_name_map[api_key_map[api_key]] if api_key in api_key_map else {}
-    return frozenset(version for version, types in versions.items() if EntityType.request in types)
+    return frozenset(version for version, types in versions.items() if Kind.request in types)
 
 
 @cache
 def names_in_any_version(api_key: int) -> frozenset[str]:
-    """The names of all fields of an API's responses and their parts, over all versions: what else is a misspelling."""
+    """The names of all fields of an API's messages and their parts, over all versions: what else is a misspelling."""
     names: set[str] = set()
-    waiting: list[type[Entity]] = [response_type(api_key, version) for version in known_versions(api_key)]
+    versions = known_versions(api_key)
+    waiting: list[EntityType] = [
+        each(api_key, version) for version in versions for each in (request_type, response_type)
+    ]
     while waiting:
         for field in shape_of(waiting.pop()):
             names.add(field.name)

@@ -9,12 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from clients.encoded_tail import EncodedTail
-from clients.record_batches import EncodedBatch, batch_headers
+from clients.record_batches import Buffer, EncodedBatch
 from replication.state import ClusterImage
 from storage.records import TopicPartition
 
 Life = tuple[str, int, int]
 """A topic's id, the partition's leader epoch, the newest erasure: within one, a batch stays as it was appended."""
+
+
+_ATTRIBUTES_AT = 22
+_CODEC_BITS, _ZSTD = 0x07, 4
+
+
+def uses_zstd(batch: Buffer) -> bool:
+    """Whether a record batch is compressed with zstd, which clients know since Produce version 7 and Fetch version 10."""
+    return len(batch) > _ATTRIBUTES_AT and batch[_ATTRIBUTES_AT] & _CODEC_BITS == _ZSTD
 
 
 class KafkaTail:
@@ -42,7 +51,7 @@ class KafkaTail:
         if life is None or self._lives.get(named) != life:
             return []
         found = self._tail.read(named, start_offset, end_offset, max_bytes)
-        if not takes_zstd and any(batch_headers(each.data)[0][1].compression_type == "zstd" for each in found):
+        if not takes_zstd and any(uses_zstd(each.data) for each in found):
             return []
         return found
 

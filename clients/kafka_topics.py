@@ -103,12 +103,13 @@ class Topics:
         asked = [(each.name, id_text(each.topic_id)) for each in call.given("topics", ())]
         asked += [(name, None) for name in call.given("topic_names", ())]
         twice = _twice(asked)
-        answers, deleted = [], set[str]()
-        for named in dict.fromkeys(asked):
-            answers.append(
+        deleted: set[str] = set()
+        return {
+            "responses": [
                 attempted(partial(self._delete, call, *named, named in twice, deleted), partial(_id_error, *named))
-            )
-        return {"responses": answers}
+                for named in dict.fromkeys(asked)
+            ]
+        }
 
     def _delete(self, call: Call, name: str | None, topic_id: str | None, is_twice: bool, deleted: set[str]) -> Values:
         if is_twice:

@@ -198,6 +198,16 @@ class InvalidTxnStateError(StratalogError):
     code = 48
 
 
+class UnverifiedTransactionError(InvalidTxnStateError):
+    """A transactional batch came to a partition that its transaction's coordinator was not asked about. It may come
+    again once the coordinator said that the partition is in the transaction, with `log_end_offset` as
+    `NewRecordBatch.verified_offset`. Clients never see it."""
+
+    def __init__(self, message: str, log_end_offset: int = -1) -> None:
+        super().__init__(message)
+        self.log_end_offset = log_end_offset
+
+
 class InvalidProducerIdMappingError(StratalogError):
     code = 49
 

@@ -88,6 +88,21 @@ class StaleControllerEpochError(StratalogError):
     code = 11
 
 
+class CoordinatorLoadInProgressError(StratalogError):
+    code = 14
+    retriable = True
+
+
+class CoordinatorNotAvailableError(StratalogError):
+    code = 15
+    retriable = True
+
+
+class NotCoordinatorError(StratalogError):
+    code = 16
+    retriable = True
+
+
 class InvalidTopicError(StratalogError):
     code = 17
 

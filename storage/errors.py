@@ -88,6 +88,10 @@ class StaleControllerEpochError(StratalogError):
     code = 11
 
 
+class OffsetMetadataTooLargeError(StratalogError):
+    code = 12
+
+
 class CoordinatorLoadInProgressError(StratalogError):
     code = 14
     retriable = True
@@ -123,6 +127,30 @@ class NotEnoughReplicasAfterAppendError(StratalogError):
 
 class InvalidRequiredAcksError(StratalogError):
     code = 21
+
+
+class IllegalGenerationError(StratalogError):
+    code = 22
+
+
+class InconsistentGroupProtocolError(StratalogError):
+    code = 23
+
+
+class InvalidGroupIdError(StratalogError):
+    code = 24
+
+
+class UnknownMemberIdError(StratalogError):
+    code = 25
+
+
+class InvalidSessionTimeoutError(StratalogError):
+    code = 26
+
+
+class RebalanceInProgressError(StratalogError):
+    code = 27
 
 
 class TopicAuthorizationFailedError(StratalogError):
@@ -246,6 +274,14 @@ class UnknownProducerIdError(StratalogError):
     code = 59
 
 
+class NonEmptyGroupError(StratalogError):
+    code = 68
+
+
+class GroupIdNotFoundError(StratalogError):
+    code = 69
+
+
 class FetchSessionIdNotFoundError(StratalogError):
     code = 70
     retriable = True
@@ -288,9 +324,21 @@ class OffsetNotAvailableError(StratalogError):
     retriable = True
 
 
+class MemberIdRequiredError(StratalogError):
+    code = 79
+
+
 class PreferredLeaderNotAvailableError(StratalogError):
     code = 80
     retriable = True
+
+
+class GroupMaxSizeReachedError(StratalogError):
+    code = 81
+
+
+class FencedInstanceIdError(StratalogError):
+    code = 82
 
 
 class EligibleLeadersNotAvailableError(StratalogError):
@@ -307,8 +355,17 @@ class NoReassignmentInProgressError(StratalogError):
     code = 85
 
 
+class GroupSubscribedToTopicError(StratalogError):
+    code = 86
+
+
 class InvalidRecordError(StratalogError):
     code = 87
+
+
+class UnstableOffsetCommitError(StratalogError):
+    code = 88
+    retriable = True
 
 
 class ProducerFencedError(StratalogError):
@@ -352,6 +409,10 @@ class FetchSessionTopicIdError(StratalogError):
 
 class IneligibleReplicaError(StratalogError):
     code = 107
+
+
+class StaleMemberEpochError(StratalogError):
+    code = 113
 
 
 class TransactionAbortableError(StratalogError):

@@ -114,9 +114,10 @@ class Admin:
     ) -> dict[str, str]:
         """Create topics and wait until their leaders have started; topic ids by name.
 
-        With `validate_only` nothing is made: the same errors are raised. Every topic is tried; then the first error is raised: InvalidTopicError, TopicAlreadyExistsError,
+        Every topic is tried; then the first error is raised: InvalidTopicError, TopicAlreadyExistsError,
         InvalidPartitionsError, InvalidReplicationFactorError, InvalidReplicaAssignmentError,
-        InvalidConfigError, LeaderNotAvailableError (created, but not up in time).
+        InvalidConfigError, LeaderNotAvailableError (created, but not up in time). With `validate_only` nothing is
+        made, but the errors are the same.
         """
         created = _each(new_topics, lambda topic: (topic.name, self._create(topic, validate_only)))
         if wait and not validate_only:

@@ -304,7 +304,7 @@ class ClusterView:
     def look_at_log(self, topic_partition: TopicPartition, look: Callable[[LogReader], T], timeout_ms: int) -> T:
         """What `look` finds in the leader's log, or in one of the same epoch that has what was published.
 
-        Raises LeaderNotAvailableError when the leader has not started within `timeout_ms`, UnknownTopicOrPartitionError.
+        LeaderNotAvailableError when the leader has not started within `timeout_ms`, UnknownTopicOrPartitionError.
         """
         marks = self.watermarks(topic_partition, timeout_ms, needs_end=False)
         with self._lock:

@@ -57,7 +57,11 @@ class Call:
 
     def respond(self, values: Values) -> None:
         """Answer with these values. Does not raise: what cannot be built or sent closes the connection."""
-        self._finish(lambda: build(response_type(self.api_key, self.version), values))
+        self.respond_with(lambda: values)
+
+    def respond_with(self, make: Callable[[], Values]) -> None:
+        """As `respond`, where making the values may go wrong, too: for what is called from a broker's thread."""
+        self._finish(lambda: build(response_type(self.api_key, self.version), make()))
 
     def end(self) -> None:
         """Answer nothing."""

@@ -92,6 +92,10 @@ class ServedBroker:
             raise NotLeaderOrFollowerError(f"broker {self.broker_id} is not running")
         return found
 
+    def peer(self, broker_id: int) -> BrokerFace | None:
+        """Another broker of this process, or this one; None for one that runs elsewhere or not at all."""
+        return self._cluster.brokers().get(broker_id)
+
     def image(self, max_age_ms: int = METADATA_AGE_MS) -> ClusterImage:
         """The metadata, not older than this."""
         self.view.refresh(max_age_ms)

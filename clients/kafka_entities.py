@@ -82,6 +82,11 @@ def _converter(field: FieldShape) -> _Convert:
     if part is not None:
         return lambda values: None if values is None else build(part, values)
     convert = _CONVERTERS.get(field.kafka_type or "", _as_it_is)
+    if convert is _time and not field.is_nullable:
+        return lambda value_ms: _EPOCH + dt.timedelta(milliseconds=value_ms)  # -1 is a time, too
+    if not field.is_array and not field.is_nullable and field.kafka_type in _EMPTY:
+        empty = _EMPTY[field.kafka_type]
+        return lambda value: empty if value is None else value  # null came with a later version
     if not field.is_array:
         return convert
     if convert is _as_it_is:
@@ -105,6 +110,7 @@ def _uuid(value: str | UUID | None) -> UUID | None:
     return UUID(value) if isinstance(value, str) else value
 
 
+_EMPTY: dict[str, Any] = {"string": "", "bytes": b"", "records": b""}
 _CONVERTERS: dict[str, _Convert] = {
     "error_code": code_of,
     "timedelta_i32": _duration,
@@ -127,7 +133,7 @@ def _default(field: FieldShape) -> Any:
     convert = _CONVERTERS.get(field.kafka_type or "")
     if convert is not None:
         return convert(0)
-    return {"string": "", "bytes": b"", "records": b"", "bool": False, "float64": 0.0}.get(field.kafka_type or "", 0)
+    return {**_EMPTY, "bool": False, "float64": 0.0}.get(field.kafka_type or "", 0)
 
 
 @cache

@@ -20,8 +20,11 @@ from clients.kafka_api import Api, Call, Connection, Family
 from clients.kafka_api_versions import ApiVersions, unsupported_version
 from clients.kafka_broker import Endpoint, ServedBroker
 from clients.kafka_configs import Configs
+from clients.kafka_coordinators import Coordinators
 from clients.kafka_fetch import Fetch
 from clients.kafka_frames import decode_request, encode_response
+from clients.kafka_group_offsets import GroupOffsets
+from clients.kafka_groups import Groups
 from clients.kafka_metadata import Metadata
 from clients.kafka_offsets import Offsets
 from clients.kafka_produce import Produce
@@ -29,6 +32,8 @@ from clients.kafka_reassignments import Reassignments
 from clients.kafka_records import Records
 from clients.kafka_schema import Entity
 from clients.kafka_topics import Topics
+from clients.kafka_transaction_admin import TransactionAdmin
+from clients.kafka_transactions import Transactions
 from replication.config import BrokerConfig
 from storage.errors import StratalogError, UnknownServerError, UnsupportedVersionError
 
@@ -53,6 +58,11 @@ class KafkaHandler:
             Records(broker),
             Configs(broker),
             Reassignments(broker),
+            Coordinators(broker),
+            Groups(broker),
+            GroupOffsets(broker),
+            Transactions(broker),
+            TransactionAdmin(broker),
         ]
         apis = [api for family in families for api in family.apis()]
         apis += ApiVersions(apis).apis()

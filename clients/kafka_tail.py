@@ -22,7 +22,7 @@ _CODEC_BITS, _ZSTD = 0x07, 4
 
 
 def uses_zstd(batch: Buffer) -> bool:
-    """Whether a record batch is compressed with zstd, which clients know since Produce version 7 and Fetch version 10."""
+    """Whether a record batch is compressed with zstd, which clients know since Produce 7 and Fetch 10."""
     return len(batch) > _ATTRIBUTES_AT and batch[_ATTRIBUTES_AT] & _CODEC_BITS == _ZSTD
 
 
@@ -50,7 +50,7 @@ class KafkaTail:
         life = self._life(named)
         if life is None or self._lives.get(named) != life:
             return []
-        found = self._tail.read(named, start_offset, end_offset, max_bytes)
+        found = self._tail.read(named, life[1], start_offset, end_offset, max_bytes)
         if not takes_zstd and any(uses_zstd(each.data) for each in found):
             return []
         return found

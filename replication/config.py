@@ -111,7 +111,9 @@ class BrokerConfig:
     controlled_shutdown_enable: bool = _setting(True, "", "hand leadership over before a broker stops")
     default_replication_factor: int = _setting(1, "replicas", "of a topic created without a replication factor", 1)
     delete_topic_enable: bool = _setting(True, "", "allow topics to be deleted")
-    fetch_max_bytes: int = _setting(57_671_680, "bytes", "the most that a Fetch response holds, but for one batch", 1_024)
+    fetch_max_bytes: int = _setting(
+        57_671_680, "bytes", "the most that a Fetch response holds, but for one batch", 1_024
+    )
     group_initial_rebalance_delay_ms: int = _setting(
         3_000, "ms", "how long a group that was empty waits for more members before its first rebalance", 0
     )
@@ -140,11 +142,18 @@ class BrokerConfig:
     )
     num_partitions: int = _setting(1, "partitions", "of a topic created without a number of partitions", 1)
     num_replica_fetchers: int = _setting(1, "tasks", "fetch tasks of a follower, which share its partitions", 1)
+    offset_metadata_max_bytes: int = _setting(4_096, "bytes", "longest note that may be committed with an offset", 0)
     offsets_commit_timeout_ms: int = _setting(
         5_000,
         "ms",
         "what a coordinator wrote and is not replicated by then is answered as an error: outcome unknown",
         1,
+    )
+    offsets_retention_check_interval_ms: int = _setting(
+        600_000, "ms", "pause between two looks for committed offsets that have expired", 1
+    )
+    offsets_retention_minutes: int = _setting(
+        10_080, "min", "committed offsets are kept this long after their group became empty or dropped the topic", 1
     )
     offsets_topic_num_partitions: int = _setting(
         50, "partitions", "of __consumer_offsets, made when the first group needs it; should not change afterwards", 1
@@ -154,12 +163,6 @@ class BrokerConfig:
     )
     offsets_topic_segment_bytes: int = _setting(
         104_857_600, "bytes", "size of a segment of __consumer_offsets: small ones are compacted and folded sooner", 14
-    offset_metadata_max_bytes: int = _setting(4_096, "bytes", "longest note that may be committed with an offset", 0)
-    offsets_retention_check_interval_ms: int = _setting(
-        600_000, "ms", "pause between two looks for committed offsets that have expired", 1
-    )
-    offsets_retention_minutes: int = _setting(
-        10_080, "min", "committed offsets are kept this long after their group became empty or dropped the topic", 1
     )
     replica_fetch_backoff_ms: int = _setting(
         1_000, "ms", "a partition whose fetch failed is left alone for this long", 0

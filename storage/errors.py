@@ -39,6 +39,11 @@ class IllegalStateError(UnknownServerError):
     UNKNOWN_SERVER_ERROR."""
 
 
+class CommitFailedError(UnknownServerError):
+    """The member is in its group no more, so its commit was refused: somebody else may have its partitions. Kafka's
+    CommitFailedException, which only clients know."""
+
+
 class OffsetOutOfRangeError(StratalogError):
     code = 1
 

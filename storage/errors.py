@@ -147,6 +147,10 @@ class InvalidRequestError(StratalogError):
     code = 42
 
 
+class UnsupportedForMessageFormatError(StratalogError):
+    code = 43
+
+
 class PolicyViolationError(StratalogError):
     code = 44
 
@@ -188,6 +192,10 @@ class FencedLeaderEpochError(StratalogError):
 class UnknownLeaderEpochError(StratalogError):
     code = 75
     retriable = True
+
+
+class UnsupportedCompressionTypeError(StratalogError):
+    code = 76
 
 
 class StaleBrokerEpochError(StratalogError):

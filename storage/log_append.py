@@ -196,8 +196,10 @@ def check_records(batch: NewRecordBatch, config: LogConfig) -> None:
     if config.is_compacted and batch.payload["key"].null_count:
         raise InvalidRecordError("a compacted topic takes no record without a key")
     size_bytes = batch.size_bytes
-    if size_bytes > config.max_message_bytes:
-        raise RecordTooLargeError(f"a batch of {size_bytes} bytes > max.message.bytes {config.max_message_bytes}")
+    if batch.message_bytes > config.max_message_bytes:
+        raise RecordTooLargeError(
+            f"a batch of {batch.message_bytes} bytes > max.message.bytes {config.max_message_bytes}"
+        )
     if size_bytes > config.segment_bytes:
         raise RecordListTooLargeError(f"a batch of {size_bytes} bytes > segment.bytes {config.segment_bytes}")
     for bound_ms in batch.timestamp_range:

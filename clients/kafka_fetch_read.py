@@ -11,12 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from clients.batch_headers import EncodedBatch
 from clients.cluster_view import Watermarks
 from clients.kafka_broker import NO_EPOCH, ServedBroker
 from clients.kafka_entities import Values
 from clients.kafka_fetch_sessions import WantedPartition
 from clients.kafka_offsets import end_of_epoch
-from clients.record_batches import EncodedBatch, encode_rows
+from clients.record_batches import encode_rows
 from storage.epochs import UNDEFINED, EpochEndOffset
 from storage.errors import OffsetOutOfRangeError, StratalogError
 from storage.log_reader import LogReader

@@ -161,11 +161,12 @@ def _batch(version: int, records: bytes | None) -> NewRecordBatch:
         raise InvalidRecordError(
             f"Produce requests with version {version} must have at least one record batch per partition"
         )
+    batch = decode_produced(records)
     if version < ZSTD_FROM and uses_zstd(records):
         raise UnsupportedCompressionTypeError(
             f"Produce requests with version {version} are not allowed to use ZStandard compression"
         )
-    return decode_produced(records)
+    return batch
 
 
 def _records_without_key(batch: NewRecordBatch) -> list[Values]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from clients.batch_headers import Buffer, EncodedBatch, header_of
 from clients.encoded_tail import EncodedTail
-from clients.record_batches import Buffer, EncodedBatch
 from replication.state import ClusterImage
 from storage.records import TopicPartition
 
@@ -17,13 +17,9 @@ Life = tuple[str, int, int]
 """A topic's id, the partition's leader epoch, the newest erasure: within one, a batch stays as it was appended."""
 
 
-_ATTRIBUTES_AT = 22
-_CODEC_BITS, _ZSTD = 0x07, 4
-
-
 def uses_zstd(batch: Buffer) -> bool:
     """Whether a record batch is compressed with zstd, which clients know since Produce 7 and Fetch 10."""
-    return len(batch) > _ATTRIBUTES_AT and batch[_ATTRIBUTES_AT] & _CODEC_BITS == _ZSTD
+    return header_of(batch).compression_type == "zstd"
 
 
 class KafkaTail:

@@ -56,6 +56,7 @@ class Metadata:
     # -- Metadata --------------------------------------------------------------------------------------------
 
     def _metadata(self, call: Call) -> Values:
+        self._broker.image(0)
         asked = call.request.topics
         is_all = asked is None or (call.version == 0 and not asked)
         topics = self._every_topic(call) if is_all else [self._topic(call, each) for each in asked]

@@ -121,7 +121,8 @@ class Produce:
             errors = [error for error, _, _ in answers.values() if error is not None]
             if errors:  # the only way to tell a producer that does not listen
                 call.connection.close(f"acks=0 and {errors[0].name}: {errors[0]}")
-            call.end()
+            else:
+                call.end()
             return
         nodes: dict[int, Values] = {}
         topics = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -41,6 +42,7 @@ from tests.clients.batch_tools import (
     record_lists,
     records_of,
 )
+from tests.storage.logs import Replicas, append
 
 
 def rows_at(offsets: list[int], **columns: Any) -> pa.Table:
@@ -307,6 +309,24 @@ class TestRows:
     def test_older_formats_are_not_read(self) -> None:
         with pytest.raises(UnsupportedForMessageFormatError, match="magic 1"):
             decode_rows(raw_batch(ONE_RECORD, 1)[:16] + b"\1" + bytes(60))
+
+
+@pytest.mark.parametrize("is_on_disk", [False, True])
+def test_what_producers_sent_comes_out_of_a_log_as_they_sent_it(is_on_disk: bool, tmp_path: Path) -> None:
+    """With offsets and leader epoch set, and otherwise the same bytes."""
+    log = Replicas.new(tmp_path if is_on_disk else None).leader(epoch=4)
+    sent = [
+        encode_batch(new_batch(kafka_records(), producer_id=7, producer_epoch=0, base_sequence=40 * i)) for i in (0, 1)
+    ]
+    sent += [encode_batch(new_batch([(None, b"k", None, None)])), encode_batch(new_batch([(5, None, b"", None)] * 3))]
+    append(log, *map(decode_produced, sent[:2]), epoch=4)
+    append(log, *map(decode_produced, sent[2:]), epoch=4)
+    rows = log.read(0, 1 << 20)
+    expected = [placed(data, offset, 4) for data, offset in zip(sent, (0, 40, 80, 81), strict=True)]
+    assert [batch.data for batch in encode_rows(rows)] == expected
+    from_the_middle = encode_rows(log.read(50, 1 << 20))
+    assert [(batch.base_offset, batch.last_offset) for batch in from_the_middle] == [(40, 79), (80, 80), (81, 83)]
+    assert decode_rows(b"".join(batch.data for batch in from_the_middle)).equals(rows.slice(50))
 
 
 class TestAnyBytes:

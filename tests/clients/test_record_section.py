@@ -99,7 +99,7 @@ def test_thousands_of_headers_in_one_record_among_many() -> None:
         (b"\x0f" + ONE_RECORD[1:], 1, "size"),
         (b"\xff\xff\xff\xff\xff\x0f" + bytes(9), 1, "does not end within 5 bytes"),
         (b"\x10\0\0\0\xfe\xff\xff\xff\x0f", 1, "size"),
-        (b"\x10\0\0\0\x01\x08ok\0", 1, "its size is 8, its fields take 9"),
+        (b"\x10\0\0\0\x01\x08ok\0", 1, "its size is 8, its fields take 10"),
         (b"\x10\0\0\0\x01\x02ok\0", 1, "its size is 8, its fields take 7|headers"),
         (b"\x10\0\0\0\x01\x04ok\x02", 1, "a record says 1 headers, 0 bytes are left"),
         (b"\x10\0\0\0\x01\x04ok\x01", 1, "a record says -1 headers"),

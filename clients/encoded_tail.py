@@ -59,10 +59,10 @@ class EncodedTail:
         batch = EncodedBatch(base_offset, header_of(bytes_in_log).last_offset, bytes_in_log)
         with self._lock:
             known_epoch = self._epochs.get(topic_partition, leader_epoch)
-            if leader_epoch < known_epoch or (topic_partition, base_offset) in self._batches:
-                return
             if leader_epoch > known_epoch:
                 self._drop(topic_partition)
+            elif leader_epoch < known_epoch or (topic_partition, base_offset) in self._batches:
+                return
             self._epochs[topic_partition] = leader_epoch
             bases = self._bases.setdefault(topic_partition, [])
             bases.insert(bisect_left(bases, base_offset), base_offset)

@@ -56,7 +56,7 @@ def compressed(data: Any, compression_type: str) -> Any:
             return _xerial(memoryview(data))
         case "lz4":
             frame = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
-            frame.compress(data)
+            frame.compress(bytes(data))  # it takes no other buffers
             return frame.finish()
         case "zstd":
             return cramjam.zstd.compress(data, level=_ZSTD_LEVEL)
@@ -88,25 +88,25 @@ def _stream(data: memoryview, compression_type: str, bytes_max: int) -> bytes:
 
 def _snappy(data: memoryview, bytes_max: int) -> bytes:
     if bytes(data[:_XERIAL_MAGIC_BYTES]) != _XERIAL_HEADER[:_XERIAL_MAGIC_BYTES]:
-        return _snappy_block(data, bytes_max)
+        return _snappy_block(data, 0, bytes_max)
     parts: list[bytes] = []
-    left = bytes_max
+    made_bytes = 0
     at = len(_XERIAL_HEADER)
     while at < len(data):
         size = int.from_bytes(data[at : at + 4], "big")
         at += 4
         if not 0 < size <= len(data) - at:
             raise CorruptMessageError(f"snappy block of {size} bytes, {len(data) - at} are left")
-        parts.append(_snappy_block(data[at : at + size], left))
-        left -= len(parts[-1])
+        parts.append(_snappy_block(data[at : at + size], made_bytes, bytes_max))
+        made_bytes += len(parts[-1])
         at += size
     return b"".join(parts)
 
 
-def _snappy_block(data: memoryview, bytes_max: int) -> bytes:
+def _snappy_block(data: memoryview, made_bytes: int, bytes_max: int) -> bytes:
     if not data:
         raise CorruptMessageError("a snappy block has at least one byte, found 0")
-    _check_size(cramjam.snappy.decompress_raw_len(data), bytes_max, len(data), "snappy")
+    _check_size(made_bytes + cramjam.snappy.decompress_raw_len(data), bytes_max, len(data), "snappy")
     return bytes(cramjam.snappy.decompress_raw(data))
 
 
@@ -121,5 +121,5 @@ def _xerial(data: memoryview) -> bytes:
 def _check_size(size: int, bytes_max: int, compressed_bytes: int, compression_type: str) -> None:
     if size > bytes_max:
         raise RecordTooLargeError(
-            f"{compressed_bytes} bytes of {compression_type} hold {size} bytes and perhaps more > {bytes_max}"
+            f"{compressed_bytes} bytes of {compression_type} hold {size} bytes or more > {bytes_max}"
         )

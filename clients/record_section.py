@@ -73,8 +73,8 @@ def read_records(sections: Sequence[bytes], counts: Sequence[int]) -> RecordColu
     offset_deltas, at = _read_numbers(data, at, VARINT_BYTES_MAX)
     key_sizes, key_starts = _read_numbers(data, at, VARINT_BYTES_MAX)
     value_sizes, value_starts = _read_numbers(data, key_starts + np.maximum(key_sizes, 0), VARINT_BYTES_MAX)
-    headers, at = _read_headers(section, data, value_starts + np.maximum(value_sizes, 0), ends)
-    _check_ends(at, ends, starts)
+    headers, at = _read_headers(section, data, value_starts + np.maximum(value_sizes, 0), starts, ends)
+    _refuse(at != ends, at, starts, ends)
     keys, values = _contents(section, key_starts, key_sizes), _contents(section, value_starts, value_sizes)
     return RecordColumns(timestamp_deltas_ms, offset_deltas, keys, values, headers)
 
@@ -223,14 +223,12 @@ def _read_numbers(data: Bytes, at: Longs, bytes_max: int) -> tuple[Longs, Longs]
     raise InvalidRecordError(f"number at byte {at[goes_on.argmax()]}: it does not end within {bytes_max} bytes")
 
 
-def _check_ends(at: Longs, ends: Longs, starts: Longs) -> None:
-    """Every record's fields end where it ends. Since fields only go forward, none then lay outside."""
-    if not np.array_equal(at, ends):
-        row = int((at != ends).argmax())
-        size = ends[row] - starts[row]
-        raise InvalidRecordError(
-            f"record at byte {starts[row]}: its size is {size}, its fields end at {at[row] - starts[row]}"
-        )
+def _refuse(wrong: Mask, at: Longs, starts: Longs, ends: Longs) -> None:
+    """Since fields only go forward, none lies outside its record when the last one ends where the record does."""
+    if wrong.any():
+        row = int(wrong.argmax())
+        size, fields_bytes = ends[row] - starts[row], at[row] - starts[row]
+        raise InvalidRecordError(f"record at byte {starts[row]}: its size is {size}, its fields take {fields_bytes}")
 
 
 def _contents(section: bytes, starts: Longs, sizes: Longs) -> pa.Array:
@@ -252,11 +250,12 @@ def _contents(section: bytes, starts: Longs, sizes: Longs) -> pa.Array:
     return cells.take(pa.array(rows, mask=absent) if any_absent else pa.array(rows))
 
 
-def _read_headers(section: bytes, data: Bytes, at: Longs, ends: Longs) -> tuple[pa.Array, Longs]:
+def _read_headers(section: bytes, data: Bytes, value_ends: Longs, starts: Longs, ends: Longs) -> tuple[pa.Array, Longs]:
     """The headers of all records, null where there are none, and where they end."""
-    counts, at = _read_numbers(data, at, VARINT_BYTES_MAX)
+    counts, at = _read_numbers(data, value_ends, VARINT_BYTES_MAX)
     if not counts.any():
         return pa.nulls(len(counts), HEADERS_TYPE), at
+    _refuse(value_ends > ends, value_ends, starts, ends)
     impossible = (counts < 0) | (2 * counts > ends - at)
     if impossible.any():
         row = int(impossible.argmax())

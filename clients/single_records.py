@@ -61,7 +61,7 @@ class RecordReader:
         headers = self._headers(end)
         if self._at != end:
             raise InvalidRecordError(
-                f"record at byte {begin}: its size is {size}, its fields end at {self._at - end:+}"
+                f"record at byte {begin}: its size is {size}, its fields take {size + self._at - end}"
             )
         return SingleRecord(timestamp_delta_ms, offset_delta, key, value, headers)
 

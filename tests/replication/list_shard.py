@@ -60,13 +60,16 @@ class Gone:
 
 @dataclass(slots=True)
 class ListShard:
-    """`journal` tells what the runtime did with it."""
+    """It remembers what the runtime did with it; `was_looked_at`: how often it was asked for its timers."""
 
     place: ShardPlace
     values: list[str] = field(default_factory=list)
     pending: dict[int, list[str]] = field(default_factory=dict)
     waiting: dict[int, int] = field(default_factory=dict)
-    journal: list[object] = field(default_factory=list)
+    replayed: list[str] = field(default_factory=list)
+    loaded_ms: list[int] = field(default_factory=list)
+    outcomes: list[RemoteAppended] = field(default_factory=list)
+    was_looked_at: int = 0
 
     def replay(
         self,
@@ -76,19 +79,18 @@ class ListShard:
         producer_epoch: int = NO_PRODUCER_EPOCH,
     ) -> None:
         value = (record.value or b"").decode()
-        self.journal.append(("replay", value, timestamp_ms, producer_id))
+        self.replayed.append(value)
         if producer_id == NO_PRODUCER_ID:
             self.values.append(value)
         else:
             self.pending.setdefault(producer_id, []).append(value)
 
     def replay_end_transaction(self, producer_id: int, producer_epoch: int, is_commit: bool) -> None:
-        self.journal.append(("end", producer_id, producer_epoch, is_commit))
         ended = self.pending.pop(producer_id, [])
         self.values += ended if is_commit else []
 
     def loaded(self, now_ms: int) -> Decision:
-        self.journal.append(("loaded", now_ms))
+        self.loaded_ms.append(now_ms)
         return Decision()
 
     def decide(self, request: object, token: int, now_ms: int) -> Decision:
@@ -104,7 +106,7 @@ class ListShard:
                 return Decision(tuple(CoordinatorRecord(b"gone", str(each).encode()) for each in partitions))
             case RemoteAppended():
                 assert token == NO_TOKEN
-                self.journal.append(request)
+                self.outcomes.append(request)
                 return Decision()
             case Explode():
                 self.values.append("half a change")
@@ -135,8 +137,8 @@ class ListShard:
 
     @property
     def next_due_ms(self) -> int | None:
+        self.was_looked_at += 1
         return min(self.waiting.values(), default=None)
 
     def give_up(self, error: StratalogError) -> tuple[Answered, ...]:
-        self.journal.append(("give up", error.name))
         return tuple(Answered(token, error) for token in self.waiting)

@@ -198,8 +198,8 @@ class CoordinatorRuntime:
 
     def step(self) -> bool:
         """One turn; True when something moved that the broker's turn should go on with."""
-        now_ms = self._now_ms()
-        moved = self._follow_leaders()
+        self._follow_clock()
+        moved, now_ms = self._follow_leaders(), self._now_ms()
         moved |= bool(self._folding) and self._fold(now_ms)
         moved |= bool(self._inbound)
         for _ in range(len(self._inbound)):
@@ -226,7 +226,6 @@ class CoordinatorRuntime:
         return self._clock.monotonic_ms() + self._base_ms
 
     def _follow_leaders(self) -> bool:
-        self._follow_clock()
         changed, self._changed = self._changed, set()
         for topic_partition in sorted(changed):
             replica, shard = self._led.leaders.get(topic_partition), self._shards.get(topic_partition)

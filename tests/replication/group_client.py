@@ -33,8 +33,8 @@ class Client:
     one after the other have the same owner's name."""
 
     name: str
-    coordinator: Coordinator
-    ownership: Ownership
+    coordinator: Coordinator = field(repr=False)
+    ownership: Ownership = field(repr=False)
     instance_id: str | None = None
     member_id: str = ""
     generation_id: int = -1
@@ -79,9 +79,7 @@ class Client:
         self._ask(COMMITTING, commit_request(offsets, generation_id_or_member_epoch=self.generation_id, **own))
 
     def _join(self) -> None:
-        self._ask(
-            JOINING, join_request(self.name, member_id=self.member_id, group_instance_id=self.instance_id)
-        )
+        self._ask(JOINING, join_request(self.name, member_id=self.member_id, group_instance_id=self.instance_id))
 
     def _ask(self, what: str, request: object) -> None:
         self.waits, self.token = what, self.coordinator.ask(request)
@@ -123,8 +121,10 @@ class Client:
 
 
 def settle(coordinator: Coordinator, clients: list[Client]) -> None:
-    """Let everybody go on until all own their share under one generation; time passes when nobody has anything to do."""
+    """Let everybody go on until all own their share under one generation, but those that were fenced; time passes when
+    nobody has anything to do."""
     for _ in range(400):
+        clients = [client for client in clients if not client.is_fenced]
         moved = [client.step() for client in clients if not client.is_stable]
         coordinator.commit()
         if not any(moved):

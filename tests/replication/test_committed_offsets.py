@@ -310,7 +310,11 @@ def test_offsets_of_topics_that_nobody_reads_can_be_deleted() -> None:
 
 @pytest.mark.parametrize(
     ("group_id", "protocol_type", "error"),
-    [("", "consumer", "INVALID_GROUP_ID"), ("h", "consumer", "GROUP_ID_NOT_FOUND"), ("g", "connect", "NON_EMPTY_GROUP")],
+    [
+        ("", "consumer", "INVALID_GROUP_ID"),
+        ("h", "consumer", "GROUP_ID_NOT_FOUND"),
+        ("g", "connect", "NON_EMPTY_GROUP"),
+    ],
 )
 def test_offsets_that_cannot_be_deleted(group_id: str, protocol_type: str, error: str) -> None:
     coordinator = Coordinator()

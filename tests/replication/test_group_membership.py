@@ -220,9 +220,7 @@ def test_a_static_leader_that_comes_back_does_not_assign_again(supports_skipping
     """KIP-814: newer clients are told to skip it; older ones are told that their old self leads."""
     coordinator = Coordinator()
     old = static(coordinator, "a", "b")["a"]
-    back = coordinator.answer(
-        join_request("a", group_instance_id="a", supports_skipping_assignment=supports_skipping)
-    )
+    back = coordinator.answer(join_request("a", group_instance_id="a", supports_skipping_assignment=supports_skipping))
     assert coordinator.group().leader == back.member_id
     if supports_skipping:
         assert (back.leader, back.skip_assignment, len(back.members)) == (back.member_id, True, 2)

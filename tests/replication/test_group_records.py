@@ -41,7 +41,10 @@ def test_a_group_is_written_as_kafka_reads_it() -> None:
 @pytest.mark.parametrize(
     ("value", "written"),
     [
-        (OffsetCommitValue(42, 5, "note", 1_700_000_000_000), "0003000000000000002a0000000500046e6f74650000018bcfe56800"),
+        (
+            OffsetCommitValue(42, 5, "note", 1_700_000_000_000),
+            "0003000000000000002a0000000500046e6f74650000018bcfe56800",
+        ),
         (
             OffsetCommitValue(42, -1, "note", 1_700_000_000_000, 1_700_000_009_999),
             "0001000000000000002a00046e6f74650000018bcfe568000000018bcfe58f0f",

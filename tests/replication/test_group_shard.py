@@ -57,7 +57,9 @@ def test_a_stable_group_is_described_with_subscriptions_and_assignments() -> Non
     joined = coordinator.stable("a", "b", protocols=protocols("range", subscription=b"sub"))
     group = described(coordinator)
     assert (group.group_state, group.protocol_type, group.protocol_data) == ("Stable", "consumer", "range")
-    members = [(each.client_id, each.client_host, each.member_metadata, each.member_assignment) for each in group.members]
+    members = [
+        (each.client_id, each.client_host, each.member_metadata, each.member_assignment) for each in group.members
+    ]
     assert members == [("a", "/127.0.0.1", b"sub", b"a"), ("b", "/127.0.0.1", b"sub", b"b")]
     assert [each.member_id for each in group.members] == [response.member_id for response in joined.values()]
 

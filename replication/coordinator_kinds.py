@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from replication.coordinator_shard import CoordinatorType, ShardFactory
+from replication.transaction_shard import TransactionShard
 from storage.records import TopicPartition
 
 
@@ -21,5 +22,7 @@ class CoordinatorKind:
     partitions_deleted: Callable[[tuple[TopicPartition, ...]], object] | None = None
 
 
-COORDINATOR_KINDS: Mapping[CoordinatorType, CoordinatorKind] = {}
+COORDINATOR_KINDS: Mapping[CoordinatorType, CoordinatorKind] = {
+    CoordinatorType.TRANSACTION: CoordinatorKind(TransactionShard.at),
+}
 """What a broker hosts unless it is told otherwise."""

@@ -36,7 +36,7 @@ class InitProducerIdRequest:
 
 @dataclass(frozen=True, slots=True)
 class InitProducerIdResponse:
-    """INVALID_REQUEST (empty id), INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (again later)."""
+    """INVALID_REQUEST (empty id), INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (try again)."""
 
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
@@ -103,10 +103,10 @@ class EndTxnRequest:
 
 @dataclass(frozen=True, slots=True)
 class EndTxnResponse:
-    """`producer_id` and `producer_epoch` are those to go on with; under version 2 the epoch has grown, or the id is new.
+    """`producer_id` and `producer_epoch` are those to go on with; under version 2 the epoch has grown or the id is new.
 
-    INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS (a retry that came while the
-    markers are under way: it is ended already).
+    INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS (a retry that came while
+    the markers are under way: it is ended already).
     """
 
     producer_id: int = NO_PRODUCER_ID

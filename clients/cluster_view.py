@@ -209,11 +209,6 @@ class ClusterView:
     def _poll(self, reader: ProgressReader) -> None:
         self._moves.tell(entry.topic_partition for entry in reader.poll())
 
-    def mark(self) -> int:
-        """What was seen to move so far, for `moved_since`."""
-        with self._lock:
-            return self._moves.count
-
     def moved_since(self, mark: int) -> tuple[int, list[TopicPartition] | None]:
         """Whose published progress was seen to move after `mark` (at first -1), and the mark for the next call.
 

@@ -92,9 +92,9 @@ class ServedBroker:
             raise NotLeaderOrFollowerError(f"broker {self.broker_id} is not running")
         return found
 
-    def peer(self, broker_id: int) -> BrokerFace | None:
-        """Another broker of this process, or this one; None for one that runs elsewhere or not at all."""
-        return self._cluster.brokers().get(broker_id)
+    def peers(self) -> Mapping[int, BrokerFace]:
+        """The brokers that run in this process, with this one."""
+        return self._cluster.brokers()
 
     def image(self, max_age_ms: int = METADATA_AGE_MS) -> ClusterImage:
         """The metadata, not older than this."""

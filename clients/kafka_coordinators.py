@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any
 
 from clients.bootstrap import BrokerFace
 from clients.kafka_api import Api, Call, top_level_error
@@ -40,26 +40,10 @@ _RESOURCES = {
 }
 
 
-class CoordinatingFace(BrokerFace, Protocol):
-    """What a broker object offers beside Produce."""
-
-    def find_coordinator(
-        self, request: FindCoordinatorRequest, answer: Callable[[FindCoordinatorResponse], None]
-    ) -> None: ...
-
-    def coordinator(
-        self, kind: CoordinatorType, key: str | int, request: object, answer: Callable[[object], None]
-    ) -> None: ...
-
-    def every_coordinator(
-        self, kind: CoordinatorType, request: object, answer: Callable[[list[object]], None]
-    ) -> None: ...
-
-
-def coordinating_face(broker: ServedBroker) -> CoordinatingFace:
+def coordinating_face(broker: ServedBroker) -> BrokerFace:
     """The broker as a host of coordinators. NotCoordinatorError when it does not run any more."""
     try:
-        return cast(CoordinatingFace, broker.face())
+        return broker.face()
     except NotLeaderOrFollowerError as reason:
         raise NotCoordinatorError(str(reason)) from reason
 

@@ -46,6 +46,8 @@ ZSTD_FROM = 10
 READ_COMMITTED = 1
 NO_EPOCH = -1
 INT_MAX = 2**31 - 1
+NEVER = 2**63
+"""A mark behind everything that ever moves."""
 
 
 @dataclass(slots=True)
@@ -116,7 +118,7 @@ class Fetch:
             min(request.min_bytes, limit),
             min(call.given("max_bytes", INT_MAX), limit),
             now_ms + wait_ms,
-            self._broker.view.mark(),
+            self._broker.view.moved_since(NEVER)[0],
         )
         self._broker.view.poll_progress()
         self._go_on(run, context.wanted)

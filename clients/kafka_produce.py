@@ -22,6 +22,8 @@ from clients.record_batches import decode_produced
 from replication.acls import Operation, ResourceType
 from replication.internal_topics import is_internal
 from replication.requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceRequest, ProduceResponse
+from replication.transaction_requests import TRANSACTION_VERSION_0, TRANSACTION_VERSION_2
+from replication.transactional_produce import coordinator_asker, produce_in_transaction
 from storage.errors import (
     FencedLeaderEpochError,
     InvalidRecordError,
@@ -29,16 +31,19 @@ from storage.errors import (
     InvalidTopicError,
     NotLeaderOrFollowerError,
     StratalogError,
+    TransactionalIdAuthorizationFailedError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
     UnsupportedCompressionTypeError,
 )
 from storage.records import NewRecordBatch, TopicPartition
+from storage.transactions import is_transactional
 
 PRODUCE = 0
 ADVERTISED_FROM = 0
 """librdkafka takes a broker that does not tell of version 0 for one that knows no compression (KAFKA-18659)."""
 ZSTD_FROM = 7
+TRANSACTION_ABORTABLE_FROM, EPOCH_BUMP_FROM = 11, 12
 ADMIN_CLIENT_ID = "__admin_client"
 RECORD_ERRORS_MAX = 100
 
@@ -107,7 +112,22 @@ class Produce:
     def _append(self, call: Call, part: _Part, joined: Joined) -> None:
         timeout_ms = max(0, milliseconds(call.request.timeout))
         request = ProduceRequest(part.topic_partition, part.batch, call.request.acks, timeout_ms)
-        self._broker.face().produce_then(request, partial(self._appended, part, joined))
+        complete = partial(self._appended, part, joined)
+        transactional_id = call.request.transactional_id
+        if not is_transactional(part.batch.attributes):
+            self._broker.face().produce_then(request, complete)
+            return
+        if transactional_id is None:
+            raise TransactionalIdAuthorizationFailedError("transactional records come with a transactional id")
+        produce_in_transaction(
+            self._broker.face(),
+            coordinator_asker(self._broker.image, self._broker.peers()),
+            request,
+            transactional_id,
+            TRANSACTION_VERSION_2 if call.version >= EPOCH_BUMP_FROM else TRANSACTION_VERSION_0,
+            complete,
+            is_abortable_known=call.version >= TRANSACTION_ABORTABLE_FROM,
+        )
 
     def _appended(self, part: _Part, joined: Joined, response: ProduceResponse) -> None:
         if response.error is None and not response.duplicate:

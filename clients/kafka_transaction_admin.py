@@ -19,6 +19,7 @@ from clients.kafka_entities import Values
 from clients.kafka_frames import served_versions
 from clients.kafka_values import as_error, told_of, value_of
 from replication.acls import Operation, ResourceType
+from replication.active_producers import active_producers
 from replication.coordinator_shard import CoordinatorType
 from replication.requests import ACKS_ALL, ProduceRequest, ProduceResponse
 from replication.transaction_requests import (
@@ -28,13 +29,11 @@ from replication.transaction_requests import (
     ListTransactionsRequest,
 )
 from storage.errors import InvalidRequestError, StratalogError
-from storage.log_reader import LogReader
 from storage.records import TopicPartition
 from storage.transactions import EndMarker, marker_batch
 
 WRITE_TXN_MARKERS, DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 27, 61, 65, 66
 MARKER_TIMEOUT_MS = 30_000
-NONE = -1
 
 
 class TransactionAdmin:
@@ -67,8 +66,9 @@ class TransactionAdmin:
     def _producers(self, call: Call, named: TopicPartition) -> Values:
         self._broker.check(call, Operation.READ, ResourceType.TOPIC, named.topic)
         self._broker.led_partition(named)
-        active = self._broker.view.look_at_log(named, active_producers, 0)
-        return {"partition_index": named.partition, **failed(None), "active_producers": active}
+        active = self._broker.view.look_at_log(named, lambda log: active_producers(log.producers), 0)
+        told = [told_of(each) for each in active]
+        return {"partition_index": named.partition, **failed(None), "active_producers": told}
 
     # -- DescribeTransactions, ListTransactions ----------------------------------------------------------------
 
@@ -177,25 +177,6 @@ class TransactionAdmin:
             self._broker.face().produce_then(request, complete)
         except StratalogError as error:
             put(error)
-
-
-def active_producers(log: LogReader) -> list[Values]:
-    """What a log knows of each of its producers: epoch, last sequence, where its open transaction begins."""
-    states = log.producers
-    found: list[Values] = []
-    for producer_id, entry in sorted(states.producers.items()):
-        transaction = states.transactions.of(producer_id)
-        found.append(
-            {
-                "producer_id": producer_id,
-                "producer_epoch": entry.producer_epoch,
-                "last_sequence": entry.batches[-1].last_sequence if entry.batches else NONE,
-                "last_timestamp": entry.timestamp_ms,
-                "coordinator_epoch": transaction.coordinator_epoch,
-                "current_txn_start_offset": transaction.first_offset,
-            }
-        )
-    return found
 
 
 def _written(call: Call, errors: dict[Any, StratalogError | None]) -> Values:

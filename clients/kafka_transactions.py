@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from clients.kafka_api import Api, Call, Joined, error_only
 from clients.kafka_broker import ServedBroker
-from clients.kafka_coordinators import CoordinatingFace, ask, coordinating_face
+from clients.kafka_coordinators import ask, coordinating_face
 from clients.kafka_entities import Values
 from clients.kafka_frames import served_versions
 from clients.kafka_values import as_error, told_of, value_of
@@ -255,10 +255,9 @@ def coordinator_of_transaction(
     """Asks the transaction's coordinator, on whichever broker of this process it is. CoordinatorNotAvailableError."""
     image = broker.image()
     partition = coordinator_partition(image, CoordinatorType.TRANSACTION, transactional_id)
-    leader = None if partition is None else broker.peer(image.partitions[partition].leader)
-    if leader is None:
+    face = None if partition is None else broker.peers().get(image.partitions[partition].leader)
+    if face is None:
         raise CoordinatorNotAvailableError(f"transactional id '{transactional_id}' has no coordinator here")
-    face = cast(CoordinatingFace, leader)
     return lambda request, answer: face.coordinator(CoordinatorType.TRANSACTION, transactional_id, request, answer)
 
 

@@ -33,11 +33,6 @@ class Moves:
         self._count = 0
         self._all_moved_at = 0
 
-    @property
-    def count(self) -> int:
-        """The mark of now."""
-        return self._count
-
     def tell(self, moved: Iterable[TopicPartition]) -> None:
         """These moved."""
         for topic_partition in moved:

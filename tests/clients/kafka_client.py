@@ -24,7 +24,7 @@ API_VERSIONS, METADATA, PRODUCE, FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH = 
 ANSWER_S = 30
 
 
-class Closed(Exception):
+class ClosedError(Exception):
     """The broker closed the connection."""
 
 
@@ -57,7 +57,7 @@ class KafkaClient:
     def ask(
         self, key: int, version: int, values: Mapping[str, Any] | None = None, *, broker: int = 1, client: str = "test"
     ) -> Any:
-        """The response to a request; None when none is sent. Closed when the connection is."""
+        """The response to a request; None when none is sent. ClosedError when the connection is."""
         return self.asked(key, version, values, broker=broker, client=client)()
 
     def asked(
@@ -106,7 +106,7 @@ class Answer:
     def __call__(self) -> Any:
         assert self.is_there.wait(ANSWER_S), "no answer"
         if self.closed_by is not None:
-            raise Closed(self.closed_by)
+            raise ClosedError(self.closed_by)
         if self.frame is None:
             return None
         correlation_id, response = decode_response(self.frame, self._key, self._version)

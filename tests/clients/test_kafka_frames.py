@@ -18,8 +18,8 @@ from clients.kafka_frames import (
     served_versions,
 )
 from clients.kafka_schema import known_versions, request_type, response_type
-from storage.errors import InvalidRequestError, NotLeaderOrFollowerError, StratalogError, UnsupportedVersionError
 from storage.errors import NAME_OF_CODE as ERROR_NAMES
+from storage.errors import InvalidRequestError, NotLeaderOrFollowerError, StratalogError, UnsupportedVersionError
 
 METADATA, PRODUCE, FETCH = 3, 0, 1
 SERVED = {key: served_versions(key) for key in range(93) if known_versions(key)}

@@ -15,7 +15,7 @@ from clients.kafka_entities import build
 from clients.kafka_schema import request_type
 from replication.state import FenceBrokerRecord
 from storage.records import TopicPartition
-from tests.clients.kafka_client import API_VERSIONS, METADATA, PRODUCE, Closed, KafkaClient, code
+from tests.clients.kafka_client import API_VERSIONS, METADATA, PRODUCE, ClosedError, KafkaClient, code
 from tests.clients.memory_cluster import MemoryCluster
 
 DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS = 60, 75
@@ -66,7 +66,7 @@ def test_a_clients_software_has_a_name_of_plain_letters(client: KafkaClient) -> 
     "frame", [b"", b"\x00", struct.pack(">hhih", 3, 40, 1, -1), struct.pack(">hhih", 200, 0, 1, -1)]
 )
 def test_what_is_no_request_closes_the_connection(client: KafkaClient, frame: bytes) -> None:
-    with pytest.raises(Closed):
+    with pytest.raises(ClosedError):
         client.sent(frame, METADATA, 0)()
 
 
@@ -204,7 +204,7 @@ def test_kafka_python_reads_metadata(client: KafkaClient, cluster: MemoryCluster
     answer = client.sent(bytes(request.encode(header=True)), METADATA, version)
     answer()
     decoded = MetadataResponse.decode(answer.frame, version=version, header=True)
-    assert [(b.node_id, b.host, b.port) for b in decoded.brokers][0] == (1, "b1.example", 9091)
+    assert next((b.node_id, b.host, b.port) for b in decoded.brokers) == (1, "b1.example", 9091)
     assert [p.leader_id for p in decoded.topics[0].partitions] == [1, 1, 1]
 
 

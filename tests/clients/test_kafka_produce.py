@@ -12,7 +12,7 @@ import pytest
 from replication.state import ConfigRecord
 from storage.errors import NotEnoughReplicasError, NotLeaderOrFollowerError, OutOfOrderSequenceNumberError
 from storage.records import TRANSACTIONAL_ATTRIBUTE, TopicPartition
-from tests.clients.kafka_client import PRODUCE, Closed, KafkaClient, batch_of, code
+from tests.clients.kafka_client import PRODUCE, ClosedError, KafkaClient, batch_of, code
 from tests.clients.memory_cluster import MemoryCluster
 
 T0 = TopicPartition("t", 0)
@@ -109,7 +109,7 @@ def of_magic(records: bytes, magic: int) -> bytes:
         (damaged(batch_of(b"v")), 2),
         (of_magic(batch_of(b"v"), 1), 87),
         (batch_of(b"v" * 2_000_000), 10),
-        (batch_of(b"v", attributes=TRANSACTIONAL_ATTRIBUTE, producer_id=1, producer_epoch=0, base_sequence=0), 48),
+        (batch_of(b"v", attributes=TRANSACTIONAL_ATTRIBUTE, producer_id=1, producer_epoch=0, base_sequence=0), 53),
     ],
 )
 def test_what_is_not_one_sound_batch_is_refused(client: KafkaClient, records: bytes | None, error: int) -> None:
@@ -174,7 +174,7 @@ def test_a_broker_that_has_stopped_does_not_lead(client: KafkaClient, cluster: M
 def test_acks_0_is_not_answered_and_an_error_ends_the_connection(client: KafkaClient, cluster: MemoryCluster) -> None:
     assert produce(client, batch_of(b"v"), acks=0) is None
     cluster.running[1].script = [NotEnoughReplicasError("too few")]
-    with pytest.raises(Closed, match="NOT_ENOUGH_REPLICAS"):
+    with pytest.raises(ClosedError, match="NOT_ENOUGH_REPLICAS"):
         produce(client, batch_of(b"v"), acks=0)
     assert stored(cluster) == [(b"k", b"v")]
 

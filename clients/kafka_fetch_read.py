@@ -24,6 +24,8 @@ from storage.log_reader import LogReader
 from storage.records import TopicPartition
 
 UNKNOWN = -1
+READS_MAX = 16
+"""Looks at the log for one partition of one response: a file of one record takes more bytes there than in a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +117,27 @@ class FetchReader:
         self, named: TopicPartition, offset: int, end: int, max_bytes: int, must_give_one: bool, takes_zstd: bool
     ) -> list[EncodedBatch]:
         found = self._broker.tail.read(named, offset, end, max(1, max_bytes), takes_zstd=takes_zstd)
-        while not found and offset < end:
-            fetched = self._broker.view.fetch(named, offset, max(1, max_bytes), end, timeout_ms=0)
-            if fetched.rows.num_rows:
-                return _fitting(encode_rows(part_of(fetched.rows, max_bytes)), max_bytes, must_give_one)
-            if fetched.next_offset <= offset:
+        if found:
+            return _fitting(found, max_bytes, must_give_one)
+        given: list[EncodedBatch] = []
+        left_bytes = max_bytes
+        for _ in range(READS_MAX):
+            if offset >= end or (given and left_bytes <= 0):
                 break
-            offset = fetched.next_offset  # compaction left nothing here
-        return _fitting(found, max_bytes, must_give_one)
+            fetched = self._broker.view.fetch(named, offset, max(1, left_bytes), end, timeout_ms=0)
+            if fetched.rows.num_rows:
+                batches = encode_rows(part_of(fetched.rows, left_bytes))
+                fitting = _fitting(batches, left_bytes, must_give_one and not given)
+                given += fitting
+                left_bytes -= sum(len(batch.data) for batch in fitting)
+                if len(fitting) < len(batches):
+                    break
+                offset = batches[-1].last_offset + 1
+            elif fetched.next_offset > offset:
+                offset = fetched.next_offset  # compaction left nothing here
+            else:
+                break
+        return given
 
     def _aborted(self, named: TopicPartition, start: int, end: int) -> list[Values]:
         def look(log: LogReader) -> list[Values]:

@@ -10,6 +10,7 @@ import pytest
 
 from clients.record_batches import decode_rows
 from replication.cluster import Cluster
+from storage.clock import SystemClock
 from storage.records import TRANSACTIONAL_ATTRIBUTE
 from tests.clients.kafka_client import FETCH, LIST_OFFSETS, METADATA, PRODUCE, KafkaClient, batch_of, code
 
@@ -19,7 +20,8 @@ DESCRIBE_CONFIGS, DESCRIBE_LOG_DIRS, CREATE_PARTITIONS, ELECT_LEADERS = 32, 35, 
 INCREMENTAL_ALTER_CONFIGS, ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS, OFFSET_FETCH = 44, 45, 46, 9
 DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 61, 65, 66
 TRIES = 200
-COME_AGAIN = {3, 5, 6, 14, 15, 16, 51}
+NOT_YET = 5
+COME_AGAIN = {NOT_YET, 6, 14, 15, 16, 51}
 """What a client tries again after: leaders and coordinators that are on their way."""
 SETTINGS = {
     "offsets.topic.num.partitions": 2,
@@ -40,24 +42,17 @@ def client(cluster: Cluster) -> Iterator[KafkaClient]:
         yield made
 
 
-def again(cluster: Cluster, ask: Any) -> Any:
+def again(ask: Any) -> Any:
     """The answer of `ask`, a pair of error code and answer, once it is not one to come again after."""
     for _ in range(TRIES):
         error, answer = ask()
         if error not in COME_AGAIN:
             return answer
-        cluster.broker(1).wakeup  # noqa: B018 - it runs: BrokerNotAvailableError ends the wait otherwise
-        _pause()
+        SystemClock().sleep_ms(20)
     raise AssertionError(f"still error {error}")
 
 
-def _pause() -> None:
-    from storage.clock import SystemClock
-
-    SystemClock().sleep_ms(20)
-
-
-def create(client: KafkaClient, cluster: Cluster, name: str, partitions: int = 1, **fields: Any) -> dict[int, int]:
+def create(client: KafkaClient, name: str, partitions: int = 1, **fields: Any) -> dict[int, int]:
     """A new topic; the leader of each partition once all have started."""
     topic = {"name": name, "num_partitions": partitions, "replication_factor": 3, **fields}
     answer = client.ask(CREATE_TOPICS, 7, {"topics": [topic], "timeout": 1_000})
@@ -71,7 +66,7 @@ def create(client: KafkaClient, cluster: Cluster, name: str, partitions: int = 1
             part = client.ask(LIST_OFFSETS, 4, {"replica_id": -1, **asked}, broker=leader).topics[0].partitions[0]
             return code(part), part
 
-        again(cluster, listed)
+        again(listed)
     return leaders
 
 
@@ -94,7 +89,7 @@ def values_of(client: KafkaClient, leader: int, name: str, *, committed: bool = 
 # -- administration ------------------------------------------------------------------------------------------
 
 
-def test_topics_are_created_grown_and_deleted(client: KafkaClient, cluster: Cluster) -> None:
+def test_topics_are_created_grown_and_deleted(client: KafkaClient) -> None:
     topic = {"name": "made", "num_partitions": 2, "replication_factor": -1}
     configs = [{"name": "retention.ms", "value": "5000"}]
     values = {"topics": [{**topic, "configs": configs}], "timeout": 1_000}
@@ -118,8 +113,8 @@ def test_topics_are_created_grown_and_deleted(client: KafkaClient, cluster: Clus
     assert code(client.ask(DELETE_TOPICS, 5, {"topic_names": ["made"], "timeout": 1_000}).responses[0]) == 3
 
 
-def test_configs_are_described_and_altered(client: KafkaClient, cluster: Cluster) -> None:
-    create(client, cluster, "configured")
+def test_configs_are_described_and_altered(client: KafkaClient) -> None:
+    create(client, "configured")
     topic = {"resource_type": 2, "resource_name": "configured"}
 
     def described(key: str) -> Any:
@@ -171,8 +166,8 @@ def test_brokers_share_what_may_be_altered(client: KafkaClient) -> None:
     assert [code(each) for each in answer.results] == [42, 42]
 
 
-def test_records_are_deleted_up_to_an_offset(client: KafkaClient, cluster: Cluster) -> None:
-    (leader,) = create(client, cluster, "shortened").values()
+def test_records_are_deleted_up_to_an_offset(client: KafkaClient) -> None:
+    (leader,) = create(client, "shortened").values()
     assert code(produce(client, leader, "shortened", batch_of(b"a", b"b", b"c"))) == 0
     partitions = [{"partition_index": 0, "offset": 2}, {"partition_index": 5, "offset": 2}]
     values = {"topics": [{"name": "shortened", "partitions": partitions}], "timeout": 20_000}
@@ -185,8 +180,8 @@ def test_records_are_deleted_up_to_an_offset(client: KafkaClient, cluster: Clust
     assert told.topics[0].partitions[0].partition_size > 0
 
 
-def test_replicas_move_and_leaders_are_elected(client: KafkaClient, cluster: Cluster) -> None:
-    create(client, cluster, "moved")
+def test_replicas_move_and_leaders_are_elected(client: KafkaClient) -> None:
+    create(client, "moved")
     topics = [{"name": "moved", "partitions": [{"partition_index": 0, "replicas": [3, 2]}]}]
     moved = client.ask(ALTER_REASSIGNMENTS, 1, {"topics": topics, "timeout": 1_000})
     assert (code(moved), code(moved.responses[0].partitions[0])) == (0, 0)
@@ -196,9 +191,9 @@ def test_replicas_move_and_leaders_are_elected(client: KafkaClient, cluster: Clu
 
     def listed() -> tuple[int, Any]:
         answer = client.ask(LIST_REASSIGNMENTS, 0, {"topics": None, "timeout": 1_000})
-        return 3 if answer.topics else 0, answer
+        return NOT_YET if answer.topics else 0, answer
 
-    again(cluster, listed)
+    again(listed)
     asked = {"topic_partitions": [{"topic": "moved", "partitions": [0]}], "timeout": 1_000}
     elected = client.ask(ELECT_LEADERS, 2, {"election_type": 0, **asked})
     assert code(elected.replica_election_results[0].partition_result[0]) in (0, 84)
@@ -211,12 +206,12 @@ def test_replicas_move_and_leaders_are_elected(client: KafkaClient, cluster: Clu
 # -- transactions --------------------------------------------------------------------------------------------
 
 
-def coordinator(client: KafkaClient, cluster: Cluster, kind: int, key: str) -> int:
+def coordinator(client: KafkaClient, kind: int, key: str) -> int:
     def found() -> tuple[int, Any]:
         answer = client.ask(FIND_COORDINATOR, 3, {"key": key, "key_type": kind})
         return code(answer), answer.node_id
 
-    node_id: int = again(cluster, found)
+    node_id: int = again(found)
     return node_id
 
 
@@ -234,9 +229,9 @@ def test_an_idempotent_producer_gets_an_id_of_its_own(client: KafkaClient) -> No
 class Transaction:
     """A transactional producer: begins anew with each, by the requests of `old` clients or of those since KIP-890."""
 
-    def __init__(self, client: KafkaClient, cluster: Cluster, name: str) -> None:
-        self.client, self.cluster, self.name = client, cluster, name
-        self.coordinator = coordinator(client, cluster, 1, name)
+    def __init__(self, client: KafkaClient, name: str) -> None:
+        self.client, self.name = client, name
+        self.coordinator = coordinator(client, 1, name)
         answer = self.again(INIT_PRODUCER_ID, 4, {"transactional_id": name, "transaction_timeout": 60_000})
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
         self.sequence = 0
@@ -246,7 +241,7 @@ class Transaction:
             answer = self.client.ask(key, version, values, broker=self.coordinator)
             return code(answer), answer
 
-        answer = again(self.cluster, ask)
+        answer = again(ask)
         assert code(answer) == 0
         return answer
 
@@ -267,7 +262,7 @@ class Transaction:
             self.producer_id, self.epoch, self.sequence = answer.producer_id, answer.producer_epoch, 0
 
     def commit_offset(self, topic: str, offset: int, version: int) -> int:
-        group_coordinator = coordinator(self.client, self.cluster, 0, "processors")
+        group_coordinator = coordinator(self.client, 0, "processors")
         partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": None}
         topics = [{"name": topic, "partitions": [partition]}]
         values = {**self.identity, "group_id": "processors", "topics": topics}
@@ -276,7 +271,7 @@ class Transaction:
             answer = self.client.ask(TXN_OFFSET_COMMIT, version, values, broker=group_coordinator)
             return code(answer.topics[0].partitions[0]), code(answer.topics[0].partitions[0])
 
-        error: int = again(self.cluster, ask)
+        error: int = again(ask)
         return error
 
     def add_partition(self, topic: str) -> int:
@@ -289,25 +284,25 @@ class Transaction:
             error = int(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
             return error, error
 
-        added: int = again(self.cluster, ask)
+        added: int = again(ask)
         return added
 
 
-def stable_values(client: KafkaClient, cluster: Cluster, leader: int, name: str) -> list[bytes]:
+def stable_values(client: KafkaClient, leader: int, name: str) -> list[bytes]:
     """What read_committed gives once no transaction is open: consumers filter aborted records and markers."""
 
     def ask() -> tuple[int, Any]:
         found, told = values_of(client, leader, name, committed=True)
-        return (0 if told.last_stable_offset == told.high_watermark else 3), (found, told)
+        return (0 if told.last_stable_offset == told.high_watermark else NOT_YET), (found, told)
 
-    found, told = again(cluster, ask)
+    found, told = again(ask)
     assert code(told) == 0
     return [value for value in found if len(value) < 6]  # markers have six bytes
 
 
-def test_a_transaction_of_an_older_client_holds_records_and_offsets(client: KafkaClient, cluster: Cluster) -> None:
-    (leader,) = create(client, cluster, "old").values()
-    transaction = Transaction(client, cluster, "tx-old")
+def test_a_transaction_of_an_older_client_holds_records_and_offsets(client: KafkaClient) -> None:
+    (leader,) = create(client, "old").values()
+    transaction = Transaction(client, "tx-old")
     assert code(transaction.produce(leader, "old", b"early", 9)) == 48
     assert transaction.add_partition("old") == 0
     assert transaction.add_partition("nix") == 3
@@ -322,7 +317,7 @@ def test_a_transaction_of_an_older_client_holds_records_and_offsets(client: Kafk
     assert [(p.producer_id, p.current_txn_start_offset) for p in producers.active_producers] == [
         (transaction.producer_id, 0)
     ]
-    coordinator(client, cluster, 0, "processors")
+    coordinator(client, 0, "processors")
     transaction.again(ADD_OFFSETS_TO_TXN, 3, {**transaction.identity, "group_id": "processors"})
     assert transaction.commit_offset("old", 5, 3) == 0
     described = client.ask(
@@ -331,21 +326,21 @@ def test_a_transaction_of_an_older_client_holds_records_and_offsets(client: Kafk
     assert (code(described), described.transaction_state) == (0, "Ongoing")
     assert {"old", "__consumer_offsets"} == {topic.topic for topic in described.topics}
     transaction.end(3, committed=True)
-    assert stable_values(client, cluster, leader, "old") == [b"one"]
+    assert stable_values(client, leader, "old") == [b"one"]
     fetched = client.ask(
         OFFSET_FETCH,
         8,
         {"groups": [{"group_id": "processors", "topics": None}], "require_stable": True},
-        broker=coordinator(client, cluster, 0, "processors"),
+        broker=coordinator(client, 0, "processors"),
     )
     assert fetched.groups[0].topics[0].partitions[0].committed_offset == 5
     listed = client.ask(LIST_TRANSACTIONS, 1, broker=transaction.coordinator)
     assert "tx-old" in {each.transactional_id for each in listed.transaction_states}
 
 
-def test_a_transaction_since_kip_890_adds_its_partitions_by_itself(client: KafkaClient, cluster: Cluster) -> None:
-    (leader,) = create(client, cluster, "new").values()
-    transaction = Transaction(client, cluster, "tx-new")
+def test_a_transaction_since_kip_890_adds_its_partitions_by_itself(client: KafkaClient) -> None:
+    (leader,) = create(client, "new").values()
+    transaction = Transaction(client, "tx-new")
     for value, committed in ((b"kept", True), (b"lost", False), (b"also", True)):
         epoch = transaction.epoch
 
@@ -353,18 +348,18 @@ def test_a_transaction_since_kip_890_adds_its_partitions_by_itself(client: Kafka
             answer = transaction.produce(leader, "new", value, 12)
             return code(answer), answer
 
-        assert code(again(cluster, ask)) == 0
+        assert code(again(ask)) == 0
         transaction.end(5, committed=committed)
         assert transaction.epoch == epoch + 1
-    assert stable_values(client, cluster, leader, "new") == [b"kept", b"lost", b"also"]
+    assert stable_values(client, leader, "new") == [b"kept", b"lost", b"also"]
     aborted = values_of(client, leader, "new", committed=True)[1].aborted_transactions
     assert [(each.producer_id, each.first_offset) for each in aborted] == [(transaction.producer_id, 2)]
 
 
-def test_a_newer_producer_of_the_same_name_fences_the_older(client: KafkaClient, cluster: Cluster) -> None:
-    (leader,) = create(client, cluster, "fenced").values()
-    older = Transaction(client, cluster, "tx-fenced")
-    newer = Transaction(client, cluster, "tx-fenced")
+def test_a_newer_producer_of_the_same_name_fences_the_older(client: KafkaClient) -> None:
+    (leader,) = create(client, "fenced").values()
+    older = Transaction(client, "tx-fenced")
+    newer = Transaction(client, "tx-fenced")
     assert newer.epoch > older.epoch
     values = {**older.identity, "committed": True}
     assert code(client.ask(END_TXN, 1, values, broker=older.coordinator)) == 47
@@ -373,7 +368,7 @@ def test_a_newer_producer_of_the_same_name_fences_the_older(client: KafkaClient,
     assert code(older.produce(leader, "fenced", b"no", 12)) in (47, 90)
 
 
-def test_transactional_records_need_a_transactional_id(client: KafkaClient, cluster: Cluster) -> None:
-    (leader,) = create(client, cluster, "unnamed").values()
+def test_transactional_records_need_a_transactional_id(client: KafkaClient) -> None:
+    (leader,) = create(client, "unnamed").values()
     fields = {"attributes": TRANSACTIONAL_ATTRIBUTE, "producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
     assert code(produce(client, leader, "unnamed", batch_of(b"v", **fields))) == 53

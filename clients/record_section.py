@@ -38,8 +38,8 @@ _COMPARED_AT_FIRST = 64
 _ROUND_RECORDS_MIN = 32
 """As long as so many records have one more header, these are read at once; then record by record."""
 _LONG_MAX = (1 << 63) - 1
-_SIGNED_BYTES: Longs = np.array([(byte >> 1) ^ -(byte & 1) for byte in range(0x80)], np.int64)
-"""What a varint of one byte says."""
+_SIGNED: Longs = np.array([(number >> 1) ^ -(number & 1) for number in range(1 << 14)], np.int64)
+"""What varints of one or two bytes say."""
 _BINARY = pa.binary()
 _NOTHING = pa.scalar(b"", _BINARY)
 _JOIN = pc.JoinOptions("replace", "")
@@ -203,23 +203,28 @@ def _equal_run(section: bytes, at: int, width: int, record_bytes: int, count: in
 def _read_numbers(data: Bytes, at: Longs, bytes_max: int) -> tuple[Longs, Longs]:
     """The varints that begin at these bytes, and where each ends. Beyond the data its last byte is read again: who
     calls compares the ends with where the record ends."""
-    byte = data.take(at, mode="clip")
-    if int(byte.max(initial=0)) < 0x80:
-        return _SIGNED_BYTES.take(byte), at + 1
-    byte = byte.astype(np.int64)
-    number = byte & 0x7F
-    goes_on = byte >= 0x80
+    low = data.take(at, mode="clip")
+    if int(low.max(initial=0)) < 0x80:
+        return _SIGNED.take(low), at + 1
     end = at + 1
-    for place in range(1, bytes_max):
-        byte = data.take(at + place, mode="clip").astype(np.int64)
-        number += ((byte & 0x7F) << (7 * place)) * goes_on
+    goes_on = low >> 7
+    high = data.take(end, mode="clip") * goes_on
+    number = (low & 0x7F) + (high.astype(np.int64) << 7)
+    end += goes_on
+    if int(high.max()) < 0x80:
+        return _SIGNED.take(number), end
+    number &= 0x3FFF
+    for place in range(2, bytes_max):
+        goes_on &= high >> 7
+        high = data.take(at + place, mode="clip") * goes_on
+        number += (high & 0x7F).astype(np.int64) << (7 * place)
         end += goes_on
-        goes_on &= byte >= 0x80
-        if not goes_on.any():
-            if place == VARINT_BYTES_MAX - 1:
-                number &= 0xFFFFFFFF if bytes_max == VARINT_BYTES_MAX else -1
+        if int(high.max()) < 0x80:
+            if place == VARINT_BYTES_MAX - 1 and bytes_max == VARINT_BYTES_MAX:
+                number &= 0xFFFFFFFF
             # Zigzag: 0, 1, 2, 3 are 0, -1, 1, -2. All of the 64 bits may be in use.
             return ((number >> 1) & _LONG_MAX) ^ -(number & 1), end
+    goes_on &= high >> 7
     raise InvalidRecordError(f"number at byte {at[goes_on.argmax()]}: it does not end within {bytes_max} bytes")
 
 

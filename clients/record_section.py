@@ -7,6 +7,7 @@ once, into or out of its column. `single_records` has the layout, and does the s
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
@@ -61,7 +62,8 @@ def read_records(sections: Sequence[bytes], counts: Sequence[int]) -> RecordColu
     """The records of some batches one after the other: `counts[i]` stand in `sections[i]`, and nothing else.
 
     Raises InvalidRecordError as Kafka does: a size, length or count that does not fit into what is there, bytes that
-    are left. Nothing is made before its size was compared, so it takes at most about 20 times the sections' bytes.
+    are left. Nothing is made before its size was compared: of the smallest records it takes 17 times their bytes, of
+    a record with nothing but empty headers 45 times.
     """
     section_ends = _section_ends(sections, counts)
     section = sections[0] if len(sections) == 1 else b"".join(sections)
@@ -276,14 +278,30 @@ def _read_headers(section: bytes, data: Bytes, value_ends: Longs, starts: Longs,
         number += 1
         rows = rows[counts[rows] > number]
     for row in rows.tolist():
-        reader = RecordReader(section, int(at[row]))
-        for place in range(list_offsets[row] + number, list_offsets[row + 1]):
-            places[:, place] = reader.next_header(int(ends[row]))
-        at[row] = reader.position
+        found, at[row] = _walked_headers(section, int(at[row]), int(ends[row]), int(counts[row]) - number)
+        places[:, list_offsets[row] + number : list_offsets[row + 1]] = found
     if (at > ends).any() or (places[1] < 0).any():
         raise InvalidRecordError("headers: one has no key, or a size above what is left of its record")
     keys, values = _contents(section, *places[:2]), _contents(section, *places[2:])
     return _header_lists(keys, values, list_offsets, counts), at
+
+
+def _walked_headers(section: bytes, at: int, end: int, count: int) -> tuple[Longs, int]:
+    """`count` headers of one record that ends at `end`: starts and sizes of keys and values, and where they end."""
+    found = array("q")
+    for _ in range(count):
+        key_size = section[at] if at < end else 1
+        value_at = at + 1 + (key_size >> 1)
+        value_size = section[value_at] if value_at < end else 3
+        if key_size & 0x81 == 0 and (value_size & 0x81 == 0 or value_size == 1):
+            value_size = -1 if value_size == 1 else value_size >> 1
+            found.extend((at + 1, key_size >> 1, value_at + 1, value_size))
+            at = value_at + 1 + max(value_size, 0)
+        else:  # a size of more bytes, one that cannot be, or nothing is left
+            reader = RecordReader(section, at)
+            found.extend(reader.next_header(end))
+            at = reader.position
+    return np.frombuffer(found, np.int64).reshape(count, 4).T, at
 
 
 def _header_lists(keys: pa.Array, values: pa.Array, list_offsets: Longs, counts: Longs) -> pa.Array:

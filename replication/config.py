@@ -97,6 +97,16 @@ class BrokerConfig:
     controlled_shutdown_enable: bool = _setting(True, "", "hand leadership over before a broker stops")
     default_replication_factor: int = _setting(1, "replicas", "of a topic created without a replication factor", 1)
     delete_topic_enable: bool = _setting(True, "", "allow topics to be deleted")
+    group_initial_rebalance_delay_ms: int = _setting(
+        3_000, "ms", "how long a group that was empty waits for more members before its first rebalance", 0
+    )
+    group_max_session_timeout_ms: int = _setting(
+        1_800_000, "ms", "longest session timeout that a group's member may ask for", 1
+    )
+    group_max_size: int = _setting(INT_MAX, "members", "of one group; further ones are refused", 1)
+    group_min_session_timeout_ms: int = _setting(
+        6_000, "ms", "shortest session timeout that a group's member may ask for", 1
+    )
     leader_imbalance_check_interval_seconds: int = _setting(
         300, "s", "pause between two looks at the balance of leaders", 1
     )
@@ -109,6 +119,13 @@ class BrokerConfig:
     )
     num_partitions: int = _setting(1, "partitions", "of a topic created without a number of partitions", 1)
     num_replica_fetchers: int = _setting(1, "tasks", "fetch tasks of a follower, which share its partitions", 1)
+    offset_metadata_max_bytes: int = _setting(4_096, "bytes", "longest note that may be committed with an offset", 0)
+    offsets_retention_check_interval_ms: int = _setting(
+        600_000, "ms", "pause between two looks for committed offsets that have expired", 1
+    )
+    offsets_retention_minutes: int = _setting(
+        10_080, "min", "committed offsets are kept this long after their group became empty or dropped the topic", 1
+    )
     replica_fetch_backoff_ms: int = _setting(
         1_000, "ms", "a partition whose fetch failed is left alone for this long", 0
     )
@@ -161,6 +178,7 @@ class BrokerConfig:
         for setting in settings():
             setting.parse(getattr(self, _field_name(setting.name)))
         self._at_most("broker.heartbeat.interval.ms", "broker.session.timeout.ms")
+        self._at_most("group.min.session.timeout.ms", "group.max.session.timeout.ms")
         self._at_most("stratalog.progress.poll.min.ms", "stratalog.progress.poll.max.ms")
 
     def _at_most(self, lower: str, upper: str) -> None:

@@ -88,6 +88,25 @@ class StaleControllerEpochError(StratalogError):
     code = 11
 
 
+class OffsetMetadataTooLargeError(StratalogError):
+    code = 12
+
+
+class CoordinatorLoadInProgressError(StratalogError):
+    code = 14
+    retriable = True
+
+
+class CoordinatorNotAvailableError(StratalogError):
+    code = 15
+    retriable = True
+
+
+class NotCoordinatorError(StratalogError):
+    code = 16
+    retriable = True
+
+
 class InvalidTopicError(StratalogError):
     code = 17
 
@@ -108,6 +127,34 @@ class NotEnoughReplicasAfterAppendError(StratalogError):
 
 class InvalidRequiredAcksError(StratalogError):
     code = 21
+
+
+class IllegalGenerationError(StratalogError):
+    code = 22
+
+
+class InconsistentGroupProtocolError(StratalogError):
+    code = 23
+
+
+class InvalidGroupIdError(StratalogError):
+    code = 24
+
+
+class UnknownMemberIdError(StratalogError):
+    code = 25
+
+
+class InvalidSessionTimeoutError(StratalogError):
+    code = 26
+
+
+class RebalanceInProgressError(StratalogError):
+    code = 27
+
+
+class GroupAuthorizationFailedError(StratalogError):
+    code = 30
 
 
 class InvalidTimestampError(StratalogError):
@@ -176,6 +223,14 @@ class UnknownProducerIdError(StratalogError):
     code = 59
 
 
+class NonEmptyGroupError(StratalogError):
+    code = 68
+
+
+class GroupIdNotFoundError(StratalogError):
+    code = 69
+
+
 class TopicDeletionDisabledError(StratalogError):
     code = 73
 
@@ -194,9 +249,21 @@ class StaleBrokerEpochError(StratalogError):
     code = 77
 
 
+class MemberIdRequiredError(StratalogError):
+    code = 79
+
+
 class PreferredLeaderNotAvailableError(StratalogError):
     code = 80
     retriable = True
+
+
+class GroupMaxSizeReachedError(StratalogError):
+    code = 81
+
+
+class FencedInstanceIdError(StratalogError):
+    code = 82
 
 
 class EligibleLeadersNotAvailableError(StratalogError):
@@ -213,8 +280,17 @@ class NoReassignmentInProgressError(StratalogError):
     code = 85
 
 
+class GroupSubscribedToTopicError(StratalogError):
+    code = 86
+
+
 class InvalidRecordError(StratalogError):
     code = 87
+
+
+class UnstableOffsetCommitError(StratalogError):
+    code = 88
+    retriable = True
 
 
 class InvalidUpdateVersionError(StratalogError):
@@ -240,6 +316,10 @@ class InconsistentClusterIdError(StratalogError):
 
 class IneligibleReplicaError(StratalogError):
     code = 107
+
+
+class StaleMemberEpochError(StratalogError):
+    code = 113
 
 
 class StoreError(StratalogError):

@@ -63,16 +63,16 @@ class ConsumerGroup:
             case KeyVersion.TARGET_EPOCH:
                 known = (0, 0) if value is None else decode_target_epoch(value)
                 self.target_epoch, self.target_timestamp_ms = known
-            case KeyVersion.TARGET if value is None:
-                self.targets.pop(key.name, None)
-            case KeyVersion.TARGET:
+            case KeyVersion.TARGET if value is not None:
                 self.targets[key.name] = decode_target(value)
+            case KeyVersion.TARGET:
+                self.targets.pop(key.name, None)
             case KeyVersion.CURRENT:
                 self._replay_current(key.name, value)
-            case KeyVersion.REGEX if value is None:
-                self.regexes.pop(key.name, None)
-            case KeyVersion.REGEX:
+            case KeyVersion.REGEX if value is not None:
                 self.regexes[key.name] = decode_regex(value)
+            case KeyVersion.REGEX:
+                self.regexes.pop(key.name, None)
 
     def _replay_member(self, member_id: str, value: bytes | None) -> None:
         known = self.members.get(member_id)

@@ -8,7 +8,7 @@
     key 16   group, regex    the topics that a regular expression matched     ConsumerGroupRegularExpression
 
 A key begins with its version as int16, a value with schema version 0, which is flexible. Key 4, the subscribed topics
-of Kafka before 4.1, is neither read nor written. Kafka keeps members of the classic protocol in such a group in a
+of Kafka before 4.1, is neither read nor written. Kafka marks members of the classic protocol in such a group by a
 tagged field of key 5; we have none and pass over it. Source: the message JSON of Kafka 4.3.1's group-coordinator.
 """
 
@@ -41,7 +41,9 @@ class KeyVersion(IntEnum):
 
 KEY_VERSIONS = frozenset(map(int, KeyVersion))
 _GROUP_ONLY = frozenset((KeyVersion.GROUP, KeyVersion.LEGACY_TOPICS, KeyVersion.TARGET_EPOCH))
-_HASH_TAG = _TIMESTAMP_TAG = _EPOCHS_TAG = 0
+_HASH_TAG = _TIMESTAMP_TAG = _EPOCHS_TAG = _CLASSIC_TAG = 0
+_NO_CLASSIC_METADATA = b"\x00"
+"""Kafka writes the tagged field of a classic member even where it is null: as an absent structure of one byte."""
 
 
 class ConsumerGroupKey(NamedTuple):
@@ -129,7 +131,7 @@ def member_record(group_id: str, member: ConsumerGroupMember) -> CoordinatorReco
     writer.string(member.subscribed_topic_regex)
     writer.int32(member.rebalance_timeout_ms)
     writer.string(member.server_assignor)
-    writer.no_tagged_fields()
+    writer.tagged_fields({_CLASSIC_TAG: _NO_CLASSIC_METADATA})
     return _record(ConsumerGroupKey(KeyVersion.MEMBER, group_id, member.member_id), writer)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any
 
 from replication.config import BrokerConfig
 from replication.consumer_group import ConsumerGroup
@@ -93,12 +94,12 @@ class Coordinator:
         return response.groups[0]
 
     def pass_time(self, duration_ms: int) -> None:
+        """All that is due comes in one decision, as in `GroupShard.expire`."""
         self.now_ms += duration_ms
         draft = Draft(self.now_ms)
         for key in self.table.timers.pop_due(self.now_ms):
             self.kind.expire(key, draft)
-            self._commit(draft)
-            draft = Draft(self.now_ms)
+        self._commit(draft)
 
     def fail_over(self, log: Iterable[CoordinatorRecord] | None = None) -> None:
         """Another coordinator folds the log, or what compaction left of it."""
@@ -197,3 +198,15 @@ def topics_of(partitions: Iterable[TopicIdPartition]) -> tuple[TopicPartitions, 
 
 def partitions_of(topics: Iterable[TopicPartitions]) -> frozenset[TopicIdPartition]:
     return frozenset(TopicIdPartition(topic.topic_id, number) for topic in topics for number in topic.partitions)
+
+
+def joining(**changes: Any) -> ConsumerGroupHeartbeatRequest:
+    """A request to join, with these fields changed."""
+    asked: dict[str, Any] = {
+        "group_id": GROUP,
+        "member_id": "m1",
+        "rebalance_timeout_ms": 60_000,
+        "subscribed_topic_names": ("t",),
+        "topic_partitions": (),
+    }
+    return ConsumerGroupHeartbeatRequest(**(asked | changes))

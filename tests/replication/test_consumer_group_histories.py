@@ -1,4 +1,4 @@
-"""Random histories of a KIP-848 group: no partition ever has two owners, and once changes stop everybody has its target.
+"""Random histories of a KIP-848 group: no partition has two owners, and once changes stop all have their targets.
 
 Members join, leave, change topics, lose answers, are slow to give partitions up, sleep beyond their session; topics and
 partitions come; the coordinator is replaced by one that folds the log, or what compaction left of it.
@@ -129,7 +129,7 @@ class ConsumerGroupHistories(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "coordinator"):
             return
-        for _ in range(8):
+        for _ in range(12):  # five until the last session of who died is over, the rest to settle
             self.coordinator.pass_time(11_000)
             for consumer in self.consumers:
                 consumer.settle()

@@ -104,12 +104,12 @@ def test_kafkas_bytes_are_read_back() -> None:
 
 
 def test_current_assignments_of_older_kafkas_without_epochs_have_the_members_epoch() -> None:
-    value = bytes.fromhex("0000" "00000009" "00000008" "00" "02" + "ab" * 16 + "02" "00000003" "00" "01" "00")
+    value = bytes.fromhex("000000000009000000080002" + "ab" * 16 + "0200000003000100")
     assert decode_current(value).assigned == {TopicIdPartition("ab" * 16, 3): 9}
 
 
 def test_a_state_that_is_not_known_is_unknown() -> None:
-    assert decode_current(bytes.fromhex("0000" "00000009" "00000008" "05" "01" "01" "00")).state is MemberState.UNKNOWN
+    assert decode_current(bytes.fromhex("0000000000090000000805010100")).state is MemberState.UNKNOWN
 
 
 @pytest.mark.parametrize("version", list(KeyVersion))
@@ -128,4 +128,4 @@ def test_keys_of_something_else_or_cut_off_are_refused(data: str) -> None:
 
 def test_values_of_an_unknown_version_are_refused() -> None:
     with pytest.raises(CorruptMessageError, match="version 1"):
-        decode_group_epoch(bytes.fromhex("0001" "00000001" "00"))
+        decode_group_epoch(bytes.fromhex("00010000000100"))

@@ -58,7 +58,9 @@ def kept(specs: Mapping[str, MemberSpec], shares: Shares) -> int:
 
 def test_range_targets_are_kafkas() -> None:
     different = [
-        at for at, one in enumerate(rounds_of("range")) if SERVER_ASSIGNORS["range"].assign(one.counts, one.specs) != one.kafka
+        at
+        for at, one in enumerate(rounds_of("range"))
+        if SERVER_ASSIGNORS["range"].assign(one.counts, one.specs) != one.kafka
     ]
     assert different == []
 

@@ -1,4 +1,4 @@
-"""What the classes of Kafka's group coordinator are asked (KIP-848): target assignments and records, from seeds. Pure."""
+"""What the classes of Kafka's group coordinator are asked (KIP-848): targets and records, from seeds. Pure."""
 
 from __future__ import annotations
 

@@ -97,6 +97,16 @@ class BrokerConfig:
     controlled_shutdown_enable: bool = _setting(True, "", "hand leadership over before a broker stops")
     default_replication_factor: int = _setting(1, "replicas", "of a topic created without a replication factor", 1)
     delete_topic_enable: bool = _setting(True, "", "allow topics to be deleted")
+    group_consumer_assignment_interval_ms: int = _setting(
+        1_000, "ms", "least time between two target assignments of a KIP-848 group", 0
+    )
+    group_consumer_heartbeat_interval_ms: int = _setting(
+        5_000, "ms", "pause between two heartbeats of a KIP-848 group's member", 1
+    )
+    group_consumer_max_size: int = _setting(INT_MAX, "members", "of one KIP-848 group; further ones are refused", 1)
+    group_consumer_session_timeout_ms: int = _setting(
+        45_000, "ms", "a KIP-848 group's member without a heartbeat for this long is removed", 1
+    )
     group_initial_rebalance_delay_ms: int = _setting(
         3_000, "ms", "how long a group that was empty waits for more members before its first rebalance", 0
     )
@@ -205,6 +215,7 @@ class BrokerConfig:
         for setting in settings():
             setting.parse(getattr(self, _field_name(setting.name)))
         self._at_most("broker.heartbeat.interval.ms", "broker.session.timeout.ms")
+        self._at_most("group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms")
         self._at_most("group.min.session.timeout.ms", "group.max.session.timeout.ms")
         self._at_most("stratalog.progress.poll.min.ms", "stratalog.progress.poll.max.ms")
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from replication.committed_offsets import CommittedOffsets, commit_record
 from replication.config import BrokerConfig
+from replication.consumer_group_kind import ConsumerGroupKind
 from replication.coordinator_shard import Answered, CoordinatorRecord, Decision, ShardPlace
 from replication.group import ClassicGroup, GroupState
 from replication.group_errors import error_response, has_error_response, with_error
@@ -319,4 +320,4 @@ class GroupShard:
 
 def group_shard(place: ShardPlace) -> GroupShard:
     """A `ShardFactory`."""
-    return GroupShard(place.config, place.ids)
+    return GroupShard(place.config, place.ids, (lambda table: ConsumerGroupKind(table, place.image),))

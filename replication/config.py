@@ -113,6 +113,7 @@ class BrokerConfig:
     delete_topic_enable: bool = _setting(True, "", "allow topics to be deleted")
     fetch_max_bytes: int = _setting(
         57_671_680, "bytes", "the most that a Fetch response holds, but for one batch", 1_024
+    )
     group_consumer_assignment_interval_ms: int = _setting(
         1_000, "ms", "least time between two target assignments of a KIP-848 group", 0
     )
@@ -247,7 +248,6 @@ class BrokerConfig:
         for setting in settings():
             setting.parse(getattr(self, _field_name(setting.name)))
         self._at_most("broker.heartbeat.interval.ms", "broker.session.timeout.ms")
-        self._at_most("group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms")
         self._at_most("group.min.session.timeout.ms", "group.max.session.timeout.ms")
         self._at_most("stratalog.progress.poll.min.ms", "stratalog.progress.poll.max.ms")
         if self.authorizer_class_name and self.authorizer_class_name not in AUTHORIZER_CLASSES:

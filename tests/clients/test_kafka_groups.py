@@ -8,11 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from replication.coordinator_kinds import CoordinatorKind
 from replication.coordinator_shard import CoordinatorType
 from replication.group_shard import group_shard
+from tests.clients.coordinating_cluster import CoordinatingCluster
 from tests.clients.kafka_client import KafkaClient, code
-from tests.clients.memory_cluster import MemoryCluster
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = range(8, 15)
 DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS, OFFSET_DELETE = 15, 16, 42, 47
@@ -21,16 +20,15 @@ TIMES = {"session_timeout": 30_000, "rebalance_timeout": 30_000}
 
 
 @pytest.fixture
-def cluster() -> MemoryCluster:
-    made = MemoryCluster()
-    made.coordinators.kinds[GROUP] = CoordinatorKind(group_shard)
+def cluster() -> CoordinatingCluster:
+    made = CoordinatingCluster({GROUP: group_shard})
     made.create_topic("t", 2)
     made.create_topic(GROUP.topic, 2)
     return made
 
 
 @pytest.fixture
-def client(cluster: MemoryCluster) -> Iterator[KafkaClient]:
+def client(cluster: CoordinatingCluster) -> Iterator[KafkaClient]:
     with KafkaClient(cluster, stores=cluster.stores) as made:
         yield made
 
@@ -87,7 +85,7 @@ def join(client: KafkaClient, version: int, member_id: str = "", group: str = "g
     return client.asked(JOIN_GROUP, version, values)
 
 
-def joined(client: KafkaClient, cluster: MemoryCluster, version: int, group: str = "g") -> Any:
+def joined(client: KafkaClient, cluster: CoordinatingCluster, version: int, group: str = "g") -> Any:
     """The one member of a new group. Its first rebalance begins after `group.initial.rebalance.delay.ms`."""
     member_id = ""
     if version >= 4:
@@ -96,12 +94,12 @@ def joined(client: KafkaClient, cluster: MemoryCluster, version: int, group: str
         member_id = refused.member_id
     waiting = join(client, version, member_id, group)
     while not waiting.is_there.wait(0.05):
-        cluster.coordinators.expire()
+        cluster.expire()
     return waiting()
 
 
 @pytest.mark.parametrize("version", [0, 3, 4, 6, 9])
-def test_a_member_joins_syncs_lives_and_leaves(client: KafkaClient, cluster: MemoryCluster, version: int) -> None:
+def test_a_member_joins_syncs_lives_and_leaves(client: KafkaClient, cluster: CoordinatingCluster, version: int) -> None:
     member = joined(client, cluster, version)
     assert (code(member), member.generation_id, member.protocol_name) == (0, 1, "range")
     assert member.leader == member.member_id == member.members[0].member_id
@@ -145,7 +143,7 @@ def test_a_broker_that_does_not_coordinate_says_so(client: KafkaClient) -> None:
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-def test_offsets_are_committed(client: KafkaClient, cluster: MemoryCluster, version: int) -> None:
+def test_offsets_are_committed(client: KafkaClient, cluster: CoordinatingCluster, version: int) -> None:
     topic_id = cluster.metadata.image.topic_ids["t"]
     named = {"topic_id": topic_id} if version >= 10 else {"name": "t"}
     told = commit(client, 7, version=version, named=named)
@@ -155,7 +153,7 @@ def test_offsets_are_committed(client: KafkaClient, cluster: MemoryCluster, vers
 
 
 @pytest.mark.parametrize("version", range(1, 11))
-def test_committed_offsets_are_fetched(client: KafkaClient, cluster: MemoryCluster, version: int) -> None:
+def test_committed_offsets_are_fetched(client: KafkaClient, cluster: CoordinatingCluster, version: int) -> None:
     commit(client, 7)
     topic_id = cluster.metadata.image.topic_ids["t"]
     topic = {**({"topic_id": topic_id} if version >= 10 else {"name": "t"}), "partition_indexes": [0, 1]}
@@ -213,7 +211,7 @@ def test_offsets_are_deleted(client: KafkaClient) -> None:
 # -- administration ------------------------------------------------------------------------------------------
 
 
-def test_groups_are_listed_by_state_and_type(client: KafkaClient, cluster: MemoryCluster) -> None:
+def test_groups_are_listed_by_state_and_type(client: KafkaClient, cluster: CoordinatingCluster) -> None:
     commit(client, 1, group="quiet")
     joined(client, cluster, 5, "busy")
     everything = client.ask(LIST_GROUPS, 5, {})
@@ -237,9 +235,50 @@ def test_what_one_may_do_with_a_group_is_told_if_asked_for(client: KafkaClient) 
         assert client.ask(DESCRIBE_GROUPS, 5, values).groups[0].authorized_operations == told
 
 
-def test_groups_are_deleted_one_by_one(client: KafkaClient, cluster: MemoryCluster) -> None:
+def test_groups_are_deleted_one_by_one(client: KafkaClient, cluster: CoordinatingCluster) -> None:
     commit(client, 1, group="quiet")
     joined(client, cluster, 5, "busy")
     answer = client.ask(DELETE_GROUPS, 2, {"groups_names": ["quiet", "busy", "nobody"]})
     assert [(r.group_id, code(r)) for r in answer.results] == [("quiet", 0), ("busy", 68), ("nobody", 69)]
     assert client.ask(DELETE_GROUPS, 2, {"groups_names": []}).results == ()
+
+
+# -- KIP-848 ---------------------------------------------------------------------------------------------------
+
+CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE = 68, 69
+JOINING = {"rebalance_timeout": 30_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_member_of_a_new_group_is_given_its_partitions(
+    client: KafkaClient, cluster: CoordinatingCluster, version: int
+) -> None:
+    member_id = "m-1" if version >= 1 else ""
+    joined = client.ask(
+        CONSUMER_GROUP_HEARTBEAT, version, {"group_id": "n", "member_id": member_id, "member_epoch": 0, **JOINING}
+    )
+    assert (code(joined), joined.member_epoch > 0, bool(joined.member_id)) == (0, True, True)
+    topic_id = UUID(cluster.metadata.image.topic_ids["t"])
+    assert [(t.topic_id, sorted(t.partitions)) for t in joined.assignment.topic_partitions] == [(topic_id, [0, 1])]
+    identity = {"group_id": "n", "member_id": joined.member_id}
+    owned = [{"topic_id": topic_id, "partitions": [0, 1]}]
+    beat = {**identity, "member_epoch": joined.member_epoch, "topic_partitions": owned}
+    quiet = client.ask(CONSUMER_GROUP_HEARTBEAT, version, beat)
+    assert (code(quiet), quiet.assignment) == (0, None)
+    (described,) = client.ask(CONSUMER_GROUP_DESCRIBE, version, {"group_ids": ["n"]}).groups
+    assert (code(described), described.group_state, described.assignor_name != "") == (0, "Stable", True)
+    (member,) = described.members
+    assert (member.member_id, member.client_id, member.subscribed_topic_names) == (joined.member_id, "test", ("t",))
+    assert [(t.topic_name, t.partitions) for t in member.assignment.topic_partitions] == [("t", (0, 1))]
+    fenced = client.ask(CONSUMER_GROUP_HEARTBEAT, version, {**identity, "member_epoch": joined.member_epoch + 1})
+    assert code(fenced) == 110
+    left = client.ask(CONSUMER_GROUP_HEARTBEAT, version, {**identity, "member_epoch": -1})
+    assert (code(left), left.member_epoch) == (0, -1)
+
+
+def test_a_consumer_group_that_is_not_there_is_an_error(client: KafkaClient) -> None:
+    (described,) = client.ask(CONSUMER_GROUP_DESCRIBE, 1, {"group_ids": ["nobody"]}).groups
+    assert (code(described), described.group_id) == (69, "nobody")
+    beat = {"group_id": "n", "member_id": "m", "member_epoch": 3}
+    assert code(client.ask(CONSUMER_GROUP_HEARTBEAT, 1, beat)) in (25, 69)
+    assert code(client.ask(CONSUMER_GROUP_HEARTBEAT, 1, beat, broker=2)) == 16

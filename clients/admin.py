@@ -20,6 +20,7 @@ from clients.offset_spec import ListedOffset, OffsetSpec
 from clients.reassignment import alter_reassignments, list_reassignments
 from clients.record_deletion import RecordDeletion
 from replication import topics
+from replication.acls import AclBinding, AclFilter, create_acls, delete_acls, describe_acls
 from replication.cluster_configs import alter_cluster_config
 from replication.delete_records import DeletedRecords
 from replication.leader_election import Answers, ElectionType, elect_leaders
@@ -108,15 +109,18 @@ class Admin:
 
     # -- topics ------------------------------------------------------------------------------------------
 
-    def create_topics(self, new_topics: Iterable[NewTopic], *, wait: bool = True) -> dict[str, str]:
+    def create_topics(
+        self, new_topics: Iterable[NewTopic], *, wait: bool = True, validate_only: bool = False
+    ) -> dict[str, str]:
         """Create topics and wait until their leaders have started; topic ids by name.
 
         Every topic is tried; then the first error is raised: InvalidTopicError, TopicAlreadyExistsError,
         InvalidPartitionsError, InvalidReplicationFactorError, InvalidReplicaAssignmentError,
-        InvalidConfigError, LeaderNotAvailableError (created, but not up in time).
+        InvalidConfigError, LeaderNotAvailableError (created, but not up in time). With `validate_only` nothing is
+        made, but the errors are the same.
         """
-        created = _each(new_topics, lambda topic: (topic.name, self._create(topic)))
-        if wait:
+        created = _each(new_topics, lambda topic: (topic.name, self._create(topic, validate_only)))
+        if wait and not validate_only:
             for name, _ in created:
                 self.await_leaders(name)
         return dict(created)
@@ -132,7 +136,7 @@ class Admin:
         dotted = {key.replace("_", "."): value for key, value in configs.items()}
         return self.create_topics([NewTopic(name, partitions, replication_factor, dotted)])[name]
 
-    def _create(self, topic: NewTopic) -> str:
+    def _create(self, topic: NewTopic, validate_only: bool) -> str:
         topic_id = self._view.ids.new_id()
         assignment = topic.replica_assignment
         start_index, shift = self._rng.randrange(1 << 16), self._rng.randrange(1 << 16)
@@ -151,7 +155,14 @@ class Admin:
                 check_configs=LogConfig.from_properties,
             )
 
-        return self._view.propose(decide)
+        return self._decided(decide, validate_only)
+
+    def _decided(self, decide: Callable[[ClusterImage], Result[Answer]], validate_only: bool) -> Answer:
+        """The answer of a decision, which is committed unless it is only to be tried."""
+        if not validate_only:
+            return self._view.propose(decide)
+        self._view.refresh()
+        return decide(self._view.image).response
 
     def await_leaders(self, topic: str, timeout_ms: int | None = None) -> None:
         """Wait until every partition's leader has started. LeaderNotAvailableError names one that has not."""
@@ -184,16 +195,31 @@ class Admin:
         self._view.refresh()
         return topic_deletions(self._view.image)
 
-    def create_partitions(self, name: str, count: int) -> int:
-        """Grow a topic to `count` partitions and wait for their leaders; how many are new. InvalidPartitionsError."""
+    def create_partitions(
+        self,
+        name: str,
+        count: int,
+        new_assignments: Sequence[Sequence[int]] | None = None,
+        *,
+        wait: bool = True,
+        validate_only: bool = False,
+    ) -> int:
+        """Grow a topic to `count` partitions and wait for their leaders; how many are new.
+
+        new_assignments  the brokers of each new partition, the preferred leader first; None: they are placed
+        InvalidPartitionsError, InvalidReplicaAssignmentError, UnknownTopicOrPartitionError.
+        """
         start_index, shift = self._rng.randrange(1 << 16), self._rng.randrange(1 << 16)
 
         def decide(image: ClusterImage) -> Result[int]:
-            return topics.create_partitions(image, name, count, start_index=start_index, shift=shift)
+            first = len(image.partitions_of(name))
+            placed = None if new_assignments is None else dict(enumerate(new_assignments, start=first))
+            return topics.create_partitions(image, name, count, placed, start_index=start_index, shift=shift)
 
         # A repeat after an unclear commit would find its own effect and be refused: Kafka's clients see the same.
-        new = self._view.propose(decide)
-        self.await_leaders(name)
+        new = self._decided(decide, validate_only)
+        if wait and not validate_only:
+            self.await_leaders(name)
         return new
 
     def elect_leaders(
@@ -309,6 +335,22 @@ class Admin:
         """
         spelled = {name: None if value is None else _spelled(value) for name, value in changes.items()}
         return self._view.propose(lambda image: alter_cluster_config(image, spelled))
+
+    def create_acls(self, bindings: Sequence[AclBinding]) -> None:
+        """Add ACL bindings, those that are not there yet; they count once `authorizer.class.name` is set.
+
+        InvalidRequestError for a binding that means nothing.
+        """
+        self._view.propose(lambda image: create_acls(image, bindings, self._view.ids))
+
+    def describe_acls(self, wanted: AclFilter | None = None) -> tuple[AclBinding, ...]:
+        """The bindings that a filter matches; all without one."""
+        self._view.refresh()
+        return describe_acls(self._view.image, wanted or AclFilter())
+
+    def delete_acls(self, filters: Sequence[AclFilter]) -> tuple[AclBinding, ...]:
+        """Remove the bindings that any of the filters matches; these are returned."""
+        return self._view.propose(lambda image: delete_acls(image, filters))
 
     def describe_cluster(self) -> ClusterDescription:
         """Controller and brokers as of now."""

@@ -229,6 +229,10 @@ class ClusterView:
         if "metadata" in self._news.wait(places, timeout_ms, poll_ms):
             self._refreshed_ms = -self._timeout_ms  # so old that the next refresh looks
 
+    def wake(self) -> None:
+        """End a `wait` that is under way in another thread."""
+        self._news.wake()
+
     def published(self, topic_partition: TopicPartition, *, look: bool = True) -> Watermarks | None:
         """As `watermarks`, without waiting or refreshing metadata: None while the leader has not started.
 
@@ -243,6 +247,10 @@ class ClusterView:
             known = self._marks.get(life)
             self._marks[life] = entry if known is None else _later(known, entry)
             return self._marks[life]
+
+    def readable_end(self, _topic_partition: TopicPartition, marks: Watermarks) -> int:
+        """Up to where this view reads, of what a leader published."""
+        return marks.high_watermark
 
     def beginning_offsets(
         self, topic_partitions: Iterable[TopicPartition], timeout_ms: int | None = None
@@ -291,6 +299,15 @@ class ClusterView:
             if found is None or found[0] >= end:
                 return ListedOffset(UNKNOWN_OFFSET)
             return ListedOffset(*found, log.epochs.epoch_at(found[0]))
+
+    def look_at_log(self, topic_partition: TopicPartition, look: Callable[[LogReader], T], timeout_ms: int) -> T:
+        """What `look` finds in the leader's log, or in one of the same epoch that has what was published.
+
+        LeaderNotAvailableError when the leader has not started within `timeout_ms`, UnknownTopicOrPartitionError.
+        """
+        marks = self.watermarks(topic_partition, timeout_ms, needs_end=False)
+        with self._lock:
+            return look(self._readable_log(topic_partition, marks)[0])
 
     # -- records -----------------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """The consumer: committed records of assigned partitions, in offset order per partition, as records or as a table.
 
 I/O: through a `ClusterView`, so from storage alone; no broker has to run in this process. Nothing above a
-high watermark is ever returned, nor are control records.
+high watermark is ever returned, nor are control records; under `isolation.level=read_committed` nothing above the last
+stable offset, nor what was aborted (`clients.read_committed`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 from clients.bootstrap import Cluster
 from clients.cluster_view import ClusterView, Fetched
 from clients.positions import Position, Positions
+from clients.read_committed import view_of
 from clients.records import ConsumerRecord, OffsetAndTimestamp
 from clients.settings import ConsumerConfig
 from storage.errors import (
@@ -62,7 +64,8 @@ class Consumer:
         **settings: object,
     ) -> None:
         self.config = ConsumerConfig.from_settings(config, settings)
-        self._view = view or ClusterView(cluster, timeout_ms=self.config.default_api_timeout_ms)
+        make_view = view_of(self.config.isolation_level)
+        self._view = view or make_view(cluster, timeout_ms=self.config.default_api_timeout_ms)
         self._positions = Positions()
         self._mark = -1
         self._is_closed = False
@@ -101,9 +104,9 @@ class Consumer:
             self._position(topic_partition).seek(marks.log_start_offset)
 
     def seek_to_end(self, topic_partitions: Iterable[TopicPartition] = ()) -> None:
-        """To the high watermark; of all assigned partitions if none are named."""
+        """To the end of what can be read; of all assigned partitions if none are named."""
         for topic_partition in list(topic_partitions) or self.assignment():
-            self._position(topic_partition).seek(self._view.watermarks(topic_partition).high_watermark)
+            self._position(topic_partition).seek(self._view.end_offsets([topic_partition])[topic_partition])
 
     def seek_to_time(self, timestamp_ms: int, topic_partitions: Iterable[TopicPartition] = ()) -> None:
         """To the first record at or after a time, else to the end; all assigned partitions if none are named."""
@@ -254,8 +257,9 @@ class Consumer:
             raise OffsetOutOfRangeError(
                 f"Undefined offset with no reset policy for partitions: [{position.topic_partition}]"
             )
-        marks = self._view.watermarks(position.topic_partition, timeout_ms, needs_end=policy != "earliest")
-        offset = marks.log_start_offset if policy == "earliest" else marks.high_watermark
+        at_end, wanted = policy != "earliest", [position.topic_partition]
+        found = self._view.end_offsets if at_end else self._view.beginning_offsets
+        offset = found(wanted, timeout_ms)[position.topic_partition]
         position.seek(offset)
         return offset
 

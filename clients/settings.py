@@ -16,6 +16,7 @@ from storage.errors import InvalidConfigError
 _INT_MAX = 2**31 - 1
 _ACKS = {"all": ACKS_ALL, "-1": ACKS_ALL, "0": ACKS_NONE, "1": ACKS_LEADER}
 _RESETS = ("latest", "earliest", "none")
+_ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 _ALIASES = {"max.in.flight": "max.in.flight.requests.per.connection"}
 
@@ -90,6 +91,7 @@ class ConsumerConfig:
     """Kafka's consumer configs; times in ms, sizes in bytes of Arrow data."""
 
     auto_offset_reset: str = "latest"
+    isolation_level: str = "read_uncommitted"
     fetch_max_bytes: int = 52_428_800
     max_partition_fetch_bytes: int = 1_048_576
     max_poll_records: int = 500
@@ -103,6 +105,9 @@ class ConsumerConfig:
         reset = given.get("auto_offset_reset", "latest")
         if reset not in _RESETS:
             _refuse(reset, "auto.offset.reset", f"String must be one of: {', '.join(_RESETS)}")
+        level = given.get("isolation_level", "read_uncommitted")
+        if level not in _ISOLATION_LEVELS:
+            _refuse(level, "isolation.level", f"String must be one of: {', '.join(_ISOLATION_LEVELS)}")
         return cls(**_parsed(cls, given, least={"max_poll_records": 1}))
 
 

@@ -27,6 +27,9 @@ TOPICS_TOML = CONF_DIR / "topics.toml"
 INT_MAX = 2**31 - 1
 """Kafka's type INT ends here."""
 
+AUTHORIZER_CLASSES = ("org.apache.kafka.metadata.authorizer.StandardAuthorizer", "StandardAuthorizer")
+"""What `authorizer.class.name` may be, besides empty: there is nothing to load other classes with."""
+
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _TRUTH = {"true": True, "false": False}
 
@@ -50,7 +53,7 @@ class Setting:
         parsed = self._typed(value)
         if self.at_least is not None and isinstance(parsed, int) and parsed < self.at_least:
             raise self._invalid(value, f"Value must be at least {self.at_least}")
-        if parsed == "":
+        if parsed == "" and self.default != "":
             raise self._invalid(value, "String must be non-empty")
         return parsed
 
@@ -85,6 +88,17 @@ class BrokerConfig:
     Building one checks every range; InvalidConfigError names the setting that is out of it.
     """
 
+    allow_everyone_if_no_acl_found: bool = _setting(
+        False, "", "with an authorizer: who asks for what no ACL names may do it"
+    )
+    authorizer_class_name: str = _setting(
+        "",
+        "",
+        "org.apache.kafka.metadata.authorizer.StandardAuthorizer: ACLs count; empty: everybody may do everything",
+    )
+    auto_create_topics_enable: bool = _setting(
+        True, "", "a Metadata request that names an unknown topic and allows it makes the topic"
+    )
     auto_leader_rebalance_enable: bool = _setting(
         True, "", "give leadership back to preferred replicas when brokers lead too few of theirs"
     )
@@ -97,6 +111,29 @@ class BrokerConfig:
     controlled_shutdown_enable: bool = _setting(True, "", "hand leadership over before a broker stops")
     default_replication_factor: int = _setting(1, "replicas", "of a topic created without a replication factor", 1)
     delete_topic_enable: bool = _setting(True, "", "allow topics to be deleted")
+    fetch_max_bytes: int = _setting(
+        57_671_680, "bytes", "the most that a Fetch response holds, but for one batch", 1_024
+    )
+    group_consumer_assignment_interval_ms: int = _setting(
+        1_000, "ms", "least time between two target assignments of a KIP-848 group", 0
+    )
+    group_consumer_heartbeat_interval_ms: int = _setting(
+        5_000, "ms", "pause between two heartbeats of a KIP-848 group's member", 1
+    )
+    group_consumer_max_size: int = _setting(INT_MAX, "members", "of one KIP-848 group; further ones are refused", 1)
+    group_consumer_session_timeout_ms: int = _setting(
+        45_000, "ms", "a KIP-848 group's member without a heartbeat for this long is removed", 1
+    )
+    group_initial_rebalance_delay_ms: int = _setting(
+        3_000, "ms", "how long a group that was empty waits for more members before its first rebalance", 0
+    )
+    group_max_session_timeout_ms: int = _setting(
+        1_800_000, "ms", "longest session timeout that a group's member may ask for", 1
+    )
+    group_max_size: int = _setting(INT_MAX, "members", "of one group; further ones are refused", 1)
+    group_min_session_timeout_ms: int = _setting(
+        6_000, "ms", "shortest session timeout that a group's member may ask for", 1
+    )
     leader_imbalance_check_interval_seconds: int = _setting(
         300, "s", "pause between two looks at the balance of leaders", 1
     )
@@ -107,8 +144,36 @@ class BrokerConfig:
     log_retention_check_interval_ms: int = _setting(
         300_000, "ms", "pause between two looks whether segments of a log are to be deleted", 1
     )
+    max_incremental_fetch_session_cache_slots: int = _setting(
+        1_000, "sessions", "fetch sessions that a broker remembers for clients", 0
+    )
+    max_request_partition_size_limit: int = _setting(
+        2_000, "partitions", "the most that a DescribeTopicPartitions response holds", 1
+    )
     num_partitions: int = _setting(1, "partitions", "of a topic created without a number of partitions", 1)
     num_replica_fetchers: int = _setting(1, "tasks", "fetch tasks of a follower, which share its partitions", 1)
+    offset_metadata_max_bytes: int = _setting(4_096, "bytes", "longest note that may be committed with an offset", 0)
+    offsets_commit_timeout_ms: int = _setting(
+        5_000,
+        "ms",
+        "what a coordinator wrote and is not replicated by then is answered as an error: outcome unknown",
+        1,
+    )
+    offsets_retention_check_interval_ms: int = _setting(
+        600_000, "ms", "pause between two looks for committed offsets that have expired", 1
+    )
+    offsets_retention_minutes: int = _setting(
+        10_080, "min", "committed offsets are kept this long after their group became empty or dropped the topic", 1
+    )
+    offsets_topic_num_partitions: int = _setting(
+        50, "partitions", "of __consumer_offsets, made when the first group needs it; should not change afterwards", 1
+    )
+    offsets_topic_replication_factor: int = _setting(
+        3, "replicas", "of __consumer_offsets: without so many live brokers there are no groups", 1
+    )
+    offsets_topic_segment_bytes: int = _setting(
+        104_857_600, "bytes", "size of a segment of __consumer_offsets: small ones are compacted and folded sooner", 14
+    )
     replica_fetch_backoff_ms: int = _setting(
         1_000, "ms", "a partition whose fetch failed is left alone for this long", 0
     )
@@ -116,12 +181,34 @@ class BrokerConfig:
     replica_lag_time_max_ms: int = _setting(
         10_000, "ms", "a follower not caught up for this long leaves the ISR (Kafka: 30000)", 1
     )
+    super_users: str = _setting("", "", "principals that ACLs do not bind, as User:alice;User:bob")
+    transaction_max_timeout_ms: int = _setting(
+        900_000, "ms", "the longest transaction.timeout.ms that a producer may ask for", 1
+    )
+    transaction_state_log_min_isr: int = _setting(
+        2, "replicas", "in-sync replicas that __transaction_state needs to take a record", 1
+    )
+    transaction_state_log_num_partitions: int = _setting(
+        50, "partitions", "of __transaction_state, made when the first transactional producer comes", 1
+    )
+    transaction_state_log_replication_factor: int = _setting(
+        3, "replicas", "of __transaction_state: without so many live brokers there are no transactions", 1
+    )
+    transaction_state_log_segment_bytes: int = _setting(
+        104_857_600, "bytes", "size of a segment of __transaction_state", 14
+    )
+    transactional_id_expiration_ms: int = _setting(
+        604_800_000, "ms", "a transactional id that nothing was done under for this long is forgotten", 1
+    )
     unclean_leader_election_enable: bool = _setting(
         False, "", "let a replica outside the ISR lead when no other lives; loses records"
     )
 
     stratalog_checkpoint_interval_ms: int = _setting(
         600_000, "ms", "a checkpoint is made when files wait so long for one, to be deleted then", 1
+    )
+    stratalog_encoded_tail_cache_bytes: int = _setting(
+        33_554_432, "bytes", "memory for the newest record batches as Kafka's producers sent them", 0
     )
     stratalog_fetch_session_ms: int = _setting(
         60_000, "ms", "length of one fetch session, that is one micro-batch", 100
@@ -161,7 +248,14 @@ class BrokerConfig:
         for setting in settings():
             setting.parse(getattr(self, _field_name(setting.name)))
         self._at_most("broker.heartbeat.interval.ms", "broker.session.timeout.ms")
+        self._at_most("group.min.session.timeout.ms", "group.max.session.timeout.ms")
         self._at_most("stratalog.progress.poll.min.ms", "stratalog.progress.poll.max.ms")
+        if self.authorizer_class_name and self.authorizer_class_name not in AUTHORIZER_CLASSES:
+            reason = f"Class {self.authorizer_class_name} could not be found; known: {AUTHORIZER_CLASSES[0]}"
+            raise InvalidConfigError(
+                f"Invalid value {self.authorizer_class_name} for configuration authorizer.class.name: {reason}"
+            )
+        parse_principals(self.super_users)
 
     def _at_most(self, lower: str, upper: str) -> None:
         value, limit = getattr(self, _field_name(lower)), getattr(self, _field_name(upper))
@@ -193,6 +287,20 @@ class BrokerConfig:
     def properties(self) -> dict[str, int | bool | str]:
         """Every setting by its Kafka name, in alphabetical order."""
         return {setting.name: getattr(self, _field_name(setting.name)) for setting in settings()}
+
+
+def parse_principals(text: str) -> frozenset[str]:
+    """Principals between semicolons, as in `super.users`. InvalidConfigError for one without a type.
+
+    >>> sorted(parse_principals(";  User:bob  ;  User:alice "))
+    ['User:alice', 'User:bob']
+    """
+    principals = [each.strip() for each in text.split(";") if each.strip()]
+    for principal in principals:
+        kind, colon, name = principal.partition(":")
+        if not (kind and colon and name):
+            raise InvalidConfigError(f"expected a string in format principalType:principalName but got {principal}")
+    return frozenset(principals)
 
 
 def settings() -> list[Setting]:

@@ -39,6 +39,11 @@ class IllegalStateError(UnknownServerError):
     UNKNOWN_SERVER_ERROR."""
 
 
+class CommitFailedError(UnknownServerError):
+    """The member is in its group no more, so its commit was refused: somebody else may have its partitions. Kafka's
+    CommitFailedException, which only clients know."""
+
+
 class OffsetOutOfRangeError(StratalogError):
     code = 1
 
@@ -88,6 +93,25 @@ class StaleControllerEpochError(StratalogError):
     code = 11
 
 
+class OffsetMetadataTooLargeError(StratalogError):
+    code = 12
+
+
+class CoordinatorLoadInProgressError(StratalogError):
+    code = 14
+    retriable = True
+
+
+class CoordinatorNotAvailableError(StratalogError):
+    code = 15
+    retriable = True
+
+
+class NotCoordinatorError(StratalogError):
+    code = 16
+    retriable = True
+
+
 class InvalidTopicError(StratalogError):
     code = 17
 
@@ -108,6 +132,42 @@ class NotEnoughReplicasAfterAppendError(StratalogError):
 
 class InvalidRequiredAcksError(StratalogError):
     code = 21
+
+
+class IllegalGenerationError(StratalogError):
+    code = 22
+
+
+class InconsistentGroupProtocolError(StratalogError):
+    code = 23
+
+
+class InvalidGroupIdError(StratalogError):
+    code = 24
+
+
+class UnknownMemberIdError(StratalogError):
+    code = 25
+
+
+class InvalidSessionTimeoutError(StratalogError):
+    code = 26
+
+
+class RebalanceInProgressError(StratalogError):
+    code = 27
+
+
+class TopicAuthorizationFailedError(StratalogError):
+    code = 29
+
+
+class GroupAuthorizationFailedError(StratalogError):
+    code = 30
+
+
+class ClusterAuthorizationFailedError(StratalogError):
+    code = 31
 
 
 class InvalidTimestampError(StratalogError):
@@ -147,6 +207,10 @@ class InvalidRequestError(StratalogError):
     code = 42
 
 
+class UnsupportedForMessageFormatError(StratalogError):
+    code = 43
+
+
 class PolicyViolationError(StratalogError):
     code = 44
 
@@ -163,6 +227,45 @@ class InvalidProducerEpochError(StratalogError):
     code = 47
 
 
+class InvalidTxnStateError(StratalogError):
+    code = 48
+
+
+class UnverifiedTransactionError(InvalidTxnStateError):
+    """A transactional batch came to a partition that its transaction's coordinator was not asked about. It may come
+    again once the coordinator said that the partition is in the transaction, with `log_end_offset` as
+    `NewRecordBatch.verified_offset`. Clients never see it."""
+
+    def __init__(self, message: str, log_end_offset: int = -1) -> None:
+        super().__init__(message)
+        self.log_end_offset = log_end_offset
+
+
+class InvalidProducerIdMappingError(StratalogError):
+    code = 49
+
+
+class InvalidTransactionTimeoutError(StratalogError):
+    code = 50
+
+
+class ConcurrentTransactionsError(StratalogError):
+    code = 51
+    retriable = True
+
+
+class TransactionCoordinatorFencedError(StratalogError):
+    code = 52
+
+
+class TransactionalIdAuthorizationFailedError(StratalogError):
+    code = 53
+
+
+class OperationNotAttemptedError(StratalogError):
+    code = 55
+
+
 class KafkaStorageError(StratalogError):
     code = 56
     retriable = True
@@ -174,6 +277,29 @@ class LogDirNotFoundError(StratalogError):
 
 class UnknownProducerIdError(StratalogError):
     code = 59
+
+
+class NonEmptyGroupError(StratalogError):
+    code = 68
+
+
+class GroupIdNotFoundError(StratalogError):
+    code = 69
+
+
+class FetchSessionIdNotFoundError(StratalogError):
+    code = 70
+    retriable = True
+
+
+class InvalidFetchSessionEpochError(StratalogError):
+    code = 71
+    retriable = True
+
+
+class ListenerNotFoundError(StratalogError):
+    code = 72
+    retriable = True
 
 
 class TopicDeletionDisabledError(StratalogError):
@@ -190,13 +316,34 @@ class UnknownLeaderEpochError(StratalogError):
     retriable = True
 
 
+class UnsupportedCompressionTypeError(StratalogError):
+    code = 76
+
+
 class StaleBrokerEpochError(StratalogError):
     code = 77
+
+
+class OffsetNotAvailableError(StratalogError):
+    code = 78
+    retriable = True
+
+
+class MemberIdRequiredError(StratalogError):
+    code = 79
 
 
 class PreferredLeaderNotAvailableError(StratalogError):
     code = 80
     retriable = True
+
+
+class GroupMaxSizeReachedError(StratalogError):
+    code = 81
+
+
+class FencedInstanceIdError(StratalogError):
+    code = 82
 
 
 class EligibleLeadersNotAvailableError(StratalogError):
@@ -213,12 +360,30 @@ class NoReassignmentInProgressError(StratalogError):
     code = 85
 
 
+class GroupSubscribedToTopicError(StratalogError):
+    code = 86
+
+
 class InvalidRecordError(StratalogError):
     code = 87
 
 
+class UnstableOffsetCommitError(StratalogError):
+    code = 88
+    retriable = True
+
+
+class ProducerFencedError(StratalogError):
+    code = 90
+
+
 class InvalidUpdateVersionError(StratalogError):
     code = 95
+
+
+class UnknownTopicIdError(StratalogError):
+    code = 100
+    retriable = True
 
 
 class DuplicateBrokerRegistrationError(StratalogError):
@@ -238,8 +403,41 @@ class InconsistentClusterIdError(StratalogError):
     code = 104
 
 
+class TransactionalIdNotFoundError(StratalogError):
+    code = 105
+
+
+class FetchSessionTopicIdError(StratalogError):
+    code = 106
+    retriable = True
+
+
 class IneligibleReplicaError(StratalogError):
     code = 107
+
+
+class FencedMemberEpochError(StratalogError):
+    code = 110
+
+
+class UnreleasedInstanceIdError(StratalogError):
+    code = 111
+
+
+class UnsupportedAssignorError(StratalogError):
+    code = 112
+
+
+class StaleMemberEpochError(StratalogError):
+    code = 113
+
+
+class TransactionAbortableError(StratalogError):
+    code = 120
+
+
+class InvalidRegularExpressionError(StratalogError):
+    code = 128
 
 
 class StoreError(StratalogError):
@@ -289,6 +487,7 @@ _SPECIAL_NAMES = {
     10: "MESSAGE_TOO_LARGE",
     17: "INVALID_TOPIC_EXCEPTION",
     56: "KAFKA_STORAGE_ERROR",
+    106: "FETCH_SESSION_TOPIC_ID_ERROR",
 }
 
 ERROR_OF_CODE: dict[int, type[StratalogError]] = {

@@ -77,6 +77,10 @@ class NewRecordBatch:
     """One producer's batch before it has offsets. `payload` has `PAYLOAD_SCHEMA` and at least one row.
 
     compression_type  the producer's, in Kafka's words: none, gzip, snappy, lz4, zstd; a wish
+    verified_offset   of a transactional batch: the log end when its coordinator was asked whether the partition is in
+                      the transaction (KIP-890); -1: nobody asked. Never stored.
+    transaction_version  of a marker: 2 when it must bump the producer's epoch (KIP-890). Never stored.
+    sent_bytes        of a batch that came as Kafka's bytes: how many, compressed as they were; 0 of any other
     """
 
     payload: pa.Table
@@ -86,6 +90,9 @@ class NewRecordBatch:
     timestamp_type: int = CREATE_TIME
     attributes: int = 0
     compression_type: str = "none"
+    verified_offset: int = -1
+    transaction_version: int = 0
+    sent_bytes: int = 0
     _measured: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -94,11 +101,16 @@ class NewRecordBatch:
 
     @property
     def size_bytes(self) -> int:
-        """Uncompressed size of the Arrow buffers that the rows use, the measure of `max.message.bytes`."""
+        """Uncompressed size of the Arrow buffers that the rows use."""
         if "size" not in self._measured:
             payload = self.payload
             self._measured["size"] = int(payload.nbytes if payload.num_rows else payload.get_total_buffer_size())
         return int(self._measured["size"])
+
+    @property
+    def message_bytes(self) -> int:
+        """The measure of `max.message.bytes`: as in Kafka what was sent, where that is known."""
+        return self.sent_bytes or self.size_bytes
 
     @property
     def timestamp_range(self) -> tuple[int | None, int | None]:

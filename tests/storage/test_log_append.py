@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from storage.config import LogConfig
@@ -116,6 +118,16 @@ def test_silent_producers_are_forgotten_with_the_next_append(replicas):
 def test_size_limits(replicas, properties, refused):
     log = replicas.leader(config=LogConfig.from_properties(properties))
     assert isinstance(append(log, batch(["x" * 100])).results[0], refused)
+
+
+def test_a_batch_that_came_as_kafkas_bytes_is_measured_by_them(replicas):
+    """Kafka compares what was sent, compressed, with max.message.bytes; what a batch takes in Arrow is more or less."""
+    log = replicas.leader(config=LogConfig.from_properties({"max.message.bytes": 1_000}))
+    small, large = replace(batch(["x" * 2_000]), sent_bytes=1_000), replace(batch(["x"]), sent_bytes=1_001)
+    assert append(log, small).results == (BatchAppended(0, 0),)
+    refusal = append(log, large).results[0]
+    assert isinstance(refusal, RecordTooLargeError)
+    assert str(refusal) == "a batch of 1001 bytes > max.message.bytes 1000"
 
 
 def test_a_compacted_log_takes_no_record_without_a_key(replicas):

@@ -1,0 +1,55 @@
+"""ApiVersions: exactly what is answered. Pure.
+
+Source: KIP-35, KIP-511, `ApiVersionsResponse`, `RequestChannel.buildResponseSend`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from clients.kafka_api import Api, Call, error_only
+from clients.kafka_entities import Values, build
+from clients.kafka_frames import API_VERSIONS, encode_response, served_versions
+from clients.kafka_schema import response_type
+from storage.errors import InvalidRequestError, UnsupportedVersionError
+
+_SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+FIRST_WITH_SOFTWARE_NAME = 3
+
+
+class ApiVersions:
+    """Tells of the other APIs and of itself."""
+
+    def __init__(self, others: Sequence[Api]) -> None:
+        self._own = Api(API_VERSIONS, served_versions(API_VERSIONS), self._answer, error_only)
+        self._values = {"error_code": None, "api_keys": rows([*others, self._own])}
+
+    def apis(self) -> Iterable[Api]:
+        return [self._own]
+
+    def _answer(self, call: Call) -> Values:
+        if call.version >= FIRST_WITH_SOFTWARE_NAME:
+            for name in (call.request.client_software_name, call.request.client_software_version):
+                if not _SOFTWARE_NAME.fullmatch(name):
+                    raise InvalidRequestError(f"client software name or version {name!r}")
+        return self._values
+
+
+def rows(apis: Iterable[Api]) -> list[Values]:
+    """The APIs as a response lists them, by key."""
+    return [
+        {
+            "api_key": api.key,
+            "min_version": api.versions[0] if api.advertised_from is None else api.advertised_from,
+            "max_version": api.versions[-1],
+        }
+        for api in sorted(apis, key=lambda api: api.key)
+    ]
+
+
+def unsupported_version(correlation_id: int, apis: Iterable[Api]) -> bytes:
+    """The answer to ApiVersions of an unknown version: in version 0, with the versions of ApiVersions itself."""
+    own = [api for api in apis if api.key == API_VERSIONS]
+    values = {"error_code": UnsupportedVersionError.code, "api_keys": rows(own)}
+    return encode_response(correlation_id, build(response_type(API_VERSIONS, 0), values))

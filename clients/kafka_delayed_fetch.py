@@ -1,0 +1,116 @@
+"""Fetches that wait for more records: Kafka's DelayedFetch in its purgatory. I/O: a thread that sleeps on storage.
+
+The thread sleeps until a leader publishes or metadata changes, and then looks only at the partitions that moved, for
+those that wait for them. It starts with the first fetch that has to wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from clients.cluster_view import ClusterView
+from clients.kafka_fetch_sessions import WantedPartition
+from storage.errors import StratalogError
+
+if TYPE_CHECKING:
+    from clients.kafka_fetch import FetchRun
+
+_LOG = logging.getLogger("stratalog.kafka")
+
+POLL_MS = 5
+"""Pause between two looks where storage cannot be watched."""
+METADATA_AGE_MS = 50
+
+GoOn = Callable[["FetchRun", Sequence[WantedPartition]], bool]
+
+
+class DelayedFetches:
+    """Those of one broker.
+
+    go_on    reads some partitions of a fetch again; True when it can be answered
+    answer   answers it with what was read
+    """
+
+    def __init__(self, view: ClusterView, go_on: GoOn, answer: Callable[[FetchRun], None], name: str) -> None:
+        self._view = view
+        self._go_on = go_on
+        self._answer = answer
+        self._name = name
+        self._changed = threading.Condition()
+        self._waiting: list[FetchRun] = []
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, run: FetchRun) -> None:
+        """Answer it once it has enough, or at its deadline; at once when closed."""
+        with self._changed:
+            is_closed = self._is_closed
+            if not is_closed:
+                self._waiting.append(run)
+                self._changed.notify()
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                    self._thread.start()
+        if is_closed:
+            self._answer(run)
+        else:
+            self._view.wake()  # its deadline may be the next one
+
+    def close(self) -> None:
+        """Answer everybody with what there is, and end the thread."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        self._view.wake()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting and not self._is_closed:
+                    self._changed.wait()
+                if self._is_closed:
+                    left, self._waiting = self._waiting, []
+                    break
+                soonest_ms = min(run.deadline_ms for run in self._waiting)
+            left_ms = soonest_ms - self._view.clock.monotonic_ms()
+            if left_ms > 0:
+                self._view.wait(left_ms, POLL_MS)
+            self._look()
+        for run in left:
+            self._finish(run)
+
+    def _look(self) -> None:
+        """Go on with whatever moved, and answer whose time is over."""
+        try:
+            self._view.refresh(METADATA_AGE_MS)
+            self._view.poll_progress()
+        except StratalogError as reason:
+            _LOG.warning("%s, trying again: %s", self._name, reason)
+        now_ms = self._view.clock.monotonic_ms()
+        with self._changed:
+            waiting = list(self._waiting)
+        for run in waiting:
+            if self._is_ready(run) or now_ms >= run.deadline_ms:
+                with self._changed:
+                    self._waiting.remove(run)
+                self._finish(run)
+
+    def _is_ready(self, run: FetchRun) -> bool:
+        run.mark, moved = self._view.moved_since(run.mark)
+        wanted = run.concerns(moved)
+        return bool(wanted) and self._go_on(run, wanted)
+
+    def _finish(self, run: FetchRun) -> None:
+        try:
+            self._answer(run)
+        except Exception:  # noqa: BLE001 - one answer that goes wrong must not end the thread
+            _LOG.exception("%s: a fetch could not be answered", self._name)
+            run.call.connection.close("a fetch could not be answered")

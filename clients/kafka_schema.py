@@ -1,0 +1,99 @@
+"""What a message of Kafka's protocol consists of, as kio's classes for its versions say it. Pure.
+
+kio has one dataclass for each API and version. Here their fields are told apart by kind, once for each class, for
+those who build messages (`kafka_entities`) and those who look at bytes before kio does (`kafka_frame_check`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.index import api_key_map, schema_name_map
+from kio.static.constants import EntityType as Kind
+
+Entity = Any
+"""An instance of one of kio's classes; which one depends on the version, so its fields are read by name."""
+EntityType = Any
+"""One of kio's classes: a message, or a part of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldShape:
+    """One field of a message or of a part of it.
+
+    kafka_type  of a primitive or of an array's primitives: `int32`, `string`, `error_code`, …; None for a part
+    part        the class of a part, or of an array's parts
+    tag         of a tagged field (KIP-482), else None
+    """
+
+    name: str
+    kafka_type: str | None
+    part: EntityType | None
+    is_array: bool
+    is_nullable: bool
+    tag: int | None
+    default: Any
+
+    @property
+    def has_default(self) -> bool:
+        return self.default is not MISSING
+
+
+@cache
+def shape_of(entity_type: EntityType) -> tuple[FieldShape, ...]:
+    """The fields of a message or part, in the order in which they are written."""
+    return tuple(_field_shape(each) for each in fields(entity_type))
+
+
+def _field_shape(field: Any) -> FieldShape:
+    is_nullable, inner = False, field.type
+    if get_origin(inner) in (UnionType, Union):
+        is_nullable = True
+        inner = next(each for each in get_args(inner) if each is not type(None))
+    is_array = get_origin(inner) is tuple
+    if is_array:
+        inner = get_args(inner)[0]
+    kafka_type = field.metadata.get("kafka_type")
+    part = inner if kafka_type is None else None
+    return FieldShape(field.name, kafka_type, part, is_array, is_nullable, field.metadata.get("tag"), field.default)
+
+
+@cache
+def request_type(api_key: int, version: int) -> EntityType:
+    """kio's class of a request; KeyError when it has none."""
+    if version not in known_versions(api_key):
+        raise KeyError(f"API {api_key} version {version}")
+    return load_request_schema(api_key, version)
+
+
+@cache
+def response_type(api_key: int, version: int) -> EntityType:
+    """kio's class of the response to a request of this version."""
+    return load_response_schema(api_key, version)
+
+
+@cache
+def known_versions(api_key: int) -> frozenset[int]:
+    """The versions of an API's requests that kio has; none for an unknown API."""
+    versions = schema_name_map[api_key_map[api_key]] if api_key in api_key_map else {}
+    return frozenset(version for version, types in versions.items() if Kind.request in types)
+
+
+@cache
+def names_in_any_version(api_key: int) -> frozenset[str]:
+    """The names of all fields of an API's messages and their parts, over all versions: what else is a misspelling."""
+    names: set[str] = set()
+    versions = known_versions(api_key)
+    waiting: list[EntityType] = [
+        each(api_key, version) for version in versions for each in (request_type, response_type)
+    ]
+    while waiting:
+        for field in shape_of(waiting.pop()):
+            names.add(field.name)
+            if field.part is not None:
+                waiting.append(field.part)
+    return frozenset(names)

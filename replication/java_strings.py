@@ -1,0 +1,57 @@
+"""What Java makes of strings: their hash, their order, and the order in which a HashMap gives them. Pure.
+
+Kafka's coordinator hashes a group's id with `String.hashCode`, its assignors sort members with `String.compareTo`,
+and its sticky assignors walk HashMaps, so that their choice among equals is the order of the buckets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+_HASH_MAP_CAPACITY = 16
+
+
+def string_hash(text: str) -> int:
+    """Java's `String.hashCode`: 31-polynomial of the UTF-16 units, as a signed 32-bit number.
+
+    >>> string_hash("my-group")
+    -1906497762
+    """
+    hashed = 0
+    if text.isascii():
+        for unit in text.encode():
+            hashed = (31 * hashed + unit) & 0xFFFFFFFF
+    else:
+        units = text.encode("utf-16-be", "surrogatepass")
+        for at in range(0, len(units), 2):
+            hashed = (31 * hashed + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    return hashed - 0x100000000 if hashed & 0x80000000 else hashed
+
+
+def string_order(text: str) -> bytes:
+    """A key that sorts as Java's `String.compareTo`: by UTF-16 units, not by code points."""
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+def hash_order(names: Iterable[str]) -> list[str]:
+    """Distinct `names` in the order in which a `java.util.HashMap` gives them that got them in this order: by bucket,
+    within a bucket as they came. Buckets of more than eight, which Java makes trees of, are not told apart.
+
+    >>> hash_order(["c", "b", "a"])
+    ['a', 'b', 'c']
+    """
+    distinct = list(dict.fromkeys(names))
+    return [distinct[at] for at in bucket_order([string_hash(name) for name in distinct])]
+
+
+def bucket_order(hashes: Sequence[int]) -> list[int]:
+    """Positions of keys with these hash codes in the order of a HashMap that grew by taking them in."""
+    buckets = _HASH_MAP_CAPACITY
+    while len(hashes) > buckets * 3 // 4:
+        buckets *= 2
+    return sorted(range(len(hashes)), key=lambda at: _bucket(hashes[at], buckets))
+
+
+def _bucket(hashed: int, buckets: int) -> int:
+    spread = hashed & 0xFFFFFFFF
+    return (spread ^ spread >> 16) & (buckets - 1)

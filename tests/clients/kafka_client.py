@@ -1,0 +1,126 @@
+"""A client of Kafka's protocol without a socket: frames in and out of the handlers of a cluster in this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+from clients.bootstrap import RunningCluster
+from clients.cluster_view import ClusterView
+from clients.kafka_api import Connection
+from clients.kafka_broker import Endpoint
+from clients.kafka_entities import build
+from clients.kafka_frames import decode_response, encode_request
+from clients.kafka_handler import KafkaHandler
+from clients.kafka_schema import request_type
+from clients.record_batches import encode_batch
+from replication.acls import Principal
+from replication.config import BrokerConfig
+from replication.stores import Stores
+from storage.records import Header, NewRecordBatch, payload_table
+
+API_VERSIONS, METADATA, PRODUCE, FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH = 18, 3, 0, 1, 2, 23
+ANSWER_S = 30
+
+
+class ClosedError(Exception):
+    """The broker closed the connection."""
+
+
+class KafkaClient:
+    """Asks the handlers of brokers 1 to 3."""
+
+    def __init__(
+        self,
+        cluster: RunningCluster,
+        *,
+        stores: Stores | None = None,
+        advertised: Iterable[int] = (1, 2, 3),
+        settings: Mapping[str, object] | None = None,
+        config: BrokerConfig | None = None,
+    ) -> None:
+        endpoints = {broker: Endpoint(f"b{broker}.example", 9090 + broker) for broker in advertised}
+        config = config or BrokerConfig.from_properties(dict(settings or {}))
+        self.handlers = {
+            broker: KafkaHandler.of(
+                cluster,
+                broker,
+                config=config,
+                view=ClusterView(cluster, stores=stores) if stores is not None else None,
+                advertised=endpoints,
+            )
+            for broker in (1, 2, 3)
+        }
+        self.principal = Principal()
+
+    def ask(
+        self, key: int, version: int, values: Mapping[str, Any] | None = None, *, broker: int = 1, client: str = "test"
+    ) -> Any:
+        """The response to a request; None when none is sent. ClosedError when the connection is."""
+        return self.asked(key, version, values, broker=broker, client=client)()
+
+    def asked(
+        self, key: int, version: int, values: Mapping[str, Any] | None = None, *, broker: int = 1, client: str = "test"
+    ) -> Answer:
+        """A request on its way: call what it gives for the response."""
+        frame = encode_request(3, client, build(request_type(key, version), values or {}))
+        return self.sent(frame, key, version, broker=broker)
+
+    def sent(self, frame: bytes, key: int, version: int, *, broker: int = 1) -> Answer:
+        """The same for bytes. The broker looks for newer metadata first: it may take 20 ms to notice some otherwise."""
+        self.handlers[broker].broker.view.refresh()
+        answer = Answer(key, version)
+        connection = Connection(self.principal, answer.close)
+        self.handlers[broker].handle(frame, connection, answer.take)
+        return answer
+
+    def close(self) -> None:
+        for handler in self.handlers.values():
+            handler.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+
+class Answer:
+    """What comes back for one request."""
+
+    def __init__(self, key: int, version: int) -> None:
+        self.frame: bytes | None = None
+        self.closed_by: str | None = None
+        self.is_there = threading.Event()
+        self._key, self._version = key, version
+
+    def take(self, frame: bytes | None) -> None:
+        assert not self.is_there.is_set(), "answered twice"
+        self.frame = frame
+        self.is_there.set()
+
+    def close(self, reason: str) -> None:
+        self.closed_by = reason
+        self.is_there.set()
+
+    def __call__(self) -> Any:
+        assert self.is_there.wait(ANSWER_S), "no answer"
+        if self.closed_by is not None:
+            raise ClosedError(self.closed_by)
+        if self.frame is None:
+            return None
+        correlation_id, response = decode_response(self.frame, self._key, self._version)
+        assert correlation_id == 3
+        return response
+
+
+def batch_of(*values: bytes | None, key: bytes | None = b"k", time_ms: int = 1, **fields: Any) -> bytes:
+    """A record batch of these values as a producer sends it."""
+    rows = [(time_ms + i, key, value, [Header("h", b"1")]) for i, value in enumerate(values)]
+    return encode_batch(NewRecordBatch(payload_table(rows), **fields))
+
+
+def code(part: Any) -> int:
+    """The error code of a response or a part of one."""
+    return int(part.error_code)

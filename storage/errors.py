@@ -335,6 +335,10 @@ class IneligibleReplicaError(StratalogError):
     code = 107
 
 
+class StaleMemberEpochError(StratalogError):
+    code = 113
+
+
 class StoreError(StratalogError):
     """The object store failed; the message names the object and the store's own words."""
 

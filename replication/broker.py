@@ -10,26 +10,30 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from replication.append_queue import AppendQueue
+from replication.broker_calls import BrokerCalls
 from replication.broker_decisions import alter_partition, register_broker, report_offline, shut_down_broker
 from replication.broker_inbox import BrokerInbox
 from replication.clean_shutdown import was_shut_down
 from replication.config import BrokerConfig
+from replication.coordinator_kinds import COORDINATOR_KINDS, CoordinatorKind
+from replication.coordinator_runtime import CoordinatorRuntime
+from replication.coordinator_shard import CoordinatorType
 from replication.delete_records import RecordDeletions
 from replication.follower_watch import FollowerWatch
 from replication.hosted_replicas import STATE_CHANGE_LOG, HostedReplicas
 from replication.inbox import INBOX_PREFIX
 from replication.isr_changes import WantedIsr, all_isr_changes, expansions, isr_change
-from replication.leader_replica import LeaderReplica, WaitingAppend
+from replication.leader_replica import LeaderReplica
 from replication.metadata import METADATA_COMMITS
 from replication.progress import ReplicaProgress, leader_progress_path
 from replication.progress_object import ProgressWriter, remove_old_progress
 from replication.purgatory import ProducePurgatory
+from replication.remote_appends import Appends
 from replication.replica_deletions import ReplicaDeletions
-from replication.requests import HandedFiles, ProduceRequest, ProduceResponse
 from replication.sessions import encode_session, session_path
 from replication.state import (
     NO_BROKER_EPOCH,
@@ -40,6 +44,7 @@ from replication.state import (
     TopicRecord,
 )
 from replication.stores import Stores, open_metadata
+from replication.topic_deletion import deleted_partitions
 from replication.turn_pace import TurnPace
 from replication.upkeep_rounds import limits_of
 from storage.chore import UpkeepLimits
@@ -77,7 +82,7 @@ class BrokerIdentity:
     rack: str | None = None
 
 
-class Broker:
+class Broker(BrokerCalls):
     """One broker process. `start` registers it, `step` runs it, `shut_down` hands everything over."""
 
     def __init__(
@@ -93,7 +98,10 @@ class Broker:
         upkeep_limits: UpkeepLimits | None = None,
         executor: Executor | None = None,
         on_registered: Callable[[int], None] = lambda _broker_epoch: None,
+        coordinators: Mapping[CoordinatorType, CoordinatorKind] = COORDINATOR_KINDS,
+        peers: Mapping[int, Appends] | None = None,
     ) -> None:
+        """`peers`: the brokers of this process by id, as far as coordinators may reach them; None is this one alone."""
         self.config = config
         self.identity = identity
         self.broker_id = identity.broker_id
@@ -122,6 +130,9 @@ class Broker:
         )
         self.metrics = self._hosted.metrics
         self._queue = AppendQueue(self.broker_id, self._hosted.leaders, clock, self.metrics.queue_time)
+        self._coordinators = CoordinatorRuntime(
+            self, self._hosted, clock, ids, coordinators, {self.broker_id: self} if peers is None else peers
+        )
         self._followers = FollowerWatch(self.broker_id, stores, self.wakeup)
         objects = stores.objects(identity.root)
         self._deletions = RecordDeletions(objects, self.leaders, clock)
@@ -147,32 +158,6 @@ class Broker:
     def leaders(self) -> dict[TopicPartition, LeaderReplica]:
         """The replicas that this broker leads."""
         return self._hosted.leaders
-
-    # -- what clients in this process call ---------------------------------------------------------------
-
-    def produce(self, request: ProduceRequest) -> Future[ProduceResponse]:
-        """Queue a batch. The future never raises: an error is in the response."""
-        return self._submit(request)
-
-    def produce_then(self, request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
-        """Queue a batch; `complete`, which must neither raise nor block, is called once: in the broker's thread, or the
-        caller's when the broker has stopped."""
-        self._enqueue(WaitingAppend(request, complete))
-
-    def hand_over(self, handed: HandedFiles) -> Future[ProduceResponse]:
-        """Queue files that already lie in the partition's directory (DESIGN §4)."""
-        return self._submit(handed)
-
-    def _submit(self, request: ProduceRequest | HandedFiles) -> Future[ProduceResponse]:
-        future: Future[ProduceResponse] = Future()
-        self._enqueue(WaitingAppend(request, future.set_result))
-        return future
-
-    def _enqueue(self, waiting: WaitingAppend) -> None:
-        self._queue.put(waiting)
-        if self.stopped_by is not None:
-            self._queue.refuse_all(f"broker {self.broker_id} is down: {self.stopped_by}")
-        self.wakeup.wake()
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -226,13 +211,14 @@ class Broker:
 
     def _drain(self) -> None:
         end_ms = self._clock.monotonic_ms() + DRAIN_MS_MAX
-        while self._append(self._clock.monotonic_ms()) and self._clock.monotonic_ms() < end_ms:
+        while self._append_waiting(self._clock.monotonic_ms()) and self._clock.monotonic_ms() < end_ms:
             pass
 
     def stop(self, reason: StratalogError) -> None:
         """Stop leading at once; nothing is written any more."""
         self.stopped_by = reason
         self._hosted.stop_all(str(reason))
+        self._coordinators.stop(str(reason))
         self._queue.refuse_all(f"broker {self.broker_id} is down: {self.stopped_by}")
 
     # -- one turn --------------------------------------------------------------------------------------
@@ -244,7 +230,8 @@ class Broker:
         now_ms = self._turn_begun_ms = self._clock.monotonic_ms()
         self._attempt(lambda: self._keep_registered(now_ms))
         moved = self._attempt(lambda: self._follow_followers(now_ms))
-        moved |= self._append(now_ms)  # its publication also tells the high watermarks that just moved
+        moved |= self._attempt(self._coordinators.step)
+        moved |= self._append_waiting(now_ms)  # its publication also tells the high watermarks that just moved
         moved |= self._attempt(lambda: self._poll_inbox(now_ms))
         moved |= self._attempt(self._delete_records)
         self._attempt(lambda: self._change_isrs(self._isr_changes(now_ms)))
@@ -302,6 +289,7 @@ class Broker:
             return RETRY_MS  # nothing moved in the last turn: something stands in their way
         now_ms = self._clock.monotonic_ms()
         soonest_ms = min([now_ms + WATCHED_POLL_MS, *self._due_ms.values()])
+        soonest_ms = min(soonest_ms, self._coordinators.next_due_ms or soonest_ms)
         return max(1, min(soonest_ms, self._purgatory.next_deadline_ms or soonest_ms) - now_ms)
 
     def _look(self, name: str, watch: Watch, poll_ms: int, now_ms: int, look: Callable[[], bool | None]) -> bool:
@@ -346,8 +334,10 @@ class Broker:
                 self._hosted.forget_follower(restarted, now_ms)
         for topic_partition in sorted(self._touched):
             self._hosted.apply(topic_partition, image, now_ms)
+            self._coordinators.look_at(topic_partition)
             self._touched.discard(topic_partition)
             self._raise_high_watermark(topic_partition, now_ms)  # a smaller min.insync.replicas commits more
+        self._coordinators.partitions_deleted(deleted_partitions(changed))
         self._removed_topics.step(self.broker_epoch)
 
     def _is_current(self, now_ms: int) -> bool:
@@ -386,12 +376,13 @@ class Broker:
             replica.log.table.drop()
 
     def _forget_progress(self, topic_partition: TopicPartition) -> None:
+        self._coordinators.look_at(topic_partition)
         if self._progress is not None:
             self._progress.forget(topic_partition)
 
     # -- appends and the high watermark ------------------------------------------------------------------
 
-    def _append(self, now_ms: int) -> bool:
+    def _append_waiting(self, now_ms: int) -> bool:
         moved = self._start_leaders(now_ms)
         for replica in self._queue.append(now_ms):
             moved = True

@@ -61,7 +61,8 @@ class BrokerHost:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         topic_defaults = flatten_toml(TOPICS_TOML.read_text(encoding="utf-8"))
         self._metrics: MetricsServer | None = None
-        self._shared = SharedParts(metadata_root, config, topic_defaults, self.runner, self._executor)
+        self._peers: dict[int, Broker] = {}
+        self._shared = SharedParts(metadata_root, config, topic_defaults, self.runner, self._executor, self._peers)
 
     @property
     def fetcher(self) -> str:
@@ -71,6 +72,7 @@ class BrokerHost:
     def run(self, identity: BrokerIdentity, lock: IO[str]) -> RunningBroker:
         """A broker, started; it is up after `await_up`. `lock` is that of `lock_root` and becomes the broker's."""
         broker = RunningBroker(identity, self._shared, lock)
+        self._peers[identity.broker_id] = broker.broker
         broker.start()
         return broker
 

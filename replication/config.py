@@ -137,6 +137,21 @@ class BrokerConfig:
     offsets_retention_minutes: int = _setting(
         10_080, "min", "committed offsets are kept this long after their group became empty or dropped the topic", 1
     )
+    offsets_commit_timeout_ms: int = _setting(
+        5_000,
+        "ms",
+        "what a coordinator wrote and is not replicated by then is answered as an error: outcome unknown",
+        1,
+    )
+    offsets_topic_num_partitions: int = _setting(
+        50, "partitions", "of __consumer_offsets, made when the first group needs it; should not change afterwards", 1
+    )
+    offsets_topic_replication_factor: int = _setting(
+        3, "replicas", "of __consumer_offsets: without so many live brokers there are no groups", 1
+    )
+    offsets_topic_segment_bytes: int = _setting(
+        104_857_600, "bytes", "size of a segment of __consumer_offsets: small ones are compacted and folded sooner", 14
+    )
     replica_fetch_backoff_ms: int = _setting(
         1_000, "ms", "a partition whose fetch failed is left alone for this long", 0
     )
@@ -145,6 +160,18 @@ class BrokerConfig:
         10_000, "ms", "a follower not caught up for this long leaves the ISR (Kafka: 30000)", 1
     )
     super_users: str = _setting("", "", "principals that ACLs do not bind, as User:alice;User:bob")
+    transaction_state_log_min_isr: int = _setting(
+        2, "replicas", "in-sync replicas that __transaction_state needs to take a record", 1
+    )
+    transaction_state_log_num_partitions: int = _setting(
+        50, "partitions", "of __transaction_state, made when the first transactional producer comes", 1
+    )
+    transaction_state_log_replication_factor: int = _setting(
+        3, "replicas", "of __transaction_state: without so many live brokers there are no transactions", 1
+    )
+    transaction_state_log_segment_bytes: int = _setting(
+        104_857_600, "bytes", "size of a segment of __transaction_state", 14
+    )
     unclean_leader_election_enable: bool = _setting(
         False, "", "let a replica outside the ISR lead when no other lives; loses records"
     )

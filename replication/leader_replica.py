@@ -30,6 +30,7 @@ from storage.errors import (
     StoreFullError,
     StoreUnavailableError,
     StratalogError,
+    UnknownLeaderEpochError,
 )
 from storage.log import PartitionLog
 from storage.log_append import Appended, BatchAppended
@@ -248,6 +249,10 @@ class LeaderReplica:
     def _refusal(self, request: ProduceRequest | HandedFiles) -> StratalogError | None:
         if request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
             return InvalidRequiredAcksError(f"acks is {request.acks}, must be 0, 1 or -1 (all)")
+        expected = request.expected_leader_epoch if isinstance(request, ProduceRequest) else None
+        if expected is not None and expected != self.leader_epoch:
+            error = FencedLeaderEpochError if expected < self.leader_epoch else UnknownLeaderEpochError
+            return error(f"{self.state.topic_partition}: expected leader epoch {expected}, it is {self.leader_epoch}")
         assert self.partition is not None
         needed = self.config.min_insync_replicas
         if request.acks == ACKS_ALL and not self.partition.has_enough_replicas(needed):

@@ -16,12 +16,17 @@ ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 
 @dataclass(frozen=True, slots=True)
 class ProduceRequest:
-    """One batch for one partition. `acks` is 0, 1 or -1 (all); `timeout_ms` bounds the wait for acks=all."""
+    """One batch for one partition. `acks` is 0, 1 or -1 (all); `timeout_ms` bounds the wait for acks=all.
+
+    expected_leader_epoch  it may be appended under exactly this epoch: FENCED_LEADER_EPOCH under a newer one,
+                           UNKNOWN_LEADER_EPOCH under an older one. None: under any
+    """
 
     topic_partition: TopicPartition
     batch: NewRecordBatch
     acks: int = ACKS_ALL
     timeout_ms: int = 30_000
+    expected_leader_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

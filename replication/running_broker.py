@@ -19,6 +19,7 @@ from replication.controller import Controller
 from replication.directory_lock import folder_here, lock_alone
 from replication.fetch_runner import FetchJob, FetchRunner
 from replication.progress import fetch_progress_path, progress_prefix
+from replication.remote_appends import Appends
 from replication.stores import DeltaStores
 from storage.clock import RandomIds, SystemClock
 from storage.errors import (
@@ -50,13 +51,14 @@ def lock_root(root: str) -> IO[str]:
 
 @dataclass(frozen=True, slots=True)
 class SharedParts:
-    """What the brokers of one process have in common."""
+    """What the brokers of one process have in common. `peers`: they themselves, by id, as they come up."""
 
     metadata_root: str
     config: BrokerConfig
     topic_defaults: Mapping[str, object]
     runner: FetchRunner
     executor: Executor
+    peers: Mapping[int, Appends]
 
 
 class RunningBroker:
@@ -87,6 +89,7 @@ class RunningBroker:
                 topic_defaults=shared.topic_defaults,
                 executor=shared.executor,
                 on_registered=self._start_fetching,
+                peers=shared.peers,
             )
             self.controller = Controller(
                 identity.broker_id,

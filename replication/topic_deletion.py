@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from replication.broker_decisions import check_broker_epoch
 from replication.replica_states import ReplicaState, state_of_deletion
-from replication.state import ClusterImage, Result, TopicDeletionRecord
+from replication.state import ClusterImage, MetadataRecord, RemoveTopicRecord, Result, TopicDeletionRecord
 from storage.records import TopicPartition
 
 
@@ -33,6 +33,14 @@ def topic_deletions(image: ClusterImage) -> list[TopicDeletion]:
         TopicDeletion(d.topic, d.topic_id, d.partitions, {b: state_of_deletion(image, d, b) for b in d.brokers})
         for d in found
     ]
+
+
+def deleted_partitions(changed: Iterable[MetadataRecord]) -> list[TopicPartition]:
+    """The partitions that these records of the metadata log take away with their topics, in order."""
+    records = list(changed)
+    removed = {record.topic_id for record in records if isinstance(record, RemoveTopicRecord)}
+    stated = [each for each in records if isinstance(each, TopicDeletionRecord) and each.topic_id in removed]
+    return sorted({TopicPartition(each.topic, partition) for each in stated for partition in range(each.partitions)})
 
 
 def deletions_on(image: ClusterImage, broker_id: int) -> list[TopicDeletionRecord]:

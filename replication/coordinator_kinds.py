@@ -1,0 +1,25 @@
+"""Which coordinators there are: what makes the shards of each internal topic. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from replication.coordinator_shard import CoordinatorType, ShardFactory
+from storage.records import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorKind:
+    """What there is to know of a kind of coordinator.
+
+    make                what makes its shards
+    partitions_deleted  the request that tells each shard of partitions that are gone; None when it need not know
+    """
+
+    make: ShardFactory
+    partitions_deleted: Callable[[tuple[TopicPartition, ...]], object] | None = None
+
+
+COORDINATOR_KINDS: Mapping[CoordinatorType, CoordinatorKind] = {}
+"""What a broker hosts unless it is told otherwise."""

@@ -1,0 +1,106 @@
+"""What coordinators append to partitions that are not theirs: transaction markers, through each partition's leader.
+
+I/O: through the brokers of the own process. The outcome comes back to the shard that asked, once; after a time without
+an answer it is REQUEST_TIMED_OUT, since a broker that was killed answers nobody. Kafka:
+`TransactionMarkerChannelManager`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import Protocol
+
+from replication.coordinator_shard import RemoteAppend, RemoteAppended
+from replication.hosted_shard import HostedShard
+from replication.requests import ACKS_ALL, ProduceRequest, ProduceResponse
+from replication.state import NO_LEADER, ClusterImage
+from storage.errors import (
+    BrokerNotAvailableError,
+    LeaderNotAvailableError,
+    RequestTimedOutError,
+    StratalogError,
+    UnknownTopicOrPartitionError,
+)
+from storage.records import TopicPartition
+
+TIMEOUT_MS = 30_000
+
+Outcome = Callable[[HostedShard, RemoteAppended, int], None]
+"""`(shard, outcome, now_ms)`"""
+
+
+class Appends(Protocol):
+    """What is called of the broker that leads a partition: the own one, or another of the same process."""
+
+    def produce_then(self, request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
+        """Queue a batch; `complete` is called once, possibly from another thread. Does not block."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    shard: HostedShard
+    effect: RemoteAppend
+    deadline_ms: int
+
+
+class RemoteAppends:
+    """Everything but what `put` brings in happens in the broker's loop."""
+
+    def __init__(
+        self,
+        image: Callable[[], ClusterImage],
+        peers: Mapping[int, Appends],
+        put: Callable[[Callable[[int], None]], None],
+        tell: Outcome,
+    ) -> None:
+        """`peers` are the brokers of this process by id, the own one included. `put` takes work from any thread, to be
+        done in the loop with its time; `tell` gives an outcome to its shard."""
+        self._image = image
+        self._peers = peers
+        self._put = put
+        self._tell = tell
+        self._open: dict[int, _Open] = {}
+        self._numbers = count()
+
+    def perform(self, shard: HostedShard, effect: RemoteAppend, now_ms: int) -> None:
+        """Send it to the partition's leader."""
+        number = next(self._numbers)
+        self._open[number] = _Open(shard, effect, now_ms + TIMEOUT_MS)
+
+        def complete(response: ProduceResponse) -> None:
+            self._put(lambda now_ms: self._end(number, response.error, now_ms))
+
+        leader = self._leader_of(effect.topic_partition)
+        if isinstance(leader, StratalogError):
+            complete(ProduceResponse(effect.topic_partition, error=leader))
+        else:
+            leader.produce_then(ProduceRequest(effect.topic_partition, effect.batch, ACKS_ALL, TIMEOUT_MS), complete)
+
+    def _leader_of(self, topic_partition: TopicPartition) -> Appends | StratalogError:
+        state = self._image().partitions.get(topic_partition)
+        if state is None:
+            return UnknownTopicOrPartitionError(f"{topic_partition}: no such partition")
+        if state.leader == NO_LEADER:
+            return LeaderNotAvailableError(f"{topic_partition} has no leader")
+        peer = self._peers.get(state.leader)
+        return peer or BrokerNotAvailableError(f"{topic_partition}: its leader {state.leader} is not in this process")
+
+    def _end(self, number: int, error: StratalogError | None, now_ms: int) -> None:
+        ended = self._open.pop(number, None)
+        if ended is not None:  # else its time was over before
+            outcome = RemoteAppended(ended.effect.topic_partition, ended.effect.context, error)
+            self._tell(ended.shard, outcome, now_ms)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When the first of them has waited too long; None when none is under way."""
+        return next((each.deadline_ms for each in self._open.values()), None)
+
+    def expire(self, now_ms: int) -> None:
+        """Give up what has waited too long."""
+        for number in [number for number, each in self._open.items() if each.deadline_ms <= now_ms]:
+            topic_partition = self._open[number].effect.topic_partition
+            self._end(number, RequestTimedOutError(f"{topic_partition}: no answer in {TIMEOUT_MS} ms"), now_ms)

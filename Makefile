@@ -10,6 +10,7 @@
 #   make bench      side by side with a real Kafka, about 20 minutes: docs/BENCHMARKS.md; needs mvn and java
 #   make soak       100,000 commits to one log, and ten minutes of full load under retention: docs/BENCHMARKS.md
 #   make bench-long the benches that take minutes each: memory, 500 partitions; needs mvn and java
+#   make oracle     what Kafka's own classes answer, for tests/replication/oracle; needs mvn and java
 #   make wheel      dist/stratalog-*.whl
 #   make clean      what the targets made, the environment too
 
@@ -24,7 +25,7 @@ SEEDS ?= 20000
 FIRST_SEED ?= 0
 STORM_MINUTES ?= 5
 
-.PHONY: help venv java demo test test-long test-stores quick check simulate storm bench bench-long soak wheel clean
+.PHONY: help venv java demo test test-long test-stores quick check simulate storm bench bench-long soak oracle wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -100,6 +101,10 @@ bench-long: $(STAMP) java
 
 soak: $(STAMP) java
 	@$(PYTHON) -m tests.bench --soak --report docs
+
+# Records anew what tests compare with; unchanged files mean that Kafka still answers the same.
+oracle: $(STAMP) java
+	@$(PYTHON) -m tests.replication.oracle
 
 wheel: $(STAMP)
 	@rm -rf dist

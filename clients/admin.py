@@ -20,6 +20,7 @@ from clients.offset_spec import ListedOffset, OffsetSpec
 from clients.reassignment import alter_reassignments, list_reassignments
 from clients.record_deletion import RecordDeletion
 from replication import topics
+from replication.acls import AclBinding, AclFilter, create_acls, delete_acls, describe_acls
 from replication.cluster_configs import alter_cluster_config
 from replication.delete_records import DeletedRecords
 from replication.leader_election import Answers, ElectionType, elect_leaders
@@ -309,6 +310,22 @@ class Admin:
         """
         spelled = {name: None if value is None else _spelled(value) for name, value in changes.items()}
         return self._view.propose(lambda image: alter_cluster_config(image, spelled))
+
+    def create_acls(self, bindings: Sequence[AclBinding]) -> None:
+        """Add ACL bindings, those that are not there yet; they count once `authorizer.class.name` is set.
+
+        InvalidRequestError for a binding that means nothing.
+        """
+        self._view.propose(lambda image: create_acls(image, bindings, self._view.ids))
+
+    def describe_acls(self, wanted: AclFilter | None = None) -> tuple[AclBinding, ...]:
+        """The bindings that a filter matches; all without one."""
+        self._view.refresh()
+        return describe_acls(self._view.image, wanted or AclFilter())
+
+    def delete_acls(self, filters: Sequence[AclFilter]) -> tuple[AclBinding, ...]:
+        """Remove the bindings that any of the filters matches; these are returned."""
+        return self._view.propose(lambda image: delete_acls(image, filters))
 
     def describe_cluster(self) -> ClusterDescription:
         """Controller and brokers as of now."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from replication.coordinator_requests import FindCoordinatorRequest, FindCoordinatorResponse
+from replication.coordinator_shard import CoordinatorType
 from replication.requests import ProduceRequest, ProduceResponse
 
 
@@ -13,6 +15,22 @@ class BrokerFace(Protocol):
 
     def produce_then(self, request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
         """Queue a batch; `complete` is called once, possibly from the broker's thread. Does not block."""
+        ...
+
+    def find_coordinator(
+        self, request: FindCoordinatorRequest, answer: Callable[[FindCoordinatorResponse], None]
+    ) -> None:
+        """Who coordinates groups or transactional ids. Answered as above."""
+        ...
+
+    def coordinator(
+        self, kind: CoordinatorType, key: str | int, request: object, answer: Callable[[object], None]
+    ) -> None:
+        """Ask a coordinator on this broker, of a key or of a partition by number; its response or a StratalogError."""
+        ...
+
+    def every_coordinator(self, kind: CoordinatorType, request: object, answer: Callable[[list[object]], None]) -> None:
+        """Ask all coordinators of a kind on this broker; their responses or errors."""
         ...
 
 

@@ -229,6 +229,10 @@ class ClusterView:
         if "metadata" in self._news.wait(places, timeout_ms, poll_ms):
             self._refreshed_ms = -self._timeout_ms  # so old that the next refresh looks
 
+    def wake(self) -> None:
+        """End a `wait`, or the next one at once: something else than storage has news. From any thread."""
+        self._news.wake()
+
     def published(self, topic_partition: TopicPartition, *, look: bool = True) -> Watermarks | None:
         """As `watermarks`, without waiting or refreshing metadata: None while the leader has not started.
 

@@ -85,6 +85,11 @@ class NewsWait:
         finally:
             self._lock.release()
 
+    def wake(self) -> None:
+        """End the wait that is under way, or else the next one at once. From any thread."""
+        if self._wakeup is not None:
+            self._wakeup.wake()
+
     def _watch(self, places: Mapping[str, Place]) -> bool:
         """Watch exactly these; True when one of them was not watched before."""
         if self._wakeup is None:

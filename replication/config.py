@@ -27,6 +27,9 @@ TOPICS_TOML = CONF_DIR / "topics.toml"
 INT_MAX = 2**31 - 1
 """Kafka's type INT ends here."""
 
+AUTHORIZER_CLASSES = ("org.apache.kafka.metadata.authorizer.StandardAuthorizer", "StandardAuthorizer")
+"""What `authorizer.class.name` may be, besides empty: there is nothing to load other classes with."""
+
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _TRUTH = {"true": True, "false": False}
 
@@ -50,7 +53,7 @@ class Setting:
         parsed = self._typed(value)
         if self.at_least is not None and isinstance(parsed, int) and parsed < self.at_least:
             raise self._invalid(value, f"Value must be at least {self.at_least}")
-        if parsed == "":
+        if parsed == "" and self.default != "":
             raise self._invalid(value, "String must be non-empty")
         return parsed
 
@@ -85,6 +88,14 @@ class BrokerConfig:
     Building one checks every range; InvalidConfigError names the setting that is out of it.
     """
 
+    allow_everyone_if_no_acl_found: bool = _setting(
+        False, "", "with an authorizer: who asks for what no ACL names may do it"
+    )
+    authorizer_class_name: str = _setting(
+        "",
+        "",
+        "org.apache.kafka.metadata.authorizer.StandardAuthorizer: ACLs count; empty: everybody may do everything",
+    )
     auto_leader_rebalance_enable: bool = _setting(
         True, "", "give leadership back to preferred replicas when brokers lead too few of theirs"
     )
@@ -97,6 +108,16 @@ class BrokerConfig:
     controlled_shutdown_enable: bool = _setting(True, "", "hand leadership over before a broker stops")
     default_replication_factor: int = _setting(1, "replicas", "of a topic created without a replication factor", 1)
     delete_topic_enable: bool = _setting(True, "", "allow topics to be deleted")
+    group_initial_rebalance_delay_ms: int = _setting(
+        3_000, "ms", "how long a group that was empty waits for more members before its first rebalance", 0
+    )
+    group_max_session_timeout_ms: int = _setting(
+        1_800_000, "ms", "longest session timeout that a group's member may ask for", 1
+    )
+    group_max_size: int = _setting(INT_MAX, "members", "of one group; further ones are refused", 1)
+    group_min_session_timeout_ms: int = _setting(
+        6_000, "ms", "shortest session timeout that a group's member may ask for", 1
+    )
     leader_imbalance_check_interval_seconds: int = _setting(
         300, "s", "pause between two looks at the balance of leaders", 1
     )
@@ -109,6 +130,13 @@ class BrokerConfig:
     )
     num_partitions: int = _setting(1, "partitions", "of a topic created without a number of partitions", 1)
     num_replica_fetchers: int = _setting(1, "tasks", "fetch tasks of a follower, which share its partitions", 1)
+    offset_metadata_max_bytes: int = _setting(4_096, "bytes", "longest note that may be committed with an offset", 0)
+    offsets_retention_check_interval_ms: int = _setting(
+        600_000, "ms", "pause between two looks for committed offsets that have expired", 1
+    )
+    offsets_retention_minutes: int = _setting(
+        10_080, "min", "committed offsets are kept this long after their group became empty or dropped the topic", 1
+    )
     offsets_commit_timeout_ms: int = _setting(
         5_000,
         "ms",
@@ -131,6 +159,7 @@ class BrokerConfig:
     replica_lag_time_max_ms: int = _setting(
         10_000, "ms", "a follower not caught up for this long leaves the ISR (Kafka: 30000)", 1
     )
+    super_users: str = _setting("", "", "principals that ACLs do not bind, as User:alice;User:bob")
     transaction_max_timeout_ms: int = _setting(
         900_000, "ms", "the longest transaction.timeout.ms that a producer may ask for", 1
     )
@@ -194,7 +223,14 @@ class BrokerConfig:
         for setting in settings():
             setting.parse(getattr(self, _field_name(setting.name)))
         self._at_most("broker.heartbeat.interval.ms", "broker.session.timeout.ms")
+        self._at_most("group.min.session.timeout.ms", "group.max.session.timeout.ms")
         self._at_most("stratalog.progress.poll.min.ms", "stratalog.progress.poll.max.ms")
+        if self.authorizer_class_name and self.authorizer_class_name not in AUTHORIZER_CLASSES:
+            reason = f"Class {self.authorizer_class_name} could not be found; known: {AUTHORIZER_CLASSES[0]}"
+            raise InvalidConfigError(
+                f"Invalid value {self.authorizer_class_name} for configuration authorizer.class.name: {reason}"
+            )
+        parse_principals(self.super_users)
 
     def _at_most(self, lower: str, upper: str) -> None:
         value, limit = getattr(self, _field_name(lower)), getattr(self, _field_name(upper))
@@ -226,6 +262,20 @@ class BrokerConfig:
     def properties(self) -> dict[str, int | bool | str]:
         """Every setting by its Kafka name, in alphabetical order."""
         return {setting.name: getattr(self, _field_name(setting.name)) for setting in settings()}
+
+
+def parse_principals(text: str) -> frozenset[str]:
+    """Principals between semicolons, as in `super.users`. InvalidConfigError for one without a type.
+
+    >>> sorted(parse_principals(";  User:bob  ;  User:alice "))
+    ['User:alice', 'User:bob']
+    """
+    principals = [each.strip() for each in text.split(";") if each.strip()]
+    for principal in principals:
+        kind, colon, name = principal.partition(":")
+        if not (kind and colon and name):
+            raise InvalidConfigError(f"expected a string in format principalType:principalName but got {principal}")
+    return frozenset(principals)
 
 
 def settings() -> list[Setting]:

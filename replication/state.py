@@ -151,6 +151,35 @@ class ProducerIdsRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class AccessControlEntryRecord:
+    """An ACL binding under an id of its own; what the words mean is in `replication.acls`."""
+
+    type: ClassVar[str] = "AccessControlEntry"
+    id: str
+    resource_type: str
+    resource_name: str
+    pattern_type: str
+    principal: str
+    host: str
+    operation: str
+    permission_type: str
+
+    @property
+    def key(self) -> str:
+        return f"acl/{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveAccessControlEntryRecord:
+    type: ClassVar[str] = "RemoveAccessControlEntry"
+    id: str
+
+    @property
+    def key(self) -> str:
+        return f"acl/{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
 class EraseRecord:
     """Records of a topic that match are to be erased on every replica: below `end_offsets[partition]`.
 
@@ -256,6 +285,8 @@ MetadataRecord = (
     | TopicDeletionRecord
     | ConfigRecord
     | ProducerIdsRecord
+    | AccessControlEntryRecord
+    | RemoveAccessControlEntryRecord
     | EraseRecord
     | PartitionRecord
 )
@@ -272,6 +303,8 @@ _RECORD_TYPES: dict[str, type[Any]] = {
         TopicDeletionRecord,
         ConfigRecord,
         ProducerIdsRecord,
+        AccessControlEntryRecord,
+        RemoveAccessControlEntryRecord,
         EraseRecord,
         PartitionRecord,
     )
@@ -344,6 +377,7 @@ class ClusterImage:
     erases: dict[str, dict[int, EraseRecord]] = field(default_factory=dict)
     deletions: dict[str, TopicDeletionRecord] = field(default_factory=dict)
     partitions_by_topic: dict[str, set[TopicPartition]] = field(default_factory=dict)
+    acls: dict[str, AccessControlEntryRecord] = field(default_factory=dict)
     next_producer_id: int = 0
     last_broker_epoch: int = 0
 
@@ -369,6 +403,8 @@ class ClusterImage:
                 self.next_producer_id = record.next_producer_id
             case ClusterRecord():
                 self.cluster_id = record.cluster_id
+            case AccessControlEntryRecord() | RemoveAccessControlEntryRecord():
+                self._allow_or_deny(record)
 
     def _fence(self, record: FenceBrokerRecord) -> None:
         known = self.brokers.get(record.broker_id)
@@ -401,6 +437,12 @@ class ClusterImage:
             overrides.pop(record.name, None)
         else:
             overrides[record.name] = record.value
+
+    def _allow_or_deny(self, record: AccessControlEntryRecord | RemoveAccessControlEntryRecord) -> None:
+        if isinstance(record, AccessControlEntryRecord):
+            self.acls[record.id] = record
+        else:
+            self.acls.pop(record.id, None)
 
     def live_brokers(self) -> dict[int, BrokerState]:
         """Brokers that are registered and not fenced."""

@@ -39,6 +39,11 @@ class IllegalStateError(UnknownServerError):
     UNKNOWN_SERVER_ERROR."""
 
 
+class CommitFailedError(UnknownServerError):
+    """The member is in its group no more, so its commit was refused: somebody else may have its partitions. Kafka's
+    CommitFailedException, which only clients know."""
+
+
 class OffsetOutOfRangeError(StratalogError):
     code = 1
 
@@ -88,6 +93,10 @@ class StaleControllerEpochError(StratalogError):
     code = 11
 
 
+class OffsetMetadataTooLargeError(StratalogError):
+    code = 12
+
+
 class CoordinatorLoadInProgressError(StratalogError):
     code = 14
     retriable = True
@@ -123,6 +132,42 @@ class NotEnoughReplicasAfterAppendError(StratalogError):
 
 class InvalidRequiredAcksError(StratalogError):
     code = 21
+
+
+class IllegalGenerationError(StratalogError):
+    code = 22
+
+
+class InconsistentGroupProtocolError(StratalogError):
+    code = 23
+
+
+class InvalidGroupIdError(StratalogError):
+    code = 24
+
+
+class UnknownMemberIdError(StratalogError):
+    code = 25
+
+
+class InvalidSessionTimeoutError(StratalogError):
+    code = 26
+
+
+class RebalanceInProgressError(StratalogError):
+    code = 27
+
+
+class TopicAuthorizationFailedError(StratalogError):
+    code = 29
+
+
+class GroupAuthorizationFailedError(StratalogError):
+    code = 30
+
+
+class ClusterAuthorizationFailedError(StratalogError):
+    code = 31
 
 
 class InvalidTimestampError(StratalogError):
@@ -230,6 +275,14 @@ class UnknownProducerIdError(StratalogError):
     code = 59
 
 
+class NonEmptyGroupError(StratalogError):
+    code = 68
+
+
+class GroupIdNotFoundError(StratalogError):
+    code = 69
+
+
 class TopicDeletionDisabledError(StratalogError):
     code = 73
 
@@ -248,9 +301,21 @@ class StaleBrokerEpochError(StratalogError):
     code = 77
 
 
+class MemberIdRequiredError(StratalogError):
+    code = 79
+
+
 class PreferredLeaderNotAvailableError(StratalogError):
     code = 80
     retriable = True
+
+
+class GroupMaxSizeReachedError(StratalogError):
+    code = 81
+
+
+class FencedInstanceIdError(StratalogError):
+    code = 82
 
 
 class EligibleLeadersNotAvailableError(StratalogError):
@@ -267,8 +332,17 @@ class NoReassignmentInProgressError(StratalogError):
     code = 85
 
 
+class GroupSubscribedToTopicError(StratalogError):
+    code = 86
+
+
 class InvalidRecordError(StratalogError):
     code = 87
+
+
+class UnstableOffsetCommitError(StratalogError):
+    code = 88
+    retriable = True
 
 
 class ProducerFencedError(StratalogError):
@@ -302,6 +376,10 @@ class TransactionalIdNotFoundError(StratalogError):
 
 class IneligibleReplicaError(StratalogError):
     code = 107
+
+
+class StaleMemberEpochError(StratalogError):
+    code = 113
 
 
 class TransactionAbortableError(StratalogError):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from replication.coordinator_requests import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from replication.coordinator_shard import CoordinatorType
 from replication.progress import UNKNOWN, ReplicaProgress, leader_progress_path
 from replication.progress_object import ProgressWriter
 from replication.requests import ProduceRequest, ProduceResponse
@@ -18,7 +20,7 @@ from replication.state import (
 from replication.stores import open_metadata, replica_of
 from storage.clock import RandomIds, SystemClock
 from storage.config import LogConfig
-from storage.errors import LogDirNotFoundError, StratalogError
+from storage.errors import CoordinatorNotAvailableError, LogDirNotFoundError, NotCoordinatorError, StratalogError
 from storage.log import PartitionLog
 from storage.log_append import Appended
 from storage.memory_table import MemoryDisk, MemoryLogTable
@@ -174,6 +176,21 @@ class MemoryBroker:
         self.broker_id = broker_id
         self.script: list[StratalogError | None] = []
         self.requests: list[ProduceRequest] = []
+
+    def find_coordinator(
+        self, request: FindCoordinatorRequest, answer: Callable[[FindCoordinatorResponse], None]
+    ) -> None:
+        """No broker of this cluster coordinates anything: see `memory_coordinator`."""
+        error = CoordinatorNotAvailableError("no coordinators here")
+        answer(FindCoordinatorResponse(tuple(Coordinator(key, error=error) for key in request.coordinator_keys)))
+
+    def coordinator(
+        self, kind: CoordinatorType, key: str | int, request: object, answer: Callable[[object], None]
+    ) -> None:
+        answer(NotCoordinatorError(f"broker {self.broker_id} does not coordinate {key}"))
+
+    def every_coordinator(self, kind: CoordinatorType, request: object, answer: Callable[[list[object]], None]) -> None:
+        answer([])
 
     def produce_then(self, request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
         self.requests.append(request)

@@ -51,6 +51,8 @@ class ProducerConfig:
     metadata_max_age_ms: int = 300_000
     client_id: str = ""
     compression_type: str = "none"
+    transactional_id: str = ""
+    transaction_timeout_ms: int = 60_000
 
     @classmethod
     def from_settings(cls, config: Mapping[str, object] | None, settings: Mapping[str, object]) -> Self:
@@ -71,6 +73,8 @@ class ProducerConfig:
 
     def _reconciled(self, given: Mapping[str, object]) -> Self:
         obstacle = self._obstacle_to_idempotence()
+        if self.transactional_id and (obstacle or not self.enable_idempotence):
+            raise InvalidConfigError("Cannot set a transactional.id without also enabling idempotence.")
         if obstacle and self.enable_idempotence and "enable_idempotence" in given:
             raise InvalidConfigError(f"{obstacle} to use the idempotent producer.")
         changes: dict[str, Any] = {"enable_idempotence": self.enable_idempotence and not obstacle}

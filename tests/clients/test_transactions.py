@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from clients.cluster_view import ClusterView
 from clients.producer import Producer
 from clients.transactions import LEGAL_PREVIOUS, Phase, ProducerTransactions
 from storage.errors import (
@@ -114,9 +115,10 @@ def test_every_phase_but_the_first_can_be_reached():
 
 def test_a_producer_without_a_name_or_without_brokers_has_no_transactions():
     cluster = MemoryCluster()
-    with Producer(cluster) as producer, pytest.raises(IllegalStateError, match="non-transactional"):
+    view = ClusterView(cluster.root, stores=cluster.stores)
+    with Producer(cluster, view=view) as producer, pytest.raises(IllegalStateError, match="non-transactional"):
         producer.begin_transaction()
     with pytest.raises(InvalidConfigError, match=r"Cannot set a transactional.id without also enabling idempotence"):
         Producer(cluster, transactional_id="tx", enable_idempotence=False)
     with pytest.raises(BrokerNotAvailableError):
-        Producer("memory:///nowhere", transactional_id="tx", view=object())
+        Producer(cluster.root, transactional_id="tx", view=view)

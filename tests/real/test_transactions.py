@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clients.admin import AdminClient
+from clients.admin import Admin
 from clients.consumer import Consumer
 from clients.group_member import ConsumerGroupMetadata
 from clients.producer import Producer
@@ -28,8 +28,8 @@ SETTINGS = {
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     with Cluster.start(tmp_path / "cluster", fetcher="thread", config=SETTINGS) as running:
-        AdminClient(running).create_topic("in", partitions=1, replication_factor=3)
-        AdminClient(running).create_topic("out", partitions=2, replication_factor=3)
+        Admin(running).create_topic("in", partitions=1, replication_factor=3)
+        Admin(running).create_topic("out", partitions=2, replication_factor=3)
         yield running
 
 
@@ -67,17 +67,14 @@ def test_a_transaction_over_two_partitions_shows_together_or_never(cluster: Clus
 
 def until(look, wanted) -> bool:
     """Markers are written a moment after the answer."""
-    for _ in range(40):
-        if look() == wanted:
-            return True
-    return False
+    return any(look() == wanted for _ in range(40))
 
 
 def test_the_next_producer_of_the_name_fences_the_older_one(cluster: Cluster) -> None:
     with Producer(cluster, transactional_id="tx") as older, Producer(cluster, transactional_id="tx") as newer:
         older.init_transactions()
         older.begin_transaction()
-        older.send("out", "zombie", partition=0).get(30)
+        older.send("out", "zombie", partition=0).result(30)
         newer.init_transactions()
         newer.begin_transaction()
         newer.send("out", "new", partition=0)

@@ -16,7 +16,7 @@ from clients.group_member import ConsumerGroupMetadata
 from clients.records import OffsetAndMetadata
 from clients.settings import ProducerConfig
 from clients.transactions import ProducerTransactions
-from clients.transport import InboxTransport, InProcessTransport, Produce
+from clients.transport import Answer, InboxTransport, InProcessTransport, Produce
 from replication.coordinator_requests import FindCoordinatorRequest, FindCoordinatorResponse
 from replication.coordinator_shard import CoordinatorType
 from replication.group_requests import (
@@ -26,7 +26,7 @@ from replication.group_requests import (
 )
 from replication.internal_topics import GROUP_METADATA_TOPIC, partition_of_key
 from replication.requests import ProduceRequest, ProduceResponse
-from replication.state import ClusterImage
+from replication.state import BrokerState, ClusterImage
 from replication.transaction_requests import (
     TRANSACTION_VERSION_2,
     AddOffsetsToTxnRequest,
@@ -51,6 +51,17 @@ class TransactionalTransport(InProcessTransport):
         super().__init__(cluster, InboxTransport(view))
         self._transactional_id = transactional_id
         self._view = view
+
+    def send(self, broker: BrokerState, request: ProduceRequest, answer: Answer) -> None:
+        """As of every transport. BrokerNotAvailableError for a leader that another process hosts: what is handed over
+        through an inbox is in no transaction."""
+        leader = broker.registration.broker_id
+        if leader not in self._cluster.brokers() and not self._cluster.hosts(leader):
+            raise BrokerNotAvailableError(
+                f"{request.topic_partition}: its leader, broker {leader}, runs in another process; transactions across "
+                "processes need the Kafka endpoint"
+            )
+        super().send(broker, request, answer)
 
     def _produce_of(self, face: BrokerFace) -> Produce:
         def produce(request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from clients.producer import Producer
     from clients.records import (
         ConsumerRecord,
+        OffsetAndMetadata,
         OffsetAndTimestamp,
         OffsetRange,
         RecordFuture,
@@ -59,6 +60,7 @@ __all__ = [
     "History",
     "LogDirDescription",
     "NewTopic",
+    "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "OffsetRange",
     "PartitionReassignment",
@@ -100,6 +102,7 @@ _MODULES = {
     "clients.producer": ("Producer",),
     "clients.records": (
         "ConsumerRecord",
+        "OffsetAndMetadata",
         "OffsetAndTimestamp",
         "OffsetRange",
         "RecordFuture",

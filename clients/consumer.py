@@ -2,11 +2,13 @@
 
 I/O: through a `ClusterView`, so from storage alone; no broker has to run in this process. Nothing above a
 high watermark is ever returned, nor are control records; under `isolation.level=read_committed` nothing above the last
-stable offset, nor what was aborted (`clients.read_committed`).
+stable offset, nor what was aborted (`clients.read_committed`). With a `group.id` it may be in a group and commit its
+offsets (`clients.group_member`); then the brokers have to run in this process, as coordinators are called.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Self
 
@@ -15,12 +17,18 @@ import pyarrow.compute as pc
 
 from clients.bootstrap import Cluster
 from clients.cluster_view import ClusterView, Fetched
+from clients.coordinator_calls import CoordinatorCalls, InProcessCalls
+from clients.group_member import CommitCallback, ConsumerGroupMetadata, ConsumerHooks, GroupMember
 from clients.positions import Position, Positions
 from clients.read_committed import view_of
-from clients.records import ConsumerRecord, OffsetAndTimestamp
+from clients.rebalance_listener import ConsumerRebalanceListener
+from clients.records import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp
 from clients.settings import ConsumerConfig
+from replication.internal_topics import INTERNAL_TOPICS
 from storage.errors import (
     CorruptMessageError,
+    IllegalStateError,
+    InvalidGroupIdError,
     InvalidRequestError,
     LogDirNotFoundError,
     OffsetOutOfRangeError,
@@ -31,7 +39,9 @@ from storage.log_read import READ_SCHEMA
 from storage.records import Header, TopicPartition
 
 METADATA_REFRESH_MS = 50
+CLOSE_TIMEOUT_MS = 30_000
 IDLE_PAUSE_MS_MIN, IDLE_PAUSE_MS_MAX = 1, 20
+EXCLUSIVE = "Subscription to topics, partitions and pattern are mutually exclusive"
 CONTROL = 0x20
 """Kafka's attribute bit of a control batch: transaction markers, which only brokers look at."""
 
@@ -48,9 +58,11 @@ CONSUMED_SCHEMA = pa.schema(
 
 
 class Consumer:
-    """Reads the partitions that it is told to. Not thread-safe, as Kafka's.
+    """Reads the partitions that it is told to, or its share of a group's. Not thread-safe, as Kafka's.
 
     cluster   a running `Cluster`, or the URL or path of its metadata root.
+    group_id  as `group.id`: the group whose offsets it commits and that `subscribe` makes it a member of. It takes a
+              running Cluster; otherwise BrokerNotAvailableError.
     config    Kafka's consumer configs by their dotted names; `settings` the same as keywords
               (`auto_offset_reset="earliest"`). InvalidConfigError for an unknown or bad one.
     """
@@ -61,25 +73,90 @@ class Consumer:
         config: Mapping[str, object] | None = None,
         *,
         view: ClusterView | None = None,
+        calls: CoordinatorCalls | None = None,
         **settings: object,
     ) -> None:
         self.config = ConsumerConfig.from_settings(config, settings)
         make_view = view_of(self.config.isolation_level)
         self._view = view or make_view(cluster, timeout_ms=self.config.default_api_timeout_ms)
         self._positions = Positions()
+        self._undecided: frozenset[TopicPartition] = frozenset()
+        self._pattern: re.Pattern[str] | None = None
         self._mark = -1
         self._is_closed = False
+        self._group: GroupMember | None = None
+        if self.config.group_id:
+            hooks = ConsumerHooks(self._own, self._consumed, self._partition_count, self._view.wake)
+            calls = calls or InProcessCalls(cluster)
+            self._group = GroupMember(self.config, calls, self._view.clock, hooks)
 
     # -- assignment and position ---------------------------------------------------------------------------
 
     def assign(self, topic_partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Read exactly these partitions; those that stay keep their position. UnknownTopicOrPartitionError."""
+        """Read exactly these partitions, in no group; those that stay keep their position.
+
+        With a `group.id` the others begin at the group's committed offset. UnknownTopicOrPartitionError;
+        IllegalStateError while subscribed.
+        """
         self._check_open()
+        if self._group is not None and self._group.is_subscribed:
+            raise IllegalStateError(EXCLUSIVE)
         wanted = [TopicPartition(*tp) for tp in topic_partitions]
         self._view.refresh()
         for topic_partition in wanted:
             self._view.partition_state(topic_partition)
-        self._positions.assign(wanted)
+        self._own(wanted)
+
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: ConsumerRebalanceListener | None = None,
+    ) -> None:
+        """Be a member of the group for these topics, or for all whose whole name matches `pattern`, from the next poll.
+
+        Topics need not exist yet. Without any it is `unsubscribe`. The listener is told what comes and goes.
+        InvalidGroupIdError without a `group.id`, IllegalStateError after `assign`.
+        """
+        self._check_open()
+        group = self._member()
+        if self._positions.by_partition and not group.is_subscribed:
+            raise IllegalStateError(EXCLUSIVE)
+        wanted = frozenset([topics] if isinstance(topics, str) else topics)
+        if pattern is None and not wanted:
+            self.unsubscribe()
+            return
+        if pattern is not None and wanted:
+            raise IllegalStateError(EXCLUSIVE)
+        self._pattern = re.compile(pattern) if pattern is not None else None
+        self._view.refresh()
+        group.subscribe(wanted or self._matching(), self._pattern, listener)
+
+    def subscription(self) -> set[str]:
+        """The topics subscribed to; of a pattern, those that match it now."""
+        return set(self._group.subscription()) if self._group is not None else set()
+
+    def unsubscribe(self) -> None:
+        """Leave the group, or read no partitions any more; nothing is committed."""
+        self._check_open()
+        if self._group is not None and self._group.is_subscribed:
+            self._group.unsubscribe()
+        self._own(())
+
+    def _own(self, partitions: Iterable[TopicPartition]) -> None:
+        self._positions.assign(sorted(partitions))
+        decided = {tp for tp, position in self._positions.by_partition.items() if position.offset is not None}
+        self._undecided = frozenset(self._positions.by_partition) - decided if self._group is not None else frozenset()
+
+    def _matching(self) -> frozenset[str]:
+        """The topics that the pattern matches now."""
+        hidden = INTERNAL_TOPICS if self.config.exclude_internal_topics else frozenset()
+        assert self._pattern is not None
+        return frozenset(t for t in self._view.image.topic_ids if t not in hidden and self._pattern.fullmatch(t))
+
+    def _partition_count(self, topic: str) -> int:
+        return len(self._view.image.partitions_by_topic.get(topic, ()))
 
     def assign_all(self, topic: str) -> list[TopicPartition]:
         """Read all partitions of a topic; they are returned. UnknownTopicOrPartitionError."""
@@ -119,11 +196,21 @@ class Consumer:
                 self.seek(topic_partition, at.offset)
 
     def position(self, topic_partition: TopicPartition | tuple[str, int]) -> int:
-        """The offset of the next record to be returned, resetting first if there is none yet."""
+        """The offset of the next record to be returned: if there is none yet, the group's, else that of the reset."""
         position = self._position(topic_partition)
+        if position.offset is None and self._group is not None:
+            committed = self.committed([position.topic_partition])[position.topic_partition]
+            if committed is not None:
+                position.seek(committed.offset)
         if position.offset is None:
             return self._reset(position, self.config.default_api_timeout_ms)
         return position.offset
+
+    def current_lag(self, topic_partition: TopicPartition | tuple[str, int]) -> int | None:
+        """How many offsets lie between the position and the high watermark; None while either is not known."""
+        position = self._position(topic_partition)
+        marks = self._view.published(position.topic_partition)
+        return None if marks is None or position.offset is None else marks.high_watermark - position.offset
 
     def pause(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Return nothing of these until `resume`; their positions stay."""
@@ -160,6 +247,61 @@ class Consumer:
                 )
         return {tp: self._view.offset_for_timestamp(tp, at) for tp, at in timestamps_ms.items()}
 
+    # -- the group's offsets -------------------------------------------------------------------------------
+
+    def commit_sync(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None, timeout_ms: int | None = None
+    ) -> None:
+        """Commit these offsets, or all positions, and wait; retriable errors are tried again until `timeout_ms`.
+
+        CommitFailedError when the consumer is not in its group any more, RebalanceInProgressError when it has to poll
+        first; OffsetMetadataTooLargeError, FencedInstanceIdError, RequestTimedOutError, InvalidGroupIdError.
+        """
+        limit_ms = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        self._member().commit_sync(self._consumed() if offsets is None else offsets, limit_ms)
+
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None,
+        callback: CommitCallback | None = None,
+    ) -> None:
+        """Commit these offsets, or all positions, without waiting or trying again.
+
+        `callback(offsets, error or None)` is called within a later poll, commit or close.
+        """
+        self._member().commit_async(self._consumed() if offsets is None else offsets, callback)
+
+    def committed(
+        self, topic_partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The group's committed offset of each partition; None without one. RequestTimedOutError, …"""
+        limit_ms = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        return self._member().offsets.committed(topic_partitions, limit_ms)
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Who this consumer is in its group, for a transactional producer that commits its offsets."""
+        return self._member().metadata()
+
+    def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
+        """Join the group again with the next poll (KIP-568)."""
+        self._member().rejoin(reason)
+
+    def _consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        return {
+            tp: OffsetAndMetadata(position.offset, "", position.leader_epoch)
+            for tp, position in self._positions.by_partition.items()
+            if position.offset is not None
+        }
+
+    def _member(self) -> GroupMember:
+        self._check_open()
+        if self._group is None:
+            raise InvalidGroupIdError(
+                "To use the group management or offset commit APIs, you must provide a valid group.id in the consumer "
+                "configuration."
+            )
+        return self._group
+
     # -- reading -----------------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: int = 0) -> list[ConsumerRecord]:
@@ -195,10 +337,15 @@ class Consumer:
         deadline_ms = clock.monotonic_ms() + timeout_ms
         pause_ms = IDLE_PAUSE_MS_MIN
         while True:
+            if self._group is not None:
+                self._group.poll()
             found = self._positions.next_with_rows() or self._fetch()
             left_ms = deadline_ms - clock.monotonic_ms()
             if found is not None or left_ms <= 0:
                 return found
+            due_ms = self._group.next_due_ms() if self._group is not None else None
+            if due_ms is not None:
+                left_ms = min(left_ms, max(1, due_ms - clock.monotonic_ms()))
             if self._positions.are_all_at_rest:
                 self._view.wait(left_ms, min(pause_ms, left_ms))
             else:  # a leader is awaited: whether it is there shows in other places, too
@@ -215,12 +362,31 @@ class Consumer:
         self._view.poll_progress()
         self._mark, moved = self._view.moved_since(self._mark)
         self._positions.look_at(moved)
+        if self._group is not None:
+            if moved is None and self._pattern is not None:  # metadata changed
+                self._group.resubscribe(self._matching(), self._pattern)
+            self._take_committed(self._group)
         for position in self._positions.in_turn():
             if self._fetch_one(position):
                 return position
         return None
 
+    def _take_committed(self, group: GroupMember) -> None:
+        """Newly assigned partitions begin where the group is; where it is nowhere, `auto.offset.reset` decides."""
+        by_partition = self._positions.by_partition
+        self._undecided = frozenset(tp for tp in self._undecided if by_partition[tp].offset is None)
+        found = group.offsets.ahead(self._undecided) if self._undecided else None
+        if found is None:
+            return
+        self._undecided = frozenset()
+        for topic_partition, committed in found.items():
+            if committed is not None:
+                by_partition[topic_partition].seek(committed.offset)
+                by_partition[topic_partition].leader_epoch = committed.leader_epoch
+
     def _fetch_one(self, position: Position) -> bool:
+        if position.topic_partition in self._undecided:
+            return False
         try:
             offset = self._reset(position, timeout_ms=0) if position.offset is None else position.offset
             marks = self._view.published(position.topic_partition, look=False)
@@ -265,10 +431,16 @@ class Consumer:
 
     # -- ending ------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Nothing is left behind on storage; the consumer cannot be used afterwards."""
-        self._is_closed = True
-        self._positions.assign([])
+    def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
+        """Commit if `enable.auto.commit`, leave the group, and be of no use afterwards; within `timeout_ms`."""
+        if self._is_closed:
+            return
+        try:
+            if self._group is not None:
+                self._group.close(timeout_ms)
+        finally:
+            self._is_closed = True
+            self._own(())
 
     def __enter__(self) -> Self:
         return self

@@ -14,18 +14,21 @@ from storage.records import TopicPartition
 class Position:
     """One partition. `offset` is that of the next record to be returned; None: not decided yet.
 
+    `leader_epoch` is that of the record before it, if it was read.
+
     Rows read ahead start at `offset`; behind the last of them reading goes on at `_fetched_to`.
     """
 
     topic_partition: TopicPartition
     offset: int | None = None
     is_paused: bool = False
+    leader_epoch: int | None = None
     _rows: pa.Table | None = field(default=None)
     _fetched_to: int = 0
 
     def seek(self, offset: int) -> None:
         """Go elsewhere; rows read ahead are dropped."""
-        self.offset, self._rows = offset, None
+        self.offset, self._rows, self.leader_epoch = offset, None, None
 
     def has_rows(self) -> bool:
         return self._rows is not None
@@ -33,7 +36,7 @@ class Position:
     def put(self, rows: pa.Table, next_offset: int) -> None:
         """Rows read at `offset`; the next read starts at `next_offset`. No rows: there was nothing to show."""
         if rows.num_rows == 0:
-            self.seek(next_offset)
+            self.offset, self._rows = next_offset, None
             return
         self._rows, self._fetched_to = rows, next_offset
 
@@ -42,11 +45,12 @@ class Position:
         assert self._rows is not None
         rows = self._rows
         if count is None or count >= rows.num_rows:
-            self.seek(self._fetched_to)
-            return rows
-        self._rows = rows.slice(count)
-        self.offset = self._rows["offset"][0].as_py()
-        return rows.slice(0, count)
+            self.offset, self._rows = self._fetched_to, None
+        else:
+            rows, self._rows = rows.slice(0, count), rows.slice(count)
+            self.offset = self._rows["offset"][0].as_py()
+        self.leader_epoch = rows["leader_epoch"][-1].as_py()
+        return rows
 
 
 class Positions:

@@ -75,6 +75,16 @@ class OffsetAndTimestamp:
 
 
 @dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """A committed offset: that of the next record to read, a text of the application's own (4 KiB at most), and the
+    leader epoch of the last record read, if known."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Piece:
     """The records `[first_index, first_index + count)` of a batch, stored from `base_offset` on, or refused."""
 

@@ -18,6 +18,12 @@ _ACKS = {"all": ACKS_ALL, "-1": ACKS_ALL, "0": ACKS_NONE, "1": ACKS_LEADER}
 _RESETS = ("latest", "earliest", "none")
 _ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+_ASSIGNOR_CLASSES = {
+    "RangeAssignor": "range",
+    "RoundRobinAssignor": "roundrobin",
+    "StickyAssignor": "sticky",
+    "CooperativeStickyAssignor": "cooperative-sticky",
+}
 _ALIASES = {"max.in.flight": "max.in.flight.requests.per.connection"}
 
 
@@ -45,6 +51,8 @@ class ProducerConfig:
     metadata_max_age_ms: int = 300_000
     client_id: str = ""
     compression_type: str = "none"
+    transactional_id: str = ""
+    transaction_timeout_ms: int = 60_000
 
     @classmethod
     def from_settings(cls, config: Mapping[str, object] | None, settings: Mapping[str, object]) -> Self:
@@ -65,6 +73,8 @@ class ProducerConfig:
 
     def _reconciled(self, given: Mapping[str, object]) -> Self:
         obstacle = self._obstacle_to_idempotence()
+        if self.transactional_id and (obstacle or not self.enable_idempotence):
+            raise InvalidConfigError("Cannot set a transactional.id without also enabling idempotence.")
         if obstacle and self.enable_idempotence and "enable_idempotence" in given:
             raise InvalidConfigError(f"{obstacle} to use the idempotent producer.")
         changes: dict[str, Any] = {"enable_idempotence": self.enable_idempotence and not obstacle}
@@ -88,8 +98,22 @@ class ProducerConfig:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
-    """Kafka's consumer configs; times in ms, sizes in bytes of Arrow data."""
+    """Kafka's consumer configs; times in ms, sizes in bytes of Arrow data.
 
+    `enable.auto.commit` counts only with a `group.id`. `partition.assignment.strategy` takes names, or Kafka's classes.
+    """
+
+    group_id: str = ""
+    group_instance_id: str = ""
+    group_protocol: str = "classic"
+    enable_auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    partition_assignment_strategy: str = "range,cooperative-sticky"
+    exclude_internal_topics: bool = True
+    retry_backoff_ms: int = 100
     auto_offset_reset: str = "latest"
     isolation_level: str = "read_uncommitted"
     fetch_max_bytes: int = 52_428_800
@@ -108,7 +132,40 @@ class ConsumerConfig:
         level = given.get("isolation_level", "read_uncommitted")
         if level not in _ISOLATION_LEVELS:
             _refuse(level, "isolation.level", f"String must be one of: {', '.join(_ISOLATION_LEVELS)}")
-        return cls(**_parsed(cls, given, least={"max_poll_records": 1}))
+        strategy = given.get("partition_assignment_strategy")
+        if isinstance(strategy, list | tuple):
+            given["partition_assignment_strategy"] = ",".join(map(str, strategy))
+        parsed = cls(**_parsed(cls, given, least={"max_poll_records": 1, "max_poll_interval_ms": 1}))
+        return parsed._checked(given)
+
+    @property
+    def assignors(self) -> tuple[str, ...]:
+        """The assignors' names in order of preference."""
+        return tuple(_assignor(name) for name in self.partition_assignment_strategy.split(",") if name.strip())
+
+    def _checked(self, given: Mapping[str, object]) -> Self:
+        if not self.assignors:
+            _refuse("", "partition.assignment.strategy", "must name an assignor")
+        if self.group_protocol.lower() != "classic":
+            _refuse(self.group_protocol, "group.protocol", "String must be one of: classic")
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise InvalidConfigError(
+                "Heartbeat must be set lower than the session timeout: "
+                f"heartbeat.interval.ms {self.heartbeat_interval_ms} >= session.timeout.ms {self.session_timeout_ms}"
+            )
+        if self.enable_auto_commit and "enable_auto_commit" in given and not self.group_id:
+            raise InvalidConfigError("enable.auto.commit cannot be set to true when default group id (null) is used.")
+        return self
+
+
+def _assignor(name: str) -> str:
+    """An assignor's name; of a class of Kafka's, what the class is called in the protocol."""
+    simple = name.strip().rpartition(".")[2]
+    found = _ASSIGNOR_CLASSES.get(simple, simple)
+    if found not in _ASSIGNOR_CLASSES.values():
+        known = ", ".join(_ASSIGNOR_CLASSES.values())
+        _refuse(name.strip(), "partition.assignment.strategy", f"Class could not be found; known: {known}")
+    return found
 
 
 def dotted(field_name: str) -> str:

@@ -145,6 +145,8 @@ def _admit_batch(group: _Group, batch: NewRecordBatch, config: LogConfig) -> Bat
 def _change_of(group: _Group, batch: NewRecordBatch) -> TransactionChange | None:
     """What a batch does to its producer's transaction; raises what forbids it."""
     producer_id, end_offset = batch.producer_id, group.log_end_offset
+    if not batch.attributes and not group.producers.transactions.producers:
+        return None
     if producer_id == NO_PRODUCER_ID:
         if batch.attributes & (TRANSACTIONAL_ATTRIBUTE | CONTROL_ATTRIBUTE):
             raise InvalidRecordError("a transactional or control batch has a producer id")

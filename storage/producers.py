@@ -383,14 +383,21 @@ def _new_batches(known: ProducerEntry | None, entry: ProducerEntry) -> tuple[Bat
         return ()
     earlier = known.batches if known and known.producer_epoch == entry.producer_epoch else ()
     new = _after(earlier, entry.batches)
+    if _entry_after(known, entry.producer_epoch, new) == entry:
+        return new
     without_sequence = BatchMetadata(NO_SEQUENCE, NO_SEQUENCE, -1, -1, entry.timestamp_ms)
-    for candidate in (new, (without_sequence, *new), (*new, without_sequence)):
-        reached = known
-        for batch in candidate:
-            reached = _entry_with(reached, entry.producer_epoch, batch)
-        if reached == entry:
+    for candidate in ((without_sequence, *new), (*new, without_sequence)):
+        if _entry_after(known, entry.producer_epoch, candidate) == entry:
             return candidate
     return None
+
+
+def _entry_after(
+    known: ProducerEntry | None, producer_epoch: int, batches: Iterable[BatchMetadata]
+) -> ProducerEntry | None:
+    for batch in batches:
+        known = _entry_with(known, producer_epoch, batch)
+    return known
 
 
 def _new_sink_batches(known: SinkEntry | None, entry: SinkEntry) -> tuple[SinkBatch, ...] | None:

@@ -146,22 +146,38 @@ class TransactionMachine(RuleBasedStateMachine):
         self.late: list[tuple[Any, ...]] = []
         self.seen: list[str] = []
 
-    @rule(which=st.integers(0, 1), steps=st.integers(1, 8), commits=st.integers(0, 4).map(bool))
-    def work(self, which: int, steps: int, commits: bool) -> None:
+    @rule(
+        which=st.sampled_from([0, 0, 0, 1]),
+        steps=st.integers(1, 8),
+        commits=st.integers(0, 4).map(bool),
+        all_is_well=st.booleans(),
+    )
+    def work(self, which: int, steps: int, commits: bool, all_is_well: bool) -> None:
         for _ in range(steps):
+            if all_is_well:
+                self.settle()
             self.processors[which].step(commits=commits)
-        self.late.extend(self.processors[which].sent[-2:])
+        self.late.extend(self.processors[which].sent)
+        self.processors[which].sent.clear()
+
+    def settle(self) -> None:
+        """Every marker that waits is written at once."""
+        effects, self.cluster.coordinator.effects = self.cluster.coordinator.effects, []
+        for effect in effects:
+            self.late.append(("marker", effect))
+            self.cluster.coordinator.written(effect, self._write_marker(effect))
 
     @rule(which=st.integers(0, 1))
     def die(self, which: int) -> None:
         self.processors[which].begin_anew()
 
-    @rule(number=st.integers(0, 1_000))
-    def arrive_late(self, number: int) -> None:
+    @rule(wanted=st.sampled_from(["end", "marker", "produce"]), age=st.integers(0, 6))
+    def arrive_late(self, wanted: str, age: int) -> None:
         """A request that was sent some time ago, perhaps answered already, comes once more."""
-        if not self.late:
+        sent = [each for each in self.late if each[0] == wanted][-1 - age :]
+        if not sent:
             return
-        kind, *content = self.late[number % len(self.late)]
+        kind, *content = sent[0]
         if kind == "end":
             self.cluster.coordinator.ask(*content)
         elif kind == "produce":
@@ -228,16 +244,13 @@ class TransactionMachine(RuleBasedStateMachine):
         last = Processor(self.cluster)
         for _ in range(60):
             last.step()
-            for effect in list(self.cluster.coordinator.effects):
-                self.cluster.coordinator.effects.remove(effect)
-                self.cluster.coordinator.written(effect, self._write_marker(effect))
+            self.settle()
             self.cluster.coordinator.pass_time(100)
-        assert self.cluster.is_stable or last.done
-        while last.done or not self.cluster.is_stable:
-            last.step()
-            for effect in self.cluster.coordinator.effects:
-                self.cluster.coordinator.written(effect, self._write_marker(effect))
-            self.cluster.coordinator.effects.clear()
+        for _ in range(12):
+            if last.done or not self.cluster.is_stable:
+                last.step()
+                self.settle()
+        assert self.cluster.is_stable, "a transaction is open that nobody ends"
         reached = int(self.cluster.committed(OFFSETS)[-1])
         assert reached >= INPUTS_AT_ONCE * 5
         for partition in (A, B):

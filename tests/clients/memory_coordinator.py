@@ -1,0 +1,151 @@
+"""The group coordinator of a cluster in memory: `GroupShard`s, driven by one thread as a broker's loop drives them.
+
+What they decide is appended to `__consumer_offsets` of the cluster before it is answered, so that it can be folded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from replication.config import BrokerConfig
+from replication.coordinator_requests import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from replication.coordinator_shard import CoordinatorRecord, CoordinatorType, Decision
+from replication.group_shard import GroupShard
+from replication.internal_topics import GROUP_METADATA_TOPIC, partition_of_key
+from storage.errors import NotCoordinatorError, StratalogError
+from storage.records import NewRecordBatch, TopicPartition, payload_table
+from tests.clients.memory_cluster import MemoryBroker, MemoryCluster
+
+PARTITIONS = 3
+Told = Callable[[object], None]
+
+
+class MemoryCoordinator:
+    """All partitions of `__consumer_offsets` are led by one broker of the cluster, which may move."""
+
+    def __init__(self, cluster: MemoryCluster, leader: int = 1, **config: object) -> None:
+        self.cluster = cluster
+        self.leader = leader
+        settings: dict[str, object] = {"group.initial.rebalance.delay.ms": 0} | config
+        self._config = BrokerConfig.from_properties(settings)
+        cluster.create_topic(GROUP_METADATA_TOPIC, PARTITIONS)
+        self.shards: dict[int, GroupShard] = {}
+        self.requests: list[object] = []
+        self._queue: deque[tuple[int, object, Told]] = deque()
+        self._waiting: dict[int, Told] = {}
+        self._token = 0
+        self._woken = threading.Event()
+        self._is_over = False
+        for broker_id in (1, 2, 3):
+            cluster.running[broker_id] = CoordinatingBroker(cluster, broker_id, self)
+        self._thread = threading.Thread(target=self._loop, daemon=True)
+        self._thread.start()
+
+    def now_ms(self) -> int:
+        return self.cluster.clock.wall_ms()
+
+    def stop(self) -> None:
+        self._is_over = True
+        self._woken.set()
+        self._thread.join()
+
+    def ask(self, partition: int, request: object, told: Told) -> None:
+        self._queue.append((partition, request, told))
+        self._woken.set()
+
+    def fail_over(self, leader: int) -> None:
+        """Another broker coordinates: what waits is refused, the shards are folded anew."""
+
+        def move(_: object) -> None:
+            for shard in self.shards.values():
+                for token, response in shard.give_up(NotCoordinatorError("moved")):
+                    self._waiting.pop(token)(response)
+            self.shards.clear()
+            self.leader = leader
+
+        done = threading.Event()
+        self.ask(-1, move, lambda _: done.set())
+        done.wait()
+
+    def _loop(self) -> None:
+        while not self._is_over:
+            self._woken.wait(0.002)
+            self._woken.clear()
+            while self._queue:
+                self._decide(*self._queue.popleft())
+            for partition, shard in list(self.shards.items()):
+                if shard.next_due_ms is not None and shard.next_due_ms <= self.now_ms():
+                    self._perform(partition, shard, shard.expire(self.now_ms()))
+
+    def _decide(self, partition: int, request: object, told: Told) -> None:
+        if partition < 0 and callable(request):
+            told(request(None))
+            return
+        self.requests.append(request)
+        shard = self._shard(partition)
+        self._token += 1
+        self._waiting[self._token] = told
+        try:
+            decision = shard.decide(request, self._token, self.now_ms())
+        except StratalogError as reason:
+            self._waiting.pop(self._token)(reason)
+            return
+        self._perform(partition, shard, decision)
+
+    def _perform(self, partition: int, shard: GroupShard, decision: Decision) -> None:
+        now_ms = self.now_ms()
+        for record in decision.records:
+            shard.replay(record, now_ms)
+        if decision.records:
+            topic_partition = TopicPartition(GROUP_METADATA_TOPIC, partition)
+            rows = [(now_ms, record.key, record.value, None) for record in decision.records]
+            self.cluster.append_batch(topic_partition, NewRecordBatch(payload_table(rows)))
+            self.cluster.publish(topic_partition)
+        for token, response in decision.answers:
+            self._waiting.pop(token)(response)
+
+    def _shard(self, partition: int) -> GroupShard:
+        if partition not in self.shards:
+            shard = self.shards[partition] = GroupShard(self._config, self.cluster.ids)
+            log = self.cluster.log(1, TopicPartition(GROUP_METADATA_TOPIC, partition))
+            for row in log.read(0, 1 << 30).to_pylist():
+                shard.replay(CoordinatorRecord(row["key"], row["value"]), int(row["timestamp"].timestamp() * 1000))
+            self._perform(partition, shard, shard.loaded(self.now_ms()))
+        return self.shards[partition]
+
+
+class CoordinatingBroker(MemoryBroker):
+    """A broker of the cluster that answers for its coordinator, or says that it is another."""
+
+    def __init__(self, cluster: MemoryCluster, broker_id: int, coordinator: MemoryCoordinator) -> None:
+        super().__init__(cluster, broker_id)
+        self._coordinator = coordinator
+
+    def find_coordinator(
+        self, request: FindCoordinatorRequest, answer: Callable[[FindCoordinatorResponse], None]
+    ) -> None:
+        leader = self._coordinator.leader
+        answer(FindCoordinatorResponse(tuple(Coordinator(key, leader) for key in request.coordinator_keys)))
+
+    def coordinator(self, kind: CoordinatorType, key: str | int, request: object, answer: Told) -> None:
+        if self._coordinator.leader != self.broker_id:
+            answer(NotCoordinatorError(f"broker {self.broker_id} does not coordinate {key}"))
+            return
+        partition = key if isinstance(key, int) else partition_of_key(key, PARTITIONS)
+        self._coordinator.ask(partition, request, answer)
+
+    def every_coordinator(self, kind: CoordinatorType, request: object, answer: Callable[[list[object]], None]) -> None:
+        if self._coordinator.leader != self.broker_id:
+            answer([])
+            return
+        answers: list[object] = []
+
+        def told(response: object) -> None:
+            answers.append(response)
+            if len(answers) == PARTITIONS:
+                answer(answers)
+
+        for partition in range(PARTITIONS):
+            self._coordinator.ask(partition, request, told)

@@ -20,18 +20,17 @@ class BrokerFace(Protocol):
     def find_coordinator(
         self, request: FindCoordinatorRequest, answer: Callable[[FindCoordinatorResponse], None]
     ) -> None:
-        """Who coordinates these keys; `answer` as `complete` of `produce_then`."""
+        """Who coordinates groups or transactional ids. Answered as above."""
         ...
 
     def coordinator(
         self, kind: CoordinatorType, key: str | int, request: object, answer: Callable[[object], None]
     ) -> None:
-        """Ask this broker as the coordinator of a group or a transactional id; the answer is the response's value, or a
-        StratalogError, NOT_COORDINATOR above all. See `replication.broker_calls`."""
+        """Ask a coordinator on this broker, of a key or of a partition by number; its response or a StratalogError."""
         ...
 
     def every_coordinator(self, kind: CoordinatorType, request: object, answer: Callable[[list[object]], None]) -> None:
-        """Ask every shard of this kind on this broker."""
+        """Ask all coordinators of a kind on this broker; their responses or errors."""
         ...
 
 

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import count
 
-from replication.config import BrokerConfig
-from replication.coordinator_kinds import CoordinatorKind
-from replication.coordinator_requests import FindCoordinatorRequest, FindCoordinatorResponse
-from replication.coordinator_shard import Answered, CoordinatorShard, CoordinatorType, Decision, ShardPlace
-from replication.find_coordinator import coordinator_partition, find_coordinators
+from replication.coordinator_requests import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from replication.coordinator_shard import CoordinatorType
 from replication.progress import UNKNOWN, ReplicaProgress, leader_progress_path
 from replication.progress_object import ProgressWriter
 from replication.requests import ProduceRequest, ProduceResponse
@@ -24,7 +20,7 @@ from replication.state import (
 from replication.stores import open_metadata, replica_of
 from storage.clock import RandomIds, SystemClock
 from storage.config import LogConfig
-from storage.errors import LogDirNotFoundError, NotCoordinatorError, StratalogError
+from storage.errors import CoordinatorNotAvailableError, LogDirNotFoundError, NotCoordinatorError, StratalogError
 from storage.log import PartitionLog
 from storage.log_append import Appended
 from storage.memory_table import MemoryDisk, MemoryLogTable
@@ -71,7 +67,6 @@ class MemoryCluster:
         self.metadata.create()
         self.logs: dict[tuple[int, TopicPartition], PartitionLog] = {}
         self.writers: dict[int, ProgressWriter] = {}
-        self.coordinators = MemoryCoordinators(self)
         self.running = {broker: MemoryBroker(self, broker) for broker in (1, 2, 3)}
         for broker in (1, 2, 3):
             self.commit(RegisterBrokerRecord(broker, broker, self.ids.new_id(), self.root_of(broker)))
@@ -182,6 +177,21 @@ class MemoryBroker:
         self.script: list[StratalogError | None] = []
         self.requests: list[ProduceRequest] = []
 
+    def find_coordinator(
+        self, request: FindCoordinatorRequest, answer: Callable[[FindCoordinatorResponse], None]
+    ) -> None:
+        """No broker of this cluster coordinates anything: see `memory_coordinator`."""
+        error = CoordinatorNotAvailableError("no coordinators here")
+        answer(FindCoordinatorResponse(tuple(Coordinator(key, error=error) for key in request.coordinator_keys)))
+
+    def coordinator(
+        self, kind: CoordinatorType, key: str | int, request: object, answer: Callable[[object], None]
+    ) -> None:
+        answer(NotCoordinatorError(f"broker {self.broker_id} does not coordinate {key}"))
+
+    def every_coordinator(self, kind: CoordinatorType, request: object, answer: Callable[[list[object]], None]) -> None:
+        answer([])
+
     def produce_then(self, request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
         self.requests.append(request)
         if self.script:
@@ -192,73 +202,3 @@ class MemoryBroker:
         response = self.cluster.append_batch(request.topic_partition, request.batch)
         self.cluster.publish(request.topic_partition)
         complete(response)
-
-    def find_coordinator(
-        self, request: FindCoordinatorRequest, answer: Callable[[FindCoordinatorResponse], None]
-    ) -> None:
-        self.cluster.metadata.refresh()
-        answer(find_coordinators(self.cluster.metadata.image, request))
-
-    def coordinator(
-        self, kind: CoordinatorType, key: str | int, request: object, answer: Callable[[object], None]
-    ) -> None:
-        """The shard of a partition that this broker leads: made at the first request, its decisions hold at once."""
-        image = self.cluster.metadata.image
-        topic_partition = (
-            TopicPartition(kind.topic, key) if isinstance(key, int) else coordinator_partition(image, kind, key)
-        )
-        if topic_partition is None or self.cluster.state(topic_partition).leader != self.broker_id:
-            answer(NotCoordinatorError(f"broker {self.broker_id} does not coordinate {key}"))
-            return
-        self.cluster.coordinators.ask(topic_partition, request, answer)
-
-    def every_coordinator(self, kind: CoordinatorType, request: object, answer: Callable[[list[object]], None]) -> None:
-        answers: list[object] = []
-        for topic_partition in self.cluster.metadata.image.partitions_of(kind.topic):
-            if self.cluster.state(topic_partition).leader == self.broker_id:
-                self.cluster.coordinators.ask(topic_partition, request, answers.append)
-        answer(answers)
-
-
-class MemoryCoordinators:
-    """The shards of a memory cluster; decisions hold at once. A test that wants time to count calls `expire`."""
-
-    def __init__(self, cluster: MemoryCluster) -> None:
-        self.kinds: dict[CoordinatorType, CoordinatorKind] = {}
-        self.shards: dict[TopicPartition, CoordinatorShard] = {}
-        self._cluster = cluster
-        self._answers: dict[int, Callable[[object], None]] = {}
-        self._tokens = count()
-
-    def ask(self, topic_partition: TopicPartition, request: object, answer: Callable[[object], None]) -> None:
-        token, now_ms = next(self._tokens), self._cluster.clock.wall_ms()
-        self._answers[token] = answer
-        shard = self._shard(topic_partition, now_ms)
-        try:
-            decision = shard.decide(request, token, now_ms)
-        except StratalogError as refusal:
-            decision = Decision(answers=(Answered(token, refusal),))
-        self._take(shard, decision, now_ms)
-
-    def expire(self) -> None:
-        """Everything that is due by now."""
-        now_ms = self._cluster.clock.wall_ms()
-        for shard in self.shards.values():
-            while shard.next_due_ms is not None and shard.next_due_ms <= now_ms:
-                self._take(shard, shard.expire(now_ms), now_ms)
-
-    def _shard(self, topic_partition: TopicPartition, now_ms: int) -> CoordinatorShard:
-        shard = self.shards.get(topic_partition)
-        if shard is None:
-            (kind,) = (kind for each, kind in self.kinds.items() if each.topic == topic_partition.topic)
-            image = self._cluster.metadata.image
-            place = ShardPlace(topic_partition, 0, BrokerConfig(), self._cluster.ids, lambda: image, lambda: None)
-            shard = self.shards[topic_partition] = kind.make(place)
-            self._take(shard, shard.loaded(now_ms), now_ms)
-        return shard
-
-    def _take(self, shard: CoordinatorShard, decision: Decision, now_ms: int) -> None:
-        for record in decision.records:
-            shard.replay(record, now_ms, decision.producer_id, decision.producer_epoch)
-        for token, response in decision.answers:
-            self._answers.pop(token)(response)

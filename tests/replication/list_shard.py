@@ -19,7 +19,10 @@ from storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Put a value at the end; the answer is `Added`. With a producer it is pending until its transaction ends."""
+    """Put a value at the end; the answer is `Added`. With a producer it is pending until its transaction ends.
+
+    The record's key is `position/leader epoch`, as the shard had them when it decided.
+    """
 
     value: str
     producer_id: int = NO_PRODUCER_ID
@@ -37,6 +40,17 @@ class Added:
 @dataclass(frozen=True, slots=True)
 class Read:
     """The answer is the list as a tuple."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadByEpoch:
+    """The answer is `Listed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    values: tuple[str, ...]
+    leader_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +113,13 @@ class ListShard:
                 return self._add(value, token, producer_id, epoch, effects)
             case Read():
                 return Decision(answers=(Answered(token, tuple(self.values)),))
+            case ReadByEpoch():
+                return Decision(answers=(Answered(token, Listed(tuple(self.values), self.place.leader_epoch)),))
             case AwaitNext(timeout_ms=timeout_ms):
                 self.waiting[token] = now_ms + timeout_ms
                 return Decision()
             case Gone(partitions=partitions):
-                return Decision(tuple(CoordinatorRecord(b"gone", str(each).encode()) for each in partitions))
+                return Decision(tuple(self._record(at, str(each)) for at, each in enumerate(partitions)))
             case RemoteAppended():
                 assert token == NO_TOKEN
                 self.outcomes.append(request)
@@ -119,7 +135,7 @@ class ListShard:
         position = len(self.values)
         waiting, self.waiting = list(self.waiting), {}
         return Decision(
-            (CoordinatorRecord(b"%d" % position, value.encode()),),
+            (self._record(0, value),),
             (
                 Answered(token, Added(position, value, self.place.leader_epoch)),
                 *(Answered(each, value) for each in waiting),
@@ -128,6 +144,9 @@ class ListShard:
             producer_epoch,
             effects,
         )
+
+    def _record(self, at: int, value: str) -> CoordinatorRecord:
+        return CoordinatorRecord(b"%d/%d" % (len(self.values) + at, self.place.leader_epoch), value.encode())
 
     def expire(self, now_ms: int) -> Decision:
         late = [token for token, due_ms in self.waiting.items() if due_ms <= now_ms]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from replication.coordinator_shard import CoordinatorType, ShardFactory
+from replication.coordinator_shard import CoordinatorType, ShardFactory, ShardPlace
+from replication.group_requests import PartitionsDeleted
+from replication.group_shard import GroupShard
 from replication.transaction_shard import TransactionShard
 from storage.records import TopicPartition
 
@@ -22,7 +24,12 @@ class CoordinatorKind:
     partitions_deleted: Callable[[tuple[TopicPartition, ...]], object] | None = None
 
 
+def _group_shard(place: ShardPlace) -> GroupShard:
+    return GroupShard(place.config, place.ids)
+
+
 COORDINATOR_KINDS: Mapping[CoordinatorType, CoordinatorKind] = {
+    CoordinatorType.GROUP: CoordinatorKind(_group_shard, PartitionsDeleted),
     CoordinatorType.TRANSACTION: CoordinatorKind(TransactionShard.at),
 }
 """What a broker hosts unless it is told otherwise."""

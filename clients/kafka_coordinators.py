@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any
 
 from clients.bootstrap import BrokerFace
-from clients.kafka_api import Api, Call, top_level_error
+from clients.kafka_api import Api, Call, Joined, top_level_error
 from clients.kafka_broker import ServedBroker
 from clients.kafka_entities import Values
 from clients.kafka_frames import served_versions
-from clients.kafka_values import message_of
+from clients.kafka_values import as_error, message_of
 from replication.acls import Operation, ResourceType
 from replication.coordinator_requests import (
     NO_NODE,
@@ -66,6 +66,47 @@ def ask(
             call.respond_with(partial(values, answered))
 
     coordinating_face(broker).coordinator(kind, key, request, answer)
+
+
+class AskedGroups:
+    """A request for several groups, one coordinator at a time."""
+
+    def __init__(
+        self,
+        group_ids: Iterable[str],
+        operation: Operation,
+        request: Callable[[str], Any],
+        values: Callable[[str, Any], Values],
+        refused: Callable[[str, StratalogError], Values],
+    ) -> None:
+        self.group_ids = group_ids
+        self.operation = operation
+        self.request = request
+        self._values = values
+        self._refused = refused
+
+    def told(self, group_id: str, answer: object) -> Values:
+        error = as_error(answer)
+        return self._values(group_id, answer) if error is None else self._refused(group_id, error)
+
+
+def ask_each(broker: ServedBroker, call: Call, asked: AskedGroups, name: str) -> None:
+    """Ask the coordinator of each group, and answer with all of them, as `name`, once the last one has answered."""
+    group_ids = list(dict.fromkeys(asked.group_ids))
+
+    def done(answers: dict[str, Any]) -> None:
+        call.respond_with(lambda: {name: [asked.told(group_id, answers[group_id]) for group_id in group_ids]})
+
+    joined = Joined(len(group_ids), done)
+    if not group_ids:
+        done({})
+    for group_id in group_ids:
+        refusal = broker.refusal(call, asked.operation, ResourceType.GROUP, group_id)
+        if refusal is not None:
+            joined.put(group_id, refusal)
+            continue
+        put = partial(joined.put, group_id)
+        coordinating_face(broker).coordinator(CoordinatorType.GROUP, group_id, asked.request(group_id), put)
 
 
 class Coordinators:

@@ -24,6 +24,8 @@ from storage.log_reader import LogReader
 from storage.records import TopicPartition
 
 UNKNOWN = -1
+READS_MAX = 16
+"""Looks at the log for one partition of one response: a file of one record takes more bytes there than in a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +116,28 @@ class FetchReader:
     def _batches(
         self, named: TopicPartition, offset: int, end: int, max_bytes: int, must_give_one: bool, takes_zstd: bool
     ) -> list[EncodedBatch]:
-        found = self._broker.tail.read(named, offset, end, max(1, max_bytes), takes_zstd=takes_zstd)
-        while not found and offset < end:
-            fetched = self._broker.view.fetch(named, offset, max(1, max_bytes), end, timeout_ms=0)
-            if fetched.rows.num_rows:
-                return _fitting(encode_rows(part_of(fetched.rows, max_bytes)), max_bytes, must_give_one)
-            if fetched.next_offset <= offset:
+        """From memory where the batches are there, else from the log, in turn: a marker may stand between batches."""
+        given: list[EncodedBatch] = []
+        left_bytes = max_bytes
+        for _ in range(READS_MAX):
+            if offset >= end or (given and left_bytes <= 0):
                 break
-            offset = fetched.next_offset  # compaction left nothing here
-        return _fitting(found, max_bytes, must_give_one)
+            wanted_bytes = max(1, left_bytes)
+            batches = self._broker.tail.read(named, offset, end, wanted_bytes, takes_zstd=takes_zstd)
+            next_offset = batches[-1].last_offset + 1 if batches else offset
+            if not batches:
+                fetched = self._broker.view.fetch(named, offset, wanted_bytes, end, timeout_ms=0)
+                next_offset = fetched.next_offset
+                if fetched.rows.num_rows:
+                    batches = encode_rows(part_of(fetched.rows, left_bytes))
+                    next_offset = batches[-1].last_offset + 1
+            fitting = _fitting(batches, left_bytes, must_give_one and not given)
+            given += fitting
+            left_bytes -= sum(len(batch.data) for batch in fitting)
+            if len(fitting) < len(batches) or next_offset <= offset:
+                break
+            offset = next_offset
+        return given
 
     def _aborted(self, named: TopicPartition, start: int, end: int) -> list[Values]:
         def look(log: LogReader) -> list[Values]:

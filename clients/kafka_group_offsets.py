@@ -104,12 +104,20 @@ class GroupOffsets:
             return
 
         def values(response: Any) -> Values:
-            told = [{**told_of(topic), "topic_id": named.ids[topic.name]} for topic in response.topics]
+            told = [
+                {
+                    "name": topic.name,
+                    "topic_id": named.ids[topic.name],
+                    "partitions": [
+                        {"partition_index": each.partition_index, "error_code": _committed_as(call, each.error)}
+                        for each in topic.partitions
+                    ],
+                }
+                for topic in response.topics
+            ]
             return {"topics": [*told, *_refused_topics(named)]}
 
         def refused(error: StratalogError) -> Values:
-            if isinstance(error, GroupIdNotFoundError) and call.version < GROUP_NOT_FOUND_FROM:
-                error = IllegalGenerationError(str(error))
             return values(error_response(request, error))
 
         ask(self._broker, call, CoordinatorType.GROUP, request.group_id, request, values, refused)
@@ -166,6 +174,13 @@ class GroupOffsets:
             return values(error_response(request, error))
 
         ask(self._broker, call, CoordinatorType.GROUP, request.group_id, request, values, refused)
+
+
+def _committed_as(call: Call, error: StratalogError | None) -> StratalogError | None:
+    """GROUP_ID_NOT_FOUND as older clients know it."""
+    if isinstance(error, GroupIdNotFoundError) and call.version < GROUP_NOT_FOUND_FROM:
+        return IllegalGenerationError(str(error))
+    return error
 
 
 def _refused_topics(named: _Named) -> list[Values]:

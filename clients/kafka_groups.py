@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from clients.kafka_api import Api, Call, Joined, error_only
+from clients.kafka_api import Api, Call, error_only
 from clients.kafka_broker import NOT_REQUESTED, ServedBroker
-from clients.kafka_coordinators import ask, coordinating_face
+from clients.kafka_coordinators import AskedGroups, ask, ask_each, coordinating_face
 from clients.kafka_entities import Values
 from clients.kafka_frames import served_versions
 from clients.kafka_values import as_error, message_of, told_of, value_of
@@ -132,8 +132,8 @@ class Groups:
             allowed = self._broker.allowed(call, ResourceType.GROUP, group_id) if is_told else NOT_REQUESTED
             return {**told, "authorized_operations": allowed}
 
-        each = _Each(call.request.groups, Operation.DESCRIBE, request, values, _group_error)
-        self._ask_each(call, each, "groups")
+        each = AskedGroups(call.request.groups, Operation.DESCRIBE, request, values, _group_error)
+        ask_each(self._broker, call, each, "groups")
 
     def _delete(self, call: Call) -> None:
         def request(group_id: str) -> DeleteGroupsRequest:
@@ -143,51 +143,8 @@ class Groups:
             result: DeletableGroupResult = answer.results[0]
             return told_of(result)
 
-        each = _Each(call.request.groups_names, Operation.DELETE, request, values, _group_error)
-        self._ask_each(call, each, "results")
-
-    def _ask_each(self, call: Call, each: _Each, name: str) -> None:
-        """Ask the coordinator of each group, and answer with all of them once the last one has answered."""
-        group_ids = list(dict.fromkeys(each.group_ids))
-
-        def done(answers: dict[str, Any]) -> None:
-            def make() -> Values:
-                return {name: [each.told(group_id, answers[group_id]) for group_id in group_ids]}
-
-            call.respond_with(make)
-
-        joined = Joined(len(group_ids), done)
-        if not group_ids:
-            done({})
-        for group_id in group_ids:
-            refusal = self._broker.refusal(call, each.operation, ResourceType.GROUP, group_id)
-            if refusal is not None:
-                joined.put(group_id, refusal)
-                continue
-            put = partial(joined.put, group_id)
-            coordinating_face(self._broker).coordinator(CoordinatorType.GROUP, group_id, each.request(group_id), put)
-
-
-class _Each:
-    """A request for several groups, one coordinator at a time."""
-
-    def __init__(
-        self,
-        group_ids: Iterable[str],
-        operation: Operation,
-        request: Callable[[str], Any],
-        values: Callable[[str, Any], Values],
-        refused: Callable[[str, StratalogError], Values],
-    ) -> None:
-        self.group_ids = group_ids
-        self.operation = operation
-        self.request = request
-        self._values = values
-        self._refused = refused
-
-    def told(self, group_id: str, answer: object) -> Values:
-        error = as_error(answer)
-        return self._values(group_id, answer) if error is None else self._refused(group_id, error)
+        each = AskedGroups(call.request.groups_names, Operation.DELETE, request, values, _group_error)
+        ask_each(self._broker, call, each, "results")
 
 
 def _left_alone(response: LeaveGroupResponse) -> Values:

@@ -20,6 +20,7 @@ from clients.kafka_api import Api, Call, Connection, Family
 from clients.kafka_api_versions import ApiVersions, unsupported_version
 from clients.kafka_broker import Endpoint, ServedBroker
 from clients.kafka_configs import Configs
+from clients.kafka_consumer_groups import ConsumerGroups
 from clients.kafka_coordinators import Coordinators
 from clients.kafka_fetch import Fetch
 from clients.kafka_frames import decode_request, encode_response
@@ -60,6 +61,7 @@ class KafkaHandler:
             Reassignments(broker),
             Coordinators(broker),
             Groups(broker),
+            ConsumerGroups(broker),
             GroupOffsets(broker),
             Transactions(broker),
             TransactionAdmin(broker),

@@ -12,6 +12,7 @@ from dataclasses import MISSING, fields
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from uuid import UUID
 
 from clients.kafka_entities import milliseconds
 from clients.kafka_schema import Entity
@@ -43,6 +44,8 @@ def value_of(value_type: type[V], entity: Entity, **given: Any) -> V:
 def _plain(told: Any, part: Any) -> Any:
     if isinstance(told, dt.timedelta):
         return milliseconds(told)
+    if isinstance(told, UUID):
+        return told.hex
     if part is not None and told is not None:
         return tuple(value_of(part, each) for each in told) if isinstance(told, tuple) else value_of(part, told)
     return told

@@ -1,17 +1,17 @@
 """Kafka's record batches and our values: what producers send, and rows of a log. Pure.
 
 Records are columns all the way, without an object for each (`record_section`); only batches of a few are read one by
-one (`single_records`). The batches of a read are written all at once, so many small ones cost little more than a large
-one. Measured on one core with values of 100 bytes, in millions of records/s, CRC and header included:
+one (`single_records`). The batches of a read are written all at once, so small ones cost little more than large ones.
+Measured on one core with values of 100 bytes, in millions of records/s, CRC and header included:
 
     records a batch                              10     150   1,000   10,000
-    read, all equally long                      0.2     1.7     7.1     14
-    read, of 50 to 150 bytes                    0.2     1.5     3.1      4
-    written, 10,000 rows in batches of so many  2.2     6.3     7.9      8.2
+    read, all equally long                      0.2     2.1     8       18
+    read, of 50 to 150 bytes                    0.2     1.6     3.5      4
+    written, 10,000 rows in batches of so many  3.5     8.4     8.3      8.3
 
-`aiokafka.record` reads 0.5, 2.6, 3.6 and 4.0, and 1.1 with a header in each. It makes objects of what goes into columns
-again, decompresses without a bound, and reads some bytes beyond those of a broken record, which a broker that reads
-what anybody sends must not. So it is what the tests compare with.
+`aiokafka.record` reads 0.5, 2.6, 3.5 and 4, and 1.1 with a header in each record. It makes an object of what goes into
+columns again, decompresses without a bound, and reads a few bytes beyond a broken record, which a broker that is sent
+anything must not. So it is what the tests compare with.
 
 Source: Kafka's `LogValidator`, `DefaultRecordBatch`. A header's key that is not UTF-8 is refused, since Arrow's strings
 are; Kafka keeps it and Java clients read it with replacements. What decompresses to more than a limit is refused, too.

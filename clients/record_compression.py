@@ -20,7 +20,7 @@ from storage.errors import CorruptMessageError, RecordTooLargeError, Unsupported
 
 COMPRESSION_TYPES: Final = (NO_COMPRESSION, "gzip", "snappy", "lz4", "zstd")
 """Kafka's names; the position is the number in a batch's attributes."""
-DECOMPRESSED_BYTES_MAX = 32 << 20
+DECOMPRESSED_BYTES_MAX = 16 << 20
 """No batch may grow beyond this, unless who reads it says so. Kafka sets no bound; its `max.message.bytes`, 1 MiB by
 default, is about the compressed size."""
 

@@ -114,6 +114,16 @@ class BrokerConfig:
     fetch_max_bytes: int = _setting(
         57_671_680, "bytes", "the most that a Fetch response holds, but for one batch", 1_024
     )
+    group_consumer_assignment_interval_ms: int = _setting(
+        1_000, "ms", "least time between two target assignments of a KIP-848 group", 0
+    )
+    group_consumer_heartbeat_interval_ms: int = _setting(
+        5_000, "ms", "pause between two heartbeats of a KIP-848 group's member", 1
+    )
+    group_consumer_max_size: int = _setting(INT_MAX, "members", "of one KIP-848 group; further ones are refused", 1)
+    group_consumer_session_timeout_ms: int = _setting(
+        45_000, "ms", "a KIP-848 group's member without a heartbeat for this long is removed", 1
+    )
     group_initial_rebalance_delay_ms: int = _setting(
         3_000, "ms", "how long a group that was empty waits for more members before its first rebalance", 0
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from replication.coordinator_shard import CoordinatorType, ShardFactory, ShardPlace
+from replication.coordinator_shard import CoordinatorType, ShardFactory
 from replication.group_requests import PartitionsDeleted
-from replication.group_shard import GroupShard
+from replication.group_shard import group_shard
 from replication.transaction_shard import TransactionShard
 from storage.records import TopicPartition
 
@@ -29,7 +29,7 @@ def _group_shard(place: ShardPlace) -> GroupShard:
 
 
 COORDINATOR_KINDS: Mapping[CoordinatorType, CoordinatorKind] = {
-    CoordinatorType.GROUP: CoordinatorKind(_group_shard, PartitionsDeleted),
+    CoordinatorType.GROUP: CoordinatorKind(group_shard, PartitionsDeleted),
     CoordinatorType.TRANSACTION: CoordinatorKind(TransactionShard.at),
 }
 """What a broker hosts unless it is told otherwise."""

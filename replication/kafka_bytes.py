@@ -8,7 +8,7 @@ lengths of bytes and arrays. Numbers are big-endian.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from storage.errors import CorruptMessageError
@@ -78,8 +78,16 @@ class KafkaWriter:
 
     def no_tagged_fields(self) -> None:
         """The end of a structure; nothing in versions that are not flexible."""
+        self.tagged_fields({})
+
+    def tagged_fields(self, fields: Mapping[int, bytes]) -> None:
+        """The end of a structure with encoded fields by tag, which versions that are not flexible cannot have."""
         if self.flexible:
-            self._parts.append(0)
+            self.unsigned_varint(len(fields))
+            for tag in sorted(fields):
+                self.unsigned_varint(tag)
+                self.unsigned_varint(len(fields[tag]))
+                self._parts += fields[tag]
 
     def _compact_length(self, sized: bytes | list[T] | None) -> None:
         self.unsigned_varint(0 if sized is None else len(sized) + 1)

@@ -416,12 +416,28 @@ class IneligibleReplicaError(StratalogError):
     code = 107
 
 
+class FencedMemberEpochError(StratalogError):
+    code = 110
+
+
+class UnreleasedInstanceIdError(StratalogError):
+    code = 111
+
+
+class UnsupportedAssignorError(StratalogError):
+    code = 112
+
+
 class StaleMemberEpochError(StratalogError):
     code = 113
 
 
 class TransactionAbortableError(StratalogError):
     code = 120
+
+
+class InvalidRegularExpressionError(StratalogError):
+    code = 128
 
 
 class StoreError(StratalogError):

@@ -68,7 +68,8 @@ class KafkaClient:
         return self.sent(frame, key, version, broker=broker)
 
     def sent(self, frame: bytes, key: int, version: int, *, broker: int = 1) -> Answer:
-        """The same for bytes."""
+        """The same for bytes. The broker looks for newer metadata first: it may take 20 ms to notice some otherwise."""
+        self.handlers[broker].broker.view.refresh()
         answer = Answer(key, version)
         connection = Connection(self.principal, answer.close)
         self.handlers[broker].handle(frame, connection, answer.take)

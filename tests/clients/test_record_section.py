@@ -81,8 +81,8 @@ def test_records_of_alternating_sizes_are_read() -> None:
 
 
 def test_thousands_of_headers_in_one_record_among_many() -> None:
-    pair = {"key": "k", "value": b"v"}
-    headers = pa.array([[pair] * count for count in [1] * 100 + [5_000, 3]] + [None], HEADERS_TYPE)
+    pairs = [{"key": "k" * (i % 90), "value": None if i % 3 else b"v" * (i % 80)} for i in range(5_000)]
+    headers = pa.array([pairs[count : 2 * count] for count in [1] * 100 + [2_500, 3]] + [None], HEADERS_TYPE)
     empty = pa.nulls(103, pa.binary())
     columns = RecordColumns(np.zeros(103, np.int64), np.arange(103), empty, empty, headers)
     read = read_records([b"".join(written_records(columns).to_pylist())], [103])

@@ -59,6 +59,8 @@ _LOG = logging.getLogger("stratalog.coordinator")
 
 FOLD_MS_MAX = 20
 """Shards are folded for so long in one turn; whoever appends to other partitions waits meanwhile."""
+REQUESTS_MS_MAX = 10
+"""Requests of one turn are begun within this time: then what they decided is appended, and others have their turn."""
 STORE_RETRY_MS = 100
 FAILED_RETRY_MS = 1_000
 """A log that could not be folded is tried again."""
@@ -188,6 +190,7 @@ class CoordinatorRuntime:
                 for shard in [each for tp, each in self._shards.items() if tp.topic == topic and each.is_active]:
                     shard.request(kind.partitions_deleted(gone), None, self._now_ms())
                     self._noted(shard)
+                    self._host.wakeup.wake()
 
     def stop(self, reason: str) -> None:
         """Nothing is coordinated here any more; everybody who waits and whoever asks later is told so."""
@@ -202,7 +205,7 @@ class CoordinatorRuntime:
         moved, now_ms = self._follow_leaders(), self._now_ms()
         moved |= bool(self._folding) and self._fold(now_ms)
         moved |= bool(self._inbound)
-        for _ in range(len(self._inbound)):
+        while self._inbound and self._now_ms() - now_ms < REQUESTS_MS_MAX:
             self._inbound.popleft()(now_ms)
         self._expire(now_ms)
         decided, self._decided = self._decided, {}

@@ -91,7 +91,7 @@ class HostedShard:
         self._perform = perform
         self._on_moved = on_moved
         self._timeout_ms = timeout_ms
-        self._predecessor = predecessor
+        self._predecessor = predecessor._last_to_send() if predecessor is not None else None
         self._shard: CoordinatorShard | None = None
         self._position = 0
         self._end = 0
@@ -129,6 +129,12 @@ class HostedShard:
         """Appends of this epoch that were not answered yet, also of shards before this one: they may still come to
         stand in the log."""
         return self._sent + (self._predecessor.outstanding if self._predecessor is not None else 0)
+
+    def _last_to_send(self) -> HostedShard | None:
+        """The newest one, this or before it, of which appends may still come: shards that sent nothing are let go."""
+        if self._sent or self._predecessor is None:
+            return self if self._sent else None
+        return self._predecessor._last_to_send()
 
     def _fold_piece(self, log: PartitionLog, shard: CoordinatorShard) -> int:
         start = max(self._position, log.log_start_offset)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from replication.coordinator_requests import FindCoordinatorRequest, FindCoordinatorResponse
-from replication.coordinator_runtime import CLOCK_STEP_MS_MAX, FAILED_RETRY_MS
+from replication.coordinator_runtime import CLOCK_STEP_MS_MAX, FAILED_RETRY_MS, REQUESTS_MS_MAX
 from replication.coordinator_shard import CoordinatorType, ShardPlace
 from replication.hosted_shard import APPEND_TIMEOUT_MS
 from replication.internal_topics import partition_of_key
@@ -384,3 +384,37 @@ def test_idle_shards_cost_nothing() -> None:
     before = [shard.was_looked_at for shard in running.shards]
     running.settle()
     assert [shard.was_looked_at for shard in running.shards] == before
+
+
+def test_a_log_is_tried_however_often_it_could_not_be_folded() -> None:
+    """What was tried before is forgotten, however often that was."""
+    running = Coordinated()
+    failures = iter(range(1_200))
+
+    def broken(_place: ShardPlace) -> None:
+        if next(failures, None) is not None:
+            raise ValueError("not a record")
+
+    running.broken = broken
+    while not running.shards:
+        running.clock.now_ms += FAILED_RETRY_MS
+        running.broker.step()
+    running.follow(0)
+    running.ask(Read())
+    running.settle()
+    assert running.taken() == [()]
+
+
+def test_requests_that_take_long_leave_room_for_the_rest_of_the_brokers_turn() -> None:
+    running = coordinated()
+
+    def take_long(answer: object) -> None:
+        running.answers.append(answer)
+        running.clock.now_ms += REQUESTS_MS_MAX
+
+    for _ in range(3):
+        running.broker.coordinator(GROUP, 0, Read(), take_long)
+    assert running.broker.step()
+    assert running.taken() == [()]
+    running.settle()
+    assert running.taken() == [(), ()]

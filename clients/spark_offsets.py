@@ -26,10 +26,9 @@ from clients.spark_options import (
     Subscribe,
 )
 from clients.spark_plan import OffsetRange, Offsets, check_specified, resolve
+from replication.internal_topics import is_internal
 from storage.errors import StratalogError
 from storage.records import TopicPartition
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__cluster_metadata"})
 
 _LOG = logging.getLogger("stratalog.source")
 
@@ -74,7 +73,7 @@ class OffsetFetcher:
         return sorted({tp for topic in topics for tp in self._partitions(topic)})
 
     def _partitions(self, topic: str) -> tuple[TopicPartition, ...]:
-        return () if topic in INTERNAL_TOPICS else self.view.partitions(topic)
+        return () if is_internal(topic) else self.view.partitions(topic)
 
     def limits(self, limit: OffsetRangeLimit, *, starting: bool) -> dict[TopicPartition, int]:
         """The offset that a limit means for every assigned partition."""

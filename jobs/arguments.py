@@ -15,10 +15,10 @@ from typing import Any, NoReturn
 
 from jobs.properties import key_values, read_properties
 from jobs.terminal import UsageError, complain
+from replication.internal_topics import is_internal
 
 METADATA_FOLDER = "metadata"
 METADATA_TABLE = "__cluster_metadata-0"
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 NO_ENDPOINT = (
     "--bootstrap-server {server}: the Kafka endpoint does not exist yet. "
     "Name the cluster by its metadata root instead: --root <metadata root> (jobs.cluster prints it when it starts)."
@@ -145,6 +145,6 @@ class TopicFilter:
         self._exclude_internal = exclude_internal
 
     def allows(self, topic: str) -> bool:
-        if self._exclude_internal and topic in INTERNAL_TOPICS:
+        if self._exclude_internal and is_internal(topic):
             return False
         return self._pattern.fullmatch(topic) is not None

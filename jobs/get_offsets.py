@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 
 from clients.cluster_view import ClusterView
 from clients.offset_spec import UNKNOWN_OFFSET, OffsetSpec
-from jobs.arguments import INTERNAL_TOPICS, Parser, add_cluster_flags, client_properties, cluster_root
+from jobs.arguments import Parser, add_cluster_flags, client_properties, cluster_root
 from jobs.partition_filter import PartitionFilter
 from jobs.terminal import DONE, UsageError, complain, run
 from jobs.topics import timeout_ms
+from replication.internal_topics import is_internal
 from storage.errors import StratalogError
 from storage.records import TopicPartition
 
@@ -84,7 +85,7 @@ def offset_spec(time: str) -> OffsetSpec | None:
 
 def selected(view: ClusterView, wanted: PartitionFilter, *, exclude_internal: bool) -> list[TopicPartition]:
     """The partitions that the flags name, in order. UsageError when there are none."""
-    topics = [topic for topic in view.topics() if not (exclude_internal and topic in INTERNAL_TOPICS)]
+    topics = [topic for topic in view.topics() if not (exclude_internal and is_internal(topic))]
     found = [partition for topic in topics for partition in view.partitions(topic) if wanted.allows(partition)]
     if not found:
         raise UsageError("Could not match any topic-partitions with the specified filters")

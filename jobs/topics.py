@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from clients.admin import Admin, NewTopic, TopicDescription
 from clients.cluster_view import ClusterView
 from jobs import topic_text
-from jobs.arguments import INTERNAL_TOPICS, Parser, TopicFilter, add_cluster_flags, client_properties, cluster_root
+from jobs.arguments import Parser, TopicFilter, add_cluster_flags, client_properties, cluster_root
 from jobs.terminal import DONE, UsageError, run
 from replication import topics as topic_rules
+from replication.internal_topics import is_internal
 from replication.state import ClusterImage, PartitionRecord, Result
 from replication.topic_deletion import TopicDeletion
 from storage.errors import (
@@ -282,8 +283,7 @@ class TopicCommand:
         if given.topic:
             wanted = TopicFilter(given.topic, exclude_internal=given.exclude_internal)
             return [name for name in self._admin.list_topics() if wanted.allows(name)]
-        excluded = INTERNAL_TOPICS if given.exclude_internal else frozenset()
-        return [name for name in self._admin.list_topics() if name not in excluded]
+        return [name for name in self._admin.list_topics() if not (given.exclude_internal and is_internal(name))]
 
     def _required(self) -> list[str]:
         found = self._selected()

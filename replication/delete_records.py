@@ -13,12 +13,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from replication.inbox import INBOX_PREFIX, answer_path
+from replication.internal_topics import is_internal
 from replication.leader_replica import LeaderReplica
 from replication.progress import UNKNOWN
 from storage.clock import Clock
 from storage.errors import (
     CorruptMessageError,
     FencedLeaderEpochError,
+    InvalidTopicError,
     NotLeaderOrFollowerError,
     RequestTimedOutError,
     StoreError,
@@ -140,6 +142,9 @@ class RecordDeletions:
             _LOG.error("inbox request %s refused: %s", request_id, reason)
             offsets, asked_epoch, timeout_ms = {}, broker_epoch, 0
         request = _Request(request_id, self._clock.monotonic_ms() + timeout_ms, offsets)
+        for topic_partition in [each for each in offsets if is_internal(each.topic)]:
+            error = InvalidTopicError(f"Cannot delete records of internal topic {topic_partition.topic}")
+            request.answer(topic_partition, DeletedRecords(error=error))
         if asked_epoch != broker_epoch:
             refusal = NotLeaderOrFollowerError(f"asked of broker epoch {asked_epoch}, this is {broker_epoch}")
             for topic_partition in request.open:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from replication.eligible_leaders import MIN_ISR_CONFIG, end_eligibility
+from replication.internal_topics import is_internal
 from replication.placement import assign_replicas, check_assignment, check_replica_count
 from replication.reassignment import original_replicas
 from replication.state import (
@@ -109,9 +110,12 @@ def create_partitions(
 
     `assignment` names the replicas of the new partitions. They get as many replicas as the topic's partition 0 has;
     those that a reassignment is adding do not count.
-    Raises UnknownTopicOrPartitionError, InvalidPartitionsError (not an increase), and as `create_topic` does.
+    Raises UnknownTopicOrPartitionError, InvalidPartitionsError (not an increase; an internal topic, whose keys belong
+    to partitions by number: Kafka only says that it "should not change after deployment"), and as `create_topic` does.
     """
     existing = _existing_partitions(image, name)
+    if is_internal(name):
+        raise InvalidPartitionsError(f"The number of partitions of internal topic {name} cannot be changed.")
     if count == len(existing):
         raise InvalidPartitionsError(f"Topic already has {count} partition(s).")
     if count < len(existing):
@@ -139,8 +143,11 @@ def _or_defaults(image: ClusterImage, partitions: int, replication_factor: int) 
 def delete_topic(image: ClusterImage, name: str) -> Result[str]:
     """Delete a topic; the answer is its topic id. Brokers that fold the record stop and delete their replicas.
 
-    Raises TopicDeletionDisabledError unless the cluster's `delete.topic.enable`, UnknownTopicOrPartitionError.
+    Raises TopicDeletionDisabledError unless the cluster's `delete.topic.enable`, UnknownTopicOrPartitionError, and
+    InvalidTopicError for an internal topic, as Kafka before KRaft: what groups and transactions know would be lost.
     """
+    if is_internal(name):
+        raise InvalidTopicError(f"Topic {name} is a kafka internal topic and is not allowed to be marked for deletion.")
     if image.cluster_config("delete.topic.enable", "true") != "true":
         raise TopicDeletionDisabledError("Topic deletion is disabled.")
     topic_id = _known_topic(image, name)

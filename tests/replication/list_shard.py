@@ -19,7 +19,10 @@ from storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Put a value at the end; the answer is `Added`. With a producer it is pending until its transaction ends."""
+    """Put a value at the end; the answer is `Added`. With a producer it is pending until its transaction ends.
+
+    The record's key is `position/leader epoch`, as the shard had them when it decided.
+    """
 
     value: str
     producer_id: int = NO_PRODUCER_ID
@@ -37,6 +40,17 @@ class Added:
 @dataclass(frozen=True, slots=True)
 class Read:
     """The answer is the list as a tuple."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadByEpoch:
+    """The answer is `Listed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    values: tuple[str, ...]
+    leader_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +74,16 @@ class Gone:
 
 @dataclass(slots=True)
 class ListShard:
-    """`journal` tells what the runtime did with it."""
+    """It remembers what the runtime did with it; `was_looked_at`: how often it was asked for its timers."""
 
     place: ShardPlace
     values: list[str] = field(default_factory=list)
     pending: dict[int, list[str]] = field(default_factory=dict)
     waiting: dict[int, int] = field(default_factory=dict)
-    journal: list[object] = field(default_factory=list)
+    replayed: list[str] = field(default_factory=list)
+    loaded_ms: list[int] = field(default_factory=list)
+    outcomes: list[RemoteAppended] = field(default_factory=list)
+    was_looked_at: int = 0
 
     def replay(
         self,
@@ -76,19 +93,18 @@ class ListShard:
         producer_epoch: int = NO_PRODUCER_EPOCH,
     ) -> None:
         value = (record.value or b"").decode()
-        self.journal.append(("replay", value, timestamp_ms, producer_id))
+        self.replayed.append(value)
         if producer_id == NO_PRODUCER_ID:
             self.values.append(value)
         else:
             self.pending.setdefault(producer_id, []).append(value)
 
     def replay_end_transaction(self, producer_id: int, producer_epoch: int, is_commit: bool) -> None:
-        self.journal.append(("end", producer_id, producer_epoch, is_commit))
         ended = self.pending.pop(producer_id, [])
         self.values += ended if is_commit else []
 
     def loaded(self, now_ms: int) -> Decision:
-        self.journal.append(("loaded", now_ms))
+        self.loaded_ms.append(now_ms)
         return Decision()
 
     def decide(self, request: object, token: int, now_ms: int) -> Decision:
@@ -97,14 +113,16 @@ class ListShard:
                 return self._add(value, token, producer_id, epoch, effects)
             case Read():
                 return Decision(answers=(Answered(token, tuple(self.values)),))
+            case ReadByEpoch():
+                return Decision(answers=(Answered(token, Listed(tuple(self.values), self.place.leader_epoch)),))
             case AwaitNext(timeout_ms=timeout_ms):
                 self.waiting[token] = now_ms + timeout_ms
                 return Decision()
             case Gone(partitions=partitions):
-                return Decision(tuple(CoordinatorRecord(b"gone", str(each).encode()) for each in partitions))
+                return Decision(tuple(self._record(at, str(each)) for at, each in enumerate(partitions)))
             case RemoteAppended():
                 assert token == NO_TOKEN
-                self.journal.append(request)
+                self.outcomes.append(request)
                 return Decision()
             case Explode():
                 self.values.append("half a change")
@@ -117,7 +135,7 @@ class ListShard:
         position = len(self.values)
         waiting, self.waiting = list(self.waiting), {}
         return Decision(
-            (CoordinatorRecord(b"%d" % position, value.encode()),),
+            (self._record(0, value),),
             (
                 Answered(token, Added(position, value, self.place.leader_epoch)),
                 *(Answered(each, value) for each in waiting),
@@ -127,6 +145,9 @@ class ListShard:
             effects,
         )
 
+    def _record(self, at: int, value: str) -> CoordinatorRecord:
+        return CoordinatorRecord(b"%d/%d" % (len(self.values) + at, self.place.leader_epoch), value.encode())
+
     def expire(self, now_ms: int) -> Decision:
         late = [token for token, due_ms in self.waiting.items() if due_ms <= now_ms]
         for token in late:
@@ -135,8 +156,8 @@ class ListShard:
 
     @property
     def next_due_ms(self) -> int | None:
+        self.was_looked_at += 1
         return min(self.waiting.values(), default=None)
 
     def give_up(self, error: StratalogError) -> tuple[Answered, ...]:
-        self.journal.append(("give up", error.name))
         return tuple(Answered(token, error) for token in self.waiting)

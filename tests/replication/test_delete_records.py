@@ -144,6 +144,7 @@ def test_what_is_deleted_already_costs_no_commit() -> None:
         ({"offset": 6}, "OFFSET_OUT_OF_RANGE"),
         ({"offset": -2}, "OFFSET_OUT_OF_RANGE"),
         ({"offset": 1, "of": T1}, "NOT_LEADER_OR_FOLLOWER"),
+        ({"offset": 1, "of": TopicPartition("__consumer_offsets", 0)}, "INVALID_TOPIC_EXCEPTION"),
         ({"offset": 1, "epoch": 999}, "NOT_LEADER_OR_FOLLOWER"),
     ],
 )

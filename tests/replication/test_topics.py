@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from replication.internal_topics import GROUP_METADATA_TOPIC
 from replication.state import (
     CLUSTER_WIDE,
     ClusterImage,
@@ -30,6 +31,7 @@ from storage.errors import (
     UnknownTopicOrPartitionError,
 )
 from tests.replication.images import CONTROLLER_EPOCH, TOPIC, commit, image_of, partition
+from tests.replication.test_find_coordinator import with_topic
 
 
 def check_configs(overrides: Mapping[str, str]) -> None:
@@ -200,6 +202,15 @@ def test_delete_removes_the_topic_when_it_is_enabled() -> None:
     with pytest.raises(UnknownTopicOrPartitionError):
         delete_topic(image, "logs")
     assert create(image, topic_id="id2", partitions=1, replication_factor=1) == "id2"
+
+
+def test_internal_topics_are_neither_deleted_nor_grown() -> None:
+    """Kafka before KRaft refuses the first, its documentation advises against the second."""
+    image = with_topic(3, GROUP_METADATA_TOPIC)
+    with pytest.raises(InvalidTopicError, match="__consumer_offsets is a kafka internal topic and is not allowed"):
+        delete_topic(image, GROUP_METADATA_TOPIC)
+    with pytest.raises(InvalidPartitionsError, match="internal topic __consumer_offsets cannot be changed"):
+        create_partitions(image, GROUP_METADATA_TOPIC, 60)
 
 
 def test_configs_are_set_removed_and_checked_as_a_whole() -> None:

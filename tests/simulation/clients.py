@@ -35,7 +35,7 @@ def start_clients(sim: SimCluster, producers: int = 2, consumers: int = 1) -> No
     sim.scheduler.spawn("a0", "client-a0", Admin(sim).run)
 
 
-class _Client:
+class Client:
     """A client's own view of the metadata log."""
 
     def __init__(self, sim: SimCluster) -> None:
@@ -55,7 +55,7 @@ class _Client:
         return self.metadata.image.topic_ids.get(state.topic, ""), state.partition
 
 
-class Producer(_Client):
+class Producer(Client):
     """Sends batches of numbered values. With acks=all it tells the invariants what was acknowledged."""
 
     def __init__(self, sim: SimCluster, number: int, *, is_idempotent: bool) -> None:
@@ -128,7 +128,7 @@ class Producer(_Client):
         return True
 
 
-class Consumer(_Client):
+class Consumer(Client):
     """Reads every partition from its leader's table, up to the high watermark that was published for its epoch."""
 
     def __init__(self, sim: SimCluster) -> None:
@@ -177,7 +177,7 @@ class Consumer(_Client):
         self._positions[log] = position
 
 
-class Admin(_Client):
+class Admin(Client):
     """Asks for one of `ACTIONS` now and then."""
 
     def __init__(self, sim: SimCluster) -> None:

@@ -5,14 +5,17 @@ All of it is the real code; only storage, time and identifiers are the simulatio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from replication.broker import Broker, BrokerIdentity
 from replication.config import BrokerConfig
 from replication.controller import Controller
+from replication.coordinator_kinds import CoordinatorKind
+from replication.coordinator_shard import CoordinatorType
 from replication.fetcher import FetchSession
 from replication.followed_partitions import FollowedPartitions
+from replication.internal_topics import is_internal
 from replication.metadata import METADATA_COMMITS
 from replication.progress import progress_rows
 from replication.sessions import session_path
@@ -40,6 +43,8 @@ PROPERTIES = {
     "replica.lag.time.max.ms": 1000,
     "replica.fetch.backoff.ms": 50,
     "log.retention.check.interval.ms": 300,
+    "offsets.commit.timeout.ms": 1_500,
+    "offsets.topic.num.partitions": 2,
     "stratalog.metadata.poll.ms": 40,
     "stratalog.inbox.poll.ms": 40,
     "stratalog.upkeep.interval.ms": 250,
@@ -99,6 +104,7 @@ class Setting:
     configs       of the topic that is there from the beginning
     is_told       whether storage tells of its changes (as a local disk does), or is polled
     pause_ms_max  the longest pause of a producer between two batches
+    coordinators  what the brokers host
     """
 
     brokers: int = 3
@@ -107,6 +113,7 @@ class Setting:
     upkeep: UpkeepLimits = UPKEEP
     is_told: bool = True
     pause_ms_max: int = 80
+    coordinators: Mapping[CoordinatorType, CoordinatorKind] = field(default_factory=dict)
 
 
 class SimCluster:
@@ -127,6 +134,7 @@ class SimCluster:
         self._beats_ms: dict[str, int] = {}
         self._looked_ms: dict[tuple[str, str], int] = {}
         self._controllers: dict[str, Controller] = {}
+        self._peers: dict[int, Broker] = {}
         self.value_count = 0
         self.told: list[str] = []
 
@@ -191,7 +199,7 @@ class SimCluster:
             self.tell(f"metadata: {record}")
 
     def is_compacted(self, topic: str) -> bool:
-        return topic == TOPIC and ("cleanup.policy", "compact") in self.setting.configs
+        return is_internal(topic) or (topic == TOPIC and ("cleanup.policy", "compact") in self.setting.configs)
 
     def _check_fence(self, actor: Actor, broker_id: int) -> None:
         path = session_path(broker_id)
@@ -259,7 +267,10 @@ class SimCluster:
             topic_defaults={"file.delete.delay.ms": 500},
             upkeep_limits=self.setting.upkeep,
             on_registered=lambda epoch: self._start_sessions(host, epoch),
+            coordinators=self.setting.coordinators,
+            peers=self._peers,
         )
+        self._peers[broker_id] = broker
         controller = Controller(
             broker_id, CONFIG, METADATA_ROOT, self, self.clock, self.ids, upkeep_limits=self.setting.upkeep
         )

@@ -15,6 +15,7 @@ from replication.state import record_from_json
 from storage.cleaner import SHARED_TURN
 from tests.simulation.clients import start_clients
 from tests.simulation.cluster import QUICK_UPKEEP, UPKEEP, Setting, SimCluster
+from tests.simulation.coordinators import start_askers
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Violation
 from tests.simulation.shadow import Shadow
@@ -38,7 +39,7 @@ COMPACTED = (("cleanup.policy", "compact"), ("segment.files.max", "3"), ("min.cl
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended; `violation` None means that all invariants held."""
+    """How a run ended; `violation` None means that all invariants held. `answered`: decisions of coordinators."""
 
     seed: int
     steps: int
@@ -46,6 +47,7 @@ class Outcome:
     leader_epochs: int
     violation: Violation | None
     story: tuple[str, ...]
+    answered: int = 0
 
 
 def setting_of(seed: int) -> Setting:
@@ -67,19 +69,30 @@ def simulate(
     """Run one seed: `duration_ms` of virtual time with faults, then until all is well again."""
     sim = SimCluster(seed, faults or Faults.drawn(Random(seed)), setting or setting_of(seed))
     violation: Violation | None = None
+    answered = 0
     with _repeatable():
         try:
             sim.set_up()
             start_clients(sim)
+            histories = start_askers(sim) if sim.setting.coordinators else None
             _trouble(sim, duration_ms)
             _heal(sim)
             sim.invariants.check_end()
+            if histories is not None:
+                histories.check_end()
+                answered = histories.acked_count
         except Violation as found:
             violation = found
         sim.scheduler.kill(list(sim.scheduler.actors))
     invariants = sim.invariants
     return Outcome(
-        seed, sim.scheduler.steps, invariants.acked_count, invariants.leader_changes, violation, tuple(sim.told)
+        seed,
+        sim.scheduler.steps,
+        invariants.acked_count,
+        invariants.leader_changes,
+        violation,
+        tuple(sim.told),
+        answered,
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from replication.committed_offsets import CommittedOffsets
 from replication.config import BrokerConfig
-from replication.coordinator_shard import Answered, CoordinatorRecord, Decision
+from replication.coordinator_shard import Answered, CoordinatorRecord, Decision, ShardPlace
 from replication.group import ClassicGroup, GroupState
 from replication.group_errors import error_response, has_error_response, with_error
 from replication.group_membership import ClassicGroups
@@ -313,3 +313,8 @@ class GroupShard:
         draft.records += self.offsets.delete_all(group_id)
         draft.records += group.tombstones()
         return DeletableGroupResult(group_id)
+
+
+def group_shard(place: ShardPlace) -> GroupShard:
+    """A `ShardFactory`."""
+    return GroupShard(place.config, place.ids)

@@ -1,0 +1,247 @@
+"""A group shard as its runtime drives it, with the log as a list: what is decided, committed, answered, folded anew."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from replication.config import BrokerConfig
+from replication.coordinator_shard import CoordinatorRecord, Decision
+from replication.group import ClassicGroup
+from replication.group_requests import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    MemberIdentity,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    TxnOffsetCommitRequest,
+)
+from replication.group_shard import GroupShard
+from storage.errors import NotCoordinatorError
+
+START_MS = 1_700_000_000_000
+NO_DELAY = BrokerConfig(group_initial_rebalance_delay_ms=0)
+
+
+class CountingIds:
+    """0…01, 0…02, …: so that member ids tell who came first."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def new_id(self) -> str:
+        self._last += 1
+        return f"{self._last:032x}"
+
+
+@dataclass
+class Coordinator:
+    """`commits_at_once` False: records wait for `commit`, and their answers with them; `crash` forgets them.
+
+    log       (record or marker, timestamp, producer id, producer epoch) as they are committed
+    answered  token -> response
+    """
+
+    config: BrokerConfig = NO_DELAY
+    commits_at_once: bool = True
+    now_ms: int = START_MS
+    ids: CountingIds = field(default_factory=CountingIds)
+    log: list[tuple[CoordinatorRecord | bool, int, int, int]] = field(default_factory=list)
+    answered: dict[int, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.tokens = 0
+        self.asked: dict[int, object] = {}
+        self.uncommitted: list[Decision] = []
+        self.shard = self.folded()
+        self._take(self.shard.loaded(self.now_ms))
+
+    def folded(self) -> GroupShard:
+        """A shard that folded what is committed, and was told nothing else."""
+        shard = GroupShard(self.config, self.ids)
+        for record, timestamp_ms, producer_id, producer_epoch in self.log:
+            if isinstance(record, bool):
+                shard.replay_end_transaction(producer_id, producer_epoch, record)
+            else:
+                shard.replay(record, timestamp_ms, producer_id, producer_epoch)
+        return shard
+
+    def ask(self, request: object) -> int:
+        """The token with which the answer comes."""
+        self.tokens += 1
+        self.asked[self.tokens] = request
+        self._take(self.shard.decide(request, self.tokens, self.now_ms))
+        return self.tokens
+
+    def answer(self, request: object) -> Any:
+        """The answer to a request that does not wait."""
+        return self.answered[self.ask(request)]
+
+    def advance(self, duration_ms: int) -> None:
+        """Time passes; timers that come due on the way are served when they are."""
+        until_ms = self.now_ms + duration_ms
+        while (due_ms := self.shard.next_due_ms) is not None and due_ms <= until_ms:
+            self.now_ms = max(self.now_ms, due_ms)
+            self._take(self.shard.expire(self.now_ms))
+        self.now_ms = until_ms
+
+    def commit(self) -> None:
+        """The high watermark passes everything: answers are told."""
+        for decision in self.uncommitted:
+            place = (self.now_ms, decision.producer_id, decision.producer_epoch)
+            self.log += [(record, *place) for record in decision.records]
+            for token, response in decision.answers:
+                assert token not in self.answered, f"token {token} is answered twice"
+                self.answered[token] = response
+        self.uncommitted = []
+
+    def end_transaction(self, producer_id: int, producer_epoch: int, is_commit: bool) -> None:
+        """The transaction coordinator's marker."""
+        self.commit()
+        self.log.append((is_commit, self.now_ms, producer_id, producer_epoch))
+        self.shard.replay_end_transaction(producer_id, producer_epoch, is_commit)
+
+    def crash(self) -> None:
+        """Another broker takes over with what is committed; whatever was not answered is NOT_COORDINATOR."""
+        error = NotCoordinatorError("moved")
+        given_up = dict(self.shard.give_up(error))
+        self.uncommitted = []
+        for token in self.asked.keys() - self.answered.keys():
+            self.answered[token] = given_up.get(token, error)
+        self.shard = self.folded()
+        self._take(self.shard.loaded(self.now_ms))
+
+    def _take(self, decision: Decision) -> None:
+        for record in decision.records:
+            self.shard.replay(record, self.now_ms, decision.producer_id, decision.producer_epoch)
+        self.uncommitted.append(decision)
+        if self.commits_at_once:
+            self.commit()
+
+    def group(self, group_id: str = "g") -> ClassicGroup:
+        found = self.shard.table.groups[group_id]
+        assert isinstance(found, ClassicGroup)
+        return found
+
+    # What members do
+
+    def join(self, name: str, **changes: Any) -> int:
+        """JoinGroup of a member that is called `name`, with the id that MEMBER_ID_REQUIRED gives it."""
+        first = self.answer(join_request(name, **changes))
+        return self.ask(join_request(name, **{**changes, "member_id": first.member_id}))
+
+    def stable(self, *names: str, **changes: Any) -> dict[str, JoinGroupResponse]:
+        """A new group of these members, stable; each has its name as assignment."""
+        tokens = {name: self.join(name, **changes) for name in names}
+        self.advance(self.config.group_initial_rebalance_delay_ms)
+        while any(token not in self.answered for token in tokens.values()):
+            self.advance(self.config.group_initial_rebalance_delay_ms)
+        joined = {name: self.answered[token] for name, token in tokens.items()}
+        self.sync_all(joined)
+        return joined
+
+    def sync_all(self, joined: dict[str, JoinGroupResponse]) -> dict[str, Any]:
+        """SyncGroup of all, the leader's last; the answers by name."""
+        names = {response.member_id: name for name, response in joined.items()}
+        plan = {member_id: name.encode() for member_id, name in names.items()}
+        leader = next(response.leader for response in joined.values())
+        order = sorted(joined, key=lambda name: joined[name].member_id == leader)
+        tokens = {
+            name: self.ask(sync_request(joined[name], plan if joined[name].member_id == leader else {}))
+            for name in order
+        }
+        return {name: self.answered.get(token) for name, token in tokens.items()}
+
+    def heartbeat(self, joined: JoinGroupResponse, **changes: Any) -> str:
+        """The name of the heartbeat's error, NONE without."""
+        asked = {"group_id": "g", "generation_id": joined.generation_id, "member_id": joined.member_id} | changes
+        return error_name(self.answer(HeartbeatRequest(**asked)))
+
+    def leave(self, *members: str | MemberIdentity) -> Any:
+        identities = tuple(each if isinstance(each, MemberIdentity) else MemberIdentity(each) for each in members)
+        return self.answer(LeaveGroupRequest("g", identities))
+
+    # Offsets
+
+    def commit_offset(self, offset: int, topic: str = "t", partition: int = 0, **changes: Any) -> str:
+        """The name of the partition's error."""
+        response = self.answer(commit_request({(topic, partition): offset}, **changes))
+        return error_name(response.topics[0].partitions[0])
+
+    def commit_in_transaction(self, offset: int, producer_id: int = 7, epoch: int = 0, **changes: Any) -> str:
+        topics = (OffsetCommitRequestTopic("t", (OffsetCommitRequestPartition(0, offset),)),)
+        response = self.answer(TxnOffsetCommitRequest("x", "g", producer_id, epoch, topics, **changes))
+        return error_name(response.topics[0].partitions[0])
+
+    def committed(self, topic: str = "t", partition: int = 0, group_id: str = "g", require_stable: bool = False) -> Any:
+        """OffsetFetch of one partition."""
+        group = OffsetFetchRequestGroup(group_id, (OffsetFetchRequestTopic(topic, (partition,)),))
+        response = self.answer(OffsetFetchRequest((group,), require_stable))
+        return response.groups[0].topics[0].partitions[0]
+
+    def all_committed(self, group_id: str = "g") -> dict[str, int]:
+        """Every offset of a group by `topic-partition`."""
+        response = self.answer(OffsetFetchRequest((OffsetFetchRequestGroup(group_id),)))
+        return {
+            f"{topic.name}-{each.partition_index}": each.committed_offset
+            for topic in response.groups[0].topics
+            for each in topic.partitions
+        }
+
+
+def error_name(response: Any) -> str:
+    return "NONE" if response.error is None else str(response.error.name)
+
+
+def protocols(*names: str, subscription: bytes = b"") -> tuple[JoinGroupRequestProtocol, ...]:
+    return tuple(JoinGroupRequestProtocol(name, subscription) for name in names)
+
+
+def join_request(name: str, **changes: Any) -> JoinGroupRequest:
+    """Session 10 s, rebalance 60 s, protocol `range`; `name` is the client id."""
+    fields: dict[str, Any] = {
+        "group_id": "g",
+        "session_timeout_ms": 10_000,
+        "rebalance_timeout_ms": 60_000,
+        "protocols": protocols("range"),
+        "client_id": name,
+        "client_host": "/127.0.0.1",
+    }
+    return JoinGroupRequest(**(fields | changes))
+
+
+def sync_request(joined: JoinGroupResponse, plan: dict[str, bytes] | None = None, **changes: Any) -> SyncGroupRequest:
+    """What a member sends after its JoinGroup; `plan` (member id -> assignment) if it leads."""
+    assignments = tuple(SyncGroupRequestAssignment(*each) for each in (plan or {}).items())
+    fields: dict[str, Any] = {
+        "group_id": "g",
+        "generation_id": joined.generation_id,
+        "member_id": joined.member_id,
+        "protocol_type": joined.protocol_type,
+        "protocol_name": joined.protocol_name,
+        "assignments": assignments,
+    }
+    return SyncGroupRequest(**(fields | changes))
+
+
+def commit_request(offsets: dict[tuple[str, int], int], metadata: str = "", **changes: Any) -> OffsetCommitRequest:
+    topics = tuple(
+        OffsetCommitRequestTopic(topic, (OffsetCommitRequestPartition(partition, offset, 5, metadata),))
+        for (topic, partition), offset in offsets.items()
+    )
+    return OffsetCommitRequest(**({"group_id": "g", "topics": topics} | changes))
+
+
+def is_member_id(text: str, prefix: str) -> bool:
+    """Client or instance id, and a UUID."""
+    return re.fullmatch(rf"{prefix}-[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}", text) is not None

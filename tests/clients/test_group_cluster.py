@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -12,6 +13,7 @@ from clients.consumer import Consumer
 from clients.group_admin import GroupAdmin, StoredGroups
 from clients.producer import Producer
 from clients.records import ConsumerRecord, OffsetAndMetadata
+from jobs.console_consumer import console_consumer
 from jobs.consumer_groups import consumer_groups
 from replication.cluster import Cluster
 from storage.records import TopicPartition
@@ -95,3 +97,20 @@ def test_a_group_reads_each_record_once_and_outlives_its_coordinator(
     assert len(poll_until(lambda: sum(again.position(tp) for tp in again.assignment()) == 101, again)) == 101
     again.commit_async({T[0]: OffsetAndMetadata(0)})
     again.close()
+
+
+def test_the_console_consumer_in_a_group_goes_on_where_it_stopped(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--topic", "t", "--group", "shown", "--from-beginning"]
+    printed: list[str] = []
+    for more in (["--max-messages", "30"], ["--max-messages", "70"]):
+        assert console_consumer([*flags, *more], cluster) == 0
+        printed += capsys.readouterr().out.split()
+    assert sorted(map(int, printed)) == list(range(100))
+    offsets = ["--root", cluster.root, "--topic", "__consumer_offsets", "--from-beginning", "--timeout-ms", "500"]
+    assert console_consumer([*offsets, "--formatter", "org.apache.kafka.tools.consumer.OffsetsMessageFormatter"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    newest = {line["key"]["data"]["partition"]: line["value"]["data"]["offset"] for line in lines}
+    assert {line["key"]["data"]["group"] for line in lines} == {"shown"}
+    assert sum(newest.values()) == 100

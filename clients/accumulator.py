@@ -51,6 +51,11 @@ class PartitionQueue:
         self._has_gap = False
         self._wants_new_epoch = False
 
+    def go_on_as(self, producer_id: int, producer_epoch: int) -> None:
+        """The id and epoch of the next transaction. Only when the queue is empty."""
+        self.producer_id, self.producer_epoch = producer_id, producer_epoch
+        self._next_sequence, self._has_gap, self._wants_new_epoch = 0, False, False
+
     def is_empty(self) -> bool:
         return not self.waiting and not self.in_flight
 
@@ -105,6 +110,8 @@ class PartitionQueue:
     def answered(self, batch: ProducerBatch, error: StratalogError | None, now_ms: int, jitter: float) -> Verdict:
         """Act on the answer to a batch in flight; what is DONE or FAILed leaves the queue."""
         verdict = _STORED if error is None else judge(error, self._circumstances(batch))
+        if verdict.new_epoch and self._config.transactional_id:
+            verdict = Verdict(Action.FAIL)  # its coordinator alone raises the epoch: with the abort that has to follow
         self.in_flight.remove(batch)
         self._wants_new_epoch |= verdict.new_epoch and self._config.enable_idempotence
         if verdict.action is Action.RETRY:
@@ -191,6 +198,7 @@ class Accumulator:
         self._config = config
         self._new_producer_id = new_producer_id
         self._producer_id = new_producer_id() if config.enable_idempotence else NO_PRODUCER_ID
+        self._producer_epoch = 0
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._active: dict[TopicPartition, PartitionQueue] = {}
 
@@ -199,8 +207,16 @@ class Accumulator:
         found = self._queues.get(topic_partition)
         if found is None:
             found = PartitionQueue(topic_partition, self._config, self._producer_id, self._new_producer_id)
+            if self._config.transactional_id:
+                found.go_on_as(self._producer_id, self._producer_epoch)
             self._queues[topic_partition] = found
         return found
+
+    def go_on_as(self, producer_id: int, producer_epoch: int) -> None:
+        """The producer's id and epoch from now on, in every partition. Only while no batch is without an outcome."""
+        self._producer_id, self._producer_epoch = producer_id, producer_epoch
+        for queue in self._queues.values():
+            queue.go_on_as(producer_id, producer_epoch)
 
     def active(self) -> Iterator[PartitionQueue]:
         """Queues that hold anything."""

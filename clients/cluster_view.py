@@ -248,6 +248,10 @@ class ClusterView:
             self._marks[life] = entry if known is None else _later(known, entry)
             return self._marks[life]
 
+    def readable_end(self, _topic_partition: TopicPartition, marks: Watermarks) -> int:
+        """Up to where this view reads, of what a leader published."""
+        return marks.high_watermark
+
     def beginning_offsets(
         self, topic_partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:

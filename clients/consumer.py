@@ -1,8 +1,9 @@
 """The consumer: committed records of assigned partitions, in offset order per partition, as records or as a table.
 
 I/O: through a `ClusterView`, so from storage alone; no broker has to run in this process. Nothing above a
-high watermark is ever returned, nor are control records. With a `group.id` it may be in a group and commit offsets
-(`clients.group_member`); then the brokers have to run in this process, as coordinators are called.
+high watermark is ever returned, nor are control records; under `isolation.level=read_committed` nothing above the last
+stable offset, nor what was aborted (`clients.read_committed`). With a `group.id` it may be in a group and commit its
+offsets (`clients.group_member`); then the brokers have to run in this process, as coordinators are called.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from clients.cluster_view import ClusterView, Fetched
 from clients.coordinator_calls import CoordinatorCalls, InProcessCalls
 from clients.group_member import CommitCallback, ConsumerGroupMetadata, ConsumerHooks, GroupMember
 from clients.positions import Position, Positions
+from clients.read_committed import view_of
 from clients.rebalance_listener import ConsumerRebalanceListener
 from clients.records import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp
 from clients.settings import ConsumerConfig
@@ -75,7 +77,8 @@ class Consumer:
         **settings: object,
     ) -> None:
         self.config = ConsumerConfig.from_settings(config, settings)
-        self._view = view or ClusterView(cluster, timeout_ms=self.config.default_api_timeout_ms)
+        make_view = view_of(self.config.isolation_level)
+        self._view = view or make_view(cluster, timeout_ms=self.config.default_api_timeout_ms)
         self._positions = Positions()
         self._undecided: frozenset[TopicPartition] = frozenset()
         self._pattern: re.Pattern[str] | None = None
@@ -178,9 +181,9 @@ class Consumer:
             self._position(topic_partition).seek(marks.log_start_offset)
 
     def seek_to_end(self, topic_partitions: Iterable[TopicPartition] = ()) -> None:
-        """To the high watermark; of all assigned partitions if none are named."""
+        """To the end of what can be read; of all assigned partitions if none are named."""
         for topic_partition in list(topic_partitions) or self.assignment():
-            self._position(topic_partition).seek(self._view.watermarks(topic_partition).high_watermark)
+            self._position(topic_partition).seek(self._view.end_offsets([topic_partition])[topic_partition])
 
     def seek_to_time(self, timestamp_ms: int, topic_partitions: Iterable[TopicPartition] = ()) -> None:
         """To the first record at or after a time, else to the end; all assigned partitions if none are named."""
@@ -420,8 +423,9 @@ class Consumer:
             raise OffsetOutOfRangeError(
                 f"Undefined offset with no reset policy for partitions: [{position.topic_partition}]"
             )
-        marks = self._view.watermarks(position.topic_partition, timeout_ms, needs_end=policy != "earliest")
-        offset = marks.log_start_offset if policy == "earliest" else marks.high_watermark
+        at_end, wanted = policy != "earliest", [position.topic_partition]
+        found = self._view.end_offsets if at_end else self._view.beginning_offsets
+        offset = found(wanted, timeout_ms)[position.topic_partition]
         position.seek(offset)
         return offset
 

@@ -19,8 +19,10 @@ from clients.accumulator import Accumulator
 from clients.batch import record_size_bytes
 from clients.bootstrap import Cluster
 from clients.cluster_view import ClusterView
+from clients.group_member import ConsumerGroupMetadata
 from clients.partitioner import Partitioner, StickyPartitioner, check_partition
-from clients.records import RecordFuture, RecordMetadata, TableMetadata
+from clients.producer_transactions import TransactionalTransport, TransactionSession
+from clients.records import OffsetAndMetadata, RecordFuture, RecordMetadata, TableMetadata
 from clients.sender import Sender
 from clients.settings import ProducerConfig
 from clients.table_batches import TableDelivery, TablePart, table_parts
@@ -28,6 +30,7 @@ from clients.transport import InboxTransport, InProcessTransport, Transport
 from replication.controller_decisions import allocate_producer_ids
 from replication.state import ClusterImage, Result
 from storage.errors import (
+    IllegalStateError,
     InvalidRecordError,
     InvalidRequestError,
     InvalidTimestampError,
@@ -74,6 +77,7 @@ class Producer:
         self._view = view or ClusterView(cluster)
         self._partitioner = partitioner or StickyPartitioner(self.config.batch_size, rng)
         self._lock = threading.Condition()
+        self._session = self._session_with(cluster)
         self._accumulator = Accumulator(self.config, self._producer_ids())
         self._sender = Sender(
             self.config,
@@ -83,6 +87,7 @@ class Producer:
             self._lock,
             rng,
             self._memory_freed,
+            self._session.transactions.failed if self._session else lambda _error: None,
         )
         self._is_closed = False
         self._sender.start()
@@ -90,10 +95,12 @@ class Producer:
     def _transport_to(self, cluster: Cluster) -> Transport:
         if isinstance(cluster, str):
             return InboxTransport(self._view)
+        if self.config.transactional_id:
+            return TransactionalTransport(cluster, self._view, self.config.transactional_id)
         return InProcessTransport(cluster, InboxTransport(self._view))
 
     def _producer_ids(self) -> Callable[[], int]:
-        if not self.config.enable_idempotence:
+        if not self.config.enable_idempotence or self.config.transactional_id:
             return lambda: -1
 
         def decide(image: ClusterImage) -> Result[range]:
@@ -102,6 +109,76 @@ class Producer:
         block = self._view.propose(decide)
         ids = iter(block)
         return lambda: next(ids)
+
+    # -- transactions ------------------------------------------------------------------------------------
+
+    def init_transactions(self, timeout: float | None = None) -> None:
+        """Get the producer id of `transactional.id`. Who had it before is fenced; what that left open is aborted.
+
+        Once, before anything is sent. `timeout` in seconds, here and below; else `max.block.ms`. RequestTimedOutError
+        (may be called again), InvalidTransactionTimeoutError, IllegalStateError.
+        """
+        self._check_open()
+        session = self._transactional()
+        session.init(self._timeout_ms(timeout))
+        self._go_on(session)
+
+    def begin_transaction(self) -> None:
+        """What is sent from now on is visible to readers of committed records all together, or never."""
+        self._check_open()
+        self._transactional().transactions.begin()
+
+    def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: ConsumerGroupMetadata
+    ) -> None:
+        """Commit a consumer's offsets with the transaction: read, process and write each record exactly once.
+
+        CommitFailedError and its like when the group has moved on: abort then.
+        """
+        self._check_open()
+        if offsets:
+            self._transactional().send_offsets(offsets, group_metadata, self._timeout_ms(None))
+
+    def commit_transaction(self, timeout: float | None = None) -> None:
+        """Send everything, wait for it, and make it visible.
+
+        TransactionAbortableError when a record was lost: abort then. ProducerFencedError: another producer has the
+        name; close this one. RequestTimedOutError: call it again.
+        """
+        self._check_open()
+        self._end_transaction(committed=True, timeout=timeout)
+
+    def abort_transaction(self, timeout: float | None = None) -> None:
+        """Make everything that was sent since `begin_transaction` invisible. Errors as of `commit_transaction`."""
+        self._check_open()
+        self._end_transaction(committed=False, timeout=timeout)
+
+    def _end_transaction(self, *, committed: bool, timeout: float | None) -> None:
+        session, timeout_ms = self._transactional(), self._timeout_ms(timeout)
+        self.flush(timeout_ms / 1000)
+        session.end(committed=committed, timeout_ms=timeout_ms)
+        self._go_on(session)
+
+    def _go_on(self, session: TransactionSession) -> None:
+        with self._lock:
+            self._accumulator.go_on_as(session.transactions.producer_id, session.transactions.producer_epoch)
+
+    def _session_with(self, cluster: Cluster) -> TransactionSession | None:
+        if not self.config.transactional_id:
+            return None
+        return TransactionSession(cluster, self.config, self._view.clock, self._refreshed_image)
+
+    def _refreshed_image(self) -> ClusterImage:
+        self._view.refresh()
+        return self._view.image
+
+    def _transactional(self) -> TransactionSession:
+        if self._session is None:
+            raise IllegalStateError("Transactional method invoked on a non-transactional producer.")
+        return self._session
+
+    def _timeout_ms(self, timeout: float | None) -> int:
+        return self.config.max_block_ms if timeout is None else int(1_000 * timeout)
 
     # -- sending -----------------------------------------------------------------------------------------
 
@@ -120,9 +197,10 @@ class Producer:
         Strings are sent as UTF-8. `timestamp_ms` defaults to now. `on_delivery(metadata, error)` runs on the
         sender thread. Blocks up to `max.block.ms` for the topic to appear and for buffer memory. What is wrong
         with the record itself comes as a failed future: RecordTooLargeError, InvalidRecordError,
-        InvalidTimestampError, UnknownTopicOrPartitionError, RequestTimedOutError.
+        InvalidTimestampError, UnknownTopicOrPartitionError, RequestTimedOutError. With a `transactional.id` it raises
+        unless a transaction is open and without an error.
         """
-        self._check_open()
+        self._check_sending()
         try:
             future = self._send(topic, value, key, partition, timestamp_ms, headers)
         except StratalogError as error:
@@ -176,7 +254,7 @@ class Producer:
         then be stored. A row that is too large or a partition that does not exist fails it before anything
         is sent. Blocks up to `max.block.ms` for buffer memory, batch by batch.
         """
-        self._check_open()
+        self._check_sending()
         delivery = TableDelivery(topic, table.num_rows)
         try:
             for part in self._parts_of(topic, table):
@@ -267,6 +345,11 @@ class Producer:
     def _check_open(self) -> None:
         if self._is_closed:
             raise UnknownServerError("Cannot perform operation after producer has been closed")
+
+    def _check_sending(self) -> None:
+        self._check_open()
+        if self._session is not None:
+            self._session.transactions.check_sending()
 
     def _check_size(self, size_bytes: int) -> None:
         for limit, name in (

@@ -31,7 +31,7 @@ from storage.errors import (
     StratalogError,
     UnknownServerError,
 )
-from storage.records import NewRecordBatch
+from storage.records import TRANSACTIONAL_ATTRIBUTE, NewRecordBatch
 
 IDLE_WAIT_MS = 1_000
 POLLED_CLOSELY_MS = 10
@@ -84,6 +84,7 @@ class Sender:
         lock: threading.Condition,
         rng: random.Random,
         on_memory_freed: Callable[[], None],
+        on_failed: Callable[[StratalogError], None] = lambda _error: None,
     ) -> None:
         self.counters = Counters()
         self.flushes = 0
@@ -95,6 +96,7 @@ class Sender:
         self._lock = lock
         self._rng = rng
         self._on_memory_freed = on_memory_freed
+        self._on_failed = on_failed
         self._schedule = Schedule()
         self._mailbox: SimpleQueue[_Answer | None] = SimpleQueue()
         self._is_woken = False
@@ -336,6 +338,7 @@ class Sender:
             batch.producer_id,
             batch.producer_epoch,
             batch.sequence,
+            attributes=TRANSACTIONAL_ATTRIBUTE if self._config.transactional_id else 0,
             compression_type=self._config.compression_type,
         )
         request = ProduceRequest(batch.topic_partition, records, self._config.acks, self._config.request_timeout_ms)
@@ -348,6 +351,7 @@ class Sender:
         for batch, base_offset, error in outcomes:
             if error is not None:
                 self.counters.record_error_total += batch.record_count
+                self._on_failed(error)
             batch.delivery.complete(batch.outcome(base_offset, error))
 
     def _fail_all(self, error: StratalogError) -> None:

@@ -16,6 +16,7 @@ from storage.errors import InvalidConfigError
 _INT_MAX = 2**31 - 1
 _ACKS = {"all": ACKS_ALL, "-1": ACKS_ALL, "0": ACKS_NONE, "1": ACKS_LEADER}
 _RESETS = ("latest", "earliest", "none")
+_ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 _ASSIGNOR_CLASSES = {
     "RangeAssignor": "range",
@@ -50,6 +51,8 @@ class ProducerConfig:
     metadata_max_age_ms: int = 300_000
     client_id: str = ""
     compression_type: str = "none"
+    transactional_id: str = ""
+    transaction_timeout_ms: int = 60_000
 
     @classmethod
     def from_settings(cls, config: Mapping[str, object] | None, settings: Mapping[str, object]) -> Self:
@@ -70,6 +73,8 @@ class ProducerConfig:
 
     def _reconciled(self, given: Mapping[str, object]) -> Self:
         obstacle = self._obstacle_to_idempotence()
+        if self.transactional_id and (obstacle or not self.enable_idempotence):
+            raise InvalidConfigError("Cannot set a transactional.id without also enabling idempotence.")
         if obstacle and self.enable_idempotence and "enable_idempotence" in given:
             raise InvalidConfigError(f"{obstacle} to use the idempotent producer.")
         changes: dict[str, Any] = {"enable_idempotence": self.enable_idempotence and not obstacle}
@@ -110,6 +115,7 @@ class ConsumerConfig:
     exclude_internal_topics: bool = True
     retry_backoff_ms: int = 100
     auto_offset_reset: str = "latest"
+    isolation_level: str = "read_uncommitted"
     fetch_max_bytes: int = 52_428_800
     max_partition_fetch_bytes: int = 1_048_576
     max_poll_records: int = 500
@@ -123,6 +129,9 @@ class ConsumerConfig:
         reset = given.get("auto_offset_reset", "latest")
         if reset not in _RESETS:
             _refuse(reset, "auto.offset.reset", f"String must be one of: {', '.join(_RESETS)}")
+        level = given.get("isolation_level", "read_uncommitted")
+        if level not in _ISOLATION_LEVELS:
+            _refuse(level, "isolation.level", f"String must be one of: {', '.join(_ISOLATION_LEVELS)}")
         strategy = given.get("partition_assignment_strategy")
         if isinstance(strategy, list | tuple):
             given["partition_assignment_strategy"] = ",".join(map(str, strategy))

@@ -119,7 +119,7 @@ class OffsetFetcher:
         return self.retried(lambda: self.view.beginning_offsets(wanted & set(self.assigned()))) if wanted else {}
 
     def latest(self) -> dict[TopicPartition, int]:
-        """The high watermark of every assigned partition; waits for leaders."""
+        """The end of every assigned partition as the view reads it; waits for leaders."""
         return self.retried(lambda: self.view.end_offsets(self.assigned()))
 
     def latest_published(self, known: Offsets) -> dict[TopicPartition, int]:
@@ -129,12 +129,21 @@ class OffsetFetcher:
         """
         offsets: dict[TopicPartition, int] = {}
         for topic_partition in self.assigned():
-            marks = self.view.published(topic_partition, look=False)
-            if marks is not None:
-                offsets[topic_partition] = marks.high_watermark
+            end = self._published_end(topic_partition)
+            if end is not None:
+                offsets[topic_partition] = end
             elif topic_partition in known:
                 offsets[topic_partition] = known[topic_partition]
         return offsets
+
+    def _published_end(self, topic_partition: TopicPartition) -> int | None:
+        try:
+            marks = self.view.published(topic_partition, look=False)
+            return None if marks is None else self.view.readable_end(topic_partition, marks)
+        except StratalogError as reason:
+            if not reason.retriable:
+                raise
+            return None
 
     def leader_epoch(self, topic_partition: TopicPartition) -> int:
         """The leader epoch now: a replica whose table shows it has no other records below the offsets seen."""

@@ -20,6 +20,7 @@ LATEST = -1
 EARLIEST = -2
 ROOT = "stratalog.root"
 DEFAULT_MAX_TRIGGER_DELAY = "15m"
+ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 
 _log = logging.getLogger(__name__)
 
@@ -99,6 +100,7 @@ class SourceOptions:
     poll_timeout_ms: int = 120_000
     num_retries: int = 3
     retry_interval_ms: int = 1_000
+    isolation_level: str = "read_uncommitted"
     kafka: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -379,8 +381,20 @@ def _source_options(params: Mapping[str, str], default_start: OffsetLimit) -> So
         poll_timeout_ms=_integer(params, "kafkaconsumer.polltimeoutms", 120_000),
         num_retries=_integer(params, "fetchoffset.numretries", 3),
         retry_interval_ms=_integer(params, "fetchoffset.retryintervalms", 1_000),
+        isolation_level=_isolation_level(params),
         kafka={n.removeprefix("kafka."): v for n, v in params.items() if n.startswith("kafka.")},
     )
+
+
+def _isolation_level(params: Mapping[str, str]) -> str:
+    """Kafka's consumer config; the shorter name is taken, too."""
+    level = params.get("kafka.isolation.level", params.get("isolation.level", "read_uncommitted"))
+    if level not in ISOLATION_LEVELS:
+        raise InvalidConfigError(
+            f"Invalid value {level} for configuration isolation.level: "
+            f"String must be one of: {', '.join(ISOLATION_LEVELS)}"
+        )
+    return level
 
 
 def _optional_integer(params: Mapping[str, str], name: str) -> int | None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from clients.cluster_view import ClusterView
+from clients.read_committed import without_aborted
 from clients.spark_conditions import WITHOUT_FAIL_ON_DATA_LOSS, could_not_read_offset_range
 from replication.state import NO_LEADER
 from storage.errors import (
@@ -60,12 +61,16 @@ def arrow_schema(include_headers: bool) -> pa.Schema:
 
 @dataclass(frozen=True, slots=True)
 class RangeToRead:
-    """Records `[start, end)`; `leader_epoch` is the newest that the planner saw."""
+    """Records `[start, end)`; `leader_epoch` is the newest that the planner saw.
+
+    `read_committed`: the outcome of every transaction below `end` is certain, and what was aborted is left out.
+    """
 
     topic_partition: TopicPartition
     start: int
     end: int
     leader_epoch: int
+    read_committed: bool = False
 
 
 class RangeReaders:
@@ -98,8 +103,9 @@ class RangeReaders:
             start = self._first_available(log, wanted, start, fail_on_data_loss)
             try:
                 for table in log.read_range(start, wanted.end):
-                    yield table
-                    start = table["offset"][-1].as_py() + 1
+                    next_offset = table["offset"][-1].as_py() + 1
+                    yield _counting(log, table, start, next_offset) if wanted.read_committed else table
+                    start = next_offset
             except OffsetOutOfRangeError:
                 continue  # retention passed us: look again where the log starts
             except (StoreError, CorruptMessageError) as reason:
@@ -177,7 +183,11 @@ def _holds(log: LogReader, wanted: RangeToRead, *, any_epoch: bool) -> bool:
     """True when the log, folded as far as needed, has the range. Raises ForeignCommitError with the table's name."""
 
     def has_range() -> bool:
-        return (any_epoch or log.has_started(wanted.leader_epoch)) and log.log_end_offset >= wanted.end
+        end = log.log_end_offset
+        if not (any_epoch or log.has_started(wanted.leader_epoch)) or end < wanted.end:
+            return False
+        # a replica that is a little behind may not know yet how a transaction ended
+        return not wanted.read_committed or log.last_stable_offset(end) >= wanted.end
 
     try:
         if has_range():
@@ -186,6 +196,11 @@ def _holds(log: LogReader, wanted: RangeToRead, *, any_epoch: bool) -> bool:
     except ForeignCommitError as reason:
         raise ForeignCommitError(f"{log.name} cannot be read as a log: {reason}") from reason
     return has_range()
+
+
+def _counting(log: LogReader, rows: pa.Table, start: int, end: int) -> pa.Table:
+    """Rows of `[start, end)` without those of aborted transactions."""
+    return without_aborted(rows, log.aborted_transactions(start, end))
 
 
 def as_source_rows(table: pa.Table, topic_partition: TopicPartition, schema: pa.Schema) -> pa.Table:

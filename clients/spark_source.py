@@ -30,6 +30,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from clients.read_committed import is_read_committed
 from clients.spark_conditions import WITHOUT_FAIL_ON_DATA_LOSS
 from clients.spark_filters import RangeFilters
 from clients.spark_offsets import OffsetFetcher
@@ -106,8 +107,11 @@ class RangesPartition(InputPartition):
 
 
 def _tasks(ranges: Sequence[OffsetRange], options: SourceOptions, fetcher: OffsetFetcher) -> list[InputPartition]:
+    reads_committed = is_read_committed(options.isolation_level)
+
     def to_read(part: OffsetRange) -> RangeToRead:
-        return RangeToRead(part.topic_partition, part.start, part.end, fetcher.leader_epoch(part.topic_partition))
+        epoch = fetcher.leader_epoch(part.topic_partition)
+        return RangeToRead(part.topic_partition, part.start, part.end, epoch, reads_committed)
 
     tasks = tasks_of(ranges, options.min_partitions, options.max_records_per_partition)
     return [RangesPartition(tuple(map(to_read, task))) for task in tasks]
@@ -147,7 +151,7 @@ class StratalogReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        view = view_of(options.root)
+        view = view_of(options.root, options.isolation_level)
         view.refresh()
         fetcher = OffsetFetcher(view, options)
         start = fetcher.limits(options.starting, starting=True)
@@ -182,7 +186,7 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def fetcher(self) -> OffsetFetcher:
         """Made at the first use: instances that only read do not need one."""
         if self._fetcher is None:
-            self._fetcher = OffsetFetcher(view_of(self._options.root), self._options)
+            self._fetcher = OffsetFetcher(view_of(self._options.root, self._options.isolation_level), self._options)
         return self._fetcher
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802

@@ -8,7 +8,9 @@ from __future__ import annotations
 import gc
 from functools import cache, lru_cache
 
+from clients import read_committed
 from clients.cluster_view import ClusterView
+from clients.read_committed import READ_UNCOMMITTED
 
 
 @cache
@@ -22,6 +24,6 @@ def settle() -> None:
 
 
 @lru_cache(maxsize=8)
-def view_of(root: str) -> ClusterView:
+def view_of(root: str, isolation_level: str = READ_UNCOMMITTED) -> ClusterView:
     """A view of the cluster kept for this process: a fold of the metadata is not free. Refreshed by who uses it."""
-    return ClusterView(root)
+    return read_committed.view_of(isolation_level)(root)

@@ -32,6 +32,9 @@ METADATA_AGE_MS = 200
 Answer = Callable[[ProduceResponse | None, StratalogError | None], None]
 """Told once what became of a batch: the leader's response, or why there is none. From any thread; it does not block."""
 
+Produce = Callable[[ProduceRequest, Callable[[ProduceResponse], None]], None]
+"""`BrokerFace.produce_then`, or what goes around it."""
+
 
 class Transport(Protocol):
     """Carries batches to leaders, for one producer.
@@ -88,8 +91,12 @@ class InProcessTransport:
         if asked is None or asked.face is not face:
             if asked is not None:
                 asked.give_up(leader)
-            asked = self._asked[leader] = _AskedBroker(face)
+            asked = self._asked[leader] = _AskedBroker(face, self._produce_of(face))
         asked.send(request, answer)
+
+    def _produce_of(self, face: BrokerFace) -> Produce:
+        """How a batch is given to a broker."""
+        return face.produce_then
 
     def poll(self) -> None:
         self._elsewhere.poll()
@@ -105,13 +112,14 @@ class _AskedBroker:
     """One broker object and whom it still has to answer; whoever takes an answer out of the dictionary gives it."""
 
     face: BrokerFace
+    produce: Produce
     _answers: dict[int, Answer] = field(default_factory=dict)
     _numbers: count[int] = field(default_factory=count)
 
     def send(self, request: ProduceRequest, answer: Answer) -> None:
         number = next(self._numbers)
         self._answers[number] = answer
-        self.face.produce_then(request, partial(self._answered, number))
+        self.produce(request, partial(self._answered, number))
 
     def _answered(self, number: int, response: ProduceResponse) -> None:
         answer = self._answers.pop(number, None)

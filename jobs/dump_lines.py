@@ -177,9 +177,12 @@ def time_index_line(timestamp_ms: int, entry: FileEntry) -> str:
 def producer_lines(states: ProducerStates) -> Iterator[str]:
     """A line for each producer with its newest batch, as of Kafka's producer snapshots; sinks have none in Kafka."""
     for producer_id, entry in sorted(states.producers.items()):
+        transaction = states.transactions.of(producer_id)
+        first = f"OptionalLong[{transaction.first_offset}]" if transaction.is_open else "OptionalLong.empty"
         line = (
-            f"producerId: {producer_id} producerEpoch: {entry.producer_epoch} coordinatorEpoch: -1 "
-            f"currentTxnFirstOffset: OptionalLong.empty lastTimestamp: {entry.timestamp_ms}"
+            f"producerId: {producer_id} producerEpoch: {entry.producer_epoch} "
+            f"coordinatorEpoch: {transaction.coordinator_epoch} "
+            f"currentTxnFirstOffset: {first} lastTimestamp: {entry.timestamp_ms}"
         )
         if entry.batches:
             last = entry.batches[-1]

@@ -160,6 +160,9 @@ class BrokerConfig:
         10_000, "ms", "a follower not caught up for this long leaves the ISR (Kafka: 30000)", 1
     )
     super_users: str = _setting("", "", "principals that ACLs do not bind, as User:alice;User:bob")
+    transaction_max_timeout_ms: int = _setting(
+        900_000, "ms", "the longest transaction.timeout.ms that a producer may ask for", 1
+    )
     transaction_state_log_min_isr: int = _setting(
         2, "replicas", "in-sync replicas that __transaction_state needs to take a record", 1
     )
@@ -171,6 +174,9 @@ class BrokerConfig:
     )
     transaction_state_log_segment_bytes: int = _setting(
         104_857_600, "bytes", "size of a segment of __transaction_state", 14
+    )
+    transactional_id_expiration_ms: int = _setting(
+        604_800_000, "ms", "a transactional id that nothing was done under for this long is forgotten", 1
     )
     unclean_leader_election_enable: bool = _setting(
         False, "", "let a replica outside the ISR lead when no other lives; loses records"

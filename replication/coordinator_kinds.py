@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from replication.coordinator_shard import CoordinatorType, ShardFactory
 from replication.group_requests import PartitionsDeleted
 from replication.group_shard import GroupShard
+from replication.transaction_shard import TransactionShard
 from storage.records import TopicPartition
 
 
@@ -25,5 +26,6 @@ class CoordinatorKind:
 
 COORDINATOR_KINDS: Mapping[CoordinatorType, CoordinatorKind] = {
     CoordinatorType.GROUP: CoordinatorKind(lambda place: GroupShard(place.config, place.ids), PartitionsDeleted),
+    CoordinatorType.TRANSACTION: CoordinatorKind(TransactionShard.at),
 }
 """What a broker hosts unless it is told otherwise."""

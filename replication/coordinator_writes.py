@@ -39,6 +39,7 @@ from storage.records import (
     NewRecordBatch,
     payload_table,
 )
+from storage.transactions import VERIFIED
 
 APPEND_BYTES_MAX = 4 << 20
 """Decisions gathered beyond this go into a further append."""
@@ -205,8 +206,15 @@ def _batch(writes: Sequence[Write]) -> NewRecordBatch:
     if first.marker is not None:
         return first.marker
     rows = [(write.timestamp_ms, record.key, record.value, None) for write in writes for record in write.records]
-    attributes = TRANSACTIONAL_ATTRIBUTE if first.is_of_transaction else 0
-    return NewRecordBatch(payload_table(rows), first.producer_id, first.producer_epoch, attributes=attributes)
+    if not first.is_of_transaction:
+        return NewRecordBatch(payload_table(rows), first.producer_id, first.producer_epoch)
+    return NewRecordBatch(
+        payload_table(rows),
+        first.producer_id,
+        first.producer_epoch,
+        attributes=TRANSACTIONAL_ATTRIBUTE,
+        verified_offset=VERIFIED,
+    )
 
 
 def leaves_shard_sound(write: Write, error: StratalogError) -> bool:

@@ -223,8 +223,43 @@ class InvalidProducerEpochError(StratalogError):
     code = 47
 
 
+class InvalidTxnStateError(StratalogError):
+    code = 48
+
+
+class UnverifiedTransactionError(InvalidTxnStateError):
+    """A transactional batch came to a partition that its transaction's coordinator was not asked about. It may come
+    again once the coordinator said that the partition is in the transaction, with `log_end_offset` as
+    `NewRecordBatch.verified_offset`. Clients never see it."""
+
+    def __init__(self, message: str, log_end_offset: int = -1) -> None:
+        super().__init__(message)
+        self.log_end_offset = log_end_offset
+
+
+class InvalidProducerIdMappingError(StratalogError):
+    code = 49
+
+
+class InvalidTransactionTimeoutError(StratalogError):
+    code = 50
+
+
+class ConcurrentTransactionsError(StratalogError):
+    code = 51
+    retriable = True
+
+
+class TransactionCoordinatorFencedError(StratalogError):
+    code = 52
+
+
 class TransactionalIdAuthorizationFailedError(StratalogError):
     code = 53
+
+
+class OperationNotAttemptedError(StratalogError):
+    code = 55
 
 
 class KafkaStorageError(StratalogError):
@@ -310,6 +345,10 @@ class UnstableOffsetCommitError(StratalogError):
     retriable = True
 
 
+class ProducerFencedError(StratalogError):
+    code = 90
+
+
 class InvalidUpdateVersionError(StratalogError):
     code = 95
 
@@ -331,12 +370,20 @@ class InconsistentClusterIdError(StratalogError):
     code = 104
 
 
+class TransactionalIdNotFoundError(StratalogError):
+    code = 105
+
+
 class IneligibleReplicaError(StratalogError):
     code = 107
 
 
 class StaleMemberEpochError(StratalogError):
     code = 113
+
+
+class TransactionAbortableError(StratalogError):
+    code = 120
 
 
 class StoreError(StratalogError):

@@ -34,15 +34,12 @@ from storage.log_append import (
     place_files,
     segment_of_append,
 )
-from storage.log_copy import Copied, CopyPlan, Cut, plan_copy, plan_cut
-from storage.log_read import (
-    entries_of,
-    rows_before_cut,
-    rows_between,
-)
+from storage.log_copy import Copied, Cut, plan_copy, plan_cut
+from storage.log_producers import producers_after_copy, producers_after_cut
+from storage.log_read import rows_before_cut, rows_between
 from storage.log_reader import RESOLVE_TRIES, LogReader
 from storage.log_state import TOPIC_ID_PROPERTY, LogState, live_paths
-from storage.producers import ProducerChanges, ProducerEntry, ProducerStates
+from storage.producers import ProducerChanges, ProducerStates
 from storage.records import NewRecordBatch, data_table
 from storage.removed import NO_PRODUCERS, producers_path
 from storage.table import (
@@ -168,18 +165,10 @@ class PartitionLog(LogReader):
             return ProducerStates()
         if cut.log_end_offset == state.log_end_offset:
             return None
-        states, missing = self.producers.truncated(cut.log_end_offset)
         gone = set(cut.removes)
         kept = [entry for entry in state.files if entry.path not in gone]
-        found: dict[int, ProducerEntry] = {}
-        for entry in reversed([*kept, *sliced]):
-            if len(found) == len(missing):
-                break
-            entries = entries_of(self._batches_in(entry))
-            fresh = {i: e for i, e in entries.items() if i in missing and i not in found}
-            found.update(fresh)
-            states = states.with_entries(fresh)
-        return None if states == self.producers else states
+        newest_first = reversed([*kept, *sliced])
+        return producers_after_cut(self.producers, cut.log_end_offset, newest_first, self._batches_in)
 
     def append(self, batches: Sequence[NewRecordBatch], leader_epoch: int, now_ms: int) -> Appended | Conflict:
         """Append a group of batches as one file and one commit; one result per batch, in order.
@@ -305,7 +294,7 @@ class PartitionLog(LogReader):
         if now_ms - self._expired_ms < EXPIRY_INTERVAL_MS:
             return producers
         self._expired_ms = now_ms
-        return producers.expired(now_ms)
+        return producers.expired(now_ms, log_start_offset=self.state.log_start_offset)
 
     def copy_from(self, leader: PartitionLog, leader_epoch: int, max_bytes: int) -> Copied | Conflict:
         """Take over what the leader has above this log's end, at most `max_bytes` (but one file), as one commit.
@@ -335,7 +324,7 @@ class PartitionLog(LogReader):
             return Copied(plan.start_offset, plan.end_offset, own.version)
         copies = (copy for entry in plan.files for copy in self._copied(leader, entry, plan.start_offset))
         adds = tuple(c if c.segment >= plan.segment else replace(c, segment=plan.segment) for c in copies)
-        producers = self._producers_to_copy(their_producers, plan, adds)
+        producers = producers_after_copy(self.producers, their_producers, plan, adds, self._batches_in)
         outcome = self._commit(
             self._draft(
                 "COPY",
@@ -365,25 +354,6 @@ class PartitionLog(LogReader):
             return (entry,)
         rows = rows_between(leader.table.read_file(entry.file), entry, start_offset, entry.end_offset)
         return self._rewritten(entry, rows)
-
-    def _producers_to_copy(
-        self, theirs: ProducerStates, plan: CopyPlan, adds: Sequence[FileEntry]
-    ) -> ProducerStates | None:
-        """The producer state after the round; None when it stays.
-
-        A round that reaches the leader's log end takes the leader's state. A shorter one must not know more
-        than its records: it folds the batches that it copied onto the own state.
-        """
-        own = self.producers
-        if plan.is_complete:
-            return None if theirs is own or theirs == own else theirs
-        states = ProducerStates() if plan.removes else own
-        if theirs.producers:
-            for entry in adds:
-                for producer_id, producer_epoch, batch in self._batches_in(entry):
-                    states = states.with_batch(producer_id, producer_epoch, batch)
-        states = ProducerStates(states.producers, {**states.sinks, **theirs.truncated(plan.end_offset)[0].sinks})
-        return None if states == own else states
 
     def replace_files(
         self,

@@ -16,15 +16,18 @@ from storage.errors import (
 from storage.log_state import LogState
 from storage.producers import BatchMetadata, Duplicate, ProducerStates, SinkBatch, sequence_after
 from storage.records import (
+    CONTROL_ATTRIBUTE,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     PAYLOAD_SCHEMA,
     TIMESTAMP_MS_LIMIT,
+    TRANSACTIONAL_ATTRIBUTE,
     NewRecordBatch,
 )
 from storage.segments import LogSegment, empty_segment, segment_jitter_ms, should_roll
 from storage.table import DataFile, FileEntry
+from storage.transactions import BEGIN, TransactionChange, change_of, is_control, is_transactional
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +94,15 @@ class _Group:
         self.accepted.append(len(self.results))
         return BatchAppended(base_offset, self.log_end_offset - 1)
 
-    def note_producer(self, batch: NewRecordBatch | HandedFiles, placed: BatchAppended) -> None:
+    def note_producer(
+        self, batch: NewRecordBatch | HandedFiles, placed: BatchAppended, change: TransactionChange | None = None
+    ) -> None:
         if batch.producer_id == NO_PRODUCER_ID:
             return
         base, count = batch.base_sequence, batch.record_count
         last = sequence_after(base, count - 1) if base != NO_SEQUENCE else NO_SEQUENCE
         metadata = BatchMetadata(base, last, placed.base_offset, placed.last_offset, self.now_ms)
-        self.producers = self.producers.with_batch(batch.producer_id, batch.producer_epoch, metadata)
+        self.producers = self.producers.with_batch(batch.producer_id, batch.producer_epoch, metadata, change)
 
     def admission(self) -> Admission:
         return Admission(tuple(self.results), tuple(self.accepted), self.log_end_offset, self.producers)
@@ -127,13 +132,33 @@ def _admit_batch(group: _Group, batch: NewRecordBatch, config: LogConfig) -> Bat
     try:
         check_records(batch, config)
         known = group.producers.check(batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.record_count)
+        if isinstance(known, Duplicate):
+            return BatchAppended(known.base_offset, known.last_offset, duplicate=True)
+        change = _change_of(group, batch)
     except StratalogError as refusal:
         return refusal
-    if isinstance(known, Duplicate):
-        return BatchAppended(known.base_offset, known.last_offset, duplicate=True)
     placed = group.take(batch.record_count)
-    group.note_producer(batch, placed)
+    group.note_producer(batch, placed, change)
     return placed
+
+
+def _change_of(group: _Group, batch: NewRecordBatch) -> TransactionChange | None:
+    """What a batch does to its producer's transaction; raises what forbids it."""
+    producer_id, end_offset = batch.producer_id, group.log_end_offset
+    if producer_id == NO_PRODUCER_ID:
+        if batch.attributes & (TRANSACTIONAL_ATTRIBUTE | CONTROL_ATTRIBUTE):
+            raise InvalidRecordError("a transactional or control batch has a producer id")
+        return None
+    if not is_control(batch.attributes):
+        is_in_one = is_transactional(batch.attributes)
+        group.producers.check_transactional(producer_id, is_in_one, batch.verified_offset, end_offset)
+        return TransactionChange(producer_id, BEGIN, end_offset) if is_in_one else None
+    key, value = batch.payload["key"][0].as_py(), batch.payload["value"][0].as_py()
+    change = change_of(producer_id, batch.attributes, end_offset, key, value)
+    if change is None or batch.record_count != 1:
+        raise InvalidRecordError(f"a control batch is one marker of a transaction; it has {batch.record_count} records")
+    group.producers.check_marker(producer_id, batch.producer_epoch, change.coordinator_epoch, batch.transaction_version)
+    return change
 
 
 def _admit_files(group: _Group, handed: HandedFiles) -> BatchAppended | StratalogError:
@@ -142,6 +167,8 @@ def _admit_files(group: _Group, handed: HandedFiles) -> BatchAppended | Stratalo
         known = group.producers.check(
             handed.producer_id, handed.producer_epoch, handed.base_sequence, handed.record_count
         )
+        if not isinstance(known, Duplicate):
+            group.producers.check_transactional(handed.producer_id, False, -1, group.log_end_offset)
     except StratalogError as refusal:
         return refusal
     if handed.sink_id is not None and not isinstance(known, Duplicate):

@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.producers import BatchMetadata, ProducerEntry, ProducerStates
-from storage.records import DATA_SCHEMA, NO_PRODUCER_ID, timestamp_range
+from storage.producers import BatchMetadata, ProducerBatch, ProducerEntry, ProducerStates
+from storage.records import CONTROL_ATTRIBUTE, DATA_SCHEMA, NO_PRODUCER_ID, timestamp_range
 from storage.table import FileEntry
+from storage.transactions import BEGIN, change_of
 
 READ_SCHEMA = pa.schema(
     [
@@ -30,7 +31,8 @@ READ_SCHEMA = pa.schema(
 """The columns of a read: absolute offsets and the leader epoch, otherwise those of a data file."""
 
 TIME_COLUMNS = ("offset_delta", "timestamp")
-PRODUCER_COLUMNS = ("offset_delta", "producer_id", "producer_epoch", "sequence", "batch_base")
+PRODUCER_COLUMNS = ("offset_delta", "producer_id", "producer_epoch", "sequence", "batch_base", "attributes")
+MARKER_COLUMNS = (*PRODUCER_COLUMNS, "key", "value")
 CHUNK_ROWS_MIN = 1_000
 """Smaller parts are copied together before they are worked on: each chunk costs some microseconds at each step."""
 SMALL_FILE_RECORDS = 512
@@ -107,12 +109,18 @@ def latest_timestamp_ms(table: pa.Table) -> int | None:
     return timestamp_range(table["timestamp"])[1] if table.num_rows else None
 
 
-def producer_batches(table: pa.Table, base_offset: int, now_ms: int) -> list[tuple[int, int, BatchMetadata]]:
-    """The batches of producers in a data file, in order: (producer id, producer epoch, batch).
+def has_control_records(table: pa.Table) -> bool:
+    """Whether rows hold a control record: a marker, or what compaction left of a record."""
+    return bool(table.num_rows) and pc.max(table["attributes"]).as_py() >= CONTROL_ATTRIBUTE
 
-    table  rows with `PRODUCER_COLUMNS`. A batch whose first rows compaction removed has its old base sequence.
+
+def producer_batches(table: pa.Table, base_offset: int, now_ms: int) -> list[ProducerBatch]:
+    """The batches of producers in a data file, in order.
+
+    table  rows with `MARKER_COLUMNS`, or `PRODUCER_COLUMNS` when none of them is a control record. A batch whose first
+           rows compaction removed has its old base sequence.
     """
-    batches: list[tuple[int, int, BatchMetadata]] = []
+    batches: list[ProducerBatch] = []
     if table.num_rows == 0 or pc.max(table["producer_id"]).as_py() == NO_PRODUCER_ID:
         return batches
     runs = pc.run_end_encode(table["batch_base"].combine_chunks())
@@ -120,17 +128,45 @@ def producer_batches(table: pa.Table, base_offset: int, now_ms: int) -> list[tup
     for end in runs.run_ends.to_pylist():
         if (producer_id := table["producer_id"][first].as_py()) != NO_PRODUCER_ID:
             epoch = table["producer_epoch"][first].as_py()
-            batches.append((producer_id, epoch, _batch(table, first, end - 1, base_offset, now_ms)))
+            batch = _batch(table, first, end - 1, base_offset, now_ms)
+            key, value = _content(table, first)
+            change = change_of(producer_id, table["attributes"][first].as_py(), batch.base_offset, key, value)
+            batches.append(ProducerBatch(producer_id, epoch, batch, change))
         first = end
     return batches
 
 
-def entries_of(batches: list[tuple[int, int, BatchMetadata]]) -> dict[int, ProducerEntry]:
+def entries_of(batches: list[ProducerBatch]) -> dict[int, ProducerEntry]:
     """What batches in order of offset leave behind, per producer id."""
     states = ProducerStates()
-    for producer_id, producer_epoch, batch in batches:
-        states = states.with_batch(producer_id, producer_epoch, batch)
+    for batch in batches:
+        states = states.with_batch(*batch)
     return dict(states.producers)
+
+
+class OpenTransactions:
+    """Where transactions begin that are open at the end of a log, by a look at its files from the newest on.
+
+    For producers of whom nothing else tells: after a truncation that went below a whole transaction of theirs.
+    """
+
+    def __init__(self, producer_ids: frozenset[int]) -> None:
+        self._undecided = set(producer_ids)
+        self.first_offsets: dict[int, int] = {}
+
+    @property
+    def is_decided(self) -> bool:
+        return not self._undecided
+
+    def look_at(self, batches: Sequence[ProducerBatch]) -> None:
+        """The next older file: a producer's newest marker ends the search, what is above it is open."""
+        for batch in reversed(batches):
+            if batch.change is None or batch.producer_id not in self._undecided:
+                continue
+            if batch.change.kind == BEGIN:
+                self.first_offsets[batch.producer_id] = batch.change.offset
+            else:
+                self._undecided.discard(batch.producer_id)
 
 
 def merged_rows(parts: list[tuple[pa.Table, int]], base_offset: int) -> pa.Table:
@@ -144,6 +180,12 @@ def merged_rows(parts: list[tuple[pa.Table, int]], base_offset: int) -> pa.Table
         shifted = pc.add_checked(merged[name].combine_chunks(), pa.array(shifts.astype(np.int32)))
         merged = merged.set_column(position, merged.schema.field(position), pa.chunked_array([shifted]))
     return merged
+
+
+def _content(table: pa.Table, row: int) -> tuple[bytes | None, bytes | None]:
+    if "key" not in table.column_names:
+        return None, None
+    return table["key"][row].as_py(), table["value"][row].as_py()
 
 
 def _batch(table: pa.Table, first: int, last: int, base_offset: int, now_ms: int) -> BatchMetadata:

@@ -21,10 +21,12 @@ from storage.errors import (
     UnknownTopicOrPartitionError,
 )
 from storage.log_read import (
+    MARKER_COLUMNS,
     PRODUCER_COLUMNS,
     TIME_COLUMNS,
     as_read,
     first_at_or_after,
+    has_control_records,
     is_read_to,
     latest_timestamp_ms,
     no_rows,
@@ -32,11 +34,12 @@ from storage.log_read import (
     rows_between,
 )
 from storage.log_state import SEALED_EPOCH, LogState
-from storage.producers import BatchMetadata, ProducerStates
+from storage.producers import ProducerBatch, ProducerStates
 from storage.removed import NO_PRODUCERS, producers_path
 from storage.segments import LogSegment, files_between
 from storage.table import PRODUCERS, Commit, FileEntry, LogTable, RowsWanted
 from storage.time_index import straddling_file
+from storage.transactions import AbortedTransaction
 
 RESOLVE_TRIES = 5
 """How often an offset is resolved again because the file that held it was merged away meanwhile."""
@@ -133,6 +136,17 @@ class LogReader:
                 if not self._refresh_after_miss():
                     raise
         raise ObjectNotFoundError(f"{self.name}: producer state vanished {RESOLVE_TRIES} times")
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Below it the outcome of every transaction is known, as of what was folded: at least up to the high watermark.
+
+        Kafka's LSO. Equal to the high watermark while no transaction is open.
+        """
+        return self.producers.transactions.last_stable_offset(high_watermark)
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> tuple[AbortedTransaction, ...]:
+        """Those with a record in `[start_offset, end_offset)`, ordered by first offset: what Fetch answers."""
+        return self.producers.transactions.aborted_between(start_offset, end_offset)
 
     def refresh(self) -> bool:
         """Fold what was committed since; True when anything changed.
@@ -304,8 +318,10 @@ class LogReader:
                     raise
         return look_up()
 
-    def _batches_in(self, entry: FileEntry) -> list[tuple[int, int, BatchMetadata]]:
+    def _batches_in(self, entry: FileEntry) -> list[ProducerBatch]:
         rows = self.table.read_file(entry.file, PRODUCER_COLUMNS)
+        if has_control_records(rows):
+            rows = self.table.read_file(entry.file, MARKER_COLUMNS)
         return producer_batches(rows, entry.base_offset, self._clock.wall_ms())
 
     def _read_producers(self, state: LogState) -> ProducerStates:

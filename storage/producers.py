@@ -1,20 +1,28 @@
 """What a log remembers of its producers, so that a repeated batch is not appended twice. Pure.
 
-Per producer id: its epoch and its last five batches (Kafka's ProducerStateManager). Per sink, a Spark query
-that hands over whole files: its last five batch ids. Both are values tied to offsets, so they can be
-truncated with the log. A commit carries what it changes in them; the whole is written now and then, as one small
-JSON object that a commit names.
+Per producer id: its epoch and its last five batches (Kafka's ProducerStateManager), and its transactions
+(`storage.transactions`). Per sink, a Spark query that hands over whole files: its last five batch ids. All are values
+tied to offsets, so they can be truncated with the log. A commit carries what it changes in them; the whole is written
+now and then, as one small JSON object that a commit names.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
-from storage.errors import InvalidProducerEpochError, OutOfOrderSequenceNumberError, UnknownProducerIdError
-from storage.records import NO_PRODUCER_ID
+from storage.errors import (
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    OutOfOrderSequenceNumberError,
+    TransactionCoordinatorFencedError,
+    UnknownProducerIdError,
+    UnverifiedTransactionError,
+)
+from storage.records import NO_PRODUCER_ID, NO_SEQUENCE
+from storage.transactions import BEGIN, NO_TRANSACTIONS, TransactionChange, Transactions
 
 BATCHES_KEPT = 5
 PRODUCER_ID_EXPIRATION_MS = 86_400_000
@@ -52,6 +60,15 @@ class BatchMetadata(NamedTuple):
     timestamp_ms: int
 
 
+class ProducerBatch(NamedTuple):
+    """A producer's batch in a log, and what it did to the producer's transaction."""
+
+    producer_id: int
+    producer_epoch: int
+    batch: BatchMetadata
+    change: TransactionChange | None = None
+
+
 class SinkBatch(NamedTuple):
     """One appended batch of a sink, offsets `[base_offset, last_offset]`; base_offset -1 where it is not known."""
 
@@ -83,27 +100,36 @@ class SinkEntry(NamedTuple):
 class ProducerChanges(NamedTuple):
     """What a commit adds to producer and sink state: the batches that it appended, in order.
 
-    batches       (producer id, producer epoch, batch)
+    batches       (producer id, producer epoch, batch); those without sequences, such as markers, have -1 there
     sink_batches  (sink id, batch)
+    transactions  what began and ended
     """
 
     batches: tuple[tuple[int, int, BatchMetadata], ...] = ()
     sink_batches: tuple[tuple[str, SinkBatch], ...] = ()
+    transactions: tuple[TransactionChange, ...] = ()
 
     def to_value(self) -> list[list[list[object]]]:
-        """As a JSON value: `[[[producer id, epoch, …BatchMetadata], …], [[sink id, …SinkBatch], …]]`."""
-        return [
+        """As a JSON value: `[[[producer id, epoch, …BatchMetadata], …], [[sink id, …SinkBatch], …]]`, and
+        `[…TransactionChange]` as third when there is one."""
+        value: list[list[list[object]]] = [
             [[producer_id, epoch, *batch] for producer_id, epoch, batch in self.batches],
             [[sink_id, *batch] for sink_id, batch in self.sink_batches],
         ]
+        if self.transactions:
+            value.append([[*change] for change in self.transactions])
+        return value
 
     @staticmethod
     def from_value(value: Sequence[Sequence[Sequence[Any]]]) -> ProducerChanges:
         """What `to_value` gave. ValueError or TypeError when it is something else."""
-        batches, sink_batches = value
+        batches, sink_batches, *transactions = value
+        if len(transactions) > 1:
+            raise ValueError(f"producer changes are two or three lists, found {len(value)}")
         return ProducerChanges(
             tuple((row[0], row[1], BatchMetadata(*row[2:])) for row in batches),
             tuple((row[0], SinkBatch(*row[1:])) for row in sink_batches),
+            tuple(TransactionChange(*row) for rows in transactions for row in rows),
         )
 
 
@@ -113,6 +139,7 @@ class ProducerStates:
 
     producers: Mapping[int, ProducerEntry] = field(default_factory=dict)
     sinks: Mapping[str, SinkEntry] = field(default_factory=dict)
+    transactions: Transactions = NO_TRANSACTIONS
 
     def check(self, producer_id: int, producer_epoch: int, base_sequence: int, record_count: int) -> Accept | Duplicate:
         """Whether a batch of a producer may be appended. Batches without a producer id always may.
@@ -136,6 +163,48 @@ class ProducerStates:
             return _check_first(producer_id, producer_epoch, base_sequence)
         return _check_next(producer_id, entry, base_sequence, record_count)
 
+    def check_transactional(self, producer_id: int, is_transactional: bool, verified_offset: int, end: int) -> None:
+        """Whether a batch of records, new and in order, may go to the log end `end` as far as transactions go.
+
+        The first one of a transaction in this log needs that its coordinator knows of this partition, or nobody would
+        ever end the transaction here (KIP-890). The coordinator was asked when the log ended at `verified_offset`; an
+        answer from before the last marker is of the transaction before (Kafka's VerificationGuard).
+        Raises UnverifiedTransactionError, InvalidTxnStateError (not transactional, while a transaction is open).
+        """
+        known = self.transactions.of(producer_id)
+        if known.is_open and not is_transactional:
+            raise InvalidTxnStateError(
+                f"producer {producer_id} has had a transaction open since offset {known.first_offset}; "
+                "the batch is not transactional"
+            )
+        if is_transactional and not known.is_open and verified_offset <= known.marker_offset:
+            raise UnverifiedTransactionError(
+                f"producer {producer_id} has no transaction open here; its coordinator was asked at offset "
+                f"{verified_offset}, the last marker is at {known.marker_offset}",
+                end,
+            )
+
+    def check_marker(
+        self, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int
+    ) -> None:
+        """Whether a marker may be appended.
+
+        Raises InvalidProducerEpochError (under an older epoch; under version 2 also under the open transaction's own:
+        it would end a later transaction than it was written for, KIP-890 and KIP-1228), and
+        TransactionCoordinatorFencedError (a newer coordinator has written here).
+        """
+        entry, known = self.producers.get(producer_id), self.transactions.of(producer_id)
+        if entry is not None:
+            least = entry.producer_epoch + (1 if transaction_version >= 2 and known.is_open else 0)
+            if producer_epoch < least:
+                raise InvalidProducerEpochError(
+                    f"producer {producer_id}: a marker of epoch {producer_epoch}, needed {least} or above"
+                )
+        if coordinator_epoch < known.coordinator_epoch:
+            raise TransactionCoordinatorFencedError(
+                f"producer {producer_id}: coordinator epoch {coordinator_epoch} < current {known.coordinator_epoch}"
+            )
+
     def check_sink(self, sink_id: str, batch_id: int) -> Accept | Duplicate:
         """Whether a sink's batch is new: ids only grow, gaps are allowed."""
         entry = self.sinks.get(sink_id)
@@ -144,19 +213,22 @@ class ProducerStates:
         at_or_after = next(b for b in entry.batches if b.batch_id >= batch_id)
         return Duplicate(-1, at_or_after.last_offset)
 
-    def with_batch(self, producer_id: int, producer_epoch: int, batch: BatchMetadata) -> ProducerStates:
+    def with_batch(
+        self, producer_id: int, producer_epoch: int, batch: BatchMetadata, change: TransactionChange | None = None
+    ) -> ProducerStates:
         """The states after `batch` was appended. A newer epoch forgets the batches of the older one."""
         new = _entry_with(self.producers.get(producer_id), producer_epoch, batch)
-        return ProducerStates({**self.producers, producer_id: new}, self.sinks)
+        transactions = self.transactions if change is None else self.transactions.with_change(change)
+        return ProducerStates({**self.producers, producer_id: new}, self.sinks, transactions)
 
     def with_sink(self, sink_id: str, batch: SinkBatch) -> ProducerStates:
         """The states after a sink's batch was appended."""
         entry = _sink_with(self.sinks.get(sink_id), batch)
-        return ProducerStates(self.producers, {**self.sinks, sink_id: entry})
+        return replace(self, sinks={**self.sinks, sink_id: entry})
 
     def with_changes(self, changes: ProducerChanges) -> ProducerStates:
         """The states after a commit that states these changes."""
-        if not changes.batches and not changes.sink_batches:
+        if not changes.batches and not changes.sink_batches and not changes.transactions:
             return self
         producers, sinks = self.producers, self.sinks
         if changes.batches:
@@ -167,12 +239,15 @@ class ProducerStates:
             sinks = dict(sinks)
             for sink_id, sink_batch in changes.sink_batches:
                 sinks[sink_id] = _sink_with(sinks.get(sink_id), sink_batch)
-        return ProducerStates(producers, sinks)
+        return ProducerStates(producers, sinks, self.transactions.with_changes(changes.transactions))
 
     def changes_to(self, later: ProducerStates) -> ProducerChanges | None:
         """The changes that make `later` of these states; None when something went, or they are not to be had."""
         if later is self:
             return ProducerChanges()
+        transactions = self.transactions.changes_to(later.transactions)
+        if transactions is None:
+            return None
         if not (self.producers.keys() <= later.producers.keys() and self.sinks.keys() <= later.sinks.keys()):
             return None
         batches: list[tuple[int, int, BatchMetadata]] = []
@@ -187,21 +262,30 @@ class ProducerStates:
             if new_sinks is None:
                 return None
             sink_batches.extend((sink_id, batch) for batch in new_sinks)
-        return ProducerChanges(tuple(batches), tuple(sink_batches))
+        return ProducerChanges(tuple(batches), tuple(sink_batches), transactions)
 
     def with_entries(self, entries: Mapping[int, ProducerEntry]) -> ProducerStates:
         """The states with some producers' entries put in."""
-        return ProducerStates({**self.producers, **entries}, self.sinks) if entries else self
+        return replace(self, producers={**self.producers, **entries}) if entries else self
 
-    def truncated(self, end_offset: int) -> tuple[ProducerStates, frozenset[int]]:
-        """The states of the log cut to end at `end_offset`, and the producer ids left without a batch.
+    def with_open(self, first_offsets: Mapping[int, int]) -> ProducerStates:
+        """The states with transactions that are open since these offsets."""
+        begun = (TransactionChange(producer_id, BEGIN, offset) for producer_id, offset in first_offsets.items())
+        return replace(self, transactions=self.transactions.with_changes(begun)) if first_offsets else self
 
-        Those ids are absent from the states; where they wrote more than is kept here, the rows of the
-        remaining files tell what came before, and the caller puts that back.
+    def truncated(self, end_offset: int) -> Truncated:
+        """The states of the log cut to end at `end_offset`, and whom the rows have to tell more of.
+
+        `missing` are absent from the states: ids left without a batch, or without a marker that was cut off. Where
+        they wrote more than is kept here, the rows of the remaining files tell what came before, and the caller puts
+        that back. Of those in `undecided` the rows tell also whether a transaction is open again.
         """
+        transactions, unmarked, undecided = self.transactions.truncated(end_offset)
         producers: dict[int, ProducerEntry] = {}
-        emptied: set[int] = set()
+        emptied: set[int] = set(unmarked)
         for producer_id, entry in self.producers.items():
+            if producer_id in unmarked:
+                continue
             kept = tuple(b for b in entry.batches if b.last_offset < end_offset)
             if len(kept) == len(entry.batches):
                 producers[producer_id] = entry
@@ -210,22 +294,31 @@ class ProducerStates:
             elif not entry.is_complete:
                 emptied.add(producer_id)
         sinks = {name: SinkEntry(kept_s) for name, kept_s in _sinks_below(self.sinks, end_offset) if kept_s}
-        if producers == self.producers and sinks == self.sinks:
-            return self, frozenset(emptied)
-        return ProducerStates(producers, sinks), frozenset(emptied)
+        if producers == self.producers and sinks == self.sinks and transactions is self.transactions:
+            return Truncated(self, frozenset(emptied), undecided)
+        return Truncated(ProducerStates(producers, sinks, transactions), frozenset(emptied), undecided)
 
     def expired(
         self,
         now_ms: int,
         producer_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
         sink_expiration_ms: int = SINK_EXPIRATION_MS,
+        log_start_offset: int = 0,
     ) -> ProducerStates:
-        """The states without producers and sinks that were silent for so long; itself if there are none."""
-        producers = {i: e for i, e in self.producers.items() if now_ms - e.timestamp_ms < producer_expiration_ms}
+        """The states without producers and sinks that were silent for so long, and without aborted transactions below
+        the log start; itself if there are none. A producer with an open transaction stays."""
+        is_open = self.transactions.of
+        producers = {
+            i: e
+            for i, e in self.producers.items()
+            if now_ms - e.timestamp_ms < producer_expiration_ms or is_open(i).is_open
+        }
         sinks = {n: e for n, e in self.sinks.items() if now_ms - e.batches[-1].timestamp_ms < sink_expiration_ms}
-        if len(producers) == len(self.producers) and len(sinks) == len(self.sinks):
+        transactions = self.transactions.from_offset(log_start_offset).of_producers(producers)
+        are_kept = len(producers) == len(self.producers) and len(sinks) == len(self.sinks)
+        if are_kept and transactions is self.transactions:
             return self
-        return ProducerStates(producers, sinks)
+        return ProducerStates(producers, sinks, transactions)
 
     def sink_ranges(self) -> list[tuple[int, int]]:
         """The offsets `[base, last]` of the sinks' last batches: each is one hand-over, of one or more files."""
@@ -236,13 +329,15 @@ class ProducerStates:
         """Compact JSON; equal states give equal bytes.
 
         {"producers":{"<id>":[epoch,timestamp_ms,[[base_sequence,last_sequence,base_offset,last_offset,
-        timestamp_ms],…]]},"sinks":{"<sink id>":[[batch_id,last_offset,timestamp_ms,base_offset],…]}}
+        timestamp_ms],…]]},"sinks":{"<sink id>":[[batch_id,last_offset,timestamp_ms,base_offset],…]}}, and what
+        `Transactions.to_value` gives
         """
         content = {
             "producers": {
                 str(i): [e.producer_epoch, e.timestamp_ms, e.batches] for i, e in sorted(self.producers.items())
             },
             "sinks": {name: e.batches for name, e in sorted(self.sinks.items())},
+            **self.transactions.to_value(),
         }
         return json.dumps(content, separators=(",", ":")).encode()
 
@@ -258,9 +353,18 @@ class ProducerStates:
             sinks = {
                 name: SinkEntry(tuple(SinkBatch(*b) for b in batches)) for name, batches in content["sinks"].items()
             }
+            transactions = Transactions.from_value(content)
         except (KeyError, TypeError, AttributeError) as reason:
             raise ValueError(f"not a producer state object: {reason}") from reason
-        return ProducerStates(producers, sinks)
+        return ProducerStates(producers, sinks, transactions)
+
+
+class Truncated(NamedTuple):
+    """What `ProducerStates.truncated` leaves, and the producer ids that it cannot tell of."""
+
+    states: ProducerStates
+    missing: frozenset[int]
+    undecided: frozenset[int]
 
 
 def _entry_with(entry: ProducerEntry | None, producer_epoch: int, batch: BatchMetadata) -> ProducerEntry:
@@ -279,9 +383,14 @@ def _new_batches(known: ProducerEntry | None, entry: ProducerEntry) -> tuple[Bat
         return ()
     earlier = known.batches if known and known.producer_epoch == entry.producer_epoch else ()
     new = _after(earlier, entry.batches)
-    for batch in new:
-        known = _entry_with(known, entry.producer_epoch, batch)
-    return new if known == entry else None
+    without_sequence = BatchMetadata(NO_SEQUENCE, NO_SEQUENCE, -1, -1, entry.timestamp_ms)
+    for candidate in (new, (without_sequence, *new), (*new, without_sequence)):
+        reached = known
+        for batch in candidate:
+            reached = _entry_with(reached, entry.producer_epoch, batch)
+        if reached == entry:
+            return candidate
+    return None
 
 
 def _new_sink_batches(known: SinkEntry | None, entry: SinkEntry) -> tuple[SinkBatch, ...] | None:

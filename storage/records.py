@@ -77,6 +77,9 @@ class NewRecordBatch:
     """One producer's batch before it has offsets. `payload` has `PAYLOAD_SCHEMA` and at least one row.
 
     compression_type  the producer's, in Kafka's words: none, gzip, snappy, lz4, zstd; a wish
+    verified_offset   of a transactional batch: the log end when its coordinator was asked whether the partition is in
+                      the transaction (KIP-890); -1: nobody asked. Never stored.
+    transaction_version  of a marker: 2 when it must bump the producer's epoch (KIP-890). Never stored.
     """
 
     payload: pa.Table
@@ -86,6 +89,8 @@ class NewRecordBatch:
     timestamp_type: int = CREATE_TIME
     attributes: int = 0
     compression_type: str = "none"
+    verified_offset: int = -1
+    transaction_version: int = 0
     _measured: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property

@@ -13,7 +13,7 @@ from replication.stores import DeltaStores, open_metadata
 from storage.clock import RandomIds, SystemClock
 from storage.config import LogConfig
 from storage.log import PartitionLog
-from storage.log_append import Appended
+from storage.log_append import Appended, BatchAppended
 from storage.records import Header, NewRecordBatch, TopicPartition, payload_table
 
 Row = tuple[int | None, bytes | None, bytes | None, Sequence[Header] | None]
@@ -68,11 +68,15 @@ class StillCluster:
     def leader(self, topic_partition: TopicPartition) -> int:
         return self.metadata.image.partition(topic_partition).leader
 
-    def append(self, topic_partition: TopicPartition, rows: Sequence[Row], *, attributes: int = 0) -> None:
+    def append(self, topic_partition: TopicPartition, rows: Sequence[Row]) -> None:
         """Append to the leader's log; not committed until `publish`."""
+        self.append_batch(topic_partition, NewRecordBatch(payload_table(rows)))
+
+    def append_batch(self, topic_partition: TopicPartition, batch: NewRecordBatch) -> None:
         log = self.log(topic_partition, self.leader(topic_partition))
-        batch = NewRecordBatch(payload_table(rows), attributes=attributes)
-        assert isinstance(log.append([batch], log.leader_epoch, self.clock.wall_ms()), Appended)
+        appended = log.append([batch], log.leader_epoch, self.clock.wall_ms())
+        assert isinstance(appended, Appended)
+        assert isinstance(appended.results[0], BatchAppended)
 
     def publish(self, topic_partition: TopicPartition, high_watermark: int) -> None:
         """Let the leader publish a high watermark."""

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from clients.cluster_view import ClusterView
-from clients.consumer import CONSUMED_SCHEMA, CONTROL, Consumer
+from clients.consumer import CONSUMED_SCHEMA, Consumer
 from clients.records import ConsumerRecord
 from storage.errors import (
     InvalidRequestError,
@@ -16,6 +16,7 @@ from storage.errors import (
     UnknownTopicOrPartitionError,
 )
 from storage.records import Header, NewRecordBatch, TopicPartition, payload_table
+from storage.transactions import EndMarker, marker_batch
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -171,11 +172,11 @@ def test_a_new_leader_is_followed(cluster: MemoryCluster) -> None:
 
 
 def test_control_records_are_not_shown(cluster: MemoryCluster) -> None:
-    cluster.append_batch(T0, NewRecordBatch(payload_table([(1, None, b"marker", None)]), attributes=CONTROL))
+    cluster.append_batch(T0, marker_batch(7, 0, EndMarker(True, 0), 1))
     fill(cluster, T0, b"a")
     consumer = consumer_of(cluster)
     assert [(r.value, r.offset) for r in consumer.poll()] == [(b"a", 1)]
-    cluster.append_batch(T0, NewRecordBatch(payload_table([(1, None, b"marker", None)]), attributes=CONTROL))
+    cluster.append_batch(T0, marker_batch(7, 0, EndMarker(True, 0), 1))
     cluster.publish(T0)
     assert consumer.poll(100) == []
     assert consumer.position(T0) == 3

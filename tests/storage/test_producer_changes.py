@@ -284,10 +284,18 @@ def test_a_log_cut_at_any_version_has_the_state_of_then(replicas, kept):
     assert reopened.producers == known.get(kept, ProducerStates())
 
 
-def test_an_entry_without_batches_is_stated_whole() -> None:
+def test_an_entry_without_batches_is_told_by_a_batch_without_sequence() -> None:
     control = ProducerStates({7: ProducerEntry(3, (), 5)})
-    assert ProducerStates().changes_to(control) is None
+    changes = ProducerStates().changes_to(control)
+    assert changes is not None
+    assert ProducerStates().with_changes(changes) == control
     assert control.changes_to(control) == ProducerChanges()
+
+
+def test_what_changes_cannot_tell_is_stated_whole() -> None:
+    known = states((7, 0, 0), (7, 0, 1), (8, 0, 0))
+    assert known.changes_to(states((7, 0, 0), (7, 0, 1))) is None
+    assert known.changes_to(states((7, 0, 0), (8, 0, 0))) is None
 
 
 @pytest.mark.parametrize("torn", [b"", b'{"producers":{"7', None])

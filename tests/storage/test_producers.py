@@ -85,7 +85,7 @@ def test_a_control_batch_raises_the_epoch_and_the_next_sequence_is_0():
     ],
 )
 def test_truncated(end, left, missing):
-    known, ids = states((0, 2), (2, 2), (4, 2)).truncated(end)
+    known, ids, _ = states((0, 2), (2, 2), (4, 2)).truncated(end)
     assert ids == missing
     assert (known.producers.get(7) is None) == (left is None)
     if left is not None:
@@ -93,7 +93,7 @@ def test_truncated(end, left, missing):
 
 
 def test_truncation_names_the_producers_that_wrote_more_than_is_kept():
-    known, missing = FIVE.truncated(1)
+    known, missing, _ = FIVE.truncated(1)
     assert not known.producers
     assert missing == {7}
 

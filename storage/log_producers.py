@@ -1,0 +1,59 @@
+"""What a log knows of its producers after a truncation, or after a part of its leader's log was copied. Pure.
+
+Where the state itself cannot tell, the rows of the files can: `batches_in` reads those of one file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from storage.log_copy import CopyPlan
+from storage.log_read import OpenTransactions, entries_of
+from storage.producers import ProducerBatch, ProducerEntry, ProducerStates
+from storage.table import FileEntry
+
+BatchesIn = Callable[[FileEntry], list[ProducerBatch]]
+
+
+def producers_after_cut(
+    known: ProducerStates, end_offset: int, newest_first: Iterable[FileEntry], batches_in: BatchesIn
+) -> ProducerStates | None:
+    """Producer state of the log cut to end at `end_offset`; None when it stays. `newest_first` are the files then.
+
+    Ids whose kept batches all went, or whose marker went, are looked up again. Their files are read only as far as
+    needed: of a log without transactions, to the newest batch of each.
+    """
+    states, missing, undecided = known.truncated(end_offset)
+    found: dict[int, ProducerEntry] = {}
+    still_open = OpenTransactions(undecided)
+    for entry in newest_first:
+        if len(found) == len(missing) and still_open.is_decided:
+            break
+        batches = batches_in(entry)
+        fresh = {i: e for i, e in entries_of(batches).items() if i in missing and i not in found}
+        found.update(fresh)
+        states = states.with_entries(fresh)
+        still_open.look_at(batches)
+    states = states.with_open(still_open.first_offsets)
+    return None if states == known else states
+
+
+def producers_after_copy(
+    own: ProducerStates, theirs: ProducerStates, plan: CopyPlan, adds: Sequence[FileEntry], batches_in: BatchesIn
+) -> ProducerStates | None:
+    """The producer state after a round of copying; None when it stays.
+
+    A round that reaches the leader's log end takes the leader's state. A shorter one must not know more
+    than its records: it folds the batches that it copied onto the own state.
+    """
+    if plan.is_complete:
+        return None if theirs is own or theirs == own else theirs
+    states = ProducerStates() if plan.removes else own
+    if theirs.producers:
+        for entry in adds:
+            for batch in batches_in(entry):
+                states = states.with_batch(*batch)
+    sinks = theirs.truncated(plan.end_offset).states.sinks
+    states = replace(states, sinks={**states.sinks, **sinks})
+    return None if states == own else states

@@ -175,8 +175,9 @@ def consumer_settings(given: argparse.Namespace) -> dict[str, str]:
         )
     if groups and given.partition is not None:
         raise UsageError("Options group and partition cannot be specified together.")
-    settings |= {"group.id": group for group in groups}
-    if not groups:
+    if groups:
+        settings["group.id"] = next(iter(groups))
+    else:
         settings.pop("enable.auto.commit", None)
     reset = settings.get("auto.offset.reset")
     if given.from_beginning and reset not in (None, "earliest"):
@@ -317,9 +318,8 @@ def consume(consumer: Consumer, subscription: Subscription, wanted: Reading, out
         if records:
             left = None if wanted.max_messages is None else wanted.max_messages - output.count
             output.write(records[:left])
-            for unseen in reversed(
-                records[len(records) if left is None else left :]
-            ):  # so that its group has them still to come
+            # What is not shown is not consumed: a group has it still to come.
+            for unseen in reversed(records[len(records) if left is None else left :]):
                 consumer.seek((unseen.topic, unseen.partition), unseen.offset)
             last_s = time.monotonic()
         elif wanted.timeout_ms is not None and 1000 * (time.monotonic() - last_s) >= wanted.timeout_ms:

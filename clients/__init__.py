@@ -25,10 +25,13 @@ if TYPE_CHECKING:
     from clients.configs import ConfigInForce
     from clients.consumer import Consumer
     from clients.erasure import ErasureReport, ReplicaErasure
+    from clients.group_admin import GroupAdmin, LiveGroups, StoredGroups
+    from clients.group_member import ConsumerGroupMetadata
     from clients.history_recorder import History, RecordingConsumer, RecordingProducer
     from clients.log_dirs import LogDirDescription, ReplicaInfo
     from clients.partitioner import Partitioner, RoundRobinPartitioner, StickyPartitioner
     from clients.producer import Producer
+    from clients.rebalance_listener import ConsumerRebalanceListener
     from clients.records import (
         ConsumerRecord,
         OffsetAndMetadata,
@@ -53,11 +56,15 @@ __all__ = [
     "ConfigEntry",
     "ConfigInForce",
     "Consumer",
+    "ConsumerGroupMetadata",
+    "ConsumerRebalanceListener",
     "ConsumerRecord",
     "ErasureReport",
     "Fetched",
+    "GroupAdmin",
     "Header",
     "History",
+    "LiveGroups",
     "LogDirDescription",
     "NewTopic",
     "OffsetAndMetadata",
@@ -76,6 +83,7 @@ __all__ = [
     "ReplicaVerification",
     "RoundRobinPartitioner",
     "StickyPartitioner",
+    "StoredGroups",
     "StratalogError",
     "TableMetadata",
     "TopicDescription",
@@ -95,6 +103,9 @@ _MODULES = {
     "clients.cluster_view": ("ClusterView", "Fetched", "Watermarks"),
     "clients.configs": ("ConfigInForce",),
     "clients.consumer": ("Consumer",),
+    "clients.group_admin": ("GroupAdmin", "LiveGroups", "StoredGroups"),
+    "clients.group_member": ("ConsumerGroupMetadata",),
+    "clients.rebalance_listener": ("ConsumerRebalanceListener",),
     "clients.erasure": ("ErasureReport", "ReplicaErasure"),
     "clients.history_recorder": ("History", "RecordingConsumer", "RecordingProducer"),
     "clients.log_dirs": ("LogDirDescription", "ReplicaInfo"),

@@ -43,6 +43,7 @@ from storage.errors import (
 )
 from storage.log_read import no_rows
 from storage.log_reader import LogReader
+from storage.producers import ProducerStates
 from storage.records import TopicPartition
 
 DEFAULT_TIMEOUT_MS = 30_000
@@ -381,6 +382,13 @@ class ClusterView:
             if log.has_started(state.leader_epoch) or has_it_all:
                 return log, min(marks.high_watermark, log.log_end_offset)
         raise LeaderNotAvailableError(f"{topic_partition}: no replica is readable: {reason}") from reason
+
+    def producers(self, topic_partition: TopicPartition, broker_id: int) -> ProducerStates:
+        """What a broker's replica knows of producers and their transactions, as of now."""
+        with self._lock:
+            log = self._log(topic_partition, broker_id)
+            log.refresh()
+            return log.producers
 
     def _log(self, topic_partition: TopicPartition, broker_id: int) -> LogReader:
         broker = self.image.brokers.get(broker_id)

@@ -198,6 +198,7 @@ class GroupMember:
         with self._lock:
             self._membership.performed(call)
         self._hooks.own(call.owned)
+        self.offsets.forget()
 
     def next_due_ms(self) -> int | None:
         """When `poll` has something to do by itself, on the monotonic clock."""

@@ -85,6 +85,10 @@ class OffsetFetch:
         self._lookup = None
         return found
 
+    def forget(self) -> None:
+        """Partitions came or went: what was asked before may be older than what their last owner committed."""
+        self._lookup = None
+
     def _begin(self, topic_partitions: frozenset[TopicPartition]) -> None:
         lookup = self._lookup = _Lookup(topic_partitions)
         request = fetch_request(self._group_id, sorted(topic_partitions))

@@ -144,6 +144,11 @@ class TopicFilter:
             raise UsageError(f"{expression} is an invalid regex.") from reason
         self._exclude_internal = exclude_internal
 
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """The expression itself, to be matched with whole names."""
+        return self._pattern
+
     def allows(self, topic: str) -> bool:
         if self._exclude_internal and is_internal(topic):
             return False

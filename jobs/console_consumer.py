@@ -1,6 +1,7 @@
 """`kafka-console-consumer` for stratalog: committed records on standard output, in Kafka's format.
 
-I/O: tables and the leaders' progress objects only; it works beside a running `jobs.cluster`.
+I/O: tables and the leaders' progress objects only; it works beside a running `jobs.cluster`. In a group it calls
+coordinators, so the brokers have to run in this process: `console_consumer(arguments, cluster)`.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Protocol
 
+from clients.bootstrap import RunningCluster
 from clients.cluster_view import ClusterView
 from clients.consumer import Consumer
 from clients.records import ConsumerRecord
 from clients.settings import ConsumerConfig
 from jobs.arguments import Parser, TopicFilter, add_cluster_flags, client_properties, cluster_root, one_spelling
+from jobs.coordinator_formatters import COORDINATOR_FORMATTERS
 from jobs.message_formatter import MessageFormatter
 from jobs.properties import key_values, read_properties
 from jobs.terminal import DONE, UsageError, complain, drop_output, error_text, run
@@ -41,10 +44,14 @@ It reads on until Ctrl-C, --max-messages, or --timeout-ms without a message, the
 messages it processed. exit code: 0; 1 when something was wrong; 130 after Ctrl-C
 """
 CLIENT_ID = "console-consumer"
-FORMATTERS = ("DefaultMessageFormatter", "NoOpMessageFormatter")
+FORMATTERS = ("DefaultMessageFormatter", "NoOpMessageFormatter", *COORDINATOR_FORMATTERS)
 ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
-SILENT_CONFIGS = ("enable.auto.commit", "isolation.level")
-"""Configs without a meaning while there are no groups and no transactions."""
+SILENT_CONFIGS = ("isolation.level",)
+"""Configs without a meaning while there are no transactions."""
+NO_GROUPS_HERE = (
+    "--group {group}: groups are coordinated by brokers, and none can be called from this process. Groups across "
+    "processes need the Kafka endpoint, which does not exist yet; without --group this tool needs none."
+)
 
 POLL_MS = 200
 NEW_PARTITIONS_CHECK_S = 2.0
@@ -103,7 +110,10 @@ def _add_reading_flags(made: Parser) -> None:
         "--timeout-ms", type=int, metavar="MS", help="If specified, exit if no message is available for consumption "
         "for the specified interval.",
     )  # fmt: skip
-    read.add_argument("--group", metavar="GROUP", help="There are no consumer groups yet: refused.")
+    read.add_argument(
+        "--group", metavar="GROUP", help="The consumer group id of the consumer. Refused on a terminal until there is "
+        "a Kafka endpoint.",
+    )  # fmt: skip
     read.add_argument(
         "--isolation-level", choices=ISOLATION_LEVELS, default=ISOLATION_LEVELS[0], help="Both show the same while "
         "there are no transactions.",
@@ -153,13 +163,22 @@ def _start_offset(given: argparse.Namespace) -> str | int:
 
 
 def consumer_settings(given: argparse.Namespace) -> dict[str, str]:
-    """The consumer's configs by Kafka's names. UsageError for a group or conflicting resets."""
+    """The consumer's configs by Kafka's names. UsageError for conflicting groups or resets."""
     config_file = one_spelling(given, "command-config", "consumer.config")
     pairs = one_spelling(given, "command-property", "consumer-property")
     settings = client_properties(config_file, pairs)
-    group = given.group or settings.get("group.id")
-    if group:
-        raise UsageError(f"--group {group}: consumer groups do not exist yet; without --group this tool needs none.")
+    groups = dict.fromkeys(group for group in (given.group, settings.get("group.id")) if group)
+    if len(groups) > 1:
+        raise UsageError(
+            "The group ids provided in different places (directly using '--group', via '--command-property', or via "
+            f"'--command-config') do not match. Detected group ids: {', '.join(map(repr, groups))}"
+        )
+    if groups and given.partition is not None:
+        raise UsageError("Options group and partition cannot be specified together.")
+    if groups:
+        settings["group.id"] = next(iter(groups))
+    else:
+        settings.pop("enable.auto.commit", None)
     reset = settings.get("auto.offset.reset")
     if given.from_beginning and reset not in (None, "earliest"):
         raise UsageError(
@@ -177,7 +196,7 @@ def _reset_policy(given: argparse.Namespace) -> str:
     return "earliest" if given.from_beginning else "latest"
 
 
-def formatter(given: argparse.Namespace) -> MessageFormatter:
+def formatter(given: argparse.Namespace) -> Formatter:
     """What prints a message. InvalidConfigError, UsageError."""
     name = (given.formatter or FORMATTERS[0]).rpartition(".")[2]
     if name not in FORMATTERS:
@@ -188,14 +207,24 @@ def formatter(given: argparse.Namespace) -> MessageFormatter:
         if getattr(given, flag):
             properties[flag.replace("_", ".")] = getattr(given, flag)
     properties |= key_values(pairs)
+    if name in COORDINATOR_FORMATTERS:
+        return COORDINATOR_FORMATTERS[name]
     made = MessageFormatter.from_properties(properties)
     return MessageFormatter(print_value=False) if name == "NoOpMessageFormatter" else made
+
+
+class Formatter(Protocol):
+    """What prints a record."""
+
+    def format(self, record: ConsumerRecord) -> bytes:
+        """What is printed for it. InvalidRecordError when it cannot be read."""
+        ...
 
 
 class Output:
     """Prints messages and counts them."""
 
-    def __init__(self, stream: IO[bytes], form: MessageFormatter, *, skip_errors: bool) -> None:
+    def __init__(self, stream: IO[bytes], form: Formatter, *, skip_errors: bool) -> None:
         self.count = 0
         self._stream = stream
         self._form = form
@@ -231,6 +260,10 @@ class Subscription:
 
     def start(self) -> None:
         """Assign, and seek where an offset is asked for. UnknownTopicOrPartitionError, OffsetOutOfRangeError."""
+        if self._consumer.config.group_id:
+            topics = [self._wanted.topic] if self._wanted.topic is not None else []
+            self._consumer.subscribe(topics, pattern=None if topics else self._wanted.topics.pattern)
+            return
         if self._wanted.partition is None or self._wanted.topic is None:
             self._consumer.assign(self._partitions())
             return
@@ -253,6 +286,8 @@ class Subscription:
     def follow(self) -> None:
         """Now and then: read new partitions from their beginning, since all in them came after the start."""
         now_s = time.monotonic()
+        if self._consumer.config.group_id:
+            return
         if self._wanted.partition is not None or now_s - self._checked_s < NEW_PARTITIONS_CHECK_S:
             return
         self._checked_s = now_s
@@ -283,19 +318,24 @@ def consume(consumer: Consumer, subscription: Subscription, wanted: Reading, out
         if records:
             left = None if wanted.max_messages is None else wanted.max_messages - output.count
             output.write(records[:left])
+            # What is not shown is not consumed: a group has it still to come.
+            for unseen in reversed(records[len(records) if left is None else left :]):
+                consumer.seek((unseen.topic, unseen.partition), unseen.offset)
             last_s = time.monotonic()
         elif wanted.timeout_ms is not None and 1000 * (time.monotonic() - last_s) >= wanted.timeout_ms:
             return
         subscription.follow()
 
 
-def console_consumer(arguments: Sequence[str] | None) -> int:
-    """The tool without its terminal: raises what went wrong."""
+def console_consumer(arguments: Sequence[str] | None, cluster: RunningCluster | None = None) -> int:
+    """The tool without its terminal: raises what went wrong. With a running cluster it may be in a group."""
     given = parser().parse(arguments)
     wanted, settings, form = reading(given), consumer_settings(given), formatter(given)
-    root = cluster_root(given)
+    if cluster is None and settings.get("group.id"):
+        raise UsageError(NO_GROUPS_HERE.format(group=settings["group.id"]))
+    root = cluster.root if cluster is not None else cluster_root(given)
     view = ClusterView(root)
-    consumer = Consumer(root, settings, view=view)
+    consumer = Consumer(cluster or root, settings, view=view)
     subscription = Subscription(consumer, view, wanted, keep_reset=settings["auto.offset.reset"] != "none")
     subscription.start()
     if not view.image.live_brokers():

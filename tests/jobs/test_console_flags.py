@@ -94,7 +94,11 @@ def test_where_the_consumer_starts(arguments: list[str], offset: str | int, rese
         (["--topic", "t", "--partition", "1", "--offset", "-1"], "The provided offset value '-1' is incorrect."),
         (["--topic", "t", "--partition", "1", "--offset", "x"], "The provided offset value 'x' is incorrect."),
         (["--topic", "t", "--partition", "1", "--offset", "1", "--from-beginning"], "cannot be specified together"),
-        (["--topic", "t", "--group", "g"], "--group g: consumer groups do not exist yet"),
+        (["--topic", "t", "--group", "g", "--partition", "0"], "Options group and partition cannot be specified tog"),
+        (
+            ["--topic", "t", "--group", "g", "--command-property", "group.id=h"],
+            "The group ids provided in different places .* do not match. Detected group ids: 'g', 'h'",
+        ),
         (["--topic", "t", "--formatter", "com.example.F"], r"Class com\.example\.F could not be found"),
         (
             ["--topic", "t", "--from-beginning", "--command-property", "auto.offset.reset=latest"],
@@ -152,3 +156,18 @@ def test_help_shows_every_flag_and_examples(tool: object) -> None:
     shown = tool.parser().format_help()  # type: ignore[attr-defined]
     assert all(wanted in shown for wanted in ("examples", "exit code", "--version"))
     assert "{prog}" not in shown
+
+
+def test_a_group_needs_brokers_in_this_process() -> None:
+    with pytest.raises(UsageError, match="--group g: groups are coordinated by brokers, and none can be called from"):
+        console_consumer.console_consumer(["--root", "r", "--topic", "t", "--group", "g"])
+
+
+def test_a_group_is_a_consumer_config_and_without_one_nothing_is_committed() -> None:
+    def settings(*arguments: str) -> dict[str, str]:
+        return console_consumer.consumer_settings(console_consumer.parser().parse(["--topic", "t", *arguments]))
+
+    assert settings("--group", "g")["group.id"] == "g"
+    grouped = settings("--command-property", "group.id=g", "--command-property", "enable.auto.commit=false")
+    assert (grouped["group.id"], grouped["enable.auto.commit"]) == ("g", "false")
+    assert "enable.auto.commit" not in settings("--command-property", "enable.auto.commit=true")

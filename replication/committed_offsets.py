@@ -8,13 +8,16 @@ Offsets expire `offsets.retention.minutes` (7 days) after their group became emp
 topics that it dropped count from their commit; of users without a group from their commit, too (KIP-211). An offset
 whose partition has one in an open transaction stays.
 
+Of an own decision, what a transaction commits is folded only when it is stored, while other records are at once. So it
+takes its place among them when it is decided (`expect`), and what removes an offset removes also what is on its way.
+
 Source: Kafka's `OffsetMetadataManager`. Kafka compares record offsets to tell which of two commits is newer; here it
-is the order of the fold, which is the log's.
+is the order of the decisions, which is the log's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -45,9 +48,12 @@ MINUTE_MS = 60_000
 PRODUCER_EPOCH_KEPT_MS = 24 * 60 * MINUTE_MS
 """For how long a producer's newest epoch is remembered, to refuse older ones; the log refuses them for good."""
 
+IN_FLIGHT_MS_MAX = 10 * MINUTE_MS
+"""What was not stored after that time is not going to be: the shard would have been given up."""
+
 
 class CommittedOffset(NamedTuple):
-    """`order`: its number among all commits that were folded, from 1."""
+    """`order`: its number among all commits that were folded or decided, from 1."""
 
     order: int
     value: OffsetCommitValue
@@ -57,6 +63,13 @@ Offsets = dict[str, dict[TopicPartition, CommittedOffset]]
 """By group id and partition."""
 
 
+class InFlight(NamedTuple):
+    """Of a transaction: decided at `since_ms`, and stored soon, unless the log refuses the producer."""
+
+    committed: CommittedOffset
+    since_ms: int
+
+
 @dataclass(slots=True)
 class _Producer:
     epoch: int
@@ -64,7 +77,7 @@ class _Producer:
 
 
 class CommittedOffsets:
-    """Folded by `replay` and `end_transaction` alone; the other methods give records and answers and change nothing."""
+    """Folded by `replay` and `end_transaction`. `is_loaded`: what is replayed are the shard's own decisions."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
@@ -72,37 +85,87 @@ class CommittedOffsets:
         self._offsets: Offsets = {}
         self._pending: dict[int, Offsets] = {}
         self._open: dict[str, set[int]] = {}
+        self._in_flight: dict[str, dict[tuple[int, TopicPartition], list[InFlight]]] = {}
         self._producers: dict[int, _Producer] = {}
         self._order = 0
+        self.is_loaded = False
 
     # The fold
 
     def replay(
         self, group_id: str, partition: TopicPartition, value: OffsetCommitValue | None, producer_id: int
-    ) -> None:
-        """One record: a commit, a transaction's commit (`producer_id`), or a tombstone."""
+    ) -> bool:
+        """One record: a commit, a transaction's commit (`producer_id`), or a tombstone. False for a transaction's that
+        was removed while it was on its way."""
         if value is None:
-            _remove(self._offsets, group_id, partition)
-            for producer in self._open.get(group_id, ()):
-                _remove(self._pending[producer], group_id, partition)
-            return
+            self._remove(group_id, partition)
+            return True
+        if producer_id == NO_PRODUCER_ID:
+            self._offsets.setdefault(group_id, {})[partition] = self._next(value)
+            return True
+        committed = self._arrived(group_id, (producer_id, partition), value) if self.is_loaded else self._next(value)
+        if committed is None:
+            return False
+        self._open.setdefault(group_id, set()).add(producer_id)
+        self._pending.setdefault(producer_id, {}).setdefault(group_id, {})[partition] = committed
+        return True
+
+    def _next(self, value: OffsetCommitValue) -> CommittedOffset:
         self._order += 1
-        offsets = self._offsets
-        if producer_id != NO_PRODUCER_ID:
-            offsets = self._pending.setdefault(producer_id, {})
-            self._open.setdefault(group_id, set()).add(producer_id)
-        offsets.setdefault(group_id, {})[partition] = CommittedOffset(self._order, value)
+        return CommittedOffset(self._order, value)
+
+    def expect(
+        self, group_id: str, producer_id: int, values: Iterable[tuple[TopicPartition, OffsetCommitValue]], now_ms: int
+    ) -> None:
+        """A transaction's commits were decided: `replay` gets them when they are stored, perhaps after later ones."""
+        for partition, value in values:
+            in_flight = self._in_flight.setdefault(group_id, {})
+            in_flight.setdefault((producer_id, partition), []).append(InFlight(self._next(value), now_ms))
+
+    def _arrived(
+        self, group_id: str, key: tuple[int, TopicPartition], value: OffsetCommitValue
+    ) -> CommittedOffset | None:
+        """The one that was expected; those before it were refused, as they are stored in order. None if it was removed
+        on its way."""
+        expected = self._in_flight.get(group_id, {}).get(key, [])
+        for at, (committed, _) in enumerate(expected):
+            if committed.value == value:
+                del expected[: at + 1]
+                if not expected:
+                    self._expect_no_more(group_id, [key])
+                return committed
+        return None
+
+    def _expect_no_more(self, group_id: str, keys: Iterable[tuple[int, TopicPartition]]) -> None:
+        in_flight = self._in_flight[group_id]
+        for key in keys:
+            del in_flight[key]
+        if not in_flight:
+            del self._in_flight[group_id]
+
+    def _remove(self, group_id: str, partition: TopicPartition) -> None:
+        _remove(self._offsets, group_id, partition)
+        for producer in list(self._open.get(group_id, ())):
+            _remove(self._pending[producer], group_id, partition)
+            if group_id not in self._pending[producer]:
+                self._close(group_id, producer)
+        if group_id in self._in_flight:
+            self._expect_no_more(group_id, [key for key in self._in_flight[group_id] if key[1] == partition])
+
+    def _close(self, group_id: str, producer_id: int) -> None:
+        """The producer has no offset of the group in a transaction any more."""
+        self._open[group_id].discard(producer_id)
+        if not self._open[group_id]:
+            del self._open[group_id]
+        if not self._pending.get(producer_id):
+            self._pending.pop(producer_id, None)
 
     def end_transaction(self, producer_id: int, is_commit: bool) -> None:
         """A marker: what the producer committed in its transaction counts from here on, or never."""
-        pending = self._pending.pop(producer_id, {})
-        for group_id, producers in list(self._open.items()):
-            producers.discard(producer_id)
-            if not producers:
-                del self._open[group_id]
-        if not is_commit:
-            return
-        for group_id, offsets in pending.items():
+        for group_id, offsets in self._pending.pop(producer_id, {}).items():
+            self._close(group_id, producer_id)
+            if not is_commit:
+                continue
             counting = self._offsets.setdefault(group_id, {})
             for partition, committed in offsets.items():
                 present = counting.get(partition)
@@ -119,15 +182,15 @@ class CommittedOffsets:
 
     def commit(
         self,
-        group_id: str,
         topics: tuple[OffsetCommitRequestTopic, ...],
         now_ms: int,
         retention_time_ms: int = NO_RETENTION_TIME_MS,
-    ) -> tuple[list[CoordinatorRecord], tuple[OffsetCommitResponseTopic, ...]]:
-        """A record for each offset, but those whose metadata is longer than `offset.metadata.max.bytes` (4,096), which
-        Kafka counts in characters: OFFSET_METADATA_TOO_LARGE each. A retention of its own gives it an expiry time."""
+    ) -> tuple[list[tuple[TopicPartition, OffsetCommitValue]], tuple[OffsetCommitResponseTopic, ...]]:
+        """What is to be stored of each partition, and the answers. Metadata longer than `offset.metadata.max.bytes`
+        (4,096), which Kafka counts in characters: OFFSET_METADATA_TOO_LARGE for that partition. A retention of its own
+        gives an offset an expiry time."""
         expire_timestamp = NO_TIMESTAMP if retention_time_ms == NO_RETENTION_TIME_MS else now_ms + retention_time_ms
-        records: list[CoordinatorRecord] = []
+        values: list[tuple[TopicPartition, OffsetCommitValue]] = []
         answers = []
         for topic in topics:
             partitions = []
@@ -142,10 +205,9 @@ class CommittedOffsets:
                         now_ms,
                         expire_timestamp,
                     )
-                    key = offset_commit_key(group_id, topic.name, each.partition_index)
-                    records.append(CoordinatorRecord(key, encode_offset_commit(value)))
+                    values.append((TopicPartition(topic.name, each.partition_index), value))
             answers.append(OffsetCommitResponseTopic(topic.name, tuple(partitions)))
-        return records, tuple(answers)
+        return values, tuple(answers)
 
     def _metadata_error(self, partition: OffsetCommitRequestPartition) -> OffsetMetadataTooLargeError | None:
         length, length_max = len(partition.committed_metadata or ""), self._config.offset_metadata_max_bytes
@@ -240,40 +302,50 @@ class CommittedOffsets:
                 is_over = now_ms >= value.expire_timestamp
             else:
                 is_over = now_ms - since_ms >= self._retention_ms
-            if is_over and not self.has_pending(group.group_id, partition):
+            if is_over and partition not in self._of_transactions(group.group_id):
                 yield _tombstone(group.group_id, partition)
 
     def has_more(self, group_id: str, expired: int) -> bool:
-        """Whether a group has more offsets than those `expired`, or one in an open transaction."""
-        return len(self._offsets.get(group_id, ())) > expired or group_id in self._open
+        """Whether a group has more offsets than those `expired`, or one of a transaction."""
+        is_waited_for = group_id in self._open or bool(self._in_flight.get(group_id))
+        return is_waited_for or len(self._offsets.get(group_id, ())) > expired
 
     def of_partitions(self, last_orders: Mapping[TopicPartition, int]) -> Iterator[CoordinatorRecord]:
         """Tombstones for these partitions' offsets in every group, up to the commit of that `order` of each."""
-        for group_id in {*self._offsets, *self._open}:
+        for group_id in {*self._offsets, *self._open, *self._in_flight}:
             for partition, committed in self._all_of(group_id).items():
                 if committed.order <= last_orders.get(partition, -1):
                     yield _tombstone(group_id, partition)
 
     @property
     def order(self) -> int:
-        """How many commits were folded."""
+        """How many commits were folded or decided."""
         return self._order
 
-    def forget_producers(self, now_ms: int) -> None:
-        """Those that have not been seen for a day and have no transaction open."""
-        kept = {
+    def forget(self, now_ms: int) -> None:
+        """Producers that have not been seen for a day and have no transaction open, and what was refused on its way."""
+        self._producers = {
             producer_id: producer
             for producer_id, producer in self._producers.items()
             if producer_id in self._pending or now_ms - producer.seen_ms < PRODUCER_EPOCH_KEPT_MS
         }
-        self._producers = kept
+        oldest_ms = now_ms - IN_FLIGHT_MS_MAX
+        for group_id, in_flight in list(self._in_flight.items()):
+            refused = [key for key, expected in in_flight.items() if expected[-1].since_ms < oldest_ms]
+            self._expect_no_more(group_id, refused)
 
     def _all_of(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
         """Of each partition what counts, else what waits."""
+        return self._of_transactions(group_id) | self._offsets.get(group_id, {})
+
+    def _of_transactions(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+        """What waits for a marker or is on its way."""
         found: dict[TopicPartition, CommittedOffset] = {}
         for producer in self._open.get(group_id, ()):
             found |= self._pending[producer].get(group_id, {})
-        return found | self._offsets.get(group_id, {})
+        for (_, partition), expected in self._in_flight.get(group_id, {}).items():
+            found[partition] = expected[-1].committed
+        return found
 
 
 def _remove(offsets: Offsets, group_id: str, partition: TopicPartition) -> None:
@@ -282,6 +354,12 @@ def _remove(offsets: Offsets, group_id: str, partition: TopicPartition) -> None:
         of_group.pop(partition, None)
         if not of_group:
             del offsets[group_id]
+
+
+def commit_record(group_id: str, partition: TopicPartition, value: OffsetCommitValue) -> CoordinatorRecord:
+    """The record that commits an offset."""
+    key = offset_commit_key(group_id, partition.topic, partition.partition)
+    return CoordinatorRecord(key, encode_offset_commit(value))
 
 
 def _tombstone(group_id: str, partition: TopicPartition) -> CoordinatorRecord:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from replication.committed_offsets import CommittedOffsets
+from replication.committed_offsets import CommittedOffsets, commit_record
 from replication.config import BrokerConfig
 from replication.consumer_group_kind import ConsumerGroupKind
 from replication.coordinator_shard import Answered, CoordinatorRecord, Decision, ShardPlace
@@ -106,12 +106,12 @@ class GroupShard:
         key = decode_key(record.key)
         assert isinstance(key, OffsetCommitKey)
         value = None if record.value is None else decode_offset_commit(record.value)
-        if value is not None and key.group not in self.table.groups:
-            # Somebody who commits without being a member: a group that is empty and has no protocol type.
-            self.table.groups[key.group] = ClassicGroup(key.group, None)
         if producer_id != NO_PRODUCER_ID:
             self.offsets.see_producer(producer_id, producer_epoch, timestamp_ms)
-        self.offsets.replay(key.group, TopicPartition(key.topic, key.partition), value, producer_id)
+        is_kept = self.offsets.replay(key.group, TopicPartition(key.topic, key.partition), value, producer_id)
+        if is_kept and value is not None and key.group not in self.table.groups:
+            # Somebody who commits without being a member: a group that is empty and has no protocol type.
+            self.table.groups[key.group] = ClassicGroup(key.group, None)
 
     def replay_end_transaction(self, producer_id: int, producer_epoch: int, is_commit: bool) -> None:
         self.offsets.see_producer(producer_id, producer_epoch, self._now_ms)
@@ -119,6 +119,7 @@ class GroupShard:
 
     def loaded(self, now_ms: int) -> Decision:
         """Sessions of all members begin, and the rounds of expiry."""
+        self.offsets.is_loaded = True
         draft = self._draft(now_ms)
         for kind in self._kinds:
             kind.loaded(draft)
@@ -194,8 +195,8 @@ class GroupShard:
             group.validate_offset_commit(request.member_id, request.group_instance_id, generation, False)
         if isinstance(group, ClassicGroup) and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
             self._classic.rebalances.touch(group, request.member_id, draft)
-        records, topics = self.offsets.commit(request.group_id, request.topics, draft.now_ms, request.retention_time_ms)
-        draft.records += records
+        values, topics = self.offsets.commit(request.topics, draft.now_ms, request.retention_time_ms)
+        draft.records += [commit_record(request.group_id, *each) for each in values]
         draft.answer(token, OffsetCommitResponse(topics))
 
     def _commit_in_transaction(self, request: TxnOffsetCommitRequest, token: int, draft: Draft) -> None:
@@ -210,8 +211,9 @@ class GroupShard:
             except StaleMemberEpochError as error:
                 raise IllegalGenerationError(str(error)) from error
         self.offsets.validate_producer(request.producer_id, request.producer_epoch)
-        records, topics = self.offsets.commit(request.group_id, request.topics, draft.now_ms)
-        draft.records += records
+        values, topics = self.offsets.commit(request.topics, draft.now_ms)
+        self.offsets.expect(request.group_id, request.producer_id, values, draft.now_ms)
+        draft.records += [commit_record(request.group_id, *each) for each in values]
         draft.producer_id, draft.producer_epoch = request.producer_id, request.producer_epoch
         draft.answer(token, TxnOffsetCommitResponse(topics))
 
@@ -265,7 +267,7 @@ class GroupShard:
             expired = len(draft.records) - earlier
             if group.is_empty and not self.offsets.has_more(group.group_id, expired):
                 draft.records += group.tombstones()
-        self.offsets.forget_producers(draft.now_ms)
+        self.offsets.forget(draft.now_ms)
         return draft.now_ms + self._config.offsets_retention_check_interval_ms
 
     @staticmethod

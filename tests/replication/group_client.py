@@ -1,4 +1,4 @@
-"""A consumer as the group protocol sees it, without I/O: it sends one request at a time and reacts as Kafka's client does."""
+"""A consumer as its coordinator sees it: it sends one request at a time and reacts as Kafka's client does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESET = {"UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION"}
 
 @dataclass
 class Ownership:
-    """Who was given what in which generation, by all clients of a group. `owners`: (generation, partition) -> client."""
+    """Who was given what in which generation, of one group. `owners`: (generation, partition) -> client."""
 
     partitions: int
     owners: dict[tuple[int, int], str] = field(default_factory=dict)

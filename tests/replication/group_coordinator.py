@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from replication.config import BrokerConfig
-from replication.coordinator_shard import CoordinatorRecord, Decision
+from replication.coordinator_shard import Answered, CoordinatorRecord, Decision
 from replication.group import ClassicGroup
 from replication.group_requests import (
     HeartbeatRequest,
@@ -27,7 +27,7 @@ from replication.group_requests import (
     TxnOffsetCommitRequest,
 )
 from replication.group_shard import GroupShard
-from storage.errors import NotCoordinatorError
+from storage.errors import InvalidProducerEpochError, NotCoordinatorError
 
 START_MS = 1_700_000_000_000
 NO_DELAY = BrokerConfig(group_initial_rebalance_delay_ms=0)
@@ -42,6 +42,14 @@ class CountingIds:
     def new_id(self) -> str:
         self._last += 1
         return f"{self._last:032x}"
+
+
+class Marker(NamedTuple):
+    """The end of a transaction, on its way into the log."""
+
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
 
 
 @dataclass
@@ -62,7 +70,7 @@ class Coordinator:
     def __post_init__(self) -> None:
         self.tokens = 0
         self.asked: dict[int, object] = {}
-        self.uncommitted: list[Decision] = []
+        self.uncommitted: list[Decision | Marker] = []
         self.shard = self.folded()
         self._take(self.shard.loaded(self.now_ms))
 
@@ -96,20 +104,38 @@ class Coordinator:
         self.now_ms = until_ms
 
     def commit(self) -> None:
-        """The high watermark passes everything: answers are told."""
-        for decision in self.uncommitted:
+        """The high watermark passes everything: what is of transactions is folded now, answers are told."""
+        uncommitted, self.uncommitted = self.uncommitted, []
+        for decision in uncommitted:
+            if isinstance(decision, Marker):
+                self.log.append((decision.is_commit, self.now_ms, *decision[:2]))
+                self.shard.replay_end_transaction(*decision)
+                continue
             place = (self.now_ms, decision.producer_id, decision.producer_epoch)
             self.log += [(record, *place) for record in decision.records]
+            if decision.producer_id >= 0:
+                self._replay(decision)
             for token, response in decision.answers:
                 assert token not in self.answered, f"token {token} is answered twice"
                 self.answered[token] = response
-        self.uncommitted = []
+
+    def refuse_transactions(self) -> None:
+        """The log refuses what producers commit in transactions, and takes everything else."""
+        for at, decision in enumerate(self.uncommitted):
+            if isinstance(decision, Decision) and decision.producer_id >= 0:
+                told = tuple(Answered(token, InvalidProducerEpochError("old")) for token, _ in decision.answers)
+                self.uncommitted[at] = Decision(answers=told)
+        self.commit()
 
     def end_transaction(self, producer_id: int, producer_epoch: int, is_commit: bool) -> None:
         """The transaction coordinator's marker."""
-        self.commit()
-        self.log.append((is_commit, self.now_ms, producer_id, producer_epoch))
-        self.shard.replay_end_transaction(producer_id, producer_epoch, is_commit)
+        self.uncommitted.append(Marker(producer_id, producer_epoch, is_commit))
+        if self.commits_at_once:
+            self.commit()
+
+    def _replay(self, decision: Decision) -> None:
+        for record in decision.records:
+            self.shard.replay(record, self.now_ms, decision.producer_id, decision.producer_epoch)
 
     def crash(self) -> None:
         """Another broker takes over with what is committed; whatever was not answered is NOT_COORDINATOR."""
@@ -122,8 +148,8 @@ class Coordinator:
         self._take(self.shard.loaded(self.now_ms))
 
     def _take(self, decision: Decision) -> None:
-        for record in decision.records:
-            self.shard.replay(record, self.now_ms, decision.producer_id, decision.producer_epoch)
+        if decision.producer_id < 0:
+            self._replay(decision)
         self.uncommitted.append(decision)
         if self.commits_at_once:
             self.commit()

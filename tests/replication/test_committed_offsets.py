@@ -12,6 +12,7 @@ from replication.consumer_protocol import Subscription, encode_subscription
 from replication.coordinator_shard import CoordinatorRecord
 from replication.group_records import OffsetCommitValue, decode_offset_commit, encode_offset_commit, offset_commit_key
 from replication.group_requests import (
+    DeleteGroupsRequest,
     JoinGroupResponse,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -210,7 +211,82 @@ def test_transactional_commits_to_no_group() -> None:
     assert error_name(coordinator.answer(nameless).topics[0].partitions[0]) == "INVALID_GROUP_ID"
 
 
-# Expiry (KIP-211)
+def transactional(offset: int) -> TxnOffsetCommitRequest:
+    """Of partition t-0, by producer 7."""
+    topics = (OffsetCommitRequestTopic("t", (OffsetCommitRequestPartition(0, offset),)),)
+    return TxnOffsetCommitRequest("x", "g", 7, 0, topics)
+
+
+def test_a_plain_commit_that_was_decided_after_a_transactional_one_counts() -> None:
+    """The shard folds it earlier, as transactional records are folded when they are stored; the log has it later."""
+    coordinator = Coordinator(commits_at_once=False)
+    coordinator.ask(transactional(5))
+    coordinator.ask(commit_request({("t", 0): 6}))
+    coordinator.end_transaction(7, 0, is_commit=True)
+    coordinator.commits_at_once = True
+    coordinator.commit()
+    assert coordinator.committed().committed_offset == 6
+    coordinator.crash()
+    assert coordinator.committed().committed_offset == 6
+
+
+def test_a_transactional_commit_that_was_decided_after_a_plain_one_counts() -> None:
+    coordinator = Coordinator(commits_at_once=False)
+    coordinator.ask(commit_request({("t", 0): 6}))
+    coordinator.ask(transactional(5))
+    coordinator.end_transaction(7, 0, is_commit=True)
+    coordinator.commits_at_once = True
+    coordinator.commit()
+    assert coordinator.committed().committed_offset == 5
+    coordinator.crash()
+    assert coordinator.committed().committed_offset == 5
+
+
+@pytest.mark.parametrize(
+    "removal",
+    [
+        DeleteGroupsRequest(("g",)),
+        OffsetDeleteRequest("g", (OffsetDeleteRequestTopic("t", (OffsetDeleteRequestPartition(0),)),)),
+        PartitionsDeleted((TopicPartition("t", 0),)),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_what_is_removed_while_a_transaction_commits_it_stays_removed(removal: object) -> None:
+    coordinator = Coordinator(commits_at_once=False)
+    coordinator.ask(commit_request({("u", 0): 1}))
+    coordinator.ask(transactional(5))
+    coordinator.ask(removal)
+    coordinator.end_transaction(7, 0, is_commit=True)
+    coordinator.commits_at_once = True
+    coordinator.commit()
+    assert "t-0" not in coordinator.all_committed()
+    here = coordinator.shard.table.groups.keys()
+    coordinator.crash()
+    assert "t-0" not in coordinator.all_committed()
+    assert coordinator.shard.table.groups.keys() == here
+
+
+def test_what_the_log_refuses_of_a_transaction_leaves_nothing_behind() -> None:
+    coordinator = Coordinator(commits_at_once=False)
+    refused = coordinator.ask(transactional(5))
+    coordinator.refuse_transactions()
+    assert coordinator.answered[refused].name == "INVALID_PRODUCER_EPOCH"
+    coordinator.ask(transactional(6))
+    coordinator.end_transaction(7, 0, is_commit=True)
+    coordinator.commits_at_once = True
+    coordinator.commit()
+    assert coordinator.committed(require_stable=True).committed_offset == 6
+    coordinator.commits_at_once = False
+    coordinator.ask(transactional(7))
+    coordinator.refuse_transactions()
+    assert coordinator.shard.offsets._in_flight
+    coordinator.commits_at_once = True
+    coordinator.commit()
+    coordinator.advance(3 * ROUND_MS)
+    assert not coordinator.shard.offsets._in_flight
+
+
+# Expiry
 
 
 def test_offsets_of_an_empty_group_expire_a_week_after_it_became_empty_and_the_group_with_them() -> None:

@@ -41,9 +41,10 @@ class History:
         """What the clients were told about offsets."""
         for client in self.clients.values():
             answer = self.coordinator.answered.get(client.token)
-            if client.waits == "commit" and answer is not None and client.commits is not None:
-                if error_name(answer.topics[0].partitions[0]) == "NONE":
-                    self.told_offset = client.commits
+            if client.waits != "commit" or answer is None or client.commits is None:
+                continue
+            if error_name(answer.topics[0].partitions[0]) == "NONE":
+                self.told_offset = client.commits
 
 
 def _high_watermark(history: History) -> None:

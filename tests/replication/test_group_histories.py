@@ -13,15 +13,19 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from replication.committed_offsets import Offsets
 from replication.config import BrokerConfig
 from replication.group import ClassicGroup, GroupState
+from replication.group_records import OffsetCommitValue
 from replication.group_requests import (
     LeaveGroupRequest,
     MemberIdentity,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    PartitionsDeleted,
     TxnOffsetCommitRequest,
 )
+from storage.records import TopicPartition
 from tests.replication.group_client import COMMITTING, Client, Ownership, settle
 from tests.replication.group_coordinator import Coordinator, error_name
 
@@ -44,8 +48,6 @@ class GroupLife(RuleBasedStateMachine):
         self.old_selves: list[Client] = []
         self.next_offset = 0
         self.told = -1
-        self.in_log = -1
-        self.open: set[int] = set()
 
     @initialize()
     def begin(self) -> None:
@@ -86,28 +88,32 @@ class GroupLife(RuleBasedStateMachine):
 
     # Offsets
 
-    @rule(name=st.sampled_from(NAMES))
-    def commit_offset(self, name: str) -> None:
+    @rule(name=st.sampled_from(NAMES), partition=st.integers(0, 1))
+    def commit_offset(self, name: str, partition: int) -> None:
         client = self.clients.get(name)
         if client is not None and client.is_stable:
             self.next_offset += 1
-            client.commit(self.next_offset, 0)
+            client.commit(self.next_offset, partition)
 
     @rule(producer_id=st.sampled_from(PRODUCERS))
     def commit_in_transaction(self, producer_id: int) -> None:
-        """Of partition 1, so that the plain commits of partition 0 can be told apart."""
-        self.high_watermark()
+        """Of partition 1, so that what was told of partition 0 holds."""
         self.next_offset += 1
         topics = (OffsetCommitRequestTopic("t", (OffsetCommitRequestPartition(1, self.next_offset),)),)
         self.coordinator.ask(TxnOffsetCommitRequest("x", "g", producer_id, 0, topics))
-        self.high_watermark()
-        self.open.add(producer_id)
 
     @rule(producer_id=st.sampled_from(PRODUCERS), is_commit=st.booleans())
     def end_transaction(self, producer_id: int, is_commit: bool) -> None:
-        self.high_watermark()
         self.coordinator.end_transaction(producer_id, 0, is_commit)
-        self.open.discard(producer_id)
+
+    @rule()
+    def delete_the_offset(self) -> None:
+        """Of partition 1, as if its topic were gone."""
+        self.coordinator.ask(PartitionsDeleted((TopicPartition("t", 1),)))
+
+    @rule()
+    def the_log_refuses_producers(self) -> None:
+        self.coordinator.refuse_transactions()
 
     # Time and faults
 
@@ -127,7 +133,7 @@ class GroupLife(RuleBasedStateMachine):
     @precondition(lambda self: self.clients)
     @rule()
     def everything_calms_down(self) -> None:
-        """Without further faults all that live own everything, each its share, once the sessions of the dead are over."""
+        """Without further faults all that live own everything, each its share, once the dead ones' sessions ended."""
         self.coordinator.commit()
         self.old_selves = []
         for _ in range(10):
@@ -145,9 +151,11 @@ class GroupLife(RuleBasedStateMachine):
     def told_offsets_stay(self) -> None:
         for client in [*self.clients.values(), *self.old_selves]:
             answer: Any = self.coordinator.answered.get(client.token)
-            if client.waits == COMMITTING and answer is not None and not isinstance(answer, Exception):
-                if error_name(answer.topics[0].partitions[0]) == "NONE":
-                    self.told = max(self.told, client.commits or -1)
+            if client.waits != COMMITTING or answer is None or isinstance(answer, Exception):
+                continue
+            told = answer.topics[0].partitions[0]
+            if told.partition_index == 0 and error_name(told) == "NONE":
+                self.told = max(self.told, client.commits or -1)
         found = self.coordinator.shard.offsets._offsets.get("g", {})
         offsets = [committed.value.offset for partition, committed in found.items() if partition.partition == 0]
         assert (offsets[0] if offsets else -1) >= self.told
@@ -167,13 +175,14 @@ class GroupLife(RuleBasedStateMachine):
 
     @invariant()
     def a_fold_of_the_log_is_what_is_stored(self) -> None:
-        if any(decision.records for decision in self.coordinator.uncommitted):
+        if self.coordinator.uncommitted:
             return
         live, folded = self.coordinator.shard, self.coordinator.folded()
-        assert folded.offsets._offsets == live.offsets._offsets
-        assert folded.offsets._pending == live.offsets._pending
+        assert values_of(folded.offsets._offsets) == values_of(live.offsets._offsets)
+        for producer_id in PRODUCERS:
+            pending = [shard.offsets._pending.get(producer_id, {}) for shard in (folded, live)]
+            assert values_of(pending[0]) == values_of(pending[1])
         assert folded.offsets._open == live.offsets._open
-        assert set(live.offsets._pending) == self.open
         assert folded.table.groups.keys() == live.table.groups.keys()
         for group_id, group in live.table.groups.items():
             other = folded.table.groups[group_id]
@@ -195,6 +204,15 @@ class GroupLife(RuleBasedStateMachine):
                 assert not group.awaiting_join
             if group.state is not GroupState.COMPLETING_REBALANCE:
                 assert not group.awaiting_sync
+
+
+def values_of(offsets: Offsets) -> dict[tuple[str, TopicPartition], OffsetCommitValue]:
+    """Without their order, which counts what was refused, too."""
+    return {
+        (group_id, partition): committed.value
+        for group_id, of_group in offsets.items()
+        for partition, committed in of_group.items()
+    }
 
 
 TestGroupLife = GroupLife.TestCase

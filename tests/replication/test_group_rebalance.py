@@ -64,7 +64,7 @@ def _leaves(coordinator: Coordinator) -> None:
 
 
 def _dies(coordinator: Coordinator) -> None:
-    first, *others = coordinator.group().members
+    _, *others = coordinator.group().members
     for _ in range(2):
         coordinator.advance(6_000)
         for member_id in others:
@@ -84,7 +84,7 @@ def _leader_joins_again(coordinator: Coordinator) -> None:
     "trigger", [_joins, _leaves, _dies, _changes_its_subscription, _leader_joins_again], ids=lambda each: each.__name__
 )
 def test_what_begins_a_rebalance(trigger: Callable[[Coordinator], None]) -> None:
-    """A new member, one that leaves, one whose session ends, other topics, partitions added (the leader joins again)."""
+    """A new member, one that leaves, one whose session ends, other topics, more partitions (the leader joins again)."""
     coordinator = Coordinator()
     joined = coordinator.stable("a", "b", "c")
     coordinator.rejoined = {response.member_id: response for response in joined.values()}  # type: ignore[attr-defined]

@@ -202,10 +202,11 @@ class ConsumerGroupKind:
 
     def _remove(self, group: ConsumerGroup, member: ConsumerGroupMember, draft: Draft) -> None:
         """Out of the group: what it had is free, and the others' targets are to be computed anew."""
-        others = [other for other in group.members.values() if other.member_id != member.member_id]
+        draft.records += _removal(group.group_id, member.member_id)
+        leaving = _removed_members(group.group_id, draft)
+        others = [other for other in group.members.values() if other.member_id not in leaving]
         unused = [regex for regex in group.regexes if all(other.subscribed_topic_regex != regex for other in others)]
         topics = {topic for other in others for topic in group.topics_of(other)}
-        draft.records += _removal(group.group_id, member.member_id)
         draft.records += [tombstone(KeyVersion.REGEX, group.group_id, regex) for regex in unused]
         epoch = GroupEpoch(group.group_epoch + 1, metadata_hash(self._image(), topics))
         draft.records.append(group_epoch_record(group.group_id, epoch))
@@ -282,6 +283,13 @@ def _removal(group_id: str, member_id: str) -> list[CoordinatorRecord]:
     """In Kafka's order: what it has, its target, then the member itself."""
     versions = (KeyVersion.CURRENT, KeyVersion.TARGET, KeyVersion.MEMBER)
     return [tombstone(version, group_id, member_id) for version in versions]
+
+
+def _removed_members(group_id: str, draft: Draft) -> set[str]:
+    """Members whose removal is in the draft already: several sessions may end at once."""
+    prefix = KeyVersion.MEMBER.to_bytes(2, "big")
+    removed = (record.key for record in draft.records if record.value is None and record.key.startswith(prefix))
+    return {key.name for key in map(decode_key, removed) if key.group_id == group_id}
 
 
 def _by_topic(

@@ -44,6 +44,22 @@ def test_a_regular_expression_goes_with_its_last_member() -> None:
     assert coordinator.group.regexes == {}
 
 
+def test_sessions_that_end_at_once_leave_nothing_of_their_members() -> None:
+    coordinator = Coordinator(t=2, u=2)
+    gone = [Consumer(coordinator, f"m{at}", ("u",), regex="t") for at in range(3)]
+    stays = Consumer(coordinator, "stays", ("u",))
+    for consumer in (*gone, stays):
+        consumer.settle()
+    coordinator.pass_time(40_000)
+    stays.settle()
+    coordinator.pass_time(5_000)
+    assert set(coordinator.group.members) == {"stays"}
+    assert coordinator.group.regexes == {}
+    epoch = coordinator.group.group_epoch
+    stays.settle()
+    assert (coordinator.group.group_epoch, stays.owned) == (epoch, coordinator.partitions("u"))
+
+
 @pytest.mark.parametrize(
     "regex", ["(?!a)b", "(?<=a)b", r"(a)\1", "(?P<n>a)(?P=n)", "(?>a)b", "a++", "(a)(?(1)b|c)", "[", "*"]
 )

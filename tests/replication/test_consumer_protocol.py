@@ -16,7 +16,8 @@ from replication.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from replication.java_strings import hash_order, string_hash, string_order
+from replication.internal_topics import partition_of_key
+from replication.java_strings import hash_order, string_order
 from storage.errors import CorruptMessageError
 from storage.records import TopicPartition
 from tests.replication.oracle.answers import recorded_hashes, recorded_lines
@@ -95,7 +96,7 @@ def test_no_bytes_are_an_assignment_of_nothing() -> None:
 def test_murmur2_and_the_coordinators_hash_agree_with_java_on_ten_thousand_keys_each() -> None:
     hashes, partitions = recorded_hashes(KEYS)
     assert [murmur2(key) for key in murmur2_keys()] == hashes
-    assert [abs(string_hash(group_id)) % 50 for group_id in group_ids()] == partitions
+    assert [partition_of_key(group_id, 50) for group_id in group_ids()] == partitions
 
 
 def test_strings_sort_as_in_java_by_units_of_utf_16() -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from replication.coordinator_shard import CoordinatorType, ShardFactory
+from replication.group_requests import PartitionsDeleted
+from replication.group_shard import group_shard
 from storage.records import TopicPartition
 
 
@@ -21,5 +23,7 @@ class CoordinatorKind:
     partitions_deleted: Callable[[tuple[TopicPartition, ...]], object] | None = None
 
 
-COORDINATOR_KINDS: Mapping[CoordinatorType, CoordinatorKind] = {}
+COORDINATOR_KINDS: Mapping[CoordinatorType, CoordinatorKind] = {
+    CoordinatorType.GROUP: CoordinatorKind(group_shard, PartitionsDeleted),
+}
 """What a broker hosts unless it is told otherwise."""

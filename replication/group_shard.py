@@ -1,10 +1,10 @@
 """The group coordinator of one partition of `__consumer_offsets`: groups and committed offsets, folded. Pure.
 
-Requests, records and timers are given to what they are about: classic groups (`replication.group_membership`), kinds of
-groups that are handed in (KIP-848), offsets (`replication.committed_offsets`). A record is folded in the same way
-whether it comes from the log or is the shard's own, so a coordinator that takes over has what was stored: every offset,
-and of each group the newest generation that was stable. Whoever had an assignment can go on with it; whoever waited in
-a rebalance is answered NOT_COORDINATOR and joins again.
+Requests, records and timers are given to what they are about: classic groups (`replication.group_membership`), groups
+of KIP-848 (`replication.consumer_group_kind`), offsets (`replication.committed_offsets`). A record is folded in the
+same way whether it comes from the log or is the shard's own, so a coordinator that takes over has what was stored:
+every offset, and of each group the newest generation that was stable. Whoever had an assignment can go on with it;
+whoever waited in a rebalance is answered NOT_COORDINATOR and joins again.
 
 Source: Kafka's `GroupCoordinatorShard`, `GroupMetadataManager` and `OffsetMetadataManager`.
 """
@@ -213,6 +213,9 @@ class GroupShard:
         self.offsets.validate_producer(request.producer_id, request.producer_epoch)
         values, topics = self.offsets.commit(request.topics, draft.now_ms)
         self.offsets.expect(request.group_id, request.producer_id, values, draft.now_ms)
+        if group is None and values:
+            # Now, not when the records are folded: what removes the group may be folded before them.
+            self.table.groups[request.group_id] = ClassicGroup(request.group_id, None)
         draft.records += [commit_record(request.group_id, *each) for each in values]
         draft.producer_id, draft.producer_epoch = request.producer_id, request.producer_epoch
         draft.answer(token, TxnOffsetCommitResponse(topics))

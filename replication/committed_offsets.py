@@ -305,10 +305,14 @@ class CommittedOffsets:
             if is_over and partition not in self._of_transactions(group.group_id):
                 yield _tombstone(group.group_id, partition)
 
+    def count(self, group_id: str) -> int:
+        """How many offsets of a group count."""
+        return len(self._offsets.get(group_id, ()))
+
     def has_more(self, group_id: str, expired: int) -> bool:
         """Whether a group has more offsets than those `expired`, or one of a transaction."""
         is_waited_for = group_id in self._open or bool(self._in_flight.get(group_id))
-        return is_waited_for or len(self._offsets.get(group_id, ())) > expired
+        return is_waited_for or self.count(group_id) > expired
 
     def of_partitions(self, last_orders: Mapping[TopicPartition, int]) -> Iterator[CoordinatorRecord]:
         """Tombstones for these partitions' offsets in every group, up to the commit of that `order` of each."""

@@ -24,10 +24,6 @@ class CoordinatorKind:
     partitions_deleted: Callable[[tuple[TopicPartition, ...]], object] | None = None
 
 
-def _group_shard(place: ShardPlace) -> GroupShard:
-    return GroupShard(place.config, place.ids)
-
-
 COORDINATOR_KINDS: Mapping[CoordinatorType, CoordinatorKind] = {
     CoordinatorType.GROUP: CoordinatorKind(group_shard, PartitionsDeleted),
     CoordinatorType.TRANSACTION: CoordinatorKind(TransactionShard.at),

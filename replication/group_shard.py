@@ -1,10 +1,10 @@
 """The group coordinator of one partition of `__consumer_offsets`: groups and committed offsets, folded. Pure.
 
-Requests, records and timers are given to what they are about: classic groups (`replication.group_membership`), kinds of
-groups that are handed in (KIP-848), offsets (`replication.committed_offsets`). A record is folded in the same way
-whether it comes from the log or is the shard's own, so a coordinator that takes over has what was stored: every offset,
-and of each group the newest generation that was stable. Whoever had an assignment can go on with it; whoever waited in
-a rebalance is answered NOT_COORDINATOR and joins again.
+Requests, records and timers are given to what they are about: classic groups (`replication.group_membership`), groups
+of KIP-848 (`replication.consumer_group_kind`), offsets (`replication.committed_offsets`). A record is folded in the
+same way whether it comes from the log or is the shard's own, so a coordinator that takes over has what was stored:
+every offset, and of each group the newest generation that was stable. Whoever had an assignment can go on with it;
+whoever waited in a rebalance is answered NOT_COORDINATOR and joins again.
 
 Source: Kafka's `GroupCoordinatorShard`, `GroupMetadataManager` and `OffsetMetadataManager`.
 """
@@ -60,6 +60,8 @@ from storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 RETENTION, DROPPING = TimerKey("offsets-retention", ""), TimerKey("offsets-dropping", "")
 TOMBSTONE_BYTES_MAX = 512 * 1024
 """Keys of the tombstones of one decision: what expires is removed in pieces that fit into a batch."""
+OFFSETS_LOOKED_AT_MAX = 5_000
+"""Offsets that one decision looks at to find expired ones, so that a broker's loop goes on meanwhile: a few ms."""
 
 
 class GroupShard:
@@ -75,6 +77,7 @@ class GroupShard:
         self._classic = ClassicGroups(self.table)
         self._kinds: list[GroupKind] = [self._classic, *(make(self.table) for make in more_kinds)]
         self._dropped: dict[TopicPartition, int] = {}
+        self._round: list[str] = []
         self._handlers: Mapping[type, Callable[[Any, int, Draft], None]] = {
             OffsetCommitRequest: self._commit,
             TxnOffsetCommitRequest: self._commit_in_transaction,
@@ -213,6 +216,9 @@ class GroupShard:
         self.offsets.validate_producer(request.producer_id, request.producer_epoch)
         values, topics = self.offsets.commit(request.topics, draft.now_ms)
         self.offsets.expect(request.group_id, request.producer_id, values, draft.now_ms)
+        if group is None and values:
+            # Now, not when the records are folded: what removes the group may be folded before them.
+            self.table.groups[request.group_id] = ClassicGroup(request.group_id, None)
         draft.records += [commit_record(request.group_id, *each) for each in values]
         draft.producer_id, draft.producer_epoch = request.producer_id, request.producer_epoch
         draft.answer(token, TxnOffsetCommitResponse(topics))
@@ -258,15 +264,23 @@ class GroupShard:
         return None
 
     def _expire_offsets(self, draft: Draft) -> int:
-        """What has expired, as much as fits, and the groups that have neither members nor offsets then. When to look
-        again."""
-        for group in list(self.table.groups.values()):
-            earlier = len(draft.records)
-            if not self._take(self.offsets.expired(group, draft.now_ms), draft):
-                return draft.now_ms
-            expired = len(draft.records) - earlier
-            if group.is_empty and not self.offsets.has_more(group.group_id, expired):
-                draft.records += group.tombstones()
+        """A piece of a round over all groups: what has expired, and the groups that have neither members nor offsets
+        then. When to go on: at once within a round."""
+        self._round = self._round or list(self.table.groups)
+        looked_at = 0
+        while self._round and looked_at < OFFSETS_LOOKED_AT_MAX:
+            group = self.table.groups.get(self._round[-1])
+            if group is not None:
+                earlier = len(draft.records)
+                if not self._take(self.offsets.expired(group, draft.now_ms), draft):
+                    return draft.now_ms
+                expired = len(draft.records) - earlier
+                if group.is_empty and not self.offsets.has_more(group.group_id, expired):
+                    draft.records += group.tombstones()
+                looked_at += 1 + self.offsets.count(group.group_id)
+            self._round.pop()
+        if self._round:
+            return draft.now_ms
         self.offsets.forget(draft.now_ms)
         return draft.now_ms + self._config.offsets_retention_check_interval_ms
 

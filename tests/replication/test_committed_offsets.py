@@ -9,7 +9,7 @@ import pytest
 from replication.committed_offsets import MINUTE_MS
 from replication.config import BrokerConfig
 from replication.consumer_protocol import Subscription, encode_subscription
-from replication.coordinator_shard import CoordinatorRecord
+from replication.coordinator_shard import CoordinatorRecord, Decision
 from replication.group_records import OffsetCommitValue, decode_offset_commit, encode_offset_commit, offset_commit_key
 from replication.group_requests import (
     DeleteGroupsRequest,
@@ -361,6 +361,18 @@ def test_very_many_expire_in_pieces() -> None:
     sizes = [sum(len(record.key) for record in decision.records) for decision in coordinator.uncommitted]
     assert max(sizes) < 600_000
     assert len([size for size in sizes if size]) == 3
+    coordinator.commit()
+    assert coordinator.shard.table.groups == {}
+
+
+def test_a_round_over_very_many_groups_goes_in_pieces() -> None:
+    coordinator = Coordinator(BrokerConfig(offsets_retention_minutes=1))
+    for number in range(8):
+        coordinator.ask(commit_request({("t", each): 1 for each in range(2_000)}, group_id=f"g{number}"))
+    coordinator.commits_at_once = False
+    coordinator.advance(ROUND_MS)
+    sizes = [len(decision.records) for decision in coordinator.uncommitted if isinstance(decision, Decision)]
+    assert [size for size in sizes if size] == [6_003, 6_003, 4_002]
     coordinator.commit()
     assert coordinator.shard.table.groups == {}
 

@@ -183,10 +183,14 @@ class GroupLife(RuleBasedStateMachine):
             pending = [shard.offsets._pending.get(producer_id, {}) for shard in (folded, live)]
             assert values_of(pending[0]) == values_of(pending[1])
         assert folded.offsets._open == live.offsets._open
-        assert folded.table.groups.keys() == live.table.groups.keys()
+        assert folded.table.groups.keys() <= live.table.groups.keys()
         for group_id, group in live.table.groups.items():
-            other = folded.table.groups[group_id]
             assert isinstance(group, ClassicGroup)
+            if group_id not in folded.table.groups:
+                # Made for a transactional commit that the log refused; it goes with the next round of expiry.
+                assert (group.state, group.stated, group_id in live.offsets._offsets) == (GroupState.EMPTY, None, False)
+                continue
+            other = folded.table.groups[group_id]
             assert isinstance(other, ClassicGroup)
             assert other.stated == group.stated
             if group.state in (GroupState.STABLE, GroupState.EMPTY):

@@ -173,8 +173,11 @@ class ServedBroker:
         return self.broker_id in state.replicas
 
     def current_leader(self, named: TopicPartition, nodes: dict[int, Values]) -> Values:
-        """Who leads a partition, for a client that asked somebody else (KIP-951); its node is put into `nodes`."""
-        image = self.image()
+        """Who leads a partition, for a client that asked somebody else (KIP-951); its node is put into `nodes`.
+
+        By the metadata at hand: called from the broker's own thread, too.
+        """
+        image = self.view.image
         state = image.partitions.get(named)
         if state is None or state.leader == NO_LEADER:
             return {"leader_id": NO_LEADER, "leader_epoch": NO_EPOCH}

@@ -147,7 +147,7 @@ class Coordinators:
         call.respond_with(make)
 
     def _values(self, coordinator: Coordinator) -> dict[str, Any]:
-        image = self._broker.image()
+        image = self._broker.view.image  # no look for newer: this may be the broker's own thread
         node = self._broker.node_values(image, coordinator.node_id)
         error = coordinator.error
         if error is None and node is None:

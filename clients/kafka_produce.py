@@ -46,6 +46,7 @@ ZSTD_FROM = 7
 TRANSACTION_ABORTABLE_FROM, EPOCH_BUMP_FROM = 11, 12
 ADMIN_CLIENT_ID = "__admin_client"
 RECORD_ERRORS_MAX = 100
+UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class _Part:
     topic_partition: TopicPartition
     records: bytes
     batch: NewRecordBatch
+    log_start_offset: int
 
 
 _Answered = tuple[StratalogError | None, ProduceResponse | None, _Part | None]
@@ -98,7 +100,10 @@ class Produce:
             raise InvalidTopicError(f"Cannot append to internal topic {name}")
         named = TopicPartition(name, data.index)
         self._broker.partition(named)
-        return _Part(place, named, data.records or b"", _batch(call.version, data.records))
+        # Looked up here: who answers is the broker's own thread, which must not wait for a reader of this view.
+        marks = self._broker.view.published(named, look=False)
+        log_start_offset = UNKNOWN if marks is None else marks.log_start_offset
+        return _Part(place, named, data.records or b"", _batch(call.version, data.records), log_start_offset)
 
     def _topic_name(self, topic: Any) -> str:
         if hasattr(topic, "name"):
@@ -121,7 +126,7 @@ class Produce:
             raise TransactionalIdAuthorizationFailedError("transactional records come with a transactional id")
         produce_in_transaction(
             self._broker.face(),
-            coordinator_asker(self._broker.image, self._broker.peers()),
+            coordinator_asker(lambda: self._broker.view.image, self._broker.peers()),
             request,
             transactional_id,
             TRANSACTION_VERSION_2 if call.version >= EPOCH_BUMP_FROM else TRANSACTION_VERSION_0,
@@ -148,8 +153,7 @@ class Produce:
         topics = []
         for t, topic in enumerate(call.request.topic_data):
             partitions = [
-                self._partition_values(topic, data.index, answers[t, p], nodes)
-                for p, data in enumerate(topic.partition_data)
+                self._partition_values(data.index, answers[t, p], nodes) for p, data in enumerate(topic.partition_data)
             ]
             named = {"topic_id": topic.topic_id} if hasattr(topic, "topic_id") else {"name": topic.name}
             topics.append({**named, "partition_responses": partitions})
@@ -157,22 +161,19 @@ class Produce:
 
     def _partition_values(
         self,
-        topic: Any,
         index: int,
         answered: _Answered,
         nodes: dict[int, Values],
     ) -> Values:
         error, response, part = answered
         if error is None and response is not None and part is not None:
-            marks = self._broker.view.published(part.topic_partition, look=False)
-            start = marks.log_start_offset if marks is not None else -1
-            return {"index": index, "error_code": None, "base_offset": response.base_offset, "log_start_offset": start}
+            offsets = {"base_offset": response.base_offset, "log_start_offset": part.log_start_offset}
+            return {"index": index, "error_code": None, **offsets}
         values: dict[str, Any] = {"index": index, "error_code": error, "base_offset": -1, "error_message": str(error)}
         if part is not None and isinstance(error, InvalidRecordError):
             values["record_errors"] = _records_without_key(part.batch)
-        if isinstance(error, NotLeaderOrFollowerError | FencedLeaderEpochError):
-            name = self._topic_name(topic)
-            values["current_leader"] = self._broker.current_leader(TopicPartition(name, index), nodes)
+        if part is not None and isinstance(error, NotLeaderOrFollowerError | FencedLeaderEpochError):
+            values["current_leader"] = self._broker.current_leader(part.topic_partition, nodes)
         return values
 
 

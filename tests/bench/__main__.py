@@ -1,7 +1,8 @@
 """`python -m tests.bench`: measure ours beside Kafka; JSON lines on standard output, progress on standard error.
 
 --only produce,latency    only these benches; `--only profile` prints where the time of one record goes,
-                          `--only codec` measures Kafka's record batches beside aiokafka
+                          `--only codec` measures Kafka's record batches beside aiokafka,
+                          `--only handler` Produce and Fetch through Kafka's handler
 --rounds 1                how often each side is measured (3)
 --long                    the benches that take minutes, instead of the others
 --soak                    a log after 100,000 commits, and disk under full load: ours alone, without the peer
@@ -22,6 +23,7 @@ from pathlib import Path
 
 from tests.bench import machine
 from tests.bench.codec import codec
+from tests.bench.handler import handler
 from tests.bench.lab import Lab, Outcome, say
 from tests.bench.latency import latency_acks_all, partitions_500
 from tests.bench.measures import json_line
@@ -46,7 +48,7 @@ SHORT: dict[str, Bench] = {
 }
 LONG: dict[str, Bench] = {"partitions_500": partitions_500, "memory": memory}
 SOAK: dict[str, Bench] = {"soak_commits": soak_commits, "soak_disk": soak_disk}
-ASKED: dict[str, Bench] = {"profile": profile, "codec": codec}
+ASKED: dict[str, Bench] = {"profile": profile, "codec": codec, "handler": handler}
 """Run only when they are named."""
 
 

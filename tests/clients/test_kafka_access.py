@@ -83,10 +83,8 @@ def test_what_one_may_not_see_is_not_told(client: KafkaClient) -> None:
     secret, known = client.ask(METADATA, 12, values).topics
     assert (code(secret), secret.topic_id) == (29, None)
     assert (code(known), known.topic_authorized_operations) == (0, 1 << 3 | 1 << 8)
-    assert (
-        client.ask(DESCRIBE_CLUSTER, 1, {"include_cluster_authorized_operations": True}).cluster_authorized_operations
-        == 0
-    )
+    described = client.ask(DESCRIBE_CLUSTER, 1, {"include_cluster_authorized_operations": True})
+    assert described.cluster_authorized_operations == 0
     assert code(client.ask(METADATA, 12, {"topics": [{"name": "new"}]}).topics[0]) == 29
     deleted = client.ask(DELETE_TOPICS, 6, {"topics": [{"name": "secret"}, {"name": "t"}], "timeout": 1_000})
     assert [code(each) for each in deleted.responses] == [29, 29]

@@ -1,0 +1,127 @@
+"""Produce and Fetch through Kafka's handler: frames in, frames out, without a socket; ours alone.
+
+I/O: a cluster of ours. Five requests of each partition are under way, as Kafka's clients have them; a request is one
+batch. A rate counts only when every record lies below the high watermarks.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from clients import Cluster, ClusterView
+from clients.kafka_api import Connection
+from clients.kafka_entities import build
+from clients.kafka_frames import decode_response, encode_request
+from clients.kafka_handler import KafkaHandler
+from clients.kafka_schema import request_type
+from clients.record_batches import encode_batch
+from storage.records import NewRecordBatch, TopicPartition, as_payload
+from tests.bench.lab import Lab, Outcome
+from tests.bench.measures import Row, Spread
+from tests.bench.payload import Payload
+from tests.bench.produce import check_stored
+
+PRODUCE, FETCH = 0, 1
+PRODUCE_VERSION, FETCH_VERSION = 9, 12
+IN_FLIGHT = 5
+BATCHES = {"16 KB batches": (150, 300_000), "100 KB batches": (1_000, 1_000_000), "1 MB batches": (9_000, 1_800_000)}
+"""Records of a batch, and of a round."""
+FETCH_BYTES = 1 << 20
+
+
+def handler(lab: Lab) -> Outcome:
+    """Records a second, acks=all, three replicas, values of 100 bytes; and the same records fetched."""
+    rows: list[Row] = []
+    with lab.cluster() as cluster:
+        brokers = {broker: KafkaHandler.of(cluster, broker, config=cluster.config) for broker in cluster.brokers()}
+        _produce(cluster, brokers, lab.topic(cluster, "warm"), lab.payload(100), 1_000, 300_000)
+        for name, (batch_records, count) in BATCHES.items():
+            produced, fetched = [], []
+            for _ in range(lab.rounds):
+                topic = lab.topic(cluster, "handler")
+                produced.append(_produce(cluster, brokers, topic, lab.payload(100), batch_records, count))
+                fetched.append(_fetch(cluster, brokers, topic))
+            rows.append(Row("handler_produce", name, "records/s", False, Spread.of(produced), None))
+            rows.append(Row("handler_fetch", name, "records/s", False, Spread.of(fetched), None))
+        for each in brokers.values():
+            each.close()
+    return Outcome(rows)
+
+
+def _produce(
+    cluster: Cluster,
+    brokers: dict[int, KafkaHandler],
+    topic: str,
+    payload: Payload,
+    batch_records: int,
+    count: int,
+) -> float:
+    view = ClusterView(cluster)
+    led = [(tp, brokers[view.leader(tp)]) for tp in view.partitions(topic)]
+    table = as_payload(payload.table(0).slice(0, batch_records))
+    records = encode_batch(NewRecordBatch(table.combine_chunks()))
+    frames = [_produce_frame(tp, records) for tp, _ in led]
+    under_way = threading.Semaphore(IN_FLIGHT * len(led))
+    refused: list[int] = []
+
+    def answered(frame: bytes | None) -> None:
+        under_way.release()
+        assert frame is not None
+        _, response = decode_response(frame, PRODUCE, PRODUCE_VERSION)
+        refused.extend(filter(None, [int(response.responses[0].partition_responses[0].error_code)]))
+
+    batches = count // batch_records
+    began = time.perf_counter()
+    for number in range(batches):
+        under_way.acquire()
+        led[number % len(led)][1].handle(frames[number % len(led)], Connection(), answered)
+    for _ in range(IN_FLIGHT * len(led)):
+        under_way.acquire()
+    took_s = time.perf_counter() - began
+    if refused:
+        raise RuntimeError(f"{len(refused)} of {batches} batches were refused, first with error {refused[0]}")
+    check_stored(cluster, topic, batches * batch_records)
+    return batches * batch_records / took_s
+
+
+def _produce_frame(named: TopicPartition, records: bytes) -> bytes:
+    topic = {"name": named.topic, "partition_data": [{"index": named.partition, "records": records}]}
+    values = {"acks": -1, "timeout": 30_000, "topic_data": [topic]}
+    return encode_request(1, "bench", build(request_type(PRODUCE, PRODUCE_VERSION), values))
+
+
+def _fetch(cluster: Cluster, brokers: dict[int, KafkaHandler], topic: str) -> float:
+    """Records a second of all partitions, one after the other, from the beginning to the high watermark."""
+    view = ClusterView(cluster)
+    ends = view.end_offsets(view.partitions(topic))
+    began = time.perf_counter()
+    for named, end in ends.items():
+        offset = 0
+        while offset < end:
+            offset = _fetched_to(brokers[view.leader(named)], named, offset)
+    return sum(ends.values()) / (time.perf_counter() - began)
+
+
+def _fetched_to(broker: KafkaHandler, named: TopicPartition, offset: int) -> int:
+    partition = {"partition": named.partition, "fetch_offset": offset, "partition_max_bytes": FETCH_BYTES}
+    topics = [{"topic": named.topic, "partitions": [partition]}]
+    values = {"max_wait": 0, "min_bytes": 1, "topics": topics}
+    frame = encode_request(1, "bench", build(request_type(FETCH, FETCH_VERSION), values))
+    answers: list[bytes | None] = []
+    broker.handle(frame, Connection(), answers.append)
+    assert answers[0] is not None
+    told = decode_response(answers[0], FETCH, FETCH_VERSION)[1].responses[0].partitions[0]
+    last = _last_batch(told.records)
+    if last is None:
+        raise RuntimeError(f"{named}: nothing at offset {offset}, error {int(told.error_code)}")
+    return last
+
+
+def _last_batch(records: bytes) -> int | None:
+    """The offset behind the last batch: consumers read the headers one after the other."""
+    at, end = 0, None
+    while at + 61 <= len(records):
+        end = int.from_bytes(records[at : at + 8], "big") + int.from_bytes(records[at + 23 : at + 27], "big") + 1
+        at += 12 + int.from_bytes(records[at + 8 : at + 12], "big")
+    return end

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from clients.group_member import ConsumerGroupMetadata
 from clients.producer import Producer
 from clients.records import OffsetAndMetadata
 from replication.cluster import Cluster
-from storage.errors import ProducerFencedError, StratalogError
+from storage.errors import ProducerFencedError
 from storage.records import TopicPartition
 
 SETTINGS = {
@@ -101,61 +100,3 @@ def test_offsets_count_when_their_transaction_commits(cluster: Cluster) -> None:
                 producer.abort_transaction()
         assert until(lambda: getattr(consumer.committed([partition])[partition], "offset", None), 7)
     assert until(lambda: seen(cluster, "out"), ["7"])
-
-
-@pytest.mark.slow
-def test_read_process_write_shows_each_input_once_though_brokers_and_processors_die(cluster: Cluster) -> None:
-    count, stop = 200, threading.Event()
-    with Producer(cluster) as filler:
-        for number in range(count):
-            filler.send("in", str(number), partition=0)
-
-    def killer() -> None:
-        victim = 1
-        while not stop.wait(4):
-            cluster.kill(victim)
-            if stop.wait(4):
-                return
-            cluster.restart(victim)
-            victim = victim % 3 + 1
-
-    thread = threading.Thread(target=killer, daemon=True)
-    thread.start()
-    try:
-        position = 0
-        while position < count:
-            position = process(cluster, position, count)
-    finally:
-        stop.set()
-        thread.join(30)
-    assert until(lambda: seen(cluster, "out"), sorted(str(number) for number in range(count)))
-
-
-def process(cluster: Cluster, _position: int, count: int) -> int:
-    """One processor's life: it ends with any error, or with the input."""
-    partition, group = TopicPartition("in", 0), ConsumerGroupMetadata("g")
-    position = 0
-    try:
-        with (
-            Producer(cluster, transactional_id="tx", delivery_timeout_ms=20_000, request_timeout_ms=10_000) as producer,
-            Consumer(cluster, group_id="g", enable_auto_commit=False, auto_offset_reset="earliest") as consumer,
-        ):
-            producer.init_transactions(60)
-            committed = consumer.committed([partition])[partition]
-            position = committed.offset if committed else 0
-            consumer.assign([partition])
-            consumer.seek(partition, position)
-            while position < count:
-                records = consumer.poll(2_000)[:10]
-                if not records:
-                    return position
-                producer.begin_transaction()
-                for record in records:
-                    producer.send("out", record.value, partition=record.offset % 2)
-                position = records[-1].offset + 1
-                producer.send_offsets_to_transaction({partition: OffsetAndMetadata(position)}, group)
-                producer.commit_transaction(60)
-                consumer.seek(partition, position)
-    except StratalogError:
-        return 0
-    return position

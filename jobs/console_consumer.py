@@ -16,6 +16,7 @@ from typing import IO, Protocol
 from clients.bootstrap import RunningCluster
 from clients.cluster_view import ClusterView
 from clients.consumer import Consumer
+from clients.read_committed import view_of
 from clients.records import ConsumerRecord
 from clients.settings import ConsumerConfig
 from jobs.arguments import Parser, TopicFilter, add_cluster_flags, client_properties, cluster_root, one_spelling
@@ -46,8 +47,6 @@ messages it processed. exit code: 0; 1 when something was wrong; 130 after Ctrl-
 CLIENT_ID = "console-consumer"
 FORMATTERS = ("DefaultMessageFormatter", "NoOpMessageFormatter", *COORDINATOR_FORMATTERS)
 ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
-SILENT_CONFIGS = ("isolation.level",)
-"""Configs without a meaning while there are no transactions."""
 NO_GROUPS_HERE = (
     "--group {group}: groups are coordinated by brokers, and none can be called from this process. Groups across "
     "processes need the Kafka endpoint, which does not exist yet; without --group this tool needs none."
@@ -115,8 +114,8 @@ def _add_reading_flags(made: Parser) -> None:
         "a Kafka endpoint.",
     )  # fmt: skip
     read.add_argument(
-        "--isolation-level", choices=ISOLATION_LEVELS, default=ISOLATION_LEVELS[0], help="Both show the same while "
-        "there are no transactions.",
+        "--isolation-level", choices=ISOLATION_LEVELS, help="read_committed leaves out what is in open or "
+        "aborted transactions; read_uncommitted, the default, shows all.",
     )  # fmt: skip
 
 
@@ -184,8 +183,9 @@ def consumer_settings(given: argparse.Namespace) -> dict[str, str]:
         raise UsageError(
             f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={reset}', please remove one option"
         )
-    kept = {name: value for name, value in settings.items() if name not in SILENT_CONFIGS}
-    settled = {"client.id": CLIENT_ID, "auto.offset.reset": _reset_policy(given)} | kept
+    if given.isolation_level is not None:
+        settings["isolation.level"] = given.isolation_level
+    settled = {"client.id": CLIENT_ID, "auto.offset.reset": _reset_policy(given)} | settings
     ConsumerConfig.from_settings(settled, {})
     return settled
 
@@ -334,7 +334,7 @@ def console_consumer(arguments: Sequence[str] | None, cluster: RunningCluster | 
     if cluster is None and settings.get("group.id"):
         raise UsageError(NO_GROUPS_HERE.format(group=settings["group.id"]))
     root = cluster.root if cluster is not None else cluster_root(given)
-    view = ClusterView(root)
+    view = view_of(settings.get("isolation.level", ISOLATION_LEVELS[0]))(root)
     consumer = Consumer(cluster or root, settings, view=view)
     subscription = Subscription(consumer, view, wanted, keep_reset=settings["auto.offset.reset"] != "none")
     subscription.start()

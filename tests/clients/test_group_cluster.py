@@ -15,6 +15,7 @@ from clients.producer import Producer
 from clients.records import ConsumerRecord, OffsetAndMetadata
 from jobs.console_consumer import console_consumer
 from jobs.consumer_groups import consumer_groups
+from jobs.transactions import transactions
 from replication.cluster import Cluster
 from storage.records import TopicPartition
 
@@ -97,6 +98,41 @@ def test_a_group_reads_each_record_once_and_outlives_its_coordinator(
     assert len(poll_until(lambda: sum(again.position(tp) for tp in again.assignment()) == 101, again)) == 101
     again.commit_async({T[0]: OffsetAndMetadata(0)})
     again.close()
+
+
+def test_a_transaction_moves_records_and_offsets_together(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    """Consume, transform, produce: what was aborted is neither read nor committed."""
+    Admin(cluster).create_topic("out", 1, 3)
+    settings: dict[str, object] = {"group.id": "mover", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer(cluster, settings)
+    consumer.subscribe(["t"])
+    producer = Producer(cluster, {"transactional.id": "mover-1"})
+    producer.init_transactions()
+    for is_commit in (False, True):
+        consumer.unsubscribe()
+        consumer.subscribe(["t"])
+        records = poll_until(lambda: len(consumer.assignment()) == 6, consumer)
+        records += poll_until(lambda: sum(consumer.position(tp) for tp in T) == 100, consumer)
+        assert len(records) == 100
+        producer.begin_transaction()
+        for record in records:
+            producer.send("out", record.value)
+        offsets = {tp: OffsetAndMetadata(consumer.position(tp)) for tp in T}
+        producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+        if is_commit:
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
+    assert sum(at.offset for at in consumer.committed(T).values() if at is not None) == 100
+    consumer.close()
+    producer.close()
+    shown = ["--root", cluster.root, "--topic", "out", "--from-beginning", "--timeout-ms", "500"]
+    for level, count in (("read_committed", 100), ("read_uncommitted", 200)):
+        capsys.readouterr()
+        assert console_consumer([*shown, "--isolation-level", level]) == 0
+        assert len(capsys.readouterr().out.split()) == count
+    assert transactions(["--root", cluster.root, "list"]) == 0
+    assert capsys.readouterr().out.split()[4::4] == ["mover-1"]
 
 
 def test_the_console_consumer_in_a_group_goes_on_where_it_stopped(

@@ -163,11 +163,14 @@ def test_a_group_needs_brokers_in_this_process() -> None:
         console_consumer.console_consumer(["--root", "r", "--topic", "t", "--group", "g"])
 
 
-def test_a_group_is_a_consumer_config_and_without_one_nothing_is_committed() -> None:
+def test_groups_and_isolation_are_consumer_configs_and_without_a_group_nothing_is_committed() -> None:
     def settings(*arguments: str) -> dict[str, str]:
         return console_consumer.consumer_settings(console_consumer.parser().parse(["--topic", "t", *arguments]))
 
     assert settings("--group", "g")["group.id"] == "g"
     grouped = settings("--command-property", "group.id=g", "--command-property", "enable.auto.commit=false")
     assert (grouped["group.id"], grouped["enable.auto.commit"]) == ("g", "false")
+    assert settings("--isolation-level", "read_committed")["isolation.level"] == "read_committed"
+    assert settings("--command-property", "isolation.level=read_committed")["isolation.level"] == "read_committed"
+    assert "isolation.level" not in settings()
     assert "enable.auto.commit" not in settings("--command-property", "enable.auto.commit=true")

@@ -1,7 +1,7 @@
 """Keys and values of records as dump-log shows them: as text, numbers, metadata or committed offsets. Pure.
 
-The offsets decoder reads Kafka's own binary format of `__consumer_offsets` (`replication.group_records`) and prints the
-JSON that Kafka's decoder prints.
+The offsets decoder reads Kafka's own binary format of `__consumer_offsets` (`replication.group_records`,
+`replication.consumer_group_records`) and prints the JSON that Kafka's decoder prints.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from dataclasses import asdict
 from typing import Any
 
 from jobs.terminal import UsageError
+from replication.consumer_group_json import key_fields, value_fields
+from replication.consumer_group_records import KEY_VERSIONS
+from replication.consumer_group_records import decode_key as decode_consumer_group_key
 from replication.group_records import (
     GroupMetadataKey,
     decode_key,
@@ -98,6 +101,8 @@ def offsets_decoder(offset: int, key: bytes | None, value: bytes | None) -> tupl
             f"Failed to decode message at offset {offset} using the specified decoder (message had a missing key)"
         )
     try:
+        if key_version(key) in KEY_VERSIONS:
+            return _consumer_group_record(key, value)
         decoded = decode_key(key)
         if decoded is None:
             return f"Unknown record type {key_version(key)} at offset {offset}, skipping.", None
@@ -109,6 +114,14 @@ def offsets_decoder(offset: int, key: bytes | None, value: bytes | None) -> tupl
     except (CorruptMessageError, UnicodeDecodeError) as reason:
         return f"Error at offset {offset}, skipping. {reason}", None
     return key_text, _json({"version": str(version), "data": _printed(body)})
+
+
+def _consumer_group_record(data: bytes, value: bytes | None) -> tuple[str, str]:
+    key = decode_consumer_group_key(data)
+    key_text = _json({"type": str(key.version), "data": key_fields(key)})
+    if value is None:
+        return key_text, "<DELETE>"
+    return key_text, _json({"version": "0", "data": _printed(value_fields(key, value))})
 
 
 def _printed(fields: Any) -> Any:

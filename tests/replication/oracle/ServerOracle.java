@@ -25,6 +25,7 @@ import org.apache.kafka.coordinator.group.api.assignor.SubscribedTopicDescriber;
 import org.apache.kafka.coordinator.group.api.assignor.SubscriptionType;
 import org.apache.kafka.coordinator.group.assignor.RangeAssignor;
 import org.apache.kafka.coordinator.group.assignor.UniformAssignor;
+import org.apache.kafka.coordinator.group.generated.CoordinatorRecordJsonConverters;
 import org.apache.kafka.coordinator.group.modern.Assignment;
 import org.apache.kafka.coordinator.group.modern.GroupSpecImpl;
 import org.apache.kafka.coordinator.group.modern.MemberState;
@@ -117,7 +118,7 @@ public class ServerOracle {
         return owners;
     }
 
-    /** Every kind of record of one member's group, in order of the keys' versions, tombstones left out. */
+    /** Every kind of record of one member's group, in order of the keys' versions: bytes of key and value, and both as JSON. */
     private static void answerRecords(JsonNode question, ArrayNode records) {
         String group = question.get("group").asText();
         List<String> names = new ArrayList<>();
@@ -153,6 +154,8 @@ public class ServerOracle {
         GroupCoordinatorRecordSerde serde = new GroupCoordinatorRecordSerde();
         records.add(HexFormat.of().formatHex(serde.serializeKey(record)));
         records.add(HexFormat.of().formatHex(serde.serializeValue(record)));
+        records.add(CoordinatorRecordJsonConverters.writeRecordKeyAsJson(record.key()));
+        records.add(CoordinatorRecordJsonConverters.writeRecordValueAsJson(record.value().message(), record.value().version()));
     }
 
     private static Map<Uuid, Map<Integer, Integer>> epochs(JsonNode partitions) {

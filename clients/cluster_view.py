@@ -249,8 +249,7 @@ class ClusterView:
             self._marks[life] = entry if known is None else _later(known, entry)
             return self._marks[life]
 
-    def readable_end(self, _topic_partition: TopicPartition, marks: Watermarks) -> int:
-        """Up to where this view reads, of what a leader published."""
+    def readable_end(self, _: TopicPartition, marks: Watermarks) -> int:
         return marks.high_watermark
 
     def beginning_offsets(
@@ -302,10 +301,7 @@ class ClusterView:
             return ListedOffset(*found, log.epochs.epoch_at(found[0]))
 
     def look_at_log(self, topic_partition: TopicPartition, look: Callable[[LogReader], T], timeout_ms: int) -> T:
-        """What `look` finds in the leader's log, or in one of the same epoch that has what was published.
-
-        LeaderNotAvailableError when the leader has not started within `timeout_ms`, UnknownTopicOrPartitionError.
-        """
+        """What `look` finds in the leader's log, or in one as good. LeaderNotAvailableError after `timeout_ms`."""
         marks = self.watermarks(topic_partition, timeout_ms, needs_end=False)
         with self._lock:
             return look(self._readable_log(topic_partition, marks)[0])
@@ -386,8 +382,7 @@ class ClusterView:
     def producers(self, topic_partition: TopicPartition, broker_id: int) -> ProducerStates:
         """What a broker's replica knows of producers and their transactions, as of now."""
         with self._lock:
-            log = self._log(topic_partition, broker_id)
-            log.refresh()
+            (log := self._log(topic_partition, broker_id)).refresh()
             return log.producers
 
     def _log(self, topic_partition: TopicPartition, broker_id: int) -> LogReader:

@@ -36,7 +36,10 @@ _TRUTH = {"true": True, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is known of one name: its type and range, its default, its unit (empty: none) and one line on it."""
+    """What is known of one name: its type and range, its default, its unit (empty: none) and one line on it.
+
+    `at_least` of a text: 0 when it may be empty.
+    """
 
     name: str
     type: type[int] | type[bool] | type[str]
@@ -53,7 +56,7 @@ class Setting:
         parsed = self._typed(value)
         if self.at_least is not None and isinstance(parsed, int) and parsed < self.at_least:
             raise self._invalid(value, f"Value must be at least {self.at_least}")
-        if parsed == "" and self.default != "":
+        if parsed == "" and self.at_least is None:
             raise self._invalid(value, "String must be non-empty")
         return parsed
 
@@ -95,6 +98,7 @@ class BrokerConfig:
         "",
         "",
         "org.apache.kafka.metadata.authorizer.StandardAuthorizer: ACLs count; empty: everybody may do everything",
+        0,
     )
     auto_create_topics_enable: bool = _setting(
         True, "", "a Metadata request that names an unknown topic and allows it makes the topic"
@@ -181,7 +185,7 @@ class BrokerConfig:
     replica_lag_time_max_ms: int = _setting(
         10_000, "ms", "a follower not caught up for this long leaves the ISR (Kafka: 30000)", 1
     )
-    super_users: str = _setting("", "", "principals that ACLs do not bind, as User:alice;User:bob")
+    super_users: str = _setting("", "", "principals that ACLs do not bind, as User:alice;User:bob", 0)
     transaction_max_timeout_ms: int = _setting(
         900_000, "ms", "the longest transaction.timeout.ms that a producer may ask for", 1
     )

@@ -35,13 +35,11 @@ class UnknownServerError(StratalogError):
 
 
 class IllegalStateError(UnknownServerError):
-    """A decision that must not be: a defect of whoever made it. Kafka's IllegalStateException, which clients get as
-    UNKNOWN_SERVER_ERROR."""
+    """A defect of whoever decided. Kafka's IllegalStateException, which clients get as UNKNOWN_SERVER_ERROR."""
 
 
 class CommitFailedError(UnknownServerError):
-    """The member is in its group no more, so its commit was refused: somebody else may have its partitions. Kafka's
-    CommitFailedException, which only clients know."""
+    """The member is in its group no more: others may have its partitions. Only clients know Kafka's exception."""
 
 
 class OffsetOutOfRangeError(StratalogError):
@@ -232,9 +230,8 @@ class InvalidTxnStateError(StratalogError):
 
 
 class UnverifiedTransactionError(InvalidTxnStateError):
-    """A transactional batch came to a partition that its transaction's coordinator was not asked about. It may come
-    again once the coordinator said that the partition is in the transaction, with `log_end_offset` as
-    `NewRecordBatch.verified_offset`. Clients never see it."""
+    """The transaction's coordinator was not asked about this partition. Once it was, the batch may come again with
+    `log_end_offset` as `NewRecordBatch.verified_offset`. Clients never see it."""
 
     def __init__(self, message: str, log_end_offset: int = -1) -> None:
         super().__init__(message)
@@ -499,9 +496,5 @@ NAME_OF_CODE: dict[int, str] = {0: "NONE"} | {
 
 
 def error_for_code(code: int, message: str) -> StratalogError:
-    """The exception for a Kafka error code, as another process reported it.
-
-    >>> error_for_code(3, "no topic t").name
-    'UNKNOWN_TOPIC_OR_PARTITION'
-    """
+    """The exception for a Kafka error code, as another process reported it: 3 gives UnknownTopicOrPartitionError."""
     return ERROR_OF_CODE.get(code, UnknownServerError)(message)

@@ -1,7 +1,8 @@
 """A processor that commits a group's offsets in transactions, in a simulated cluster with its real coordinators.
 
 CommittedOnce  after a transaction was ended, the group's stable offset is that of the newest committed transaction:
-               never one of an aborted transaction, never an older one. Of an end without an answer either may hold, for ever.
+               never one of an aborted transaction, never an older one. Of an end without an answer either may hold,
+               for ever.
 """
 
 from __future__ import annotations

@@ -118,9 +118,10 @@ class Histories:
         scheduler = self.sim.scheduler
         answers: list[object] = []
         for _ in range(ANSWER_TRIES):
-            leader = self.sim.hosts[self.sim.invariants.partitions[topic_partition].leader].broker
-            if leader is not None:
-                leader.coordinator(GROUP, topic_partition.partition, ReadByEpoch(), answers.append)
+            host = self.sim.hosts[self.sim.invariants.partitions[topic_partition].leader]
+            processes = [each for each in (host.broker, *host.zombies) if each is not None and each.stopped_by is None]
+            for each in processes:
+                each.coordinator(GROUP, topic_partition.partition, ReadByEpoch(), answers.append)
             scheduler.run_until(scheduler.now_ms + 200)
             if answers and isinstance(answers[-1], Listed):
                 return

@@ -184,7 +184,7 @@ class ProducerStates:
         is_ongoing = known.is_open and entry is not None and entry.producer_epoch == producer_epoch
         if is_transactional and not is_ongoing and verified_offset <= known.marker_offset:
             raise UnverifiedTransactionError(
-                f"producer {producer_id} has no transaction of epoch {producer_epoch} open; its coordinator was asked at "
+                f"producer {producer_id} has none of epoch {producer_epoch} open, its coordinator was asked at "
                 f"offset {verified_offset}, the last marker is at {known.marker_offset}",
                 end,
             )

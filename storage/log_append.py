@@ -153,7 +153,8 @@ def _change_of(group: _Group, batch: NewRecordBatch) -> TransactionChange | None
         return None
     if not is_control(batch.attributes):
         is_in_one = is_transactional(batch.attributes)
-        group.producers.check_transactional(producer_id, is_in_one, batch.verified_offset, end_offset)
+        epoch = batch.producer_epoch
+        group.producers.check_transactional(producer_id, epoch, is_in_one, batch.verified_offset, end_offset)
         return TransactionChange(producer_id, BEGIN, end_offset) if is_in_one else None
     key, value = batch.payload["key"][0].as_py(), batch.payload["value"][0].as_py()
     change = change_of(producer_id, batch.attributes, end_offset, key, value)
@@ -170,7 +171,8 @@ def _admit_files(group: _Group, handed: HandedFiles) -> BatchAppended | Stratalo
             handed.producer_id, handed.producer_epoch, handed.base_sequence, handed.record_count
         )
         if not isinstance(known, Duplicate):
-            group.producers.check_transactional(handed.producer_id, False, -1, group.log_end_offset)
+            epoch = handed.producer_epoch
+            group.producers.check_transactional(handed.producer_id, epoch, False, -1, group.log_end_offset)
     except StratalogError as refusal:
         return refusal
     if handed.sink_id is not None and not isinstance(known, Duplicate):

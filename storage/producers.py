@@ -163,12 +163,15 @@ class ProducerStates:
             return _check_first(producer_id, producer_epoch, base_sequence)
         return _check_next(producer_id, entry, base_sequence, record_count)
 
-    def check_transactional(self, producer_id: int, is_transactional: bool, verified_offset: int, end: int) -> None:
+    def check_transactional(
+        self, producer_id: int, producer_epoch: int, is_transactional: bool, verified_offset: int, end: int
+    ) -> None:
         """Whether a batch of records, new and in order, may go to the log end `end` as far as transactions go.
 
         The first one of a transaction in this log needs that its coordinator knows of this partition, or nobody would
         ever end the transaction here (KIP-890). The coordinator was asked when the log ended at `verified_offset`; an
-        answer from before the last marker is of the transaction before (Kafka's VerificationGuard).
+        answer from before the last marker is of the transaction before (Kafka's VerificationGuard). A transaction that
+        is open under an older epoch is the one before, too: its marker is on the way (`hasOngoingTransaction`).
         Raises UnverifiedTransactionError, InvalidTxnStateError (not transactional, while a transaction is open).
         """
         known = self.transactions.of(producer_id)
@@ -177,10 +180,12 @@ class ProducerStates:
                 f"producer {producer_id} has had a transaction open since offset {known.first_offset}; "
                 "the batch is not transactional"
             )
-        if is_transactional and not known.is_open and verified_offset <= known.marker_offset:
+        entry = self.producers.get(producer_id)
+        is_ongoing = known.is_open and entry is not None and entry.producer_epoch == producer_epoch
+        if is_transactional and not is_ongoing and verified_offset <= known.marker_offset:
             raise UnverifiedTransactionError(
-                f"producer {producer_id} has no transaction open here; its coordinator was asked at offset "
-                f"{verified_offset}, the last marker is at {known.marker_offset}",
+                f"producer {producer_id} has none of epoch {producer_epoch} open, its coordinator was asked at "
+                f"offset {verified_offset}, the last marker is at {known.marker_offset}",
                 end,
             )
 

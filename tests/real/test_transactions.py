@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from clients.admin import Admin
+from clients.cluster_view import ClusterView
 from clients.consumer import Consumer
 from clients.group_member import ConsumerGroupMetadata
 from clients.producer import Producer
 from clients.records import OffsetAndMetadata
 from replication.cluster import Cluster
-from storage.errors import ProducerFencedError
+from replication.internal_topics import TRANSACTION_STATE_TOPIC, partition_of_key
+from storage.errors import ProducerFencedError, StratalogError
 from storage.records import TopicPartition
 
 SETTINGS = {
@@ -100,3 +102,58 @@ def test_offsets_count_when_their_transaction_commits(cluster: Cluster) -> None:
                 producer.abort_transaction()
         assert until(lambda: getattr(consumer.committed([partition])[partition], "offset", None), 7)
     assert until(lambda: seen(cluster, "out"), ["7"])
+
+
+@pytest.mark.slow
+def test_read_process_write_shows_each_input_once_though_brokers_and_processors_die(cluster: Cluster) -> None:
+    """The coordinator dies within one transaction, the leader of an output within another; each time the processor
+    goes on, or a new one does."""
+    count = 60
+    with Producer(cluster) as filler:
+        for number in range(count):
+            filler.send("in", str(number), partition=0)
+    view = ClusterView(cluster)
+    coordinated = TopicPartition(TRANSACTION_STATE_TOPIC, partition_of_key("tx", 2))
+    victims = {20: coordinated, 40: TopicPartition("out", 0)}
+
+    def trouble(position: int) -> None:
+        wanted = victims.pop(position, None)
+        if wanted is not None:
+            view.refresh()
+            leader = view.leader(wanted)
+            cluster.kill(leader)
+            cluster.restart(leader)
+
+    while process(cluster, count, trouble) < count:
+        pass
+    assert victims == {}
+    assert until(lambda: seen(cluster, "out"), sorted(str(number) for number in range(count)))
+
+
+def process(cluster: Cluster, count: int, trouble: Callable[[int], None]) -> int:
+    """One processor's life, which ends with any error or with the input: how far it came."""
+    partition, group = TopicPartition("in", 0), ConsumerGroupMetadata("g")
+    position = 0
+    try:
+        with (
+            Producer(cluster, transactional_id="tx", delivery_timeout_ms=20_000, request_timeout_ms=5_000) as producer,
+            Consumer(cluster, group_id="g", enable_auto_commit=False, auto_offset_reset="earliest") as consumer,
+        ):
+            producer.init_transactions(60)
+            committed = consumer.committed([partition])[partition]
+            position = committed.offset if committed else 0
+            consumer.assign([partition])
+            while position < count:
+                consumer.seek(partition, position)
+                records = consumer.poll(5_000)[:10]
+                producer.begin_transaction()
+                for record in records:
+                    producer.send("out", record.value, partition=record.offset % 2)
+                trouble(position)
+                following = position + len(records)
+                producer.send_offsets_to_transaction({partition: OffsetAndMetadata(following)}, group)
+                producer.commit_transaction(60)
+                position = following
+    except StratalogError:
+        return 0
+    return position

@@ -118,6 +118,16 @@ def test_a_delayed_commit_cannot_finish_a_later_transaction(replicas):
     assert (stable(log), committed(log)) == (4, ["a"])
 
 
+def test_the_next_transaction_waits_for_the_marker_of_the_one_before(replicas):
+    """Found on three brokers: a batch of the next epoch joined the open transaction, whose marker was then refused."""
+    log = replicas.leader()
+    append(log, transactional("a", 0, epoch=0))
+    assert isinstance(result(log, transactional("b", 0, epoch=1, verified=-1)), InvalidTxnStateError)
+    assert isinstance(result(log, marker(True, epoch=1, version=2)), BatchAppended)
+    assert isinstance(result(log, transactional("b", 0, epoch=1)), BatchAppended)
+    assert committed(log) == ["a"]
+
+
 def test_a_late_batch_of_an_ended_transaction_is_refused(replicas):
     """The bumped epoch of the marker fences it, under version 2."""
     log = replicas.leader()

@@ -52,6 +52,13 @@ def states(*changes: tuple[int, int, int], epoch: int = 5) -> ProducerStates:
         pytest.param(states(), True, -1, UnverifiedTransactionError, id="the coordinator was never asked"),
         pytest.param(states(), True, 0, None, id="the coordinator knows of this partition"),
         pytest.param(states((7, BEGIN, 4)), True, -1, None, id="the open one goes on"),
+        pytest.param(
+            states((7, BEGIN, 4), epoch=4),
+            True,
+            -1,
+            UnverifiedTransactionError,
+            id="the one before waits for its marker",
+        ),
         pytest.param(states((7, BEGIN, 4)), False, -1, InvalidTxnStateError, id="not transactional while one is open"),
         pytest.param(states((8, BEGIN, 4)), False, -1, None, id="somebody else's is open"),
         pytest.param(states((7, BEGIN, 4), (7, COMMIT, 6)), True, 5, UnverifiedTransactionError, id="a late answer"),
@@ -62,10 +69,10 @@ def states(*changes: tuple[int, int, int], epoch: int = 5) -> ProducerStates:
 )
 def test_what_batches_of_records_may_be_appended(known, is_transactional, verified_offset, error):
     if error is None:
-        known.check_transactional(7, is_transactional, verified_offset, 10)
+        known.check_transactional(7, 5, is_transactional, verified_offset, 10)
         return
     with pytest.raises(error) as raised:
-        known.check_transactional(7, is_transactional, verified_offset, 10)
+        known.check_transactional(7, 5, is_transactional, verified_offset, 10)
     assert raised.value.name == "INVALID_TXN_STATE"
     if error is UnverifiedTransactionError:
         assert raised.value.log_end_offset == 10

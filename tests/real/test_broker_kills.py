@@ -26,7 +26,7 @@ ACKS_AWAITED = 150
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("rounds", [10, pytest.param(30, marks=[pytest.mark.slow, pytest.mark.long])])
+@pytest.mark.parametrize("rounds", [5, pytest.param(30, marks=[pytest.mark.slow, pytest.mark.long])])
 def test_rounds_of_killed_brokers_lose_nothing(rounds: int, tmp_path: Path) -> None:
     history = History(tmp_path / "history.jsonl")
     rng = random.Random(SEED)

@@ -172,6 +172,7 @@ def test_delta_spark_does_not_see_files_of_unfinished_commits(spark: SparkSessio
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_a_killed_process_with_spark_fetch_sessions_loses_nothing(tmp_path: Path) -> None:

@@ -103,6 +103,7 @@ def test_a_killed_fetch_worker_is_replaced_by_the_session_that_stands_by(spark: 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_all_fetch_workers_killed_at_once_are_started_again(spark: SparkSession, tmp_path: Path) -> None:
     history = History(tmp_path / "history.jsonl")

@@ -99,7 +99,7 @@ class Histories:
 
     def check_end(self) -> None:
         """Ask once more, and look at the logs themselves, once all is well again."""
-        for topic_partition, lists in self.lists.items():
+        for topic_partition, lists in list(self.lists.items()):
             self._await_answer(topic_partition)
             history = self.sim.invariants.history(topic_partition)
             if history is None or history.lossy:

@@ -62,7 +62,7 @@ def kept_after_a_failed_append() -> AbstractContextManager[object]:
     ("mutation", "seeds"),
     [
         (answered_by_the_leader_alone, (0, 1, 8)),
-        (appended_under_any_epoch, (178, 243, 268)),
+        (appended_under_any_epoch, (9, 65, 111, 134)),
         (kept_after_a_failed_append, (9, 13, 23)),
     ],
 )

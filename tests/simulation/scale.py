@@ -22,6 +22,7 @@ from pathlib import Path
 
 from replication.broker_decisions import fence_brokers, register_broker
 from replication.metadata import MetadataLog
+from replication.state import ClusterImage, Result
 from replication.stores import DeltaStores, open_metadata
 from replication.topics import create_topic
 from storage.clock import RandomIds, SystemClock
@@ -92,6 +93,16 @@ def fail_over(metadata: MetadataLog, broker_id: int) -> tuple[int, int, float]:
     return metadata.log.log_end_offset - offset - 1, metadata.log.version - version, seconds
 
 
+def rejoin(metadata: MetadataLog) -> None:
+    """Every follower catches up and is in its ISR again: else, after three failovers, nothing more could change."""
+
+    def decide(image: ClusterImage) -> Result[None]:
+        behind = [state for state in image.partitions.values() if set(state.isr) != set(state.replicas)]
+        return Result(tuple(state.changed(isr=state.replicas, bump_leader_epoch=False) for state in behind), None)
+
+    metadata.propose(decide)
+
+
 def figures(folder: Path, partitions: int, records: int) -> Iterator[Figure]:
     """Measure in this folder."""
     root = str(folder)
@@ -109,6 +120,7 @@ def figures(folder: Path, partitions: int, records: int) -> Iterator[Figure]:
     while metadata.log.log_end_offset < records:
         for back_id in set(metadata.image.brokers) - set(metadata.image.live_brokers()):
             register(metadata, back_id)
+        rejoin(metadata)
         fail_over(metadata, broker_id)
         broker_id = broker_id % 3 + 1
     yield _folded_elsewhere(root)

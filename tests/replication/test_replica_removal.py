@@ -9,7 +9,7 @@ import pytest
 from replication.followed_replica import FollowedReplica
 from replication.hosted_replicas import SEALED_INTERVAL_MS, STRAYS_INTERVAL_MS, HostedReplicas
 from replication.purgatory import ProducePurgatory
-from replication.replica_removal import is_sealed
+from replication.replica_removal import delete_leftover, is_sealed
 from replication.state import ClusterImage, PartitionRecord, RemoveTopicRecord, TopicRecord
 from storage.config import LogConfig
 from storage.errors import FencedLeaderEpochError, StoreUnavailableError
@@ -243,4 +243,20 @@ def test_a_table_that_another_process_of_this_broker_sealed_is_deleted_while_its
     log.refresh()
     log.start_epoch(SEALED_EPOCH, as_leader=False)
     hosting.pass_time(SEALED_INTERVAL_MS)
+    assert not hosting.is_there
+
+
+def test_a_leftover_is_deleted_by_the_one_who_seals_it_and_never_the_table_that_took_its_place() -> None:
+    """A session that saw the leftover and slept would otherwise delete what another one has made since."""
+    hosting = Hosting()
+    table, clock, ids = hosting.stores.table("root", TP), hosting.stores.clock, hosting.stores.ids
+    assert not delete_leftover(table, "id", clock, ids), "it is the topic's own by now"
+    log = hosting.log()
+    log.refresh()
+    log.start_epoch(SEALED_EPOCH, as_leader=False)
+    assert not delete_leftover(table, "new", clock, ids), "whoever sealed it deletes it"
+    assert hosting.is_there
+    table.drop()
+    hosting.make_table(5)
+    assert delete_leftover(table, "new", clock, ids)
     assert not hosting.is_there

@@ -1,4 +1,4 @@
-"""A topic moves from three brokers to three others under load, its controller is killed half way: nothing is lost."""
+"""The demo's topic moves from three brokers to three others under load, its controller is killed half way: nothing lost."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 from clients.admin import Admin, NewTopic
+from jobs.demo_run import DURABLE, PARTITIONS, TOPIC
 from jobs.reassign_partitions import reassign
 from replication.cluster import Cluster
 from tests.real.history import ACK, FAIL, SEND, History, assert_clean
 from tests.real.parties import HighWatermarkWatch, Reader, Writer, note_replicas, replicas_are_equal, wait_until
 
 OLD, NEW = (1, 2, 3), (4, 5, 6)
-PARTITIONS = 3
-TOPIC = "movers"
 SETTINGS = {
     "broker.session.timeout.ms": 900,
     "broker.heartbeat.interval.ms": 200,
     "replica.lag.time.max.ms": 2_000,
 }
+ALL = ",".join(f"{TOPIC}-{p}" for p in range(PARTITIONS))
 SLOW, FAST = "20000", "1000000000"
 """Bytes a second: so slow that the move is caught in the middle, so fast that it ends."""
 ACKS_BEFORE = 3_000
@@ -38,8 +38,8 @@ def test_a_topic_moves_under_load_and_outlives_its_controller(
     with Cluster.start(tmp_path / "cluster", brokers=6, fetcher="thread", config=SETTINGS) as cluster:
         tool = tool_of(cluster, capsys)
         admin = Admin(cluster)
-        configs = {"min.insync.replicas": 2, "file.delete.delay.ms": 1_000}
-        rotated = {p: [*OLD[p:], *OLD[:p]] for p in range(PARTITIONS)}
+        configs = {**DURABLE, "file.delete.delay.ms": 1_000}
+        rotated = {p: rotated_by(OLD, p) for p in range(PARTITIONS)}
         admin.create_topics([NewTopic(TOPIC, configs=configs, replica_assignment=rotated)])
         plan = plan_file(tmp_path)
         with (
@@ -50,7 +50,7 @@ def test_a_topic_moves_under_load_and_outlives_its_controller(
         ):
             await_acks(history, ACKS_BEFORE)
             started = tool("--execute", "--throttle", SLOW, "--reassignment-json-file", plan)
-            assert started[-1] == f"Successfully started partition reassignments for {TOPIC}-0,{TOPIC}-1,{TOPIC}-2"
+            assert started[-1] == f"Successfully started partition reassignments for {ALL}"
             await_acks(history)
             kill_the_controller_in_the_middle(cluster, admin, tool, plan)
             await_acks(history)
@@ -74,9 +74,14 @@ def test_a_topic_moves_under_load_and_outlives_its_controller(
     assert_clean(history.events())
 
 
+def rotated_by(brokers: tuple[int, ...], partition: int) -> list[int]:
+    first = partition % len(brokers)
+    return [*brokers[first:], *brokers[:first]]
+
+
 def plan_file(folder: Path) -> str:
     """Each partition to the new brokers, led by another one of them."""
-    rows = [{"topic": TOPIC, "partition": p, "replicas": [*NEW[p:], *NEW[:p]]} for p in range(PARTITIONS)]
+    rows = [{"topic": TOPIC, "partition": p, "replicas": rotated_by(NEW, p)} for p in range(PARTITIONS)]
     path = folder / "plan.json"
     path.write_text(json.dumps({"version": 1, "partitions": rows}))
     return str(path)

@@ -1,4 +1,4 @@
-"""The demo's topic moves from three brokers to three others under load, its controller is killed half way: nothing lost."""
+"""The demo's topic moves to three other brokers under load, its controller is killed half way: nothing is lost."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any
 from zlib import crc32
 
+from storage.append_pause import append_pause_ms
 from storage.chore import DAY_MS, HOUR_MS, RECHECK_MS, Chore, UpkeepDone, UpkeepLimits, UpkeepView, UpkeepWork, Work
 from storage.cleaner import Cleaner
 from storage.erase import Erase
@@ -55,8 +56,9 @@ class Upkeep:
         what is to be erased, by id."""
         limits = limits or UpkeepLimits()
         self.log = log
+        self._limits = limits
         self._executor = executor
-        self._chores: list[Chore] = [Flush(log), Checkpoints(log, limits), Deletion(), Erasure(erases)]
+        self._chores: list[Chore] = [Flush(log), Checkpoints(log, limits), Deletion(log), Erasure(erases)]
         if applies_cleanup_policy:
             self._chores += [Retention(log, limits), Cleaner(log)]
         self._chores += [Merging(log, limits, leader), Sweep(log, limits), Scrub(limits)]
@@ -93,6 +95,16 @@ class Upkeep:
     def is_behind(self) -> bool:
         """Whether there is so much to do that the next step must follow the last one at once."""
         return self.log.is_folded and any(chore.is_behind for chore in self._chores)
+
+    @property
+    def overdue_count(self) -> int:
+        """How many files or commits the chore that is furthest behind is behind with. Asked at every append."""
+        return max(chore.overdue_count for chore in self._chores) if self.log.is_folded else 0
+
+    def append_pause_ms(self, file_count: int) -> int:
+        """How long the next append has to wait after one that added so many files; 0: not at all."""
+        limits = self._limits
+        return append_pause_ms(self.overdue_count, limits.slowdown_count, limits.stop_count, file_count)
 
     def needs_step(self, commit: Commit) -> bool:
         """Whether there may be something to do after this commit of the log; `rest_ms` tells what time brings."""
@@ -132,6 +144,7 @@ class Checkpoints(Chore):
         self._due_version = 0
         self._cleaning: Iterator[int] | None = None
         self._cleaning_pieces = 0
+        self._cleaning_owed = 0
         self._cleaned_ms: int | None = None
 
     def begin(self, view: UpkeepView) -> Work[Any] | None:
@@ -146,7 +159,7 @@ class Checkpoints(Chore):
             self._cleaned_ms = view.now_ms
             keep_from = min(log.version - self._limits.keep_commits, _oldest_version_needed(log.state))
             self._cleaning = log.table.reopened().clean_log(keep_from, view.now_ms - self._limits.keep_ms)
-            self._cleaning_pieces = 0
+            self._cleaning_pieces, self._cleaning_owed = 0, log.version
         cleaning = self._cleaning
         return Work(lambda: sum(1 for _ in islice(cleaning, DELETIONS_MAX)), partial(self._cleaned, view))
 
@@ -175,6 +188,7 @@ class Checkpoints(Chore):
 
     def _cleaned(self, view: UpkeepView, count: int) -> UpkeepDone | None:
         self._cleaning_pieces += 1
+        self._cleaning_owed += count
         if count < DELETIONS_MAX:
             self._cleaning, self._cleaning_pieces = None, 0
         return view.done(UpkeepWork.CLEAN_LOG, count) if count else None
@@ -190,6 +204,14 @@ class Checkpoints(Chore):
     def is_behind(self) -> bool:
         overdue = self._log.version - self._due_version
         return self._cleaning_pieces > BEHIND_TIMES or overdue > BEHIND_TIMES * self._limits.checkpoint_commits
+
+    @property
+    def overdue_count(self) -> int:
+        """Commits above those that a cold fold is to read; or those made while clean-up goes on, less those it removed:
+        a long clean-up of what piled up before is no reason to hold anybody back, unless it does not keep pace."""
+        state = self._log.state
+        unfolded = state.version - max(state.durable_version, 0) - self._limits.checkpoint_commits
+        return max(unfolded, state.version - self._cleaning_owed if self._cleaning is not None else 0)
 
     def needs_step(self, _commit: Commit) -> bool:
         return self._log.version >= self._due_version or self._log.state.garbage_bytes >= self._limits.garbage_bytes
@@ -207,9 +229,11 @@ class Deletion(Chore):
     back a log that still names them. Not those that lay above the log end: a copy may bring back their records.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, log: PartitionLog) -> None:
+        self._log = log
         self._looked_ms: int | None = None
         self._full_pieces = 0
+        self._removed_before = 0
 
     def begin(self, view: UpkeepView) -> Work[None] | None:
         if self._looked_ms is None:
@@ -222,6 +246,8 @@ class Deletion(Chore):
             return None
         log.refresh()
         due = _due_objects(log, view.now_ms)
+        if not self._full_pieces:
+            self._removed_before = len(log.state.removed)
         self._full_pieces += 1
         if log.leader_epoch != view.leader_epoch or len(due) < DELETIONS_MAX:
             self._looked_ms, self._full_pieces = view.now_ms, 0
@@ -241,6 +267,11 @@ class Deletion(Chore):
     @property
     def is_behind(self) -> bool:
         return self._full_pieces > BEHIND_TIMES
+
+    @property
+    def overdue_count(self) -> int:
+        """By how many what left the log has grown while one full piece followed another."""
+        return len(self._log.state.removed) - self._removed_before if self._full_pieces else 0
 
 
 class Sweep(Chore):

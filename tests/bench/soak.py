@@ -106,7 +106,7 @@ def _table(root: Path, cache: FileCache | None = None) -> DeltaLogTable:
 
 
 def grow(root: Path, commits: int) -> Grown:
-    """Commit so often, as fast as it goes, with the upkeep that a broker does; then until that comes to rest."""
+    """Commit so often, as fast as upkeep lets, with the upkeep that a broker does; then until that comes to rest."""
     clock, ids = SystemClock(), RandomIds()
     config = LogConfig.from_properties({"file.delete.delay.ms": 1_000, "retention.ms": -1})
     log = PartitionLog(_table(root, FileCache(BrokerConfig().stratalog_tail_cache_bytes)), config, clock, ids)
@@ -126,6 +126,8 @@ def grow(root: Path, commits: int) -> Grown:
         for number in range(commits):
             batch = batches(number)
             began = time.perf_counter()
+            if pause_ms := rounds.append_pause_ms(PARTITION, 1):
+                clock.sleep_ms(pause_ms)
             if not isinstance(log.append([batch], 0, clock.wall_ms()), Appended):
                 raise RuntimeError(f"commit {number} lost a race that nobody else runs")
             grown.append_ms.append((time.perf_counter() - began) * 1_000)

@@ -18,6 +18,7 @@ from zlib import crc32
 from storage.append_pause import append_pause_ms
 from storage.chore import DAY_MS, HOUR_MS, RECHECK_MS, Chore, UpkeepDone, UpkeepLimits, UpkeepView, UpkeepWork, Work
 from storage.cleaner import Cleaner
+from storage.clock import Clock
 from storage.erase import Erase
 from storage.erasure import Erasure
 from storage.flush_upkeep import Flush
@@ -31,7 +32,9 @@ from storage.scrub import Scrub
 from storage.table import Commit, LogTable
 
 DELETIONS_MAX = 500
-"""How many objects one piece of work deletes at most."""
+"""How many objects one piece of work deletes at most …"""
+DELETIONS_MS = 50
+"""… within this time: beside a busy disk a deletion takes milliseconds, and merges must have their turn."""
 DELETE_INTERVAL_MS_MAX = 10_000
 """So often it is looked for objects to delete at least; their removal may become durable without a step of ours."""
 BEHIND_TIMES = 4
@@ -161,7 +164,7 @@ class Checkpoints(Chore):
             self._cleaning = log.table.reopened().clean_log(keep_from, view.now_ms - self._limits.keep_ms)
             self._cleaning_pieces, self._cleaning_owed = 0, log.version
         cleaning = self._cleaning
-        return Work(lambda: sum(1 for _ in islice(cleaning, DELETIONS_MAX)), partial(self._cleaned, view))
+        return Work(partial(_advance, cleaning, log.clock), partial(self._cleaned, view))
 
     def _is_checkpoint_due(self, view: UpkeepView) -> bool:
         """Counted from the last one, so that restarts neither skip nor repeat it; each table's first one comes a little
@@ -186,10 +189,11 @@ class Checkpoints(Chore):
         self._cleaned_ms = view.now_ms - self._limits.keep_ms
         return view.done(UpkeepWork.CHECKPOINT, 1)
 
-    def _cleaned(self, view: UpkeepView, count: int) -> UpkeepDone | None:
+    def _cleaned(self, view: UpkeepView, cleaned: tuple[int, bool]) -> UpkeepDone | None:
+        count, is_over = cleaned
         self._cleaning_pieces += 1
         self._cleaning_owed += count
-        if count < DELETIONS_MAX:
+        if is_over:
             self._cleaning, self._cleaning_pieces = None, 0
         return view.done(UpkeepWork.CLEAN_LOG, count) if count else None
 
@@ -235,7 +239,7 @@ class Deletion(Chore):
         self._full_pieces = 0
         self._removed_before = 0
 
-    def begin(self, view: UpkeepView) -> Work[None] | None:
+    def begin(self, view: UpkeepView) -> Work[tuple[int, bool]] | None:
         if self._looked_ms is None:
             self._looked_ms = view.now_ms
         log = view.log
@@ -248,12 +252,19 @@ class Deletion(Chore):
         due = _due_objects(log, view.now_ms)
         if not self._full_pieces:
             self._removed_before = len(log.state.removed)
-        self._full_pieces += 1
-        if log.leader_epoch != view.leader_epoch or len(due) < DELETIONS_MAX:
-            self._looked_ms, self._full_pieces = view.now_ms, 0
         if log.leader_epoch != view.leader_epoch or not due:
+            self._looked_ms, self._full_pieces = view.now_ms, 0
             return None
-        return Work(partial(_delete, log.table.reopened(), due), partial(_deleted, view, due))
+        self._full_pieces += 1
+        deleting = _deletions(log.table.reopened(), due)
+        return Work(partial(_advance, deleting, log.clock), partial(self._deleted, view, due))
+
+    def _deleted(self, view: UpkeepView, due: Sequence[str], deleted: tuple[int, bool]) -> UpkeepDone:
+        count, is_over = deleted
+        if is_over:
+            self._looked_ms, self._full_pieces = view.now_ms, 0
+        view.log.state.removed.forget(due[:count])
+        return view.done(UpkeepWork.DELETE_FILES, count)
 
     def rest_ms(self, view: UpkeepView) -> int | None:
         oldest = next(iter(view.log.state.removed.items()), None)
@@ -301,7 +312,7 @@ class Sweep(Chore):
         if not unnamed:
             return None
         done = partial(view.done, UpkeepWork.SWEEP, len(unnamed))
-        return Work(partial(_delete, view.log.table.reopened(), unnamed), lambda _: done())
+        return Work(partial(view.log.table.reopened().delete_objects, unnamed), lambda _: done())
 
     def rest_ms(self, view: UpkeepView) -> int | None:
         return None if self._swept_day is None else (self._swept_day + 1) * DAY_MS - self._offset_ms - view.now_ms
@@ -323,13 +334,20 @@ def _due_objects(log: PartitionLog, now_ms: int) -> list[str]:
     return due
 
 
-def _delete(table: LogTable, paths: Sequence[str]) -> None:
-    table.delete_objects(paths)
+def _deletions(table: LogTable, paths: Sequence[str]) -> Iterator[str]:
+    for path in paths:
+        table.delete_objects([path])
+        yield path
 
 
-def _deleted(view: UpkeepView, paths: Sequence[str], _: None) -> UpkeepDone:
-    view.log.state.removed.forget(paths)
-    return view.done(UpkeepWork.DELETE_FILES, len(paths))
+def _advance(deletions: Iterator[object], clock: Clock) -> tuple[int, bool]:
+    """Let deletions go on for one piece of work: how many there were, and whether none is left."""
+    end_ms, count = clock.monotonic_ms() + DELETIONS_MS, 0
+    for _ in islice(deletions, DELETIONS_MAX):
+        count += 1
+        if clock.monotonic_ms() >= end_ms:
+            return count, False
+    return count, count < DELETIONS_MAX
 
 
 def _list_old(table: LogTable, old_ms: int) -> list[str]:

@@ -35,6 +35,8 @@ class AppendQueue:
         self._queue_time = queue_time or Histogram()
         self._inbound: deque[WaitingAppend] = deque()
         self._waiting: dict[TopicPartition, None] = {}
+        self.held_ms = 0
+        """After a turn: how long until the first of those that were held back for upkeep may append; 0: none was."""
 
     @property
     def is_empty(self) -> bool:
@@ -55,6 +57,7 @@ class AppendQueue:
         """Append one group of each partition that has requests, as far as a turn's time goes; who was cut off
         comes first in the next turn. Yields the replicas whose log moved."""
         self._hand_out(now_ms)
+        self.held_ms = 0
         for topic_partition in list(self._waiting):
             del self._waiting[topic_partition]
             replica = self._leaders.get(topic_partition)
@@ -63,6 +66,8 @@ class AppendQueue:
             has_moved = replica.append_waiting(now_ms)
             if replica.has_waiting:
                 self._waiting[topic_partition] = None  # behind the others
+                if held_ms := replica.held_ms(now_ms):
+                    self.held_ms = min(held_ms, self.held_ms or held_ms)
             if has_moved:
                 yield replica
             if self._clock.monotonic_ms() - now_ms >= TURN_MS_MAX:

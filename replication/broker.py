@@ -286,7 +286,7 @@ class Broker(BrokerCalls):
             return config.stratalog_progress_poll_max_ms if is_idle else config.stratalog_progress_poll_min_ms
         is_announced = self._announced_epoch == self.broker_epoch
         if not (self._queue.is_empty and not self._changed and not self._hosted.starting and is_announced):
-            return RETRY_MS  # nothing moved in the last turn: something stands in their way
+            return min(RETRY_MS, self._queue.held_ms or RETRY_MS)  # nothing moved: something stands in their way
         now_ms = self._clock.monotonic_ms()
         soonest_ms = min([now_ms + WATCHED_POLL_MS, *self._due_ms.values()])
         soonest_ms = min(soonest_ms, self._coordinators.next_due_ms or soonest_ms)

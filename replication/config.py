@@ -247,6 +247,12 @@ class BrokerConfig:
     stratalog_upkeep_interval_ms: int = _setting(
         1_000, "ms", "pause between two rounds of checkpoints, log clean-up and merges", 1
     )
+    stratalog_upkeep_slowdown_count: int = _setting(
+        5_000, "files", "a log's appends are slowed while upkeep is behind with more files or commits than this", 1_000
+    )
+    stratalog_upkeep_stop_count: int = _setting(
+        10_000, "files", "a log takes one commit a second while upkeep is behind with so many files or commits", 1_000
+    )
 
     def __post_init__(self) -> None:
         for setting in settings():
@@ -254,6 +260,7 @@ class BrokerConfig:
         self._at_most("broker.heartbeat.interval.ms", "broker.session.timeout.ms")
         self._at_most("group.min.session.timeout.ms", "group.max.session.timeout.ms")
         self._at_most("stratalog.progress.poll.min.ms", "stratalog.progress.poll.max.ms")
+        self._at_most("stratalog.upkeep.slowdown.count", "stratalog.upkeep.stop.count")
         if self.authorizer_class_name and self.authorizer_class_name not in AUTHORIZER_CLASSES:
             reason = f"Class {self.authorizer_class_name} could not be found; known: {AUTHORIZER_CLASSES[0]}"
             raise InvalidConfigError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from replication.metrics import GAUGE, Labels, Metric
 from replication.progress import progress_prefix
@@ -27,8 +27,10 @@ def fetch_metrics_prefix(broker_epoch: int) -> str:
 class CopyTimes:
     """Turns in which a share copied something: how many, and how long they took in all and at most.
 
-    told_ms      wall clock, when this was told
-    interval_ms  since the last time
+    told_ms         wall clock, when this was told
+    interval_ms     since the last time
+    live_files_max  the most live files that the own log of a followed replica has
+    pause_ms_max    how long the next copy waits for upkeep, of the replica that waits longest
     """
 
     share: int
@@ -37,10 +39,11 @@ class CopyTimes:
     turns: int
     sum_ms: int
     max_ms: int
+    live_files_max: int = 0
+    pause_ms_max: int = 0
 
     def to_json(self) -> bytes:
-        values = (self.share, self.told_ms, self.interval_ms, self.turns, self.sum_ms, self.max_ms)
-        return json.dumps(values).encode()
+        return json.dumps(astuple(self)).encode()
 
     @staticmethod
     def from_json(data: bytes) -> CopyTimes | None:
@@ -68,9 +71,10 @@ class CopyClock:
         self._sum_ms += duration_ms
         self._max_ms = max(self._max_ms, duration_ms)
 
-    def tell(self, now_ms: int, wall_ms: int) -> CopyTimes:
+    def tell(self, now_ms: int, wall_ms: int, live_files_max: int = 0, pause_ms_max: int = 0) -> CopyTimes:
         """What there is to tell; counting begins anew."""
-        told = CopyTimes(self._share, wall_ms, max(1, now_ms - self._since_ms), self._turns, self._sum_ms, self._max_ms)
+        interval_ms, counted = max(1, now_ms - self._since_ms), (self._turns, self._sum_ms, self._max_ms)
+        told = CopyTimes(self._share, wall_ms, interval_ms, *counted, live_files_max, pause_ms_max)
         self._begin(now_ms)
         return told
 
@@ -90,6 +94,8 @@ def fetch_metrics(told: Iterable[CopyTimes | None], wall_ms: int) -> list[Metric
             {_labels(t): round(t.sum_ms / t.turns, 3) if t.turns else 0 for t in fresh},
         ),
         ("CopyTimeMsMax", "How long the longest one took.", {_labels(t): t.max_ms for t in fresh}),
+        ("LiveFilesMax", "Most live files of a replica that it copies.", {_labels(t): t.live_files_max for t in fresh}),
+        ("CopyPauseMsMax", "How long copies wait for upkeep at most.", {_labels(t): t.pause_ms_max for t in fresh}),
     ]
     return [Metric(f"stratalog_server_FetchSession_{name}", GAUGE, doc, values) for name, doc, values in rows]
 

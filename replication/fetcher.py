@@ -25,6 +25,7 @@ from replication.progress import fetch_progress_path, image_path, progress_heade
 from replication.progress_object import ProgressWriter
 from replication.session_notice import SessionNotice, notices_prefix
 from replication.stores import Stores
+from replication.upkeep_rounds import most_live_files
 from storage.chore import UpkeepLimits
 from storage.clock import Clock, Ids
 from storage.errors import StratalogError
@@ -233,7 +234,8 @@ class FetchSession:
         return moved
 
     def _tell_times(self, now_ms: int) -> None:
-        told = self._copy_clock.tell(now_ms, self._clock.wall_ms())
+        live_files = most_live_files(replica.own for replica in self.replicas.values())
+        told = self._copy_clock.tell(now_ms, self._clock.wall_ms(), live_files, self.followed.upkeep.pause_ms_max)
         self._objects.put_register(f"{fetch_metrics_prefix(self.broker_epoch)}{self._share}", told.to_json())
 
     def _is_due(self, name: str, now_ms: int, interval_ms: int) -> bool:

@@ -109,10 +109,9 @@ class FollowedPartitions:
         self._checks: OrderedDict[TopicPartition, None] = OrderedDict()
         self._later: dict[TopicPartition, int] = {}
         self._later_ms = 0
-        self._failed: set[TopicPartition] = set()
+        self._held: set[TopicPartition] = set()
         self._cold: OrderedDict[TopicPartition, None] = OrderedDict.fromkeys(self.replicas)
-        self._rescan_ms = 0
-        self._rescanned = 0
+        self._rescan_ms = self._rescanned = 0
         self._is_assignment_open = True
         self._is_listening = False
         self._wakeup: Wakeup | None = None
@@ -127,8 +126,7 @@ class FollowedPartitions:
     def resume(self, writer: ProgressWriter, wakeup: Wakeup) -> None:
         """A session begins: nothing counts as started until its tables were looked at again.
 
-        What happened meanwhile is what happens to a session that sleeps: other sessions copied, another epoch began,
-        a table was replaced.
+        What happened meanwhile is what happens to a session that sleeps: others copied, an epoch began, a table is new.
         """
         self.copied_count = 0
         for topic_partition, replica in list(self.replicas.items()):
@@ -296,9 +294,8 @@ class FollowedPartitions:
     def watch_leaders(self, now_ms: int) -> None:
         """Mark what leaders published, where their objects were written."""
         for (broker_id, _), leader in self._leaders.items():
-            if broker_id not in self._followed_leaders or now_ms < leader.retry_at_ms:
-                continue
-            if leader.watch is not None and not leader.watch.take():
+            is_due = broker_id in self._followed_leaders and now_ms >= leader.retry_at_ms
+            if not is_due or (leader.watch is not None and not leader.watch.take()):
                 continue
             try:
                 moved = leader.reader.poll()
@@ -320,7 +317,7 @@ class FollowedPartitions:
             if replica is None or replica.state.leader != leader_id or replica.has_all_of(progress):
                 continue
             self._cold[progress.topic_partition] = None
-            if progress.topic_partition not in self._failed:
+            if progress.topic_partition not in self._held:
                 self._later.pop(progress.topic_partition, None)  # what it waited for may have come
             self._mark(progress.topic_partition)
 
@@ -376,14 +373,17 @@ class FollowedPartitions:
             return
         for topic_partition in [tp for tp, due_ms in self._later.items() if due_ms <= now_ms]:
             del self._later[topic_partition]
-            self._failed.discard(topic_partition)
+            self._held.discard(topic_partition)
             self._dirty[topic_partition] = None
         self._later_ms = min(self._later.values(), default=0)
 
-    def _put_off(self, topic_partition: TopicPartition, delay_ms: int) -> None:
+    def _put_off(self, topic_partition: TopicPartition, delay_ms: int, *, is_held: bool = False) -> None:
+        """`is_held`: whatever its leader publishes meanwhile."""
         due_ms = self.clock.monotonic_ms() + delay_ms
         self._later_ms = min(self._later_ms, due_ms) if self._later else due_ms
         self._later[topic_partition] = due_ms
+        if is_held:
+            self._held.add(topic_partition)
 
     def _drain(self, queue: OrderedDict[TopicPartition, None], end_ms: int) -> bool:
         copied = False
@@ -423,21 +423,21 @@ class FollowedPartitions:
             return self._copy_within_quota(topic_partition, replica)
         except StoreUnavailableError as reason:
             _LOG.warning("%s on broker %d, trying again: %s", topic_partition, self.broker_id, reason)
-            self._put_off(topic_partition, self.config.replica_fetch_backoff_ms)
-            self._failed.add(topic_partition)
-            return False
+            self._put_off(topic_partition, self.config.replica_fetch_backoff_ms, is_held=True)
         except InconsistentTopicIdError as reason:
             self._drop_leftover(replica, reason)
-            return False
         except StratalogError as reason:
             self._distrust(topic_partition, reason)
-            return False
+        return False
 
     def _copy_within_quota(self, topic_partition: TopicPartition, replica: FollowedReplica) -> bool:
-        image, before = self._metadata.image, (replica.copied_count, replica.copied_bytes)
+        image, count_before, bytes_before = self._metadata.image, replica.copied_count, replica.copied_bytes
         moved = replica.catch_up(self._quota.max_bytes(image, topic_partition, self.config.replica_fetch_max_bytes))
-        self.copied_count += replica.copied_count - before[0]
-        self._quota.take(image, topic_partition, replica.copied_bytes - before[1], self.clock.monotonic_ms())
+        if replica.copied_count > count_before:
+            self.copied_count += replica.copied_count - count_before
+            self._quota.take(image, topic_partition, replica.copied_bytes - bytes_before, self.clock.monotonic_ms())
+            if pause_ms := self.upkeep.append_pause_ms(topic_partition, replica.copied_files):
+                self._put_off(topic_partition, pause_ms, is_held=True)
         return moved
 
     def _open_again(self, topic_partition: TopicPartition) -> None:

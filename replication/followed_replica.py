@@ -79,6 +79,8 @@ class FollowedReplica:
         self._old_end = 0
         self.copied_count = 0
         self.copied_bytes = 0
+        self.copied_files = 0
+        """How many files the last copy added."""
         self.waits = 0
         """How often the leader's start was waited for in vain."""
 
@@ -213,6 +215,7 @@ class FollowedReplica:
             return self.has_started
         self.copied_count += 1
         copied = files_between(self.own.files, outcome.start_offset, outcome.end_offset)
+        self.copied_files = len(copied)
         self.copied_bytes += sum(entry.file.size_bytes for entry in copied)
         return self.own.log_end_offset < self.leader.log_end_offset
 

@@ -31,7 +31,7 @@ from replication.replica_removal import Leaving, delete_leftover, is_of_topic, i
 from replication.state import ClusterImage, PartitionRecord
 from replication.stores import Stores
 from replication.topic_configs import TopicConfigs
-from replication.upkeep_rounds import UpkeepRounds
+from replication.upkeep_rounds import UpkeepRounds, most_live_files
 from storage.chore import UpkeepDone, UpkeepLimits, UpkeepWork
 from storage.clock import Clock, Ids
 from storage.damage import damage_in
@@ -89,7 +89,12 @@ class HostedReplicas:
         self._image: ClusterImage | None = None
         self._strays_due_ms = 0
         self.upkeep = UpkeepRounds(clock)
-        self.metrics = BrokerMetrics(waiting_count=lambda: purgatory.size, offline_count=lambda: len(self.offline))
+        self.metrics = BrokerMetrics(
+            waiting_count=lambda: purgatory.size,
+            offline_count=lambda: len(self.offline),
+            live_files_max=lambda: most_live_files(each.log for each in list(self.leaders.values())),
+            append_pause_ms_max=lambda: self.upkeep.pause_ms_max,
+        )
         self._log_start_moved: set[TopicPartition] = set()
         self._broker_id = broker_id
         self._root = root
@@ -260,6 +265,7 @@ class HostedReplicas:
             self._tell_offline,
             known_committed(self._committed.get(topic_partition), topic_id, state),
             self.metrics,
+            partial(self.upkeep.append_pause_ms, topic_partition),
         )
         erases = partial(erases_of, image, topic_partition)
         self.upkeep.take(topic_partition, Upkeep(log, self._upkeep_limits, self._executor, erases=erases))

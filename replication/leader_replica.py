@@ -87,7 +87,9 @@ class LeaderReplica:
         on_offline: Callable[[TopicPartition, StratalogError | None], None] = lambda _topic_partition, _reason: None,
         known_committed: int = UNKNOWN,
         metrics: BrokerMetrics | None = None,
+        append_pause_ms: Callable[[int], int] = lambda _file_count: 0,
     ) -> None:
+        """`append_pause_ms`: how long upkeep lets the next append wait after one that added so many files."""
         self.state = state
         self.topic_id = topic_id
         self.log = log
@@ -104,6 +106,8 @@ class LeaderReplica:
         self._traffic = self._metrics.topic(state.topic)
         self._in_flight: _Group | None = None
         self._retry_at_ms = 0
+        self._append_pause_ms = append_pause_ms
+        self._appended_ms, self._appended_files = 0, 0
         self.has_no_space = False
         """Nothing fits on the root any more, as this replica or another one found; until something is appended."""
 
@@ -196,9 +200,16 @@ class LeaderReplica:
             return self._known_committed
         return max(self.partition.high_watermark, self._known_committed)
 
+    def held_ms(self, now_ms: int) -> int:
+        """How much longer what waits is held back for upkeep; 0: not at all. All of it then makes one commit."""
+        if self._in_flight is not None or not self._appended_files:
+            return 0
+        pause_ms = self._append_pause_ms(self._appended_files)
+        return max(0, self._appended_ms + pause_ms - now_ms) if pause_ms else 0
+
     def append_waiting(self, now_ms: int) -> bool:
         """Commit one group of what waits; True when something moved (look again at once)."""
-        if self.partition is None or now_ms < self._retry_at_ms:
+        if self.partition is None or now_ms < self._retry_at_ms or self.held_ms(now_ms):
             return False
         group = self._in_flight or self._next_group()
         if group is None:
@@ -225,7 +236,8 @@ class LeaderReplica:
         self._has_space_again()
         self.partition.appended(self.log.log_end_offset, now_ms)
         self._traffic.appended(self.log.log_end_offset - end_offset, group.size_bytes, len(group.members))
-        self._metrics.local_time.observe(self._clock.monotonic_ms() - begun_ms, len(group.members))
+        self._appended_ms, self._appended_files = self._clock.monotonic_ms(), len(outcome.files)
+        self._metrics.local_time.observe(self._appended_ms - begun_ms, len(group.members))
         self._answer(group, outcome, now_ms)
         return True
 

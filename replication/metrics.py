@@ -74,6 +74,8 @@ class BrokerMetrics:
     total_time  from arrival to the answer
     waiting_count  how many batches wait for the high watermark now
     offline_count  how many led replicas cannot be served now: damaged, or without space
+    live_files_max  the most live files that a led replica's log has now
+    append_pause_ms_max  how long upkeep lets an append wait now, of the led replica that waits longest
     """
 
     isr_shrinks: int = 0
@@ -84,6 +86,8 @@ class BrokerMetrics:
     topics: dict[str, TopicTraffic] = field(default_factory=dict)
     waiting_count: Callable[[], int] = lambda: 0
     offline_count: Callable[[], int] = lambda: 0
+    live_files_max: Callable[[], int] = lambda: 0
+    append_pause_ms_max: Callable[[], int] = lambda: 0
 
     def topic(self, name: str) -> TopicTraffic:
         """The counters of one topic, made when they are first asked for."""
@@ -196,6 +200,18 @@ def counter_metrics(counted: BrokerMetrics) -> list[Metric]:
             GAUGE,
             "Led replicas that cannot be served: damaged, or on a full disk.",
             {(): counted.offline_count()},
+        ),
+        Metric(
+            "stratalog_server_Upkeep_LiveFilesMax",
+            GAUGE,
+            "Most live files that the log of a led replica has.",
+            {(): counted.live_files_max()},
+        ),
+        Metric(
+            "stratalog_server_Upkeep_AppendPauseMsMax",
+            GAUGE,
+            "How long appends to a led replica wait at most because its upkeep is behind.",
+            {(): counted.append_pause_ms_max()},
         ),
         *(
             Metric(

@@ -9,7 +9,7 @@ later assignment has begun to write before the seal, the table is its, and stays
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from storage.clock import Clock, Ids
@@ -42,43 +42,40 @@ def seal(table: LogTable, leaving: Leaving, clock: Clock, ids: Ids) -> bool:
     later assignment, as newer metadata says. An absent, unreadable or sealed table may be deleted as it is.
     StoreUnavailableError: to be tried again.
     """
-    log = PartitionLog(table, LogConfig(), clock, ids)
-    try:
-        return _seal(log, leaving)
-    except UnknownTopicOrPartitionError:
-        return True
-    except StoreError:
-        raise
-    except (CorruptMessageError, KafkaStorageError):
-        return True  # nobody can write to a table that nobody can read
+    # Nobody can write to a table that nobody can read.
+    return _asked(table, lambda log: _seal(log, leaving), clock, ids, if_absent=True, if_unreadable=True)
 
 
 def is_sealed(table: LogTable, clock: Clock, ids: Ids, *, if_unreadable: bool = False) -> bool:
     """Whether this table is to be deleted; `if_unreadable` is the answer for one that nobody can read."""
-    log = PartitionLog(table, LogConfig(), clock, ids)
-    try:
-        log.refresh()
-    except UnknownTopicOrPartitionError:
-        return False
-    except StoreError:
-        raise
-    except (CorruptMessageError, KafkaStorageError):
-        return if_unreadable
-    return log.leader_epoch == SEALED_EPOCH
+    return _asked(table, lambda log: log.leader_epoch == SEALED_EPOCH, clock, ids, if_unreadable=if_unreadable)
 
 
 def is_of_topic(table: LogTable, topic_ids: Collection[str], clock: Clock, ids: Ids) -> bool:
     """Whether the table is of one of these topics, and not already of another one of the name. An unreadable one is."""
+    return _asked(table, lambda log: log.topic_id in topic_ids, clock, ids, if_unreadable=True)
+
+
+def _asked(
+    table: LogTable,
+    question: Callable[[PartitionLog], bool],
+    clock: Clock,
+    ids: Ids,
+    *,
+    if_absent: bool = False,
+    if_unreadable: bool,
+) -> bool:
+    """The answer of the newest fold of a table. StoreError when the store is away: that says nothing of the table."""
     log = PartitionLog(table, LogConfig(), clock, ids)
     try:
         log.refresh()
+        return question(log)
     except UnknownTopicOrPartitionError:
-        return False
+        return if_absent
     except StoreError:
         raise
     except (CorruptMessageError, KafkaStorageError):
-        return True
-    return log.topic_id in topic_ids
+        return if_unreadable
 
 
 def delete_leftover(table: LogTable, topic_id: str, clock: Clock, ids: Ids) -> bool:
@@ -103,12 +100,13 @@ def delete_leftover(table: LogTable, topic_id: str, clock: Clock, ids: Ids) -> b
 
 
 def _seal(log: PartitionLog, leaving: Leaving) -> bool:
+    """Of a log that was just folded."""
     for _ in range(SEAL_TRIES):
-        log.refresh()
         if log.leader_epoch == SEALED_EPOCH:
             return True
         if log.leader_epoch > leaving.epoch or log.topic_id != leaving.topic_id:
             return False
         if not isinstance(log.start_epoch(SEALED_EPOCH, as_leader=False), Conflict):
             return True
+        log.refresh()
     raise StoreUnavailableError(f"{log.name}: lost the race to seal the table {SEAL_TRIES} times")

@@ -8,7 +8,7 @@ a damaged table keeps the others from being looked after.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from heapq import heappop, heappush
 
@@ -16,6 +16,7 @@ from replication.config import BrokerConfig
 from storage.chore import UpkeepDone, UpkeepLimits
 from storage.clock import Clock
 from storage.errors import CorruptMessageError, DamagedFileError, KafkaStorageError, StoreError, StratalogError
+from storage.log import PartitionLog
 from storage.records import TopicPartition
 from storage.table import Commit
 from storage.upkeep import Upkeep
@@ -25,6 +26,8 @@ _LOG = logging.getLogger("stratalog.upkeep")
 BUDGET_MS = 10
 """For so long a round keeps its broker or its session from other work; what takes long is done in the background."""
 RETRY_MS = 1_000
+TELL_MS = 10_000
+"""So often it is said at most that appends wait for upkeep."""
 BUSY_BYTES_PER_S = 4 << 20
 """A part whose logs take in more than this is busy: large merges then wait."""
 
@@ -37,7 +40,14 @@ def limits_of(config: BrokerConfig, limits: UpkeepLimits | None = None) -> Upkee
         limits or UpkeepLimits(garbage_ms=config.stratalog_checkpoint_interval_ms),
         retention_check_ms=config.log_retention_check_interval_ms,
         scrub_ms=config.stratalog_scrub_interval_ms,
+        slowdown_count=config.stratalog_upkeep_slowdown_count,
+        stop_count=config.stratalog_upkeep_stop_count,
     )
+
+
+def most_live_files(logs: Iterable[PartitionLog]) -> int:
+    """Of the log that has the most; what was not folded yet does not count. From any thread."""
+    return max((len(log.files) for log in logs if log.is_folded), default=0)
 
 
 class UpkeepRounds:
@@ -50,6 +60,8 @@ class UpkeepRounds:
         self._later: list[tuple[int, int, TopicPartition]] = []
         self._later_ms: dict[TopicPartition, int] = {}
         self._behind: set[TopicPartition] = set()
+        self._pauses_ms: dict[TopicPartition, int] = {}
+        self._told_ms = clock.monotonic_ms() - TELL_MS
         self._serial = 0
         self._taken_in_bytes = 0
         self._looked_ms = clock.monotonic_ms()
@@ -74,6 +86,28 @@ class UpkeepRounds:
         self._due.pop(topic_partition, None)
         self._later_ms.pop(topic_partition, None)
         self._behind.discard(topic_partition)
+        self._pauses_ms.pop(topic_partition, None)
+
+    def append_pause_ms(self, topic_partition: TopicPartition, file_count: int) -> int:
+        """How long this replica's next append has to wait after one that added so many files (`storage.append_pause`).
+        Not at all where nobody looks after the replica: nothing would come of waiting."""
+        upkeep = self._upkeep.get(topic_partition)
+        pause_ms = upkeep.append_pause_ms(file_count) if upkeep is not None else 0
+        if upkeep is None or not pause_ms:
+            self._pauses_ms.pop(topic_partition, None)
+            return 0
+        self._pauses_ms[topic_partition] = pause_ms
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._told_ms >= TELL_MS:
+            self._told_ms = now_ms
+            what = "%s has %d live files; upkeep is behind with %d files or commits, so appends wait %d ms"
+            _LOG.warning(what, topic_partition, len(upkeep.log.files), upkeep.overdue_count, pause_ms)
+        return pause_ms
+
+    @property
+    def pause_ms_max(self) -> int:
+        """The longest of the pauses that the replicas were told last. From any thread."""
+        return max(list(self._pauses_ms.values()), default=0)
 
     @property
     def is_pressing(self) -> bool:
@@ -145,6 +179,8 @@ class UpkeepRounds:
             is_done = step(topic_partition, upkeep, is_busy) is not None
             if upkeep.is_behind and topic_partition in self._upkeep:
                 self._behind.add(topic_partition)
+            if topic_partition in self._pauses_ms:
+                self.append_pause_ms(topic_partition, 1)
             return None if is_done else upkeep.rest_ms(self._clock.wall_ms())
         except StoreError as reason:
             _LOG.warning("upkeep of %s, trying again: %s", topic_partition, reason)

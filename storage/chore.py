@@ -65,6 +65,8 @@ class UpkeepLimits:
     leader_first_ms     a follower waits so long for its leader's merge before it merges by itself
     bulk_bytes          files of this size are large enough, until the log has more than …
     live_files_max      … so many live files; while its owner is busy no larger merges are made up to twice as many
+    slowdown_count      appends are slowed while upkeep is behind with more files or commits than this …
+    stop_count          … and all but stopped from here on (`storage.append_pause`)
     """
 
     checkpoint_commits: int = 500
@@ -80,6 +82,8 @@ class UpkeepLimits:
     leader_first_ms: int = 30_000
     bulk_bytes: int = 1 << 20
     live_files_max: int = 2_000
+    slowdown_count: int = 5_000
+    stop_count: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +135,11 @@ class Chore(Protocol):
     def is_behind(self) -> bool:
         """Whether there is so much to do that the next piece must follow the last one at once."""
         return False
+
+    @property
+    def overdue_count(self) -> int:
+        """How many files or commits it is behind with: what would long be done, had it enough of the machine."""
+        return 0
 
     def needs_step(self, _commit: Commit, /) -> bool:
         """Whether there may be something to do after this commit of the log, which is folded. Asked at every append."""

@@ -104,7 +104,7 @@ class PartitionLog(LogReader):
     def exists_or_create(self, topic_id: str) -> None:
         """Create the table unless it exists. Raises InconsistentTopicIdError when it belongs to another topic."""
         if self.table.snapshot() is None:
-            self.table.create({TOPIC_ID_PROPERTY: topic_id}, self._clock.wall_ms(), self._ids.new_id())
+            self.table.create({TOPIC_ID_PROPERTY: topic_id}, self.clock.wall_ms(), self._ids.new_id())
         self._load()
         if self.topic_id != topic_id:
             raise InconsistentTopicIdError(f"{self.name}: topic id {self.topic_id}, expected {topic_id}")
@@ -131,7 +131,7 @@ class PartitionLog(LogReader):
         return self._commit(
             self._draft(
                 "TRUNCATE" if cut.removes or truncate_to is not None else "START EPOCH",
-                self._clock.wall_ms(),
+                self.clock.wall_ms(),
                 adds=sliced,
                 removes=cut.removes,
                 txns={
@@ -328,7 +328,7 @@ class PartitionLog(LogReader):
         outcome = self._commit(
             self._draft(
                 "COPY",
-                self._clock.wall_ms(),
+                self.clock.wall_ms(),
                 adds=adds,
                 removes=plan.removes,
                 txns={

@@ -60,7 +60,7 @@ class LogReader:
 
     def __init__(self, table: LogTable, clock: Clock) -> None:
         self.table = table
-        self._clock = clock
+        self.clock = clock
         self._state: LogState | None = None
         self._producers = ProducerStates()
         self._producers_version = -1
@@ -178,7 +178,7 @@ class LogReader:
             self._replay(commit)
         if state.version != before:
             self._is_in_doubt = False
-            self._checked_ms = self._clock.monotonic_ms()
+            self._checked_ms = self.clock.monotonic_ms()
         return state.version != before
 
     def _replay(self, commit: Commit) -> None:
@@ -193,7 +193,7 @@ class LogReader:
 
     def _is_position_cleaned_up(self) -> bool:
         """Whether clean-up has deleted the version that this instance stands on: looked at now and then."""
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self.clock.monotonic_ms()
         if not self._is_in_doubt and now_ms - self._checked_ms < DOUBT_INTERVAL_MS:
             return False
         self._checked_ms = now_ms
@@ -207,7 +207,7 @@ class LogReader:
         self._state = LogState(snapshot, self.name, remembers_removed=self.remembers_removed)
         self._producers_version = -1
         self._is_in_doubt = False
-        self._checked_ms = self._clock.monotonic_ms()
+        self._checked_ms = self.clock.monotonic_ms()
 
     def _refresh_after_miss(self) -> bool:
         self._is_in_doubt = True
@@ -322,7 +322,7 @@ class LogReader:
         rows = self.table.read_file(entry.file, PRODUCER_COLUMNS)
         if has_control_records(rows):
             rows = self.table.read_file(entry.file, MARKER_COLUMNS)
-        return producer_batches(rows, entry.base_offset, self._clock.wall_ms())
+        return producer_batches(rows, entry.base_offset, self.clock.wall_ms())
 
     def _read_producers(self, state: LogState) -> ProducerStates:
         """The last whole state and the changes since; ObjectNotFoundError when either was cleaned up meanwhile."""

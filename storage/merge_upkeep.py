@@ -10,6 +10,7 @@ from bisect import bisect_right
 from functools import partial
 from zlib import crc32
 
+from storage.append_pause import excess_files
 from storage.chore import RECHECK_MS, Chore, UpkeepDone, UpkeepLimits, UpkeepView, UpkeepWork, Work
 from storage.codecs import codec_of_merge
 from storage.errors import ObjectNotFoundError
@@ -36,6 +37,7 @@ class Merging(Chore):
         self._taken_version = -1
         self._taken: list[MergePlan] = []
         self._wake_version = 0
+        self._sealed_excess = ((-1, 0, 0), 0)
 
     def _first_plan_at_count(self) -> int:
         spread = self._limits.merge_spread_files
@@ -52,6 +54,17 @@ class Merging(Chore):
     @property
     def is_behind(self) -> bool:
         return len(self._log.files) > self._limits.live_files_max
+
+    @property
+    def overdue_count(self) -> int:
+        """Live files beyond those that merging would leave; sealed segments are counted after a swap or a roll."""
+        segments, bytes_max = self._log.segments, self._log.config.merged_bytes_max
+        if not segments:
+            return 0
+        counted = (self._log.state.swapped_version, len(segments), bytes_max)
+        if self._sealed_excess[0] != counted:
+            self._sealed_excess = (counted, sum(excess_files(each, bytes_max) for each in segments[:-1]))
+        return self._sealed_excess[1] + excess_files(segments[-1], bytes_max)
 
     def begin(self, view: UpkeepView) -> Work[DataFile | None] | None:
         log, limits = self._log, self._limits

@@ -15,8 +15,10 @@ from itertools import islice
 from typing import Any
 from zlib import crc32
 
+from storage.append_pause import append_pause_ms
 from storage.chore import DAY_MS, HOUR_MS, RECHECK_MS, Chore, UpkeepDone, UpkeepLimits, UpkeepView, UpkeepWork, Work
 from storage.cleaner import Cleaner
+from storage.clock import Clock
 from storage.erase import Erase
 from storage.erasure import Erasure
 from storage.flush_upkeep import Flush
@@ -30,7 +32,9 @@ from storage.scrub import Scrub
 from storage.table import Commit, LogTable
 
 DELETIONS_MAX = 500
-"""How many objects one piece of work deletes at most."""
+"""How many objects one piece of work deletes at most …"""
+DELETIONS_MS = 50
+"""… within this time: beside a busy disk a deletion takes milliseconds, and merges must have their turn."""
 DELETE_INTERVAL_MS_MAX = 10_000
 """So often it is looked for objects to delete at least; their removal may become durable without a step of ours."""
 BEHIND_TIMES = 4
@@ -55,8 +59,9 @@ class Upkeep:
         what is to be erased, by id."""
         limits = limits or UpkeepLimits()
         self.log = log
+        self._limits = limits
         self._executor = executor
-        self._chores: list[Chore] = [Flush(log), Checkpoints(log, limits), Deletion(), Erasure(erases)]
+        self._chores: list[Chore] = [Flush(log), Checkpoints(log, limits), Deletion(log), Erasure(erases)]
         if applies_cleanup_policy:
             self._chores += [Retention(log, limits), Cleaner(log)]
         self._chores += [Merging(log, limits, leader), Sweep(log, limits), Scrub(limits)]
@@ -93,6 +98,16 @@ class Upkeep:
     def is_behind(self) -> bool:
         """Whether there is so much to do that the next step must follow the last one at once."""
         return self.log.is_folded and any(chore.is_behind for chore in self._chores)
+
+    @property
+    def overdue_count(self) -> int:
+        """How many files or commits the chore that is furthest behind is behind with. Asked at every append."""
+        return max(chore.overdue_count for chore in self._chores) if self.log.is_folded else 0
+
+    def append_pause_ms(self, file_count: int) -> int:
+        """How long the next append has to wait after one that added so many files; 0: not at all."""
+        limits = self._limits
+        return append_pause_ms(self.overdue_count, limits.slowdown_count, limits.stop_count, file_count)
 
     def needs_step(self, commit: Commit) -> bool:
         """Whether there may be something to do after this commit of the log; `rest_ms` tells what time brings."""
@@ -132,6 +147,7 @@ class Checkpoints(Chore):
         self._due_version = 0
         self._cleaning: Iterator[int] | None = None
         self._cleaning_pieces = 0
+        self._cleaning_owed = 0
         self._cleaned_ms: int | None = None
 
     def begin(self, view: UpkeepView) -> Work[Any] | None:
@@ -146,9 +162,9 @@ class Checkpoints(Chore):
             self._cleaned_ms = view.now_ms
             keep_from = min(log.version - self._limits.keep_commits, _oldest_version_needed(log.state))
             self._cleaning = log.table.reopened().clean_log(keep_from, view.now_ms - self._limits.keep_ms)
-            self._cleaning_pieces = 0
+            self._cleaning_pieces, self._cleaning_owed = 0, log.version
         cleaning = self._cleaning
-        return Work(lambda: sum(1 for _ in islice(cleaning, DELETIONS_MAX)), partial(self._cleaned, view))
+        return Work(partial(_advance, cleaning, log.clock), partial(self._cleaned, view))
 
     def _is_checkpoint_due(self, view: UpkeepView) -> bool:
         """Counted from the last one, so that restarts neither skip nor repeat it; each table's first one comes a little
@@ -173,9 +189,11 @@ class Checkpoints(Chore):
         self._cleaned_ms = view.now_ms - self._limits.keep_ms
         return view.done(UpkeepWork.CHECKPOINT, 1)
 
-    def _cleaned(self, view: UpkeepView, count: int) -> UpkeepDone | None:
+    def _cleaned(self, view: UpkeepView, cleaned: tuple[int, bool]) -> UpkeepDone | None:
+        count, is_over = cleaned
         self._cleaning_pieces += 1
-        if count < DELETIONS_MAX:
+        self._cleaning_owed += count
+        if is_over:
             self._cleaning, self._cleaning_pieces = None, 0
         return view.done(UpkeepWork.CLEAN_LOG, count) if count else None
 
@@ -190,6 +208,14 @@ class Checkpoints(Chore):
     def is_behind(self) -> bool:
         overdue = self._log.version - self._due_version
         return self._cleaning_pieces > BEHIND_TIMES or overdue > BEHIND_TIMES * self._limits.checkpoint_commits
+
+    @property
+    def overdue_count(self) -> int:
+        """Commits above those that a cold fold is to read; or those made while clean-up goes on, less those it removed:
+        a long clean-up of what piled up before is no reason to hold anybody back, unless it does not keep pace."""
+        state = self._log.state
+        unfolded = state.version - max(state.durable_version, 0) - self._limits.checkpoint_commits
+        return max(unfolded, state.version - self._cleaning_owed if self._cleaning is not None else 0)
 
     def needs_step(self, _commit: Commit) -> bool:
         return self._log.version >= self._due_version or self._log.state.garbage_bytes >= self._limits.garbage_bytes
@@ -207,11 +233,13 @@ class Deletion(Chore):
     back a log that still names them. Not those that lay above the log end: a copy may bring back their records.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, log: PartitionLog) -> None:
+        self._log = log
         self._looked_ms: int | None = None
         self._full_pieces = 0
+        self._removed_before = 0
 
-    def begin(self, view: UpkeepView) -> Work[None] | None:
+    def begin(self, view: UpkeepView) -> Work[tuple[int, bool]] | None:
         if self._looked_ms is None:
             self._looked_ms = view.now_ms
         log = view.log
@@ -222,12 +250,21 @@ class Deletion(Chore):
             return None
         log.refresh()
         due = _due_objects(log, view.now_ms)
-        self._full_pieces += 1
-        if log.leader_epoch != view.leader_epoch or len(due) < DELETIONS_MAX:
-            self._looked_ms, self._full_pieces = view.now_ms, 0
+        if not self._full_pieces:
+            self._removed_before = len(log.state.removed)
         if log.leader_epoch != view.leader_epoch or not due:
+            self._looked_ms, self._full_pieces = view.now_ms, 0
             return None
-        return Work(partial(_delete, log.table.reopened(), due), partial(_deleted, view, due))
+        self._full_pieces += 1
+        deleting = _deletions(log.table.reopened(), due)
+        return Work(partial(_advance, deleting, log.clock), partial(self._deleted, view, due))
+
+    def _deleted(self, view: UpkeepView, due: Sequence[str], deleted: tuple[int, bool]) -> UpkeepDone:
+        count, is_over = deleted
+        if is_over:
+            self._looked_ms, self._full_pieces = view.now_ms, 0
+        view.log.state.removed.forget(due[:count])
+        return view.done(UpkeepWork.DELETE_FILES, count)
 
     def rest_ms(self, view: UpkeepView) -> int | None:
         oldest = next(iter(view.log.state.removed.items()), None)
@@ -241,6 +278,11 @@ class Deletion(Chore):
     @property
     def is_behind(self) -> bool:
         return self._full_pieces > BEHIND_TIMES
+
+    @property
+    def overdue_count(self) -> int:
+        """By how many what left the log has grown while one full piece followed another."""
+        return len(self._log.state.removed) - self._removed_before if self._full_pieces else 0
 
 
 class Sweep(Chore):
@@ -270,7 +312,7 @@ class Sweep(Chore):
         if not unnamed:
             return None
         done = partial(view.done, UpkeepWork.SWEEP, len(unnamed))
-        return Work(partial(_delete, view.log.table.reopened(), unnamed), lambda _: done())
+        return Work(partial(view.log.table.reopened().delete_objects, unnamed), lambda _: done())
 
     def rest_ms(self, view: UpkeepView) -> int | None:
         return None if self._swept_day is None else (self._swept_day + 1) * DAY_MS - self._offset_ms - view.now_ms
@@ -292,13 +334,20 @@ def _due_objects(log: PartitionLog, now_ms: int) -> list[str]:
     return due
 
 
-def _delete(table: LogTable, paths: Sequence[str]) -> None:
-    table.delete_objects(paths)
+def _deletions(table: LogTable, paths: Sequence[str]) -> Iterator[str]:
+    for path in paths:
+        table.delete_objects([path])
+        yield path
 
 
-def _deleted(view: UpkeepView, paths: Sequence[str], _: None) -> UpkeepDone:
-    view.log.state.removed.forget(paths)
-    return view.done(UpkeepWork.DELETE_FILES, len(paths))
+def _advance(deletions: Iterator[object], clock: Clock) -> tuple[int, bool]:
+    """Let deletions go on for one piece of work: how many there were, and whether none is left."""
+    end_ms, count = clock.monotonic_ms() + DELETIONS_MS, 0
+    for _ in islice(deletions, DELETIONS_MAX):
+        count += 1
+        if clock.monotonic_ms() >= end_ms:
+            return count, False
+    return count, count < DELETIONS_MAX
 
 
 def _list_old(table: LogTable, old_ms: int) -> list[str]:

@@ -39,8 +39,9 @@ COMMITS, SHORTER_TIMES = 100_000, 100
 RECORDS_A_COMMIT, VALUE_BYTES, DISTINCT_RECORDS = 10, 100, 100_000
 SAMPLE_COMMITS = 250
 UPKEEP_MS, REST_MS = 1_000, 3_000
-KEEP_MS = 10_000
-"""Clean-up keeps the commits of ten seconds instead of an hour, so that the run goes on long after its first one."""
+KEEP_MS = 1_000
+"""Clean-up keeps the commits of a second instead of an hour, so that all upkeep goes on within the first tenth of the
+run: else the last one would be compared with one that nothing is deleted in."""
 LOOK_UPS, REOPENS = 300, 5
 FIRST_MS = 1_700_000_000_000
 LOAD_S, LOAD_SAMPLE_S = 600, 2
@@ -106,7 +107,7 @@ def _table(root: Path, cache: FileCache | None = None) -> DeltaLogTable:
 
 
 def grow(root: Path, commits: int) -> Grown:
-    """Commit so often, as fast as it goes, with the upkeep that a broker does; then until that comes to rest."""
+    """Commit so often, as fast as upkeep lets, with the upkeep that a broker does; then until that comes to rest."""
     clock, ids = SystemClock(), RandomIds()
     config = LogConfig.from_properties({"file.delete.delay.ms": 1_000, "retention.ms": -1})
     log = PartitionLog(_table(root, FileCache(BrokerConfig().stratalog_tail_cache_bytes)), config, clock, ids)
@@ -126,6 +127,8 @@ def grow(root: Path, commits: int) -> Grown:
         for number in range(commits):
             batch = batches(number)
             began = time.perf_counter()
+            if pause_ms := rounds.append_pause_ms(PARTITION, 1):
+                clock.sleep_ms(pause_ms)
             if not isinstance(log.append([batch], 0, clock.wall_ms()), Appended):
                 raise RuntimeError(f"commit {number} lost a race that nobody else runs")
             grown.append_ms.append((time.perf_counter() - began) * 1_000)

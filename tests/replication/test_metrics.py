@@ -99,7 +99,9 @@ def test_percentiles_are_the_bounds_of_buckets(times: list[int], percent: float,
 
 
 def test_the_text_is_prometheus() -> None:
-    counted = BrokerMetrics(isr_shrinks=2, waiting_count=lambda: 7)
+    counted = BrokerMetrics(
+        isr_shrinks=2, waiting_count=lambda: 7, live_files_max=lambda: 6_000, append_pause_ms_max=lambda: 20
+    )
     counted.topic("a").appended(10, 1_000, 3)
     counted.topic("b").appended(1, 5, 1)
     for took_ms in (1, 4, 4, 100_000):
@@ -115,6 +117,8 @@ def test_the_text_is_prometheus() -> None:
     assert found['kafka_server_BrokerTopicMetrics_BytesIn_total{broker="2",topic="a"}'] == 1_000
     assert found['kafka_server_BrokerTopicMetrics_MessagesIn_total{broker="2",topic="b"}'] == 1
     assert found['kafka_server_DelayedOperationPurgatory_PurgatorySize{broker="2",delayedOperation="Produce"}'] == 7
+    assert found['stratalog_server_Upkeep_LiveFilesMax{broker="2"}'] == 6_000
+    assert found['stratalog_server_Upkeep_AppendPauseMsMax{broker="2"}'] == 20
     time = 'kafka_network_RequestMetrics_TotalTimeMs{}{{broker="2",request="Produce"{}}}'
     buckets = {le: found[time.format("_bucket", f',le="{le}"')] for le in ("1", "2", "5", "30000", "+Inf")}
     assert buckets == {"1": 1, "2": 1, "5": 3, "30000": 3, "+Inf": 4}
@@ -125,13 +129,16 @@ def test_copy_times_are_of_the_last_seconds() -> None:
     clock = CopyClock(1, now_ms=1_000)
     for took_ms in (2, 4, 9):
         clock.copied(took_ms)
-    told = clock.tell(now_ms=3_000, wall_ms=70_000)
-    assert told == CopyTimes(1, 70_000, 2_000, 3, 15, 9)
+    told = clock.tell(now_ms=3_000, wall_ms=70_000, live_files_max=6_000, pause_ms_max=20)
+    assert told == CopyTimes(1, 70_000, 2_000, 3, 15, 9, 6_000, 20)
     assert CopyTimes.from_json(told.to_json()) == told
     assert clock.tell(now_ms=4_000, wall_ms=71_000).turns == 0
     values = {m.name.rsplit("_", 1)[1]: dict(m.values) for m in fetch_metrics([told, None], wall_ms=72_000)}
     share = (("share", "1"),)
-    assert values == {"CopiesPerSec": {share: 1.5}, "CopyTimeMs": {share: 5.0}, "CopyTimeMsMax": {share: 9}}
+    assert values == {"CopiesPerSec": {share: 1.5}, "CopyTimeMs": {share: 5.0}, "CopyTimeMsMax": {share: 9}} | {
+        "LiveFilesMax": {share: 6_000},
+        "CopyPauseMsMax": {share: 20},
+    }
     assert all(not m.values for m in fetch_metrics([told], wall_ms=70_000 + STALE_MS + 1))
     assert CopyTimes.from_json(b"{}") is None
 

@@ -116,9 +116,15 @@ def decode_group(group: Sequence[Buffer]) -> list[NewRecordBatch | StratalogErro
     least, most = np.minimum.reduceat(times, starts), np.maximum.reduceat(times, starts)
     bytes_per_sent = payload.nbytes / sum(map(len, sections))
     decoded: list[NewRecordBatch | StratalogError] = []
-    for header, section, start, *bounds in zip(headers, sections, starts, least.tolist(), most.tolist(), strict=True):
+    for header, section, start, first, last in zip(
+        headers, sections, starts, least.tolist(), most.tolist(), strict=True
+    ):
         batch = _new_batch(header, payload.slice(start, header.record_count))
-        batch.is_measured(round(bytes_per_sent * len(section)), None if NO_TIMESTAMP in bounds else (*bounds,))
+        size_bytes = round(bytes_per_sent * len(section))
+        if NO_TIMESTAMP not in (first, last):
+            batch.is_measured(size_bytes, (first, last))
+        elif first == last:
+            batch.is_measured(size_bytes, (None, None))
         decoded.append(batch)
     return decoded
 

@@ -15,7 +15,15 @@ from replication.metrics import BrokerMetrics
 from replication.partition import Partition
 from replication.progress import UNKNOWN, ReplicaProgress
 from replication.purgatory import DelayedProduce, ProducePurgatory
-from replication.requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE, HandedFiles, ProduceRequest, ProduceResponse, SentBatch
+from replication.requests import (
+    ACKS_ALL,
+    ACKS_LEADER,
+    ACKS_NONE,
+    HandedFiles,
+    ProduceRequest,
+    ProduceResponse,
+    SentBatch,
+)
 from replication.state import PartitionRecord
 from storage import log_append
 from storage.clock import Clock

@@ -99,11 +99,10 @@ class NewRecordBatch:
     sent_bytes: int = 0
     _measured: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def is_measured(self, size_bytes: int, timestamp_range: tuple[int, int] | None) -> None:
+    def is_measured(self, size_bytes: int, timestamp_range: tuple[int | None, int | None]) -> None:
         """Who made many batches at once knows what `size_bytes` and `timestamp_range` would look for in each."""
         self._measured["size"] = size_bytes
-        if timestamp_range is not None:
-            self._measured["timestamps"] = timestamp_range
+        self._measured["timestamps"] = timestamp_range
 
     @property
     def record_count(self) -> int:

@@ -66,7 +66,9 @@ def content(field: FieldShape, draw: random.Random) -> Any:
     if field.is_nullable and field.tag is None and draw.random() < 0.3:
         return None
     if field.is_array:
-        return tuple(element(field, draw) for _ in range(draw.choice((0, 1, 2, 130 if field.kafka_type == "int32" else 3))))
+        return tuple(
+            element(field, draw) for _ in range(draw.choice((0, 1, 2, 130 if field.kafka_type == "int32" else 3)))
+        )
     return element(field, draw)
 
 

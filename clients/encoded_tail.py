@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from typing import Final
 
-from clients.batch_headers import Buffer, EncodedBatch, header_of, placed
+from clients.batch_headers import EncodedBatch, header_of, placed
 from storage.records import TopicPartition
 
 CAPACITY_BYTES: Final = 32 << 20
@@ -22,6 +22,8 @@ ENTRY_BYTES: Final = 512
 
 class EncodedTail:
     """Batches by partition and base offset: at most `capacity_bytes`, oldest first out. Any thread may use it.
+
+    What came is kept and not copied: it gets its offset and leader epoch when it is read.
 
     A partition's batches are those of one leader epoch, its newest: within it a leader's log is neither truncated nor
     written by others. Who erases records, or deletes a topic, whose name may come back, says so with `forget`. Records
@@ -47,7 +49,7 @@ class EncodedTail:
             self._capacity_bytes = capacity_bytes
             self._shrink()
 
-    def append(self, topic_partition: TopicPartition, base_offset: int, leader_epoch: int, data: Buffer) -> None:
+    def append(self, topic_partition: TopicPartition, base_offset: int, leader_epoch: int, data: bytes) -> None:
         """Keep a batch, `data` as its producer sent it, that was appended at `base_offset` under `leader_epoch`.
 
         To be called once for each append, in any order; not for duplicates. A batch of an older epoch than those that
@@ -55,8 +57,7 @@ class EncodedTail:
         """
         if len(data) + ENTRY_BYTES > self._capacity_bytes:
             return
-        bytes_in_log = placed(data, base_offset, leader_epoch)
-        batch = EncodedBatch(base_offset, header_of(bytes_in_log).last_offset, bytes_in_log)
+        batch = EncodedBatch(base_offset, base_offset + header_of(data).last_offset_delta, data)
         with self._lock:
             known_epoch = self._epochs.get(topic_partition, leader_epoch)
             if leader_epoch > known_epoch:
@@ -67,7 +68,7 @@ class EncodedTail:
             bases = self._bases.setdefault(topic_partition, [])
             bases.insert(bisect_left(bases, base_offset), base_offset)
             self._batches[topic_partition, base_offset] = batch
-            self._size_bytes += len(bytes_in_log) + ENTRY_BYTES
+            self._size_bytes += len(data) + ENTRY_BYTES
             self._shrink()
 
     def read(
@@ -89,7 +90,7 @@ class EncodedTail:
                 is_next = base_offset == next_offset or (not found and base_offset < next_offset <= batch.last_offset)
                 if not is_next or batch.last_offset >= end_offset or (found and len(batch.data) > left):
                     break
-                found.append(batch)
+                found.append(batch._replace(data=placed(batch.data, base_offset, leader_epoch)))
                 next_offset = batch.last_offset + 1
                 left -= len(batch.data)
         return found

@@ -72,7 +72,7 @@ def id_text(topic_id: UUID | None) -> str | None:
 @cache
 def _plan(entity_type: EntityType) -> tuple[tuple[str, _Convert, Any], ...]:
     """For each field its name, how to convert a value, and what it is when there is none."""
-    return tuple((field.name, _converter(field), _default(field)) for field in shape_of(entity_type))
+    return tuple((field.name, _converter(field), default_of(field)) for field in shape_of(entity_type))
 
 
 def _converter(field: FieldShape) -> _Convert:
@@ -120,7 +120,7 @@ _CONVERTERS: dict[str, _Convert] = {
 }
 
 
-def _default(field: FieldShape) -> Any:
+def default_of(field: FieldShape) -> Any:
     """What a field is that nobody gave: Kafka's default, else the empty value of its type."""
     if field.has_default:
         return field.default

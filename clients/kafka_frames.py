@@ -17,6 +17,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 
 from clients.kafka_frame_check import checked
+from clients.kafka_frame_writer import written
 from clients.kafka_schema import Entity, EntityType, known_versions, request_type, response_type
 from storage.errors import InvalidRequestError, UnsupportedVersionError
 
@@ -70,10 +71,7 @@ def _read(entity_type: EntityType, frame: bytes, start: int) -> tuple[Any, int]:
 def encode_response(correlation_id: int, response: Entity) -> bytes:
     """A response frame, header and body."""
     header_type = response.__header_schema__
-    with io.BytesIO() as buffer:
-        entity_writer(header_type)(buffer, header_type(correlation_id=correlation_id))
-        entity_writer(type(response))(buffer, response)
-        return buffer.getvalue()
+    return written(header_type(correlation_id=correlation_id)) + written(response)
 
 
 def encode_request(correlation_id: int, client_id: str | None, request: Entity) -> bytes:

@@ -6,8 +6,8 @@ Source: `KafkaApis.handleProduceRequest`, `ProduceRequest.validateRecords`, `Rep
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,12 +18,13 @@ from clients.kafka_broker import ServedBroker
 from clients.kafka_entities import Values, id_text, milliseconds
 from clients.kafka_frames import served_versions
 from clients.kafka_tail import uses_zstd
-from clients.record_batches import decode_produced
+from clients.record_batches import decode_group, decode_produced, produced_header
 from replication.acls import Operation, ResourceType
 from replication.internal_topics import is_internal
-from replication.requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceRequest, ProduceResponse
+from replication.requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceRequest, ProduceResponse, SentBatch
 from replication.transaction_requests import TRANSACTION_VERSION_0, TRANSACTION_VERSION_2
 from replication.transactional_produce import coordinator_asker, produce_in_transaction
+from storage.codecs import NO_COMPRESSION
 from storage.errors import (
     FencedLeaderEpochError,
     InvalidRecordError,
@@ -47,6 +48,9 @@ TRANSACTION_ABORTABLE_FROM, EPOCH_BUMP_FROM = 11, 12
 ADMIN_CLIENT_ID = "__admin_client"
 RECORD_ERRORS_MAX = 100
 UNKNOWN = -1
+READ_TOGETHER_BYTES_MAX = 64 << 10
+"""Larger batches gain nothing from company, and reading them would hold up the broker's loop, as decompressing would;
+they are read in the thread that brought them. The Java producer's batches have 16 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ class _Part:
     place: tuple[int, int]
     topic_partition: TopicPartition
     records: bytes
-    batch: NewRecordBatch
+    batch: NewRecordBatch | SentBatch
     log_start_offset: int
 
 
@@ -171,28 +175,47 @@ class Produce:
             return {"index": index, "error_code": None, **offsets}
         values: dict[str, Any] = {"index": index, "error_code": error, "base_offset": -1, "error_message": str(error)}
         if part is not None and isinstance(error, InvalidRecordError):
-            values["record_errors"] = _records_without_key(part.batch)
+            values["record_errors"] = _records_without_key(part)
         if part is not None and isinstance(error, NotLeaderOrFollowerError | FencedLeaderEpochError):
             values["current_leader"] = self._broker.current_leader(part.topic_partition, nodes)
         return values
 
 
-def _batch(version: int, records: bytes | None) -> NewRecordBatch:
-    """The one batch that a partition's records are to be. InvalidRecordError, UnsupportedCompressionTypeError, …"""
+def _batch(version: int, records: bytes | None) -> NewRecordBatch | SentBatch:
+    """The one batch that a partition's records are to be. InvalidRecordError, UnsupportedCompressionTypeError, …
+
+    Small ones are left to the broker, which reads all that go into one commit at once.
+    """
     if not records:
         raise InvalidRecordError(
             f"Produce requests with version {version} must have at least one record batch per partition"
         )
-    batch = decode_produced(records)
+    header = produced_header(records)
     if version < ZSTD_FROM and uses_zstd(records):
         raise UnsupportedCompressionTypeError(
             f"Produce requests with version {version} are not allowed to use ZStandard compression"
         )
-    return batch
+    if len(records) > READ_TOGETHER_BYTES_MAX or header.compression_type != NO_COMPRESSION:
+        return decode_produced(records)
+    return SentBatch(records, header.producer_id, header.producer_epoch, header.attributes, _read_together)
 
 
-def _records_without_key(batch: NewRecordBatch) -> list[Values]:
+def _read_together(sent: Sequence[SentBatch]) -> list[NewRecordBatch | StratalogError]:
+    read = decode_group([each.data for each in sent])
+    return [
+        replace(batch, verified_offset=each.verified_offset)
+        if each.verified_offset >= 0 and isinstance(batch, NewRecordBatch)
+        else batch
+        for each, batch in zip(sent, read, strict=True)
+    ]
+
+
+def _records_without_key(part: _Part) -> list[Values]:
     """Which records of a refused batch have no key, the one thing that the log refuses records for."""
+    try:
+        batch = decode_produced(part.records)
+    except StratalogError:
+        return []  # the bytes are no records: that is why it was refused
     missing = pc.indices_nonzero(pc.is_null(batch.payload["key"])).to_pylist()
     reason = "Compacted topic cannot accept message without key"
     return [{"batch_index": index, "batch_index_error_message": reason} for index in missing[:RECORD_ERRORS_MAX]]

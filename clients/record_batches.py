@@ -19,7 +19,9 @@ are; Kafka keeps it and Java clients read it with replacements. What decompresse
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -37,6 +39,7 @@ from clients.batch_headers import (
     EncodedBatch,
     batch_bytes,
     batches_in,
+    header_of,
 )
 from clients.record_compression import DECOMPRESSED_BYTES_MAX, decompressed
 from clients.record_section import Longs, Mask, RecordColumns, read_records, single_columns, written_records
@@ -46,6 +49,7 @@ from storage.errors import (
     InvalidRecordError,
     InvalidTimestampError,
     RecordTooLargeError,
+    StratalogError,
     UnsupportedForMessageFormatError,
 )
 from storage.log_read import READ_SCHEMA
@@ -76,22 +80,74 @@ def decode_produced(data: Buffer, decompressed_bytes_max: int = DECOMPRESSED_BYT
     batch, magic 0 or 1, counts that disagree, control records, a producer id without sequence), InvalidTimestampError
     (LogAppendTime), UnsupportedCompressionTypeError, RecordTooLargeError (decompresses to more than the limit).
     """
+    header = produced_header(data)
+    section = _plain(header, memoryview(data), decompressed_bytes_max)
+    return _new_batch(header, _payload([header], [section])[0])
+
+
+def produced_header(data: Buffer) -> BatchHeader:
+    """The header of what a producer sent, checked as `decode_produced` does, but for the records."""
     try:
-        batches = list(batches_in(data))
+        headers = [header for header, _ in batches_in(data)]
     except UnsupportedForMessageFormatError as reason:
         raise InvalidRecordError(f"produce requests have batches of magic {MAGIC} only: {reason}") from reason
-    if len(batches) != 1 or batches[0][0].size_bytes != len(data):
+    if len(headers) != 1 or headers[0].size_bytes != len(data):
         raise InvalidRecordError(
-            f"a produce request has one whole batch a partition, found {len(batches)} "
-            f"with {sum(h.size_bytes for h, _ in batches)} of {len(data)} bytes"
+            f"a produce request has one whole batch a partition, found {len(headers)} "
+            f"with {sum(header.size_bytes for header in headers)} of {len(data)} bytes"
         )
-    header, batch = batches[0]
-    _check_produced(header)
-    columns = _columns([_plain(header, batch, decompressed_bytes_max)], [header.record_count])
-    timestamps = _timestamps(columns.timestamp_deltas_ms + header.base_timestamp_ms)
+    _check_produced(headers[0])
+    return headers[0]
+
+
+def decode_group(group: Sequence[Buffer]) -> list[NewRecordBatch | StratalogError]:
+    """As `decode_produced`, for batches whose headers `produced_header` found right: all at once, refused one by one.
+
+    Their payloads are slices of one table.
+    """
+    headers = [header_of(data) for data in group]
+    try:
+        sections = [_plain(h, memoryview(data), DECOMPRESSED_BYTES_MAX) for h, data in zip(headers, group, strict=True)]
+        payload, times = _payload(headers, sections)
+    except StratalogError:
+        return [_decoded_or_refused(data) for data in group]
+    ends = list(accumulate(header.record_count for header in headers))
+    starts = [0, *ends[:-1]]
+    least, most = np.minimum.reduceat(times, starts), np.maximum.reduceat(times, starts)
+    bytes_per_sent = payload.nbytes / sum(map(len, sections))
+    decoded: list[NewRecordBatch | StratalogError] = []
+    for header, section, start, first, last in zip(
+        headers, sections, starts, least.tolist(), most.tolist(), strict=True
+    ):
+        batch = _new_batch(header, payload.slice(start, header.record_count))
+        size_bytes = round(bytes_per_sent * len(section))
+        if NO_TIMESTAMP not in (first, last):
+            batch.is_measured(size_bytes, (first, last))
+        elif first == last:
+            batch.is_measured(size_bytes, (None, None))
+        decoded.append(batch)
+    return decoded
+
+
+def _decoded_or_refused(data: Buffer) -> NewRecordBatch | StratalogError:
+    try:
+        return decode_produced(data)
+    except StratalogError as refusal:
+        return refusal
+
+
+def _payload(headers: list[BatchHeader], sections: list[bytes]) -> tuple[pa.Table, Longs]:
+    """The records of some batches as one payload, and their timestamps in ms, -1 for none."""
+    counts = [header.record_count for header in headers]
+    columns = _columns(sections, counts)
+    times = columns.timestamp_deltas_ms + np.repeat([header.base_timestamp_ms for header in headers], counts)
     contents = [columns.keys, columns.values, columns.headers]
+    return pa.Table.from_arrays([_timestamps(times), *contents], schema=PAYLOAD_SCHEMA), times
+
+
+def _new_batch(header: BatchHeader, payload: pa.Table) -> NewRecordBatch:
     return NewRecordBatch(
-        pa.Table.from_arrays([timestamps, *contents], schema=PAYLOAD_SCHEMA),
+        payload,
         header.producer_id,
         header.producer_epoch,
         header.base_sequence,

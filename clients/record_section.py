@@ -36,6 +36,8 @@ _EQUAL_RECORDS = 4
 """After so many records of one size in a row the next ones are compared with it all at once; after twice as many the
 next time when that found little, since comparing costs as much as reading 30 sizes."""
 _COMPARED_AT_FIRST = 64
+_MANY_EQUAL = 32
+"""A batch's first 64 records have one byte less than those after them, which have a longer offset."""
 _ROUND_RECORDS_MIN = 32
 """As long as so many records have one more header, these are read at once; then record by record."""
 _LONG_MAX = (1 << 63) - 1
@@ -159,7 +161,7 @@ def _spans(section: bytes, count: int) -> tuple[Longs, Longs]:
             first = np.arange(1, run + 1, dtype=np.int64) * last_bytes
             found += [(np.array(starts, np.int64), np.array(ends, np.int64)), (first + start, first + end)]
             starts, ends, equal = [], [], 0
-            enough = _EQUAL_RECORDS if run >= _COMPARED_AT_FIRST else 2 * enough
+            enough = _EQUAL_RECORDS if run >= _MANY_EQUAL else 2 * enough
             done, end = done + run, end + run * last_bytes
         at = end
     if at != limit:

@@ -21,7 +21,7 @@ from replication.state import BrokerState
 from storage.codecs import codec_of_append
 from storage.errors import LeaderNotAvailableError, LogDirNotFoundError, RequestTimedOutError, StratalogError
 from storage.log_append import check_records
-from storage.records import TopicPartition, data_table
+from storage.records import NewRecordBatch, TopicPartition, data_table
 from storage.store import ObjectStore
 from storage.table import LogTable
 
@@ -161,6 +161,7 @@ class InboxTransport:
 
     def send(self, broker: BrokerState, request: ProduceRequest, answer: Answer) -> None:
         root, batch = broker.registration.root, request.batch
+        assert isinstance(batch, NewRecordBatch)  # what was sent as Kafka's bytes goes through a broker
         try:
             objects = self._view.stores.objects(root)
         except LogDirNotFoundError as reason:

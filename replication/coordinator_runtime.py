@@ -143,13 +143,13 @@ class CoordinatorRuntime:
     def append(self, waiting: WaitingAppend) -> None:
         """What clients want to append to an internal topic: refused, unless it is a transaction's marker."""
         request = waiting.request
-        is_marker = isinstance(request, ProduceRequest) and request.batch.attributes & CONTROL_ATTRIBUTE
-        if not is_marker or request.topic_partition.topic not in self._kinds:
-            topic = request.topic_partition.topic
-            waiting.answer(InvalidTopicError(f"Cannot append to internal topic {topic}"))
+        topic_partition = request.topic_partition
+        batch = request.batch if isinstance(request, ProduceRequest) else None
+        is_marker = isinstance(batch, NewRecordBatch) and batch.attributes & CONTROL_ATTRIBUTE
+        if not is_marker or topic_partition.topic not in self._kinds:
+            waiting.answer(InvalidTopicError(f"Cannot append to internal topic {topic_partition.topic}"))
             return
-        assert isinstance(request, ProduceRequest)
-        topic_partition, batch = request.topic_partition, request.batch
+        assert isinstance(batch, NewRecordBatch)
 
         def complete(response: object) -> None:
             error = response if isinstance(response, StratalogError) else None

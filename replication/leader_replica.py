@@ -15,7 +15,15 @@ from replication.metrics import BrokerMetrics
 from replication.partition import Partition
 from replication.progress import UNKNOWN, ReplicaProgress
 from replication.purgatory import DelayedProduce, ProducePurgatory
-from replication.requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE, HandedFiles, ProduceRequest, ProduceResponse
+from replication.requests import (
+    ACKS_ALL,
+    ACKS_LEADER,
+    ACKS_NONE,
+    HandedFiles,
+    ProduceRequest,
+    ProduceResponse,
+    SentBatch,
+)
 from replication.state import PartitionRecord
 from storage import log_append
 from storage.clock import Clock
@@ -256,7 +264,7 @@ class LeaderReplica:
             members.append(candidate)
             if isinstance(candidate.request, ProduceRequest):
                 size_bytes += candidate.request.batch.size_bytes
-        return _group_of(members) if members else None
+        return _group_of(members)
 
     def _refusal(self, request: ProduceRequest | HandedFiles) -> StratalogError | None:
         if request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
@@ -363,11 +371,25 @@ class LeaderReplica:
         )
 
 
-def _group_of(members: list[WaitingAppend]) -> _Group:
-    requests = [member.request for member in members]
-    batches = tuple(r.batch for r in requests if isinstance(r, ProduceRequest))
-    handed = tuple(_as_handed_files(r) for r in requests if isinstance(r, HandedFiles))
-    return _Group(tuple(members), batches, handed)
+def _group_of(members: list[WaitingAppend]) -> _Group | None:
+    """Members with what they bring; who sent bytes that are no records is answered. None: nobody is left."""
+    sent = [r.batch for m in members if isinstance(r := m.request, ProduceRequest) and isinstance(r.batch, SentBatch)]
+    read = iter(sent[0].read(sent) if sent else ())
+    kept: list[WaitingAppend] = []
+    batches: list[NewRecordBatch] = []
+    handed: list[log_append.HandedFiles] = []
+    for member in members:
+        request = member.request
+        if isinstance(request, HandedFiles):
+            handed.append(_as_handed_files(request))
+        else:
+            batch = next(read) if isinstance(request.batch, SentBatch) else request.batch
+            if isinstance(batch, StratalogError):
+                member.answer(batch)
+                continue
+            batches.append(batch)
+        kept.append(member)
+    return _Group(tuple(kept), tuple(batches), tuple(handed)) if kept else None
 
 
 def _as_handed_files(request: HandedFiles) -> log_append.HandedFiles:

@@ -5,6 +5,7 @@ One process calls a broker with these directly; the Kafka endpoint is an adapter
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from storage.errors import StratalogError
@@ -12,6 +13,26 @@ from storage.records import NewRecordBatch, TopicPartition
 from storage.table import DataFile
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
+
+
+@dataclass(frozen=True, slots=True)
+class SentBatch:
+    """A batch as its producer's bytes, of which only the header was looked at.
+
+    Its records are read with those of all others that go into the same commit: twenty batches at once take little more
+    than one. `read` does that, for batches in order: it gives each one's content, or why that one is refused.
+    """
+
+    data: bytes
+    producer_id: int
+    producer_epoch: int
+    attributes: int
+    read: Callable[[Sequence[SentBatch]], Sequence[NewRecordBatch | StratalogError]]
+    verified_offset: int = -1
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +44,7 @@ class ProduceRequest:
     """
 
     topic_partition: TopicPartition
-    batch: NewRecordBatch
+    batch: NewRecordBatch | SentBatch
     acks: int = ACKS_ALL
     timeout_ms: int = 30_000
     expected_leader_epoch: int | None = None

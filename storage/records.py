@@ -55,6 +55,10 @@ TIMESTAMP_MS_LIMIT = 9_223_372_036_854_775
 """Delta keeps microseconds in 64 bits, so a millisecond timestamp beyond this cannot be stored."""
 SMALL_BATCH_RECORDS = 64
 """The constant columns of batches up to this size are kept: making them costs more than all else of a tiny batch."""
+COMBINED_ROWS = 4_096
+"""Batches of fewer rows on average are put together before they are written; larger ones need no copy for that."""
+SEQUENCE_MASK = 0x7FFFFFFF
+"""After sequence 2,147,483,647 comes 0."""
 
 
 class TopicPartition(NamedTuple):
@@ -94,6 +98,11 @@ class NewRecordBatch:
     transaction_version: int = 0
     sent_bytes: int = 0
     _measured: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def is_measured(self, size_bytes: int, timestamp_range: tuple[int | None, int | None]) -> None:
+        """Who made many batches at once knows what `size_bytes` and `timestamp_range` would look for in each."""
+        self._measured["size"] = size_bytes
+        self._measured["timestamps"] = timestamp_range
 
     @property
     def record_count(self) -> int:
@@ -180,49 +189,57 @@ def data_table(batches: Sequence[NewRecordBatch]) -> pa.Table:
 
     Two batches of 3 and 2 records give offset_delta 0 1 2 3 4 and batch_base 0 0 0 3 3.
     """
-    parts, first_delta = [], 0
-    for batch in batches:
-        count = batch.record_count
-        columns = [
-            _counted(first_delta, count),
-            *batch.payload.columns,
-            _repeated(batch.timestamp_type, pa.int8(), count),
-            _repeated(batch.producer_id, pa.int64(), count),
-            _repeated(batch.producer_epoch, pa.int16(), count),
-            _sequences(batch.base_sequence, count),
-            _repeated(first_delta, pa.int32(), count),
-            _repeated(batch.attributes, pa.int16(), count),
+    if len(batches) == 1 and batches[0].record_count <= SMALL_BATCH_RECORDS:
+        return _small_data_table(batches[0])
+    of_batches = np.array(
+        [
+            (b.record_count, b.timestamp_type, b.producer_id, b.producer_epoch, b.base_sequence, b.attributes)
+            for b in batches
         ]
-        parts.append(pa.Table.from_arrays(columns, schema=DATA_SCHEMA))
-        first_delta += count
-    return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
+    )
+    counts = of_batches[:, 0]
+    firsts = np.cumsum(counts) - counts
+    types, producer_ids, epochs, base_sequences, attributes = of_batches[:, 1:].T.repeat(counts, axis=1)
+    deltas, batch_bases = np.arange(len(types)), firsts.repeat(counts)
+    sequences = (base_sequences + deltas - batch_bases) & SEQUENCE_MASK
+    sequences[base_sequences == NO_SEQUENCE] = NO_SEQUENCE
+    payload = pa.concat_tables([batch.payload for batch in batches])
+    if len(batches) > 1 and len(deltas) < COMBINED_ROWS * len(batches):
+        payload = payload.combine_chunks()  # a Parquet writer that gets many small pieces takes several times as long
+    columns = [
+        pa.array(deltas.astype(np.int32)),
+        *payload.columns,
+        pa.array(types.astype(np.int8)),
+        pa.array(producer_ids),
+        pa.array(epochs.astype(np.int16)),
+        pa.array(sequences.astype(np.int32)),
+        pa.array(batch_bases.astype(np.int32)),
+        pa.array(attributes.astype(np.int16)),
+    ]
+    return pa.Table.from_arrays(columns, schema=DATA_SCHEMA)
 
 
-def _sequences(base_sequence: int, count: int) -> pa.Array:
-    """Sequences from `base_sequence` on; after 2,147,483,647 comes 0."""
-    if base_sequence == NO_SEQUENCE:
-        return _repeated(NO_SEQUENCE, pa.int32(), count)
-    if count <= SMALL_BATCH_RECORDS:
-        return pa.array([(base_sequence + i) & 0x7FFFFFFF for i in range(count)], pa.int32())
-    counted = np.arange(base_sequence, base_sequence + count, dtype=np.int64) & 0x7FFFFFFF
-    return pa.array(counted.astype(np.int32))
-
-
-def _counted(first: int, count: int) -> pa.Array:
-    if count <= SMALL_BATCH_RECORDS:
-        return _small_counted(first, count)
-    return pa.array(np.arange(first, first + count, dtype=np.int32))
-
-
-def _repeated(value: int, number_type: pa.DataType, count: int) -> pa.Array:
-    if count <= SMALL_BATCH_RECORDS:
-        return _small_repeated(value, number_type, count)
-    return pa.repeat(pa.scalar(value, number_type), count)
+def _small_data_table(batch: NewRecordBatch) -> pa.Table:
+    count = batch.record_count
+    sequences = _small_repeated(NO_SEQUENCE, pa.int32(), count)
+    if batch.base_sequence != NO_SEQUENCE:
+        sequences = pa.array([(batch.base_sequence + i) & SEQUENCE_MASK for i in range(count)], pa.int32())
+    columns = [
+        _small_counted(count),
+        *batch.payload.columns,
+        _small_repeated(batch.timestamp_type, pa.int8(), count),
+        _small_repeated(batch.producer_id, pa.int64(), count),
+        _small_repeated(batch.producer_epoch, pa.int16(), count),
+        sequences,
+        _small_repeated(0, pa.int32(), count),
+        _small_repeated(batch.attributes, pa.int16(), count),
+    ]
+    return pa.Table.from_arrays(columns, schema=DATA_SCHEMA)
 
 
 @lru_cache(maxsize=1_024)
-def _small_counted(first: int, count: int) -> pa.Array:
-    return pa.array(range(first, first + count), pa.int32())
+def _small_counted(count: int) -> pa.Array:
+    return pa.array(range(count), pa.int32())
 
 
 @lru_cache(maxsize=1_024)

@@ -1,6 +1,6 @@
 """The codec alone: Kafka's record batches to our values and back, beside `aiokafka.record` doing the same.
 
-I/O: none but CPU time. `produced` reads a producer's batches into payloads, `fetched` writes rows of a log as batches.
+I/O: none but CPU time. `produced` reads a producer's batches into payloads, one by one or at once, `fetched` writes rows of a log as batches.
 The peer's records go into columns and come out of them, too, since that is what a broker on Arrow needs.
 """
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from clients.batch_headers import placed
-from clients.record_batches import decode_produced, decode_rows, encode_batch, encode_rows
+from clients.record_batches import decode_group, decode_produced, decode_rows, encode_batch, encode_rows
 from storage.records import HEADERS_TYPE, PAYLOAD_SCHEMA, NewRecordBatch
 from tests.bench.lab import Lab, Outcome
 from tests.bench.measures import Row, Spread
@@ -47,6 +47,7 @@ class Shape:
 
 SHAPES = (
     Shape("16 KB batches", 150),
+    Shape("16 KB batches, 50 to 150 B", 150, (50, 150)),
     Shape("100 KB batches", 1_000),
     Shape("1 MB batches", RECORDS),
     Shape("1 MB batches, 50 to 150 B", RECORDS, (50, 150)),
@@ -74,6 +75,11 @@ def codec(lab: Lab) -> Outcome:
                 lambda log=log, n=shape.batch_records: [_peer_written(log.slice(s, n)) for s in starts],  # type: ignore[misc]  # noqa: B023
             ),
         }
+        if shape.batch_records < RECORDS:  # as the broker reads what goes into one commit
+            works["produced at once"] = (
+                lambda sent=sent: decode_group(sent),  # type: ignore[misc]
+                works["produced"][1],
+            )
         for name, (ours, peer) in works.items():
             figures = [(_rate(ours), _rate(peer)) for _ in range(lab.rounds)]
             of_ours, of_peer = (Spread.of([figure[side] for figure in figures]) for side in (0, 1))

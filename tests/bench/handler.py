@@ -1,13 +1,16 @@
 """Produce and Fetch through Kafka's handler: frames in, frames out, without a socket; ours alone.
 
-I/O: a cluster of ours. Five requests of each partition are under way, as Kafka's clients have them; a request is one
-batch. A rate counts only when every record lies below the high watermarks.
+I/O: a cluster of ours. Requests are those of the Java producer: to each broker, with one batch for each partition that
+it leads, five under way on each connection. A rate counts only when every record lies below the high watermarks.
 """
 
 from __future__ import annotations
 
-import threading
 import time
+from collections import defaultdict
+from functools import partial
+from queue import Queue
+from typing import Any
 
 from clients import Cluster, ClusterView
 from clients.kafka_api import Connection
@@ -25,8 +28,14 @@ from tests.bench.produce import check_stored
 PRODUCE, FETCH = 0, 1
 PRODUCE_VERSION, FETCH_VERSION = 9, 12
 IN_FLIGHT = 5
-BATCHES = {"16 KB batches": (150, 300_000), "100 KB batches": (1_000, 1_000_000), "1 MB batches": (9_000, 1_800_000)}
-"""Records of a batch, and of a round."""
+BATCHES = {
+    "1 record a batch, 8 producers": (1, 8, 12_000),
+    "16 KB batches": (150, 1, 300_000),
+    "16 KB batches, 8 producers": (150, 8, 600_000),
+    "100 KB batches": (1_000, 1, 1_000_000),
+    "1 MB batches": (9_000, 1, 1_800_000),
+}
+"""Records of a batch, producers, records of a round."""
 FETCH_BYTES = 1 << 20
 
 
@@ -35,12 +44,12 @@ def handler(lab: Lab) -> Outcome:
     rows: list[Row] = []
     with lab.cluster() as cluster:
         brokers = {broker: KafkaHandler.of(cluster, broker, config=cluster.config) for broker in cluster.brokers()}
-        _produce(cluster, brokers, lab.topic(cluster, "warm"), lab.payload(100), 1_000, 300_000)
-        for name, (batch_records, count) in BATCHES.items():
+        _produce(cluster, brokers, lab.topic(cluster, "warm"), lab.payload(100), 1_000, 1, 300_000)
+        for name, (batch_records, producers, count) in BATCHES.items():
             produced, fetched = [], []
             for _ in range(lab.rounds):
                 topic = lab.topic(cluster, "handler")
-                produced.append(_produce(cluster, brokers, topic, lab.payload(100), batch_records, count))
+                produced.append(_produce(cluster, brokers, topic, lab.payload(100), batch_records, producers, count))
                 fetched.append(_fetch(cluster, brokers, topic))
             rows.append(Row("handler_produce", name, "records/s", False, Spread.of(produced), None))
             rows.append(Row("handler_fetch", name, "records/s", False, Spread.of(fetched), None))
@@ -55,39 +64,46 @@ def _produce(
     topic: str,
     payload: Payload,
     batch_records: int,
+    producers: int,
     count: int,
 ) -> float:
-    view = ClusterView(cluster)
-    led = [(tp, brokers[view.leader(tp)]) for tp in view.partitions(topic)]
     table = as_payload(payload.table(0).slice(0, batch_records))
     records = encode_batch(NewRecordBatch(table.combine_chunks()))
-    frames = [_produce_frame(tp, records) for tp, _ in led]
-    under_way = threading.Semaphore(IN_FLIGHT * len(led))
+    view = ClusterView(cluster)
+    led: defaultdict[int, list[TopicPartition]] = defaultdict(list)
+    for named in view.partitions(topic):
+        led[view.leader(named)].append(named)
+    asked = [(brokers[broker], _produce_frame(topic, parts, records), len(parts)) for broker, parts in led.items()]
+    free: Queue[tuple[KafkaHandler, bytes, int]] = Queue()
+    for request in asked * (producers * IN_FLIGHT):
+        free.put(request)
     refused: list[int] = []
-
-    def answered(frame: bytes | None) -> None:
-        under_way.release()
-        assert frame is not None
-        _, response = decode_response(frame, PRODUCE, PRODUCE_VERSION)
-        refused.extend(filter(None, [int(response.responses[0].partition_responses[0].error_code)]))
-
-    batches = count // batch_records
+    sent = 0
     began = time.perf_counter()
-    for number in range(batches):
-        under_way.acquire()
-        led[number % len(led)][1].handle(frames[number % len(led)], Connection(), answered)
-    for _ in range(IN_FLIGHT * len(led)):
-        under_way.acquire()
+    while sent < count:
+        broker, frame, batches = request = free.get()
+        broker.handle(frame, Connection(), partial(_answered, free, request, refused))
+        sent += batches * batch_records
+    for _ in range(len(asked) * producers * IN_FLIGHT):
+        free.get()
     took_s = time.perf_counter() - began
     if refused:
-        raise RuntimeError(f"{len(refused)} of {batches} batches were refused, first with error {refused[0]}")
-    check_stored(cluster, topic, batches * batch_records)
-    return batches * batch_records / took_s
+        raise RuntimeError(f"{len(refused)} batches were refused, first with error {refused[0]}")
+    check_stored(cluster, topic, sent)
+    return sent / took_s
 
 
-def _produce_frame(named: TopicPartition, records: bytes) -> bytes:
-    topic = {"name": named.topic, "partition_data": [{"index": named.partition, "records": records}]}
-    values = {"acks": -1, "timeout": 30_000, "topic_data": [topic]}
+def _answered(free: Queue[Any], request: object, refused: list[int], frame: bytes | None) -> None:
+    assert frame is not None
+    _, response = decode_response(frame, PRODUCE, PRODUCE_VERSION)
+    codes = (int(each.error_code) for topic in response.responses for each in topic.partition_responses)
+    refused.extend(filter(None, codes))
+    free.put(request)
+
+
+def _produce_frame(topic: str, parts: list[TopicPartition], records: bytes) -> bytes:
+    data = [{"index": named.partition, "records": records} for named in parts]
+    values = {"acks": -1, "timeout": 30_000, "topic_data": [{"name": topic, "partition_data": data}]}
     return encode_request(1, "bench", build(request_type(PRODUCE, PRODUCE_VERSION), values))
 
 

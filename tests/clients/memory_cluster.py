@@ -8,7 +8,7 @@ from replication.coordinator_requests import Coordinator, FindCoordinatorRequest
 from replication.coordinator_shard import CoordinatorType
 from replication.progress import UNKNOWN, ReplicaProgress, leader_progress_path
 from replication.progress_object import ProgressWriter
-from replication.requests import ProduceRequest, ProduceResponse
+from replication.requests import ProduceRequest, ProduceResponse, SentBatch
 from replication.state import (
     ClusterImage,
     MetadataRecord,
@@ -199,6 +199,12 @@ class MemoryBroker:
             if error is not None:
                 complete(ProduceResponse(request.topic_partition, error=error))
             return
-        response = self.cluster.append_batch(request.topic_partition, request.batch)
+        batch: NewRecordBatch | SentBatch | StratalogError = request.batch
+        if isinstance(batch, SentBatch):
+            (batch,) = batch.read([batch])
+        if isinstance(batch, StratalogError):
+            complete(ProduceResponse(request.topic_partition, error=batch))
+            return
+        response = self.cluster.append_batch(request.topic_partition, batch)
         self.cluster.publish(request.topic_partition)
         complete(response)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import random
 import struct
+import uuid
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
 
 from clients.kafka_entities import build, encoded
 from clients.kafka_frames import (
@@ -17,7 +22,16 @@ from clients.kafka_frames import (
     encode_response,
     served_versions,
 )
-from clients.kafka_schema import known_versions, request_type, response_type
+from clients.kafka_frame_writer import written
+from clients.kafka_schema import (
+    Entity,
+    EntityType,
+    FieldShape,
+    known_versions,
+    request_type,
+    response_type,
+    shape_of,
+)
 from storage.errors import NAME_OF_CODE as ERROR_NAMES
 from storage.errors import InvalidRequestError, NotLeaderOrFollowerError, StratalogError, UnsupportedVersionError
 
@@ -33,6 +47,51 @@ def test_a_message_of_each_version_comes_back_as_it_went(key: int, version: int)
     assert (decoded.entity, decoded.client_id, decoded.correlation_id) == (request, "client", 7)
     assert (decoded.api_key, decoded.version) == (key, version)
     assert decode_response(encode_response(7, response), key, version) == (7, response)
+
+
+@pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
+def test_a_message_is_written_as_kio_writes_it(key: int, version: int) -> None:
+    draw = random.Random(100 * key + version)
+    for entity_type in (request_type(key, version), response_type(key, version)):
+        for message in (build(entity_type, {}), *(filled(entity_type, draw) for _ in range(3))):
+            assert written(message) == encoded(message)
+
+
+def filled(entity_type: EntityType, draw: random.Random) -> Entity:
+    """A message with something in every field, or null where that may be."""
+    return entity_type(**{field.name: content(field, draw) for field in shape_of(entity_type)})
+
+
+def content(field: FieldShape, draw: random.Random) -> Any:
+    if field.is_nullable and field.tag is None and draw.random() < 0.3:
+        return None
+    if field.is_array:
+        return tuple(
+            element(field, draw) for _ in range(draw.choice((0, 1, 2, 130 if field.kafka_type == "int32" else 3)))
+        )
+    return element(field, draw)
+
+
+def element(field: FieldShape, draw: random.Random) -> Any:
+    if field.part is not None:
+        return filled(field.part, draw)
+    sizes = {"int8": 8, "uint8": 7, "int16": 16, "uint16": 15, "int32": 32, "uint32": 31, "int64": 64, "uint64": 63}
+    kind = field.kafka_type or ""
+    if kind in sizes:
+        return draw.getrandbits(sizes[kind] - 1) * draw.choice((1, -1) if kind.startswith("int") else (1,))
+    number_ms = draw.randrange(1 << 31)
+    return {
+        "string": draw.choice(("", "ä", "t" * 200)),
+        "bytes": draw.randbytes(draw.choice((0, 7, 127, 300))),
+        "records": draw.randbytes(300),
+        "bool": draw.random() < 0.5,
+        "float64": draw.random(),
+        "error_code": draw.choice(list(ErrorCode)),
+        "timedelta_i32": dt.timedelta(milliseconds=number_ms),
+        "timedelta_i64": dt.timedelta(milliseconds=number_ms),
+        "datetime_i64": dt.datetime.fromtimestamp(number_ms, dt.UTC),
+        "uuid": uuid.UUID(int=draw.getrandbits(128)),
+    }[kind]
 
 
 def test_an_error_has_kafkas_code_and_what_a_version_lacks_is_left_out() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clients.batch_headers import batches_in, header_of, placed
-from clients.record_batches import decode_produced, decode_rows, encode_batch, encode_rows
+from clients.record_batches import decode_group, decode_produced, decode_rows, encode_batch, encode_rows
 from storage.errors import (
     CorruptMessageError,
     InvalidRecordError,
@@ -30,6 +31,7 @@ from storage.records import (
     PAYLOAD_SCHEMA,
     TRANSACTIONAL_ATTRIBUTE,
     Header,
+    NewRecordBatch,
 )
 from tests.clients.batch_tools import (
     CODECS,
@@ -136,6 +138,26 @@ class TestProduced:
         got = decode_produced(data)
         assert got == replace(sent, payload=got.payload, sent_bytes=len(data))
         assert got.payload.equals(sent.payload)
+
+    @given(st.lists(record_lists, min_size=1, max_size=6), st.sets(st.integers(0, 5)))
+    def test_a_group_is_read_as_each_batch_by_itself(self, group: list[list[Record]], broken: set[int]) -> None:
+        sent = [
+            encode_batch(new_batch(rows, producer_id=number, producer_epoch=1, base_sequence=number))
+            for number, rows in enumerate(group)
+        ]
+        for number in broken & set(range(len(sent))):
+            header = header_of(sent[number])
+            sent[number] = raw_batch(sent[number][61:-1] + b"\x7f", header.record_count)
+        for data, got in zip(sent, decode_group(sent), strict=True):
+            if not isinstance(got, NewRecordBatch):
+                with pytest.raises(type(got), match=re.escape(str(got))):
+                    decode_produced(data)
+                continue
+            alone = decode_produced(data)
+            assert got == replace(alone, payload=got.payload)
+            assert got.payload.equals(alone.payload)
+            assert got.timestamp_range == alone.timestamp_range
+            assert got.message_bytes == len(data)
 
     def test_an_absent_timestamp_is_minus_one(self) -> None:
         data = encode_batch(new_batch([(None, None, b"a", None), (50, None, b"b", None)]))

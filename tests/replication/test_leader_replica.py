@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,9 +12,9 @@ from replication.leader_replica import RETRY_MS, LeaderReplica, WaitingAppend
 from replication.partition import Partition
 from replication.progress import UNKNOWN, ReplicaProgress
 from replication.purgatory import ProducePurgatory
-from replication.requests import ACKS_ALL, ACKS_LEADER, HandedFiles, ProduceRequest, ProduceResponse
+from replication.requests import ACKS_ALL, ACKS_LEADER, HandedFiles, ProduceRequest, ProduceResponse, SentBatch
 from storage.config import LogConfig
-from storage.errors import InconsistentTopicIdError, NotLeaderOrFollowerError
+from storage.errors import InconsistentTopicIdError, InvalidRecordError, NotLeaderOrFollowerError, StratalogError
 from storage.log import PartitionLog
 from storage.records import NewRecordBatch, TopicPartition, data_table
 from tests.replication.memory_stores import FailingDisk, MemoryStores, led_by
@@ -195,6 +196,33 @@ def test_a_refused_batch_spoils_no_other() -> None:
     assert led.said()["gap"] in ("OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID")
     assert (led.said()["a"], led.said()["b"]) == ("0-0", "1-1")
     assert values(led.log()) == "a b"
+
+
+def test_batches_sent_as_bytes_are_read_at_once_and_one_that_is_none_spoils_no_other() -> None:
+    groups: list[list[bytes]] = []
+
+    def read(sent: Sequence[SentBatch]) -> list[NewRecordBatch | StratalogError]:
+        groups.append([each.data for each in sent])
+        broken = InvalidRecordError("no records")
+        return [broken if each.data == b"?" else batch([each.data.decode()]) for each in sent]
+
+    led = Led().started()
+    for name in ("a", "?", "c"):
+        led.queue_request(name, ProduceRequest(T0, SentBatch(name.encode(), -1, -1, 0, read), ACKS_LEADER))
+        led.produce(f"after {name}")
+    assert led.replica.append_waiting(0)
+    assert groups == [[b"a", b"?", b"c"]]
+    assert led.said() == {
+        "a": "0-0",
+        "after a": "1-1",
+        "?": "INVALID_RECORD",
+        "after ?": "2-2",
+        "c": "3-3",
+        "after c": "4-4",
+    }
+    led.queue_request("only", ProduceRequest(T0, SentBatch(b"?", -1, -1, 0, read), ACKS_LEADER))
+    assert not led.replica.append_waiting(0)
+    assert led.said()["only"] == "INVALID_RECORD"
 
 
 def test_acks_all_with_too_small_an_isr_writes_nothing() -> None:

@@ -83,3 +83,26 @@ def test_another_schema_is_corrupt() -> None:
     data, crc = encode(table)
     with pytest.raises(CorruptMessageError, match=r"attributes|columns"):
         decode(data, file_path(0, "f", crc))
+
+
+def test_the_rows_of_many_batches_are_those_of_each_one_after_the_other() -> None:
+    sizes = (1, 3, 70, 2, 200)
+    batches = [
+        NewRecordBatch(
+            payload_table([(number, None, b"%d" % row, None) for row in range(size)]),
+            *((number, 2, (1 << 31) - 2) if number % 2 else ()),
+            attributes=16 * (number % 2),
+        )
+        for number, size in enumerate(sizes)
+    ]
+    rows, first = data_table(batches), 0
+    assert rows.schema.equals(DATA_SCHEMA)
+    for batch in batches:
+        alone, count = data_table([batch]), batch.record_count
+        found = rows.slice(first, count).to_pylist()
+        shifts = ("offset_delta", "batch_base")
+        assert [{**row, **{name: row[name] - first for name in shifts}} for row in found] == alone.to_pylist()
+        first += count
+    sequences = rows["sequence"].to_pylist()
+    assert (sequences[0], sequences[1:4]) == (-1, [2_147_483_646, 2_147_483_647, 0])
+    assert rows["offset_delta"].to_pylist() == list(range(sum(sizes)))

@@ -133,7 +133,7 @@ def _schema() -> bytes:
     row = pa.Table.from_pylist([dict.fromkeys(PAYLOAD_SCHEMA.names)], PAYLOAD_SCHEMA)
     sink = pa.BufferOutputStream()
     pq.write_table(data_table([NewRecordBatch(row)]), sink, compression="none", store_schema=False)
-    footer = sink.getvalue().to_pybytes()
+    footer = bytes(sink.getvalue())
     (footer_bytes,) = _LENGTH.unpack_from(footer, len(footer) - len(MAGIC) - _LENGTH.size)
     footer = footer[-footer_bytes - len(MAGIC) - _LENGTH.size :]
     return footer[: footer.index(_NUM_ROWS_AND_GROUPS)]

@@ -5,9 +5,7 @@ I/O: the metadata root, threads, log files, and Spark unless followers fetch in 
 
 from __future__ import annotations
 
-import gc
 import logging
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("stratalog.cluster")
 
-SWITCH_INTERVAL_S = 0.0005
 Fetcher = Literal["auto", "spark", "thread"]
 
 
@@ -103,18 +100,6 @@ class BrokerHost:
         close_text_logs(self._text_logs)
         self.joined.close()
         return not in_order or all(left)
-
-
-def share_interpreter() -> None:
-    """Brokers' threads share one interpreter with whatever the user runs.
-
-    A thread that computes gives it up after the switch interval only, and an append asks for it after each call of the
-    system: with a busy thread beside it, it would wait Python's 5 ms each time. A full garbage collection holds it the
-    longer the more is loaded; frozen modules are not gone through any more.
-    """
-    sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
-    gc.collect()
-    gc.freeze()
 
 
 def _fetch_runner(

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
 
 from replication.broker import Broker, BrokerIdentity
-from replication.broker_host import BrokerHost, Fetcher, share_interpreter
+from replication.broker_host import BrokerHost, Fetcher
 from replication.broker_properties import BrokerProperties
 from replication.directory_lock import folder_here
+from replication.interpreter import share_interpreter
 from replication.running_broker import RunningBroker, await_up, lock_root
 from storage.errors import StratalogError, UnknownServerError
 from storage.store import open_store

@@ -14,9 +14,10 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Self
 
 from replication.broker import Broker, BrokerIdentity
-from replication.broker_host import BrokerHost, Fetcher, share_interpreter
+from replication.broker_host import BrokerHost, Fetcher
 from replication.cluster_place import ClusterPlace, cluster_place
 from replication.config import CLUSTER_TOML, BrokerConfig
+from replication.interpreter import share_interpreter
 from replication.metrics import Metric
 from replication.metrics_server import metrics_of
 from replication.running_broker import RunningBroker, await_up, lock_root

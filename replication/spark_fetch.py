@@ -14,6 +14,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from replication.config import BrokerConfig
 from replication.fetch_runner import FetchJob, end_sessions, is_told_to_end, run_session
 from replication.fetcher import stop_path
+from replication.interpreter import share_interpreter
 from replication.stores import DeltaStores
 from storage.clock import RandomIds, SystemClock
 
@@ -92,6 +94,7 @@ class FetchReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:  # Spark's stand-in for an empty plan
             return
+        _settle_worker()
         job = self._job()
         slot = int(self._options["slot"])
         ids = RandomIds()
@@ -105,6 +108,12 @@ class FetchReader(DataSourceStreamReader):
             [pa.array([job.broker_id], pa.int32()), pa.array([session.copied_count], pa.int64())],
             names=["broker_id", "rounds"],
         )
+
+
+@cache
+def _settle_worker() -> None:
+    """Once for each Python worker: the upkeep of its sessions runs in a thread beside them."""
+    share_interpreter()
 
 
 def first_session_ms(job: FetchJob, slot: int) -> int:

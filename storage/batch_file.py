@@ -13,7 +13,9 @@ import crc32c
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from storage.codecs import UNCOMPRESSED
 from storage.errors import CorruptMessageError
+from storage.one_row_file import encode_one_row
 from storage.records import DATA_SCHEMA, timestamp_range
 from storage.row_groups import (
     TRAILER_BYTES,
@@ -33,7 +35,7 @@ DICTIONARY_COLUMNS = ["timestamp_type", "producer_id", "producer_epoch", "sequen
 STATISTICS_COLUMNS = ["offset_delta", "timestamp"]
 DICTIONARY_ROWS_MIN = 32
 """With fewer rows a dictionary's page takes more than it saves."""
-_PARQUET_CODECS = {"uncompressed": "none"}
+_PARQUET_CODECS = {UNCOMPRESSED: "none"}
 _LEVELS = {"zstd": 1}
 """Of codecs that have levels, the one for files that are written while somebody waits."""
 
@@ -43,8 +45,10 @@ def encode(table: pa.Table, codec: str = "zstd") -> tuple[memoryview, str]:
 
     codec  uncompressed, zstd, lz4, snappy or gzip; with a level: zstd:6
     """
-    sink = pa.BufferOutputStream()
     name, _, level = codec.partition(":")
+    if table.num_rows == 1 and name == UNCOMPRESSED and (row := encode_one_row(table)) is not None:
+        return memoryview(row), footer_crc(row, "a new file")
+    sink = pa.BufferOutputStream()
     pq.write_table(
         table,
         sink,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from zlib import crc32
 
 import pyarrow as pa
 
@@ -100,6 +101,7 @@ class PartitionLog(LogReader):
         self.on_commit: Callable[[Commit], None] | None = None
         self._open_append: _OpenAppend | None = None
         self._unplaced: tuple[tuple[NewRecordBatch, ...], DataFile] | None = None
+        self._producers_shift = crc32(table.name.rpartition("/")[2].encode())
 
     def exists_or_create(self, topic_id: str) -> None:
         """Create the table unless it exists. Raises InconsistentTopicIdError when it belongs to another topic."""
@@ -441,10 +443,13 @@ class PartitionLog(LogReader):
         """What the next version says of producer state (None: it stays): changes, and txns that name it whole.
 
         Whole where changes cannot tell it, and every `WHOLE_PRODUCERS_COMMITS`: clean-up keeps commits still needed.
+        Each partition counts from another version, by its name: those that are written to at the same pace, as by a
+        producer that goes round them, would all write an object more within the same second.
         """
         state = self.state
         version, since = state.version + 1, state.producers_version
-        is_due = since is not None and version // WHOLE_PRODUCERS_COMMITS > since // WHOLE_PRODUCERS_COMMITS
+        period, shift = WHOLE_PRODUCERS_COMMITS, self._producers_shift
+        is_due = since is not None and (version + shift) // period > (since + shift) // period
         if producers is None and not is_due:
             return None, {}
         if producers is None and not state.has_producer_changes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replication.turn_pace import APART_MS, PARTITIONS_MIN, WINDOW_MS, TurnPace
+from replication.turn_pace import APART_MS, APART_MS_MAX, APART_TIMES, PARTITIONS_MIN, WINDOW_MS, TurnPace
 from storage.records import TopicPartition
 
 
@@ -35,7 +35,17 @@ def test_one_busy_partition_is_never_made_to_wait() -> None:
         assert pace.rest_ms(now_ms, now_ms) == 0
 
 
-def test_a_turn_that_took_long_needs_no_rest() -> None:
+@pytest.mark.parametrize(
+    ("took_ms", "rest_ms"),
+    [
+        (0, APART_MS),
+        (APART_MS, (APART_TIMES - 1) * APART_MS),
+        (APART_MS_MAX - 3, 3),
+        (APART_MS_MAX, 0),
+        (10 * APART_MS_MAX, 0),
+    ],
+)
+def test_the_longer_a_turn_took_the_further_apart_is_the_next_up_to_a_bound(took_ms: int, rest_ms: int) -> None:
     pace = TurnPace()
     moved(pace, PARTITIONS_MIN, 1_000)
-    assert pace.rest_ms(begun_ms=1_000, now_ms=1_000 + APART_MS) == 0
+    assert pace.rest_ms(begun_ms=1_000, now_ms=1_000 + took_ms) == rest_ms

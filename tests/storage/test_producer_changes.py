@@ -8,11 +8,13 @@ from dataclasses import replace
 import pytest
 
 from storage.commit_race import StoredCommit
+from storage.config import LogConfig
 from storage.delta_log import decode_commit, encode_commit
 from storage.errors import CorruptMessageError, FencedLeaderEpochError
 from storage.log import WHOLE_PRODUCERS_COMMITS, PartitionLog
 from storage.log_append import HandedFiles
 from storage.log_copy import Copied
+from storage.memory_table import MemoryDisk, MemoryLogTable
 from storage.producers import (
     BatchMetadata,
     ProducerChanges,
@@ -23,7 +25,17 @@ from storage.producers import (
 from storage.records import data_table
 from storage.removed import producers_path
 from storage.table import LOG_END, PRODUCERS, PRODUCERS_VERSION, Commit, Committed, Conflict
-from tests.storage.logs import MIB, Replicas, append, batch, idempotent, started, write
+from tests.storage.logs import (
+    MIB,
+    CountingIds,
+    FakeClock,
+    Replicas,
+    append,
+    batch,
+    idempotent,
+    started,
+    write,
+)
 
 
 @pytest.fixture(params=["memory", "delta"])
@@ -95,6 +107,20 @@ def test_an_append_makes_no_object_and_now_and_then_the_whole_state_is_one(repli
         append(log, idempotent("a", sequence))
     assert 4 <= len(log.table.list_objects("_producers/")) <= 6
     assert log.state.producers_version >= log.version - WHOLE_PRODUCERS_COMMITS
+
+
+def test_partitions_written_to_at_one_pace_write_their_whole_states_at_different_times():
+    firsts = set()
+    for number in range(WHOLE_PRODUCERS_COMMITS):
+        clock, ids = FakeClock(), CountingIds()
+        table = MemoryLogTable(MemoryDisk(now_ms=clock.wall_ms), f"t-{number}", ids)
+        log = PartitionLog(table, LogConfig(), clock, ids)
+        log.exists_or_create("topic-id")
+        started(log, 0)
+        while not table.list_objects("_producers/"):
+            append(log, idempotent("a", log.log_end_offset))
+        firsts.add(log.version)
+    assert len(firsts) > WHOLE_PRODUCERS_COMMITS // 2  # of twenty partitions
 
 
 def test_without_producers_nothing_is_written_and_clean_up_goes_on(replicas):

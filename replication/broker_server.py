@@ -42,7 +42,9 @@ class BrokerServer:
         host: BrokerHost | None = None
         try:
             roots = {properties.broker_id: properties.root}
-            host = BrokerHost(properties.metadata_root, roots, properties.config, self.log_folder, fetcher, spark, peers)
+            host = BrokerHost(
+                properties.metadata_root, roots, properties.config, self.log_folder, fetcher, spark, peers
+            )
             self._running: RunningBroker = host.run(
                 BrokerIdentity(properties.broker_id, properties.root, properties.rack), lock
             )

@@ -37,19 +37,20 @@ CONSUMER = {
     "isolation_level": "read_committed",
     "enable_auto_commit": False,
     "auto_offset_reset": "earliest",
-    "session_timeout_ms": 6_000,
-    "heartbeat_interval_ms": 1_000,
+    "session_timeout_ms": 3_000,
+    "heartbeat_interval_ms": 500,
     "partition_assignment_strategy": "cooperative-sticky",
     "fetch_max_bytes": 1,
     "max_partition_fetch_bytes": 65_536,
+    "max_poll_interval_ms": 15_000,
+    "request_timeout_ms": REQUEST_TIMEOUT_MS,
 }
 """One partition's rows at a time, as many as lie together: a thousand and more."""
 PRODUCER = {"request_timeout_ms": REQUEST_TIMEOUT_MS, "delivery_timeout_ms": 30_000, "transaction_timeout_ms": 30_000}
 END_TRIES = 10
 FENCED = 3
-COMMITTED, ABORTED, FENCED_NOTE, ASSIGNED, STARTED, LOST = (
-    "committed", "aborted", "fenced", "assigned", "started", "lost",
-)  # fmt: skip
+COMMITTED, ABORTED, FENCED_NOTE, ASSIGNED = "committed", "aborted", "fenced", "assigned"
+REVOKED, LOST, STARTED = "revoked", "lost", "started"
 
 
 class Notes(ConsumerRebalanceListener):
@@ -65,6 +66,9 @@ class Notes(ConsumerRebalanceListener):
 
     def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
         self.add(ASSIGNED, partitions=[each.partition for each in partitions])
+
+    def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+        self.add(REVOKED, partitions=[each.partition for each in partitions])
 
     def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
         self.add(LOST, partitions=[each.partition for each in partitions])
@@ -112,11 +116,10 @@ class Processor:
 
     def _write(self, rows: pa.Table) -> None:
         marked = pc.binary_join_element_wise(rows["value"], pa.scalar(self._mark, pa.binary()), b"")
-        sent = self._producer.send_table(OUTPUT, pa.table({"key": rows["key"], "value": marked}))
+        self._producer.send_table(OUTPUT, pa.table({"key": rows["key"], "value": marked}))
         partitions = {TopicPartition(INPUT, number) for number in pc.unique(rows["partition"]).to_pylist()}
         offsets = {each: OffsetAndMetadata(self._consumer.position(each)) for each in partitions}
         self._producer.send_offsets_to_transaction(offsets, self._consumer.group_metadata())
-        sent.result(60)
 
     def _rewind(self) -> None:
         """Go on where the group is; partitions that are gone meanwhile are somebody else's."""

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,15 +16,15 @@ STOP_WAIT_S = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Zombie:
-    """A paused process whose name another one has; it goes on `at` (monotonic, in s)."""
+class Paused:
+    """A paused process; it goes on `at` (monotonic, in s)."""
 
     at: float
     process: subprocess.Popen[bytes]
 
 
 class ProcessorProcess:
-    """A transactional id and the processes under it: one in charge, and zombies."""
+    """A transactional id and the processes under it: one in charge, and paused ones that were replaced."""
 
     def __init__(self, metadata_root: str, folder: Path, name: str) -> None:
         self.name = name
@@ -34,8 +33,8 @@ class ProcessorProcess:
         self._notes_file = folder / f"{name}.jsonl"
         self._output_file = folder / f"{name}.out"
         self._process: subprocess.Popen[bytes] | None = None
-        self._zombies: list[Zombie] = []
-        self._woken: list[subprocess.Popen[bytes]] = []
+        self._lived: list[subprocess.Popen[bytes]] = []
+        self._paused: list[Paused] = []
 
     @property
     def is_running(self) -> bool:
@@ -50,45 +49,38 @@ class ProcessorProcess:
                 [sys.executable, "-m", "tests.real.processor", *arguments],
                 stdout=output, stderr=output, cwd=PROJECT, env=ENVIRONMENT, start_new_session=True,
             )  # fmt: skip
+        self._lived.append(self._process)
 
-    def kill(self) -> None:
-        """The one in charge."""
+    def kill(self) -> float:
+        """The one in charge; when that was, in seconds of wall time."""
         assert self._process is not None
         self._process.kill()
+        killed_at = time.time()
         self._process.wait(STOP_WAIT_S)
+        return killed_at
 
-    def replace_paused(self, for_s: float) -> None:
-        """Pause the process in charge that long, and have another one take its place at once."""
+    def pause(self, for_s: float, *, is_replaced: bool) -> None:
+        """Pause the process in charge that long; another one may take its place and its name at once."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
-        self._zombies.append(Zombie(time.monotonic() + for_s, self._process))
-        self.start()
+        self._paused.append(Paused(time.monotonic() + for_s, self._process))
+        if is_replaced:
+            self.start()
 
     def look_after(self) -> None:
-        """A new life for a process that ended; zombies go on when their time has come."""
+        """A new life for a process that ended; paused ones go on when their time has come."""
         if not self.is_running:
             self.start()
-        self.wake(time.monotonic())
-
-    def wake(self, now: float) -> None:
-        """Zombies whose time has come by `now` go on."""
-        for zombie in [each for each in self._zombies if each.at <= now]:
-            self._zombies.remove(zombie)
-            self._woken.append(zombie.process)
-            zombie.process.send_signal(signal.SIGCONT)
-
-    @property
-    def has_zombies(self) -> bool:
-        """One is paused still, or has not noticed yet that it is fenced."""
-        return bool(self._zombies) or any(each.poll() is None for each in self._woken)
+        now = time.monotonic()
+        for paused in [each for each in self._paused if each.at <= now]:
+            self._paused.remove(paused)
+            paused.process.send_signal(signal.SIGCONT)
 
     def end(self) -> None:
         """Kill all."""
-        for process in [self._process, *self._woken, *(each.process for each in self._zombies)]:
-            if process is not None:
-                with suppress(ProcessLookupError):
-                    process.kill()
-                process.wait(STOP_WAIT_S)
+        for process in self._lived:
+            process.kill()
+            process.wait(STOP_WAIT_S)
 
     def notes(self) -> list[dict]:
         """What its processes told, in order."""

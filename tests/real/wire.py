@@ -43,6 +43,9 @@ class Line:
         self._outgoing: SimpleQueue[object] = SimpleQueue()
         self._heard = heard
         self._ended = ended
+
+    def begin(self) -> None:
+        """Once whoever is told by `heard` and `ended` can answer."""
         for work in (self._write, self._read):
             threading.Thread(target=work, name="wire", daemon=True).start()
 
@@ -83,6 +86,7 @@ class _Caller:
     def __init__(self, broker: Broker, connection: Connection) -> None:
         self._broker = broker
         self._line = Line(connection, self._heard, lambda: None)
+        self._line.begin()
 
     def _heard(self, call: tuple) -> None:
         number, name, arguments = call
@@ -98,6 +102,7 @@ class WiredBroker:
         self._numbers = count()
         self._open: dict[int, tuple[Callable[[object], None], Callable[[], object]]] = {}
         self._line = Line(connection, self._answered, self._ended)
+        self._line.begin()
 
     def produce_then(self, request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
         error = RequestTimedOutError(f"broker {self.broker_id} is gone; whether it stored the batch is unknown")

@@ -62,6 +62,7 @@ PROCESSOR, GROUP_COORDINATOR, TRANSACTION_COORDINATOR = "processor", "group coor
 INPUT_LEADER, OUTPUT_LEADER = "input leader", "output leader"
 VICTIMS = (PROCESSOR, PROCESSOR, GROUP_COORDINATOR, TRANSACTION_COORDINATOR, INPUT_LEADER, OUTPUT_LEADER)
 PROGRESS_EVERY_S = 10.0
+EVERY_S = 2.5
 
 Numbers = npt.NDArray[np.int64]
 
@@ -164,7 +165,7 @@ class Trouble:
 
 
 def run(
-    folder: Path, records: int, seed: int, *, processors: int = 3, every_s: float = 4.0, limit_s: float = 1_500
+    folder: Path, records: int, seed: int, *, processors: int = 3, every_s: float = EVERY_S, limit_s: float = 1_500
 ) -> Result:
     """A whole run below `folder`, which is empty or absent. AssertionError when it does not come to its end."""
     rng = random.Random(seed)
@@ -314,7 +315,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--processors", type=int, default=3)
-    parser.add_argument("--every", type=float, default=4.0, help="seconds from fault to fault (4)")
+    parser.add_argument("--every", type=float, default=EVERY_S, help="seconds from fault to fault")
     parser.add_argument("--seed", type=int, default=7, help="of the first run; the next has the next one")
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--report", type=Path, help="folder for EXACTLY_ONCE.md and exactly_once.json")

@@ -45,7 +45,9 @@ CONSUMER = {
     "max_poll_interval_ms": 15_000,
     "request_timeout_ms": REQUEST_TIMEOUT_MS,
 }
-"""One partition's rows at a time, as many as lie together: a thousand and more."""
+"""One partition's rows at a time."""
+RECORDS_MAX = 1_000
+"""Of one transaction."""
 PRODUCER = {"request_timeout_ms": REQUEST_TIMEOUT_MS, "delivery_timeout_ms": 30_000, "transaction_timeout_ms": 30_000}
 END_TRIES = 10
 FENCED = 3
@@ -100,10 +102,13 @@ class Processor:
         rows = self._consumer.poll_table(500)
         if rows.num_rows == 0:
             return
+        place = TopicPartition(INPUT, rows["partition"][0].as_py())
+        rows = rows.slice(0, RECORDS_MAX)
+        self._consumer.seek(place, rows["offset"][-1].as_py() + 1)
         begun = time.monotonic()
         self._producer.begin_transaction()
         try:
-            self._write(rows)
+            self._write(rows, place)
             self._again(self._producer.commit_transaction)
         except (ProducerFencedError, InvalidProducerEpochError):
             raise
@@ -114,11 +119,10 @@ class Processor:
             return
         self._notes.add(COMMITTED, records=rows.num_rows, took_ms=round((time.monotonic() - begun) * 1000))
 
-    def _write(self, rows: pa.Table) -> None:
+    def _write(self, rows: pa.Table, place: TopicPartition) -> None:
         marked = pc.binary_join_element_wise(rows["value"], pa.scalar(self._mark, pa.binary()), b"")
         self._producer.send_table(OUTPUT, pa.table({"key": rows["key"], "value": marked}))
-        partitions = {TopicPartition(INPUT, number) for number in pc.unique(rows["partition"]).to_pylist()}
-        offsets = {each: OffsetAndMetadata(self._consumer.position(each)) for each in partitions}
+        offsets = {place: OffsetAndMetadata(self._consumer.position(place))}
         self._producer.send_offsets_to_transaction(offsets, self._consumer.group_metadata())
 
     def _rewind(self) -> None:

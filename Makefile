@@ -6,6 +6,7 @@
 #   make test-stores  the tests of stores against an S3 server and Azure's emulator, which it installs; needs npm
 #   make check      ruff, mypy --strict, the house rules (tests/test_tidy.py)
 #   make storm      three broker processes, killed and paused for minutes: docs/STORM.md
+#   make exactly-once  a million records read, processed, written while processes are killed: docs/EXACTLY_ONCE.md
 #   make simulate   the seeded simulation, SEEDS=20000 FIRST_SEED=0
 #   make bench      side by side with a real Kafka, about 20 minutes: docs/BENCHMARKS.md; needs mvn and java
 #   make soak       100,000 commits to one log, and ten minutes of full load under retention: docs/BENCHMARKS.md
@@ -27,7 +28,7 @@ STORM_MINUTES ?= 5
 # One seed of the simulation is one history in every process.
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv java demo test test-long test-stores quick check simulate storm bench bench-long soak oracle wheel clean
+.PHONY: help venv java demo test test-long test-stores quick check simulate storm exactly-once bench bench-long soak oracle wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -93,6 +94,9 @@ simulate: $(STAMP)
 
 storm: $(STAMP)
 	@$(PYTHON) -m tests.real.storm --minutes $(STORM_MINUTES) --report docs
+
+exactly-once: $(STAMP)
+	@$(PYTHON) -m tests.real.exactly_once --runs 3 --report docs
 
 # Kafka comes by Maven into tests/bench/peer/libs; the command itself says what is missing.
 bench: $(STAMP) java

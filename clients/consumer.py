@@ -87,7 +87,7 @@ class Consumer:
         self._group: GroupMember | None = None
         if self.config.group_id:
             hooks = ConsumerHooks(self._own, self._consumed, self._partition_count, self._view.wake)
-            calls = calls or InProcessCalls(cluster)
+            calls = calls or InProcessCalls(cluster, self._view.clock, self.config.request_timeout_ms)
             self._group = GroupMember(self.config, calls, self._view.clock, hooks)
 
     # -- assignment and position ---------------------------------------------------------------------------

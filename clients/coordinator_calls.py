@@ -1,7 +1,7 @@
 """How a client reaches group coordinators: by calls to the brokers of its own process.
 
 I/O: none of its own; the brokers answer from their threads. Each call is answered once: by the coordinator, or with
-CoordinatorNotAvailableError when its broker is gone.
+CoordinatorNotAvailableError when its broker is gone or has been silent for too long (Kafka: `request.timeout.ms`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Protocol
 from clients.bootstrap import BrokerFace, Cluster, RunningCluster
 from replication.coordinator_requests import FindCoordinatorRequest, FindCoordinatorResponse
 from replication.coordinator_shard import CoordinatorType
+from replication.group_requests import JoinGroupRequest
 from storage.clock import Clock
 from storage.errors import (
     BrokerNotAvailableError,
@@ -26,6 +27,11 @@ Answer = Callable[[object], None]
 """Told once: a response value, the coordinator's broker id, or a StratalogError. From any thread; it does not block."""
 
 RETRY_MS = 20
+REQUEST_TIMEOUT_MS = 30_000
+FIND_TIMEOUT_MS = 1_000
+"""Whoever does not say who coordinates is soon passed over: any other broker knows it as well."""
+JOIN_GRACE_MS = 5_000
+"""A JoinGroup waits for all members, and a little longer (Kafka's JOIN_GROUP_TIMEOUT_LAPSE)."""
 
 
 class CoordinatorCalls(Protocol):
@@ -50,22 +56,26 @@ class _Open:
 
     face: BrokerFace
     broker_id: int
+    deadline_ms: int
     answer: Answer
 
 
 class InProcessCalls:
-    """Calls broker objects.
+    """Calls broker objects; `request_timeout_ms` is how long one may take to answer.
 
     Raises BrokerNotAvailableError for a cluster that is only known by its metadata root: no broker can be called then.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, clock: Clock, request_timeout_ms: int = REQUEST_TIMEOUT_MS) -> None:
         if isinstance(cluster, str):
             raise BrokerNotAvailableError(
                 f"groups are coordinated by brokers, and no broker of {cluster} can be called from this process: give "
                 "the running Cluster itself. Groups across processes need the Kafka endpoint, which does not exist yet."
             )
         self._cluster: RunningCluster = cluster
+        self._clock = clock
+        self._request_timeout_ms = request_timeout_ms
+        self._silent = -1
         self._lock = threading.Lock()
         self._open: dict[int, _Open] = {}
         self._number = 0
@@ -75,9 +85,10 @@ class InProcessCalls:
         if not brokers:
             answer(CoordinatorNotAvailableError("no broker is running in this process"))
             return
-        broker_id = min(brokers)
+        broker_id = min(brokers, key=lambda each: (each == self._silent, each))
         request = FindCoordinatorRequest(CoordinatorType.GROUP, (group_id,))
-        told = self._begin(broker_id, brokers[broker_id], lambda found: answer(_found(found)))
+        limit_ms = min(FIND_TIMEOUT_MS, self._request_timeout_ms)
+        told = self._begin(broker_id, brokers[broker_id], limit_ms, lambda found: answer(_found(found)))
         brokers[broker_id].find_coordinator(request, told)
 
     def send(self, broker_id: int, group_id: str, request: object, answer: Answer) -> None:
@@ -92,21 +103,33 @@ class InProcessCalls:
         elif face is None:
             answer(CoordinatorNotAvailableError(f"group {group_id}: broker {broker_id} is not running"))
         else:
-            face.coordinator(CoordinatorType.GROUP, group_id, request, self._begin(broker_id, face, answer))
+            limit_ms = self._request_timeout_ms
+            if isinstance(request, JoinGroupRequest):
+                limit_ms = max(limit_ms, request.rebalance_timeout_ms + JOIN_GRACE_MS)
+            face.coordinator(CoordinatorType.GROUP, group_id, request, self._begin(broker_id, face, limit_ms, answer))
 
     def poll(self) -> None:
-        running = self._cluster.brokers()
         with self._lock:
-            gone = [number for number, each in self._open.items() if running.get(each.broker_id) is not each.face]
-            lost = [self._open.pop(number) for number in gone]
-        for each in lost:
-            each.answer(CoordinatorNotAvailableError(f"broker {each.broker_id} is gone"))
+            if not self._open:
+                return
+        running, now_ms = self._cluster.brokers(), self._clock.monotonic_ms()
+        with self._lock:
+            lost = [
+                (number, each, f"broker {each.broker_id} {'is gone' if is_gone else 'did not answer in time'}")
+                for number, each in self._open.items()
+                if (is_gone := running.get(each.broker_id) is not each.face) or now_ms >= each.deadline_ms
+            ]
+            for number, each, _ in lost:
+                del self._open[number]
+                self._silent = each.broker_id
+        for _, each, why in lost:
+            each.answer(CoordinatorNotAvailableError(why))
 
-    def _begin(self, broker_id: int, face: BrokerFace, answer: Answer) -> Answer:
+    def _begin(self, broker_id: int, face: BrokerFace, limit_ms: int, answer: Answer) -> Answer:
         with self._lock:
             self._number += 1
             number = self._number
-            self._open[number] = _Open(face, broker_id, answer)
+            self._open[number] = _Open(face, broker_id, self._clock.monotonic_ms() + limit_ms, answer)
 
         def told(response: object) -> None:
             with self._lock:

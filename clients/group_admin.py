@@ -70,7 +70,7 @@ class LiveGroups:
 
     def __init__(self, cluster: RunningCluster, clock: Clock, timeout_ms: int) -> None:
         self._cluster = cluster
-        self._calls = InProcessCalls(cluster)
+        self._calls = InProcessCalls(cluster, clock)
         self._clock = clock
         self._timeout_ms = timeout_ms
 

@@ -123,9 +123,12 @@ class GroupMember:
         return self._membership.topics
 
     def metadata(self) -> ConsumerGroupMetadata:
-        """Who this consumer is in the group now."""
+        """Who this consumer was when it was given the partitions that it has, as Kafka's (ConsumerCoordinator).
+
+        A generation that the background joined or lost since then would let offsets of records from before pass.
+        """
         with self._lock:
-            generation = self._membership.generation
+            generation = self._membership.assigned
         instance = self._config.group_instance_id or None
         return ConsumerGroupMetadata(self.group_id, generation.generation_id, generation.member_id, instance)
 

@@ -85,6 +85,7 @@ class GroupMembership:
     assignors        in order of preference; the group takes one that all members have. With one that is not
                      cooperative among them the member revokes everything before it joins, as Kafka's.
     partition_count  of a topic as the client's metadata has it now; 0 for an unknown one
+    `generation` is the newest, `assigned` that in which the application was given what it has.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class GroupMembership:
     ) -> None:
         self.config = config
         self.state = MemberState.UNJOINED
-        self.generation = Generation()
+        self.generation = self.assigned = Generation()
         self.owned: frozenset[TopicPartition] = frozenset()
         self.coordinator = NO_COORDINATOR
         self._assignors = {assignor.name: assignor for assignor in assignors}
@@ -424,6 +425,7 @@ class GroupMembership:
             return Call(CallKind.REVOKED, self.owned - assigned, self.owned & assigned)
         self._arrived = None
         self._needs_prepare = True
+        self.assigned = self.generation
         self._last = Owned(arrived.partitions, self.generation.generation_id)
         return Call(CallKind.ASSIGNED, assigned - self.owned, assigned)
 

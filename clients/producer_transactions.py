@@ -12,6 +12,7 @@ from typing import Any
 
 from clients.bootstrap import BrokerFace, Cluster, RunningCluster
 from clients.cluster_view import ClusterView
+from clients.coordinator_calls import FIND_TIMEOUT_MS
 from clients.group_member import ConsumerGroupMetadata
 from clients.records import OffsetAndMetadata
 from clients.settings import ProducerConfig
@@ -42,6 +43,8 @@ from storage.errors import (
     StratalogError,
 )
 from storage.records import TopicPartition
+
+GONE_CHECK_MS = 50
 
 
 class TransactionalTransport(InProcessTransport):
@@ -87,6 +90,7 @@ class TransactionSession:
         self._config = config
         self._clock = clock
         self._image = image
+        self._silent = -1
 
     def init(self, timeout_ms: int) -> None:
         """Get id and epoch; whoever had the name before is fenced, and what it left open is aborted."""
@@ -156,8 +160,9 @@ class TransactionSession:
         """The coordinator's answer without an error; retriable ones are tried again until the time is over."""
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         while True:
-            broker = self._coordinator_of(kind, key, deadline_ms)
-            answer = _waited(partial(broker.coordinator, kind, key, request), self._left_ms(deadline_ms))
+            broker_id, broker = self._coordinator_of(kind, key, deadline_ms)
+            asked = partial(broker.coordinator, kind, key, request)
+            answer = self._waited(broker_id, broker, asked, self._left_ms(deadline_ms))
             error = answer if isinstance(answer, StratalogError) else _error_of(answer)
             if error is None:
                 return answer
@@ -165,22 +170,48 @@ class TransactionSession:
                 raise error
             self._pause(deadline_ms, error)
 
-    def _coordinator_of(self, kind: CoordinatorType, key: str, deadline_ms: int) -> BrokerFace:
+    def _coordinator_of(self, kind: CoordinatorType, key: str, deadline_ms: int) -> tuple[int, BrokerFace]:
+        """Ask the brokers in turn who it is: one that does not answer is passed over."""
+        error: StratalogError = CoordinatorNotAvailableError("no broker is running in this process")
         while True:
             brokers = self._cluster.brokers()
-            error: StratalogError = CoordinatorNotAvailableError("no broker is running in this process")
-            for face in list(brokers.values())[:1]:
-                request = FindCoordinatorRequest(kind, (key,))
-                found = _waited(partial(face.find_coordinator, request), self._left_ms(deadline_ms))
+            if brokers:
+                asked_id = min(brokers, key=lambda each: (each == self._silent, each))
+                ask = partial(brokers[asked_id].find_coordinator, FindCoordinatorRequest(kind, (key,)))
+                limit_ms = min(FIND_TIMEOUT_MS, self._left_ms(deadline_ms))
+                found = self._waited(asked_id, brokers[asked_id], ask, limit_ms)
                 if isinstance(found, FindCoordinatorResponse):
                     (coordinator,) = found.coordinators
                     broker = brokers.get(coordinator.node_id)
                     if coordinator.error is None and broker is not None:
-                        return broker
+                        return coordinator.node_id, broker
                     error = coordinator.error or CoordinatorNotAvailableError(f"broker {coordinator.node_id} is gone")
+                elif isinstance(found, StratalogError):
+                    error = found
             if not error.retriable:
                 raise error
             self._pause(deadline_ms, error)
+
+    def _waited(
+        self, broker_id: int, face: BrokerFace, ask: Callable[[Callable[[Any], None]], None], timeout_ms: int
+    ) -> object:
+        """What the broker answers; an error as soon as it is gone, or when it has been silent for `timeout_ms`."""
+        told = threading.Event()
+        answers: list[object] = []
+
+        def answer(response: object) -> None:
+            answers.append(response)
+            told.set()
+
+        ask(answer)
+        end_ms = self._clock.monotonic_ms() + timeout_ms
+        while not told.wait(GONE_CHECK_MS / 1000):
+            is_gone = self._cluster.brokers().get(broker_id) is not face
+            if is_gone or self._clock.monotonic_ms() >= end_ms:
+                self._silent = broker_id
+                why = "is gone" if is_gone else f"did not answer within {timeout_ms} ms"
+                return CoordinatorNotAvailableError(f"broker {broker_id} {why}")
+        return answers[0]
 
     def _left_ms(self, deadline_ms: int) -> int:
         return min(self._config.request_timeout_ms, max(1, deadline_ms - self._clock.monotonic_ms()))
@@ -189,21 +220,6 @@ class TransactionSession:
         if self._clock.monotonic_ms() >= deadline_ms:
             raise RequestTimedOutError(f"transactional id {self._config.transactional_id}: {error.name}: {error}")
         self._clock.sleep_ms(min(self._config.retry_backoff_ms, 20))
-
-
-def _waited(ask: Callable[[Callable[[Any], None]], None], timeout_ms: int) -> object:
-    """What the broker answers; an error when it has not within `timeout_ms`, as when it was killed."""
-    told = threading.Event()
-    answers: list[object] = []
-
-    def answer(response: object) -> None:
-        answers.append(response)
-        told.set()
-
-    ask(answer)
-    if not told.wait(timeout_ms / 1000):
-        return CoordinatorNotAvailableError(f"no answer within {timeout_ms} ms")
-    return answers[0]
 
 
 def _error_of(answer: Any) -> StratalogError | None:

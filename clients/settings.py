@@ -120,6 +120,7 @@ class ConsumerConfig:
     max_partition_fetch_bytes: int = 1_048_576
     max_poll_records: int = 500
     default_api_timeout_ms: int = 60_000
+    request_timeout_ms: int = 30_000
     client_id: str = ""
 
     @classmethod

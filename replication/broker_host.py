@@ -6,7 +6,7 @@ I/O: the metadata root, threads, log files, and Spark unless followers fetch in 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal
@@ -16,6 +16,7 @@ from replication.config import TOPICS_TOML, BrokerConfig, flatten_toml
 from replication.fetch_runner import FetchRunner, ThreadFetchRunner
 from replication.joined_cluster import join_cluster
 from replication.metrics_server import MetricsServer
+from replication.remote_appends import Appends
 from replication.running_broker import RunningBroker, SharedParts
 from replication.text_logs import close_text_logs, open_text_logs
 from storage.clock import RandomIds
@@ -40,11 +41,14 @@ class BrokerHost:
         log_folder: Path,
         fetcher: Fetcher,
         spark: SparkSession | None,
+        peers: MutableMapping[int, Appends] | None = None,
     ) -> None:
         """Joins the cluster, or makes it, with these brokers (root by id). Raises what `join_cluster` does.
 
         log_folder  for state-change.log
         fetcher     `spark`, `thread`, or `auto`: Spark unless the given session has too few slots (with a warning)
+        peers       brokers of other processes, by id, as far as they can be called: coordinators send them markers;
+                    those of this process are put in
         """
         self.config = config
         self.joined = join_cluster(metadata_root, broker_roots, config)
@@ -58,7 +62,7 @@ class BrokerHost:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         topic_defaults = flatten_toml(TOPICS_TOML.read_text(encoding="utf-8"))
         self._metrics: MetricsServer | None = None
-        self._peers: dict[int, Broker] = {}
+        self._peers: MutableMapping[int, Appends] = {} if peers is None else peers
         self._shared = SharedParts(metadata_root, config, topic_defaults, self.runner, self._executor, self._peers)
 
     @property

@@ -6,7 +6,7 @@ I/O: directories and their locks, threads, log files, and Spark unless it fetche
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
 
@@ -15,6 +15,7 @@ from replication.broker_host import BrokerHost, Fetcher
 from replication.broker_properties import BrokerProperties
 from replication.directory_lock import folder_here
 from replication.interpreter import share_interpreter
+from replication.remote_appends import Appends
 from replication.running_broker import RunningBroker, await_up, lock_root
 from storage.errors import StratalogError, UnknownServerError
 from storage.store import open_store
@@ -28,14 +29,23 @@ _LOG = logging.getLogger("stratalog.broker")
 class BrokerServer:
     """The one broker of this process. Use `BrokerServer.start`, then `stop`."""
 
-    def __init__(self, properties: BrokerProperties, fetcher: Fetcher, spark: SparkSession | None, lock: IO[str]):
+    def __init__(
+        self,
+        properties: BrokerProperties,
+        fetcher: Fetcher,
+        spark: SparkSession | None,
+        lock: IO[str],
+        peers: MutableMapping[int, Appends] | None,
+    ) -> None:
         """Joins the cluster and starts the broker's threads. `lock` is that of `lock_root`; a failure lets it go."""
         self.properties = properties
         self.log_folder = text_log_folder(properties)
         host: BrokerHost | None = None
         try:
             roots = {properties.broker_id: properties.root}
-            host = BrokerHost(properties.metadata_root, roots, properties.config, self.log_folder, fetcher, spark)
+            host = BrokerHost(
+                properties.metadata_root, roots, properties.config, self.log_folder, fetcher, spark, peers
+            )
             self._running: RunningBroker = host.run(
                 BrokerIdentity(properties.broker_id, properties.root, properties.rack), lock
             )
@@ -54,12 +64,14 @@ class BrokerServer:
         fetcher: Fetcher = "auto",
         spark: SparkSession | None = None,
         on_locked: Callable[[Path], None] = lambda _log_folder: None,
+        peers: MutableMapping[int, Appends] | None = None,
     ) -> Self:
         """Make or reopen the broker's root, make or join the cluster, register.
 
         fetcher    `spark`, `thread`, or `auto`: Spark unless the session has too few slots (with a warning)
         spark      the session whose slots run the fetch sessions; None starts one, or takes that of spark-submit
         on_locked  called with the folder for text logs as soon as the root is this process's
+        peers      brokers of other processes, by id, as far as they can be called; this one is put in
         Python's switch interval and garbage collection are set as `share_interpreter` says.
         Raises KafkaStorageError when another broker of this machine works on the root; DuplicateBrokerRegistrationError
         when the id is, and stays, live on another root; InvalidRequestError when the root is another broker's;
@@ -67,7 +79,7 @@ class BrokerServer:
         """
         lock = lock_root(properties.root)
         on_locked(text_log_folder(properties))
-        server = cls(properties, fetcher, spark, lock)
+        server = cls(properties, fetcher, spark, lock, peers)
         try:
             await_up([server._running])
             server._host.serve_metrics(lambda: {server.broker.broker_id: server.broker})

@@ -1,8 +1,9 @@
 """What coordinators append to partitions that are not theirs: transaction markers, through each partition's leader.
 
-I/O: through the brokers of the own process. The outcome comes back to the shard that asked, once; after a time without
-an answer it is REQUEST_TIMED_OUT, since a broker that was killed answers nobody. Kafka:
-`TransactionMarkerChannelManager`.
+I/O: through the brokers that can be called. The outcome comes back to the shard that asked, once. A broker that was
+killed or stands still answers nobody: as soon as another leader epoch has begun the outcome is NOT_LEADER_OR_FOLLOWER,
+and after a time without an answer REQUEST_TIMED_OUT. Kafka: `TransactionMarkerChannelManager`, which waits for the
+connection's end or `request.timeout.ms`; meanwhile the transaction's partitions could not be read to their ends.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from replication.state import NO_LEADER, ClusterImage
 from storage.errors import (
     BrokerNotAvailableError,
     LeaderNotAvailableError,
+    NotLeaderOrFollowerError,
     RequestTimedOutError,
     StratalogError,
     UnknownTopicOrPartitionError,
@@ -43,6 +45,7 @@ class Appends(Protocol):
 class _Open:
     shard: HostedShard
     effect: RemoteAppend
+    leader_epoch: int
     deadline_ms: int
 
 
@@ -68,7 +71,7 @@ class RemoteAppends:
     def perform(self, shard: HostedShard, effect: RemoteAppend, now_ms: int) -> None:
         """Send it to the partition's leader."""
         number = next(self._numbers)
-        self._open[number] = _Open(shard, effect, now_ms + TIMEOUT_MS)
+        self._open[number] = _Open(shard, effect, self._leader_epoch(effect.topic_partition), now_ms + TIMEOUT_MS)
 
         def complete(response: ProduceResponse) -> None:
             self._put(lambda now_ms: self._end(number, response.error, now_ms))
@@ -100,7 +103,17 @@ class RemoteAppends:
         return next((each.deadline_ms for each in self._open.values()), None)
 
     def expire(self, now_ms: int) -> None:
-        """Give up what has waited too long."""
-        for number in [number for number, each in self._open.items() if each.deadline_ms <= now_ms]:
-            topic_partition = self._open[number].effect.topic_partition
-            self._end(number, RequestTimedOutError(f"{topic_partition}: no answer in {TIMEOUT_MS} ms"), now_ms)
+        """Give up what has waited too long, or for a leader that is none any more."""
+        for number, each in list(self._open.items()):
+            topic_partition = each.effect.topic_partition
+            epoch = self._leader_epoch(topic_partition)
+            if epoch != each.leader_epoch:
+                why = f"{topic_partition}: sent under leader epoch {each.leader_epoch}, which is {epoch} by now"
+                self._end(number, NotLeaderOrFollowerError(why), now_ms)
+            elif each.deadline_ms <= now_ms:
+                self._end(number, RequestTimedOutError(f"{topic_partition}: no answer in {TIMEOUT_MS} ms"), now_ms)
+
+    def _leader_epoch(self, topic_partition: TopicPartition) -> int:
+        """As the metadata has it now; -1 for a partition that is gone."""
+        state = self._image().partitions.get(topic_partition)
+        return -1 if state is None else state.leader_epoch

@@ -294,11 +294,29 @@ def test_a_commit_of_a_member_that_was_thrown_out_is_refused(group: Group, coord
     group.poll_until(lambda: group.settled(consumer))
     metadata = consumer.group_metadata()
     removed = LeaveGroupRequest("g", (MemberIdentity(metadata.member_id),))
-    ask(InProcessCalls(coordinator.cluster), "g", removed, coordinator.cluster.clock, 5_000)
+    clock = coordinator.cluster.clock
+    ask(InProcessCalls(coordinator.cluster, clock), "g", removed, clock, 5_000)
     with pytest.raises(CommitFailedError, match="likely that the consumer was kicked out of the group"):
         consumer.commit_sync({T[0]: OffsetAndMetadata(1)})
     group.poll_until(lambda: group.settled(consumer) and len(told.events) == 3)
     assert [kind for kind, _ in told.events] == ["assigned", "lost", "assigned"]
+
+
+def test_a_member_that_was_thrown_out_tells_its_last_generation_until_it_has_another_assignment(
+    group: Group, coordinator: MemoryCoordinator
+) -> None:
+    """What was read before is written in transactions with it. Told to be nobody's, those offsets would not be fenced,
+    though another member has the partitions. Here a commit notices it, else a heartbeat does, in the background."""
+    consumer = group.consumer()
+    consumer.subscribe(["t"])
+    group.poll_until(lambda: group.settled(consumer))
+    before, clock = consumer.group_metadata(), coordinator.cluster.clock
+    removed = LeaveGroupRequest("g", (MemberIdentity(before.member_id),))
+    ask(InProcessCalls(coordinator.cluster, clock), "g", removed, clock, 5_000)
+    with pytest.raises(CommitFailedError):
+        consumer.commit_sync({T[0]: OffsetAndMetadata(1)})
+    assert consumer.group_metadata() == before
+    group.poll_until(lambda: consumer.group_metadata().generation_id not in (before.generation_id, -1))
 
 
 def test_a_static_member_that_comes_back_gets_its_partitions_without_a_rebalance(

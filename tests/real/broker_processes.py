@@ -20,6 +20,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(PROJECT), "PYTHONUNBUFFERED": "1"
 STARTED = "Started."
 START_WAIT_S, STOP_WAIT_S = 90, 60
 BROKERS = (1, 2, 3)
+LAUNCHER = (sys.executable, "-m", "jobs.broker")
 
 
 class BrokerProcess:
@@ -31,7 +32,7 @@ class BrokerProcess:
         broker_id: int,
         settings: Mapping[str, object],
         fetcher: str,
-        launcher: Sequence[str] = (sys.executable, "-m", "jobs.broker"),
+        launcher: Sequence[str] = LAUNCHER,
     ) -> None:
         self.broker_id = broker_id
         self.root = folder / f"broker-{broker_id}"
@@ -117,10 +118,11 @@ class BrokerProcesses:
         settings: Mapping[str, object] | None = None,
         fetcher: str = "thread",
         broker_ids: tuple[int, ...] = BROKERS,
+        launcher: Sequence[str] = LAUNCHER,
     ) -> None:
         self.folder = folder
         self.metadata_root = str(folder / "metadata")
-        self.by_id = {i: BrokerProcess(folder, i, settings or {}, fetcher) for i in broker_ids}
+        self.by_id = {i: BrokerProcess(folder, i, settings or {}, fetcher, launcher) for i in broker_ids}
 
     def __getitem__(self, broker_id: int) -> BrokerProcess:
         return self.by_id[broker_id]

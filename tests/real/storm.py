@@ -164,8 +164,12 @@ def run_storm(folder: Path, seconds: float, seed: int, fetcher: str = "thread") 
 def longest_gap_s(events: list[Event], begun_ms: float, ended_ms: float) -> float:
     """The longest time between two acknowledgements, whatever partition."""
     acks = sorted(e.time_ms for e in events if e.kind == ACK and begun_ms <= e.time_ms <= ended_ms)
-    times = [begun_ms, *acks, ended_ms]
-    return max(after - before for before, after in pairwise(times)) / 1000
+    return longest_gap([begun_ms, *acks, ended_ms]) / 1000
+
+
+def longest_gap(times: list[float]) -> float:
+    """The longest time between neighbours of a sorted list."""
+    return max(after - before for before, after in pairwise(times))
 
 
 def main(arguments: list[str] | None = None) -> int:

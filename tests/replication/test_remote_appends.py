@@ -1,0 +1,76 @@
+"""Markers on their way to leaders that do not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from replication.coordinator_shard import RemoteAppend, RemoteAppended
+from replication.remote_appends import TIMEOUT_MS, RemoteAppends
+from replication.requests import ProduceRequest, ProduceResponse
+from replication.state import ClusterImage, PartitionRecord
+from storage.errors import NotLeaderOrFollowerError, RequestTimedOutError
+from storage.records import TopicPartition
+from storage.transactions import EndMarker, marker_batch
+
+PLACE = TopicPartition("out", 0)
+MARKER = RemoteAppend(PLACE, marker_batch(7, 0, EndMarker(True, 3), 1_000, 2), "context")
+
+
+class Leader:
+    """Keeps what it is asked, and says nothing."""
+
+    def __init__(self) -> None:
+        self.completions: list[Callable[[ProduceResponse], None]] = []
+
+    def produce_then(self, request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
+        self.completions.append(complete)
+
+
+class Sent:
+    """One marker on its way at 0 ms, led by broker 2 under epoch 5."""
+
+    def __init__(self) -> None:
+        self.leader = Leader()
+        self.image = ClusterImage()
+        self.lead(5)
+        self.outcomes: list[RemoteAppended] = []
+        self.now_ms = 0
+        self.appends = RemoteAppends(
+            lambda: self.image,
+            {2: self.leader},
+            lambda work: work(self.now_ms),
+            lambda _shard, outcome, _now_ms: self.outcomes.append(outcome),
+        )
+        self.appends.perform(None, MARKER, 0)  # type: ignore[arg-type]  # the shard is only told
+
+    def lead(self, epoch: int) -> None:
+        """Broker 2 leads under this epoch."""
+        self.image.partitions[PLACE] = PartitionRecord("out", 0, (2, 3), 2, epoch, (2, 3), 1, 1)
+
+
+def test_a_leader_that_is_none_any_more_is_not_waited_for() -> None:
+    sent = Sent()
+    sent.appends.expire(1)
+    assert sent.outcomes == []
+    sent.lead(6)
+    sent.appends.expire(2)
+    sent.leader.completions[0](ProduceResponse(PLACE))
+    (outcome,) = sent.outcomes
+    assert isinstance(outcome.error, NotLeaderOrFollowerError)
+    assert str(outcome.error) == "out-0: sent under leader epoch 5, which is 6 by now"
+
+
+def test_a_leader_that_is_silent_is_waited_for_up_to_the_time_out() -> None:
+    sent = Sent()
+    sent.appends.expire(TIMEOUT_MS - 1)
+    assert sent.outcomes == []
+    assert sent.appends.next_deadline_ms == TIMEOUT_MS
+    sent.appends.expire(TIMEOUT_MS)
+    assert [type(outcome.error) for outcome in sent.outcomes] == [RequestTimedOutError]
+
+
+def test_the_leader_s_answer_comes_back_with_its_context() -> None:
+    sent = Sent()
+    sent.leader.completions[0](ProduceResponse(PLACE))
+    assert sent.outcomes == [RemoteAppended(PLACE, "context", None)]
+    assert sent.appends.next_deadline_ms is None

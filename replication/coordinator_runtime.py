@@ -5,7 +5,11 @@ Any thread may ask; everything else happens in the broker's loop, a turn at a ti
 the same code runs in the simulation. What it costs grows with what is asked and what is due, not with how many shards
 there are.
 
-Kafka: `CoordinatorRuntime`. Where we differ: an append that fails is not rolled back in memory, the shard is folded
+A read (OffsetFetch) is answered once a look at the metadata log, begun after the read came, shows that this broker still
+leads in the shard's epoch: so whoever leads next has acknowledged nothing before. One look is for all reads of a turn.
+
+Kafka: `CoordinatorRuntime`. Where we differ: Kafka answers reads from memory, so a coordinator that was deposed and does
+not know it tells old offsets, and who goes on from them does again what is done; an append that fails is not rolled back in memory, the shard is folded
 anew from its log; and the fold ends when the high watermark has passed it, so that all that a shard begins with is
 committed.
 """
@@ -117,6 +121,8 @@ class CoordinatorRuntime:
         self._folding: dict[TopicPartition, int] = {}
         self._decided: dict[TopicPartition, HostedShard] = {}
         self._due_ms: dict[TopicPartition, int] = {}
+        self._reading: set[TopicPartition] = set()
+        self._look_due_ms = 0
         self._remote = RemoteAppends(
             lambda: host.metadata.image, peers, lambda work: self._put(work, lambda _error: None), self._performed
         )
@@ -212,6 +218,7 @@ class CoordinatorRuntime:
         for shard in decided.values():
             moved |= shard.flush()
             self._replace_failed(shard, now_ms)
+        self._confirm_reads(now_ms)
         return moved
 
     @property
@@ -220,6 +227,8 @@ class CoordinatorRuntime:
         dues = [*self._due_ms.values(), *(due for due in self._folding.values() if due)]
         if (deadline_ms := self._remote.next_deadline_ms) is not None:
             dues.append(deadline_ms)
+        if self._reading:
+            dues.append(self._look_due_ms)
         return min(dues) - self._base_ms if dues else None
 
     # -- shards come and go ------------------------------------------------------------------------------
@@ -276,6 +285,7 @@ class CoordinatorRuntime:
         shard = self._shards.pop(topic_partition)
         self._folding.pop(topic_partition, None)
         self._due_ms.pop(topic_partition, None)
+        self._reading.discard(topic_partition)
         shard.give_up(NotCoordinatorError(f"{topic_partition}: {why}"))
 
     def _replace(self, shard: HostedShard, why: str, due_ms: int) -> None:
@@ -396,6 +406,22 @@ class CoordinatorRuntime:
             return reason
         return None
 
+    def _confirm_reads(self, now_ms: int) -> None:
+        """Tell what was read, of shards that this broker still leads; the others are dropped when it follows suit."""
+        if not self._reading or now_ms < self._look_due_ms:
+            return
+        self._look_due_ms = self._now_ms() + STORE_RETRY_MS
+        self._host.metadata.look()
+        image, broker_id = self._host.metadata.image, self._host.broker_id
+        for topic_partition in sorted(self._reading):
+            state, shard = image.partitions.get(topic_partition), self._shards[topic_partition]
+            if state is not None and (state.leader, state.leader_epoch) == (broker_id, shard.replica.leader_epoch):
+                self._reading.discard(topic_partition)
+                shard.confirm()
+                self._noted(shard)
+        if not self._reading:
+            self._look_due_ms = 0
+
     # -- time, and what shards do elsewhere --------------------------------------------------------------
 
     def _noted(self, shard: HostedShard) -> None:
@@ -404,6 +430,8 @@ class CoordinatorRuntime:
         if self._shards.get(topic_partition) is not shard:
             return
         self._decided[topic_partition] = shard
+        if shard.has_reads:
+            self._reading.add(topic_partition)
         due_ms = shard.next_due_ms
         if due_ms is None:
             self._due_ms.pop(topic_partition, None)

@@ -88,6 +88,8 @@ class Decision:
     producer_id, producer_epoch
                     set: the records are a transactional batch of that producer (TxnOffsetCommit)
     effects         performed when the answers are told, never before `records` are committed
+    is_read         the answers tell what is stored, and whoever asks goes on from there: they are told once it is
+                    certain that nobody else coordinated before the request came. See `CoordinatorRuntime`
     """
 
     records: tuple[CoordinatorRecord, ...] = ()
@@ -95,6 +97,7 @@ class Decision:
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
     effects: tuple[RemoteAppend, ...] = ()
+    is_read: bool = False
 
 
 class CoordinatorShard(Protocol):

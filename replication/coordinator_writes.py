@@ -55,6 +55,7 @@ class Write:
     """A decision that waits for its append, or without records for those before it.
 
     marker   the control batch of one that ends a transaction
+    is_read  its answers wait, after all that was before them, until the shard is known to have led meanwhile
     refusal  why the log did not take it, while it took what stands around it
     """
 
@@ -66,6 +67,7 @@ class Write:
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = -1
     marker: NewRecordBatch | None = None
+    is_read: bool = False
     refusal: StratalogError | None = None
     size_bytes: int = field(init=False)
 
@@ -173,6 +175,7 @@ def write_of(decision: Decision, timestamp_ms: int, deadline_ms: int) -> Write:
         decision.effects,
         decision.producer_id,
         decision.producer_epoch,
+        is_read=decision.is_read,
     )
 
 

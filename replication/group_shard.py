@@ -225,6 +225,7 @@ class GroupShard:
 
     def _fetch(self, request: OffsetFetchRequest, token: int, draft: Draft) -> None:
         groups = tuple(self._fetch_group(each, request.require_stable) for each in request.groups)
+        draft.is_read = True
         draft.answer(token, OffsetFetchResponse(groups))
 
     def _fetch_group(self, request: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:

@@ -28,13 +28,14 @@ CLASSIC, CONSUMER = "classic", "consumer"
 class Draft:
     """A decision while it is made: what happens at `now_ms` (ms since 1970), and what comes of it so far.
 
-    A `producer_id` makes the records a batch of that producer's transaction.
+    A `producer_id` makes the records a batch of that producer's transaction; `is_read` is `Decision`'s.
     """
 
     def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
+        self.is_read = False
         self.records: list[CoordinatorRecord] = []
         self.answers: list[Answered] = []
 
@@ -43,7 +44,8 @@ class Draft:
         self.answers.append(Answered(token, response))
 
     def decision(self) -> Decision:
-        return Decision(tuple(self.records), tuple(self.answers), self.producer_id, self.producer_epoch)
+        producer = self.producer_id, self.producer_epoch
+        return Decision(tuple(self.records), tuple(self.answers), *producer, is_read=self.is_read)
 
 
 class TimerKey(NamedTuple):

@@ -99,6 +99,7 @@ class HostedShard:
         self._answers: dict[int, Answer] = {}
         self._tokens = count()
         self._stored_end = 0
+        self._reads: list[Write] = []
 
     # -- folding -----------------------------------------------------------------------------------------
 
@@ -170,13 +171,18 @@ class HostedShard:
         for late in self._writes.overdue(now_ms):
             reason = f"{self.topic_partition}: not replicated in {self._timeout_ms} ms; it may be yet"
             self._answer(Answered(late.token, CoordinatorNotAvailableError(reason)))
+        while self._reads and self._reads[0].deadline_ms <= now_ms:
+            reason = f"{self.topic_partition}: not known for {self._timeout_ms} ms whether another broker leads it"
+            for token, _ in self._reads.pop(0).answers:
+                self._answer(Answered(token, CoordinatorNotAvailableError(reason)))
 
     @property
     def next_due_ms(self) -> int | None:
         """When `expire` has something to do; None when only a request can bring it on."""
         if self._shard is None or not self.is_active or self.failure is not None:
             return None
-        dues = (self._shard.next_due_ms, self._writes.next_deadline_ms)
+        read_ms = self._reads[0].deadline_ms if self._reads else None
+        dues = (self._shard.next_due_ms, self._writes.next_deadline_ms, read_ms)
         return min((due for due in dues if due is not None), default=None)
 
     def _active(self) -> CoordinatorShard:
@@ -275,7 +281,22 @@ class HostedShard:
         """Appends are stored, but took too long to be committed: `advance` is to be called now and then."""
         return self._stored_end > 0 and self.failure is None
 
+    @property
+    def has_reads(self) -> bool:
+        """Answers wait for `confirm`."""
+        return bool(self._reads)
+
+    def confirm(self) -> None:
+        """Nobody else coordinated before these reads came: tell their answers."""
+        reads, self._reads = self._reads, []
+        for read in reads:
+            for token, response in read.answers:
+                self._answer(Answered(token, response))
+
     def _tell(self, write: Write) -> None:
+        if write.is_read and write.refusal is None:
+            self._reads.append(write)
+            return
         for token, response in write.answers:
             self._answer(Answered(token, response if write.refusal is None else write.refusal))
         if write.refusal is None:

@@ -72,6 +72,10 @@ class MetadataLog:
         records, self._unseen = self._unseen, []
         return records
 
+    def look(self) -> None:
+        """Fold what was committed into `image`; the next `refresh` still tells of it."""
+        self._fold()
+
     def _fold(self) -> None:
         try:
             self.log.refresh()

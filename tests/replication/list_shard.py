@@ -39,7 +39,9 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The answer is the list as a tuple."""
+    """The answer is the list as a tuple. `is_certain`: of who coordinates, not of who once did."""
+
+    is_certain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +113,8 @@ class ListShard:
         match request:
             case Add(value=value, producer_id=producer_id, producer_epoch=epoch, effects=effects):
                 return self._add(value, token, producer_id, epoch, effects)
-            case Read():
-                return Decision(answers=(Answered(token, tuple(self.values)),))
+            case Read(is_certain=is_certain):
+                return Decision(answers=(Answered(token, tuple(self.values)),), is_read=is_certain)
             case ReadByEpoch():
                 return Decision(answers=(Answered(token, Listed(tuple(self.values), self.place.leader_epoch)),))
             case AwaitNext(timeout_ms=timeout_ms):

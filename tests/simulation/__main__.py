@@ -1,6 +1,7 @@
 """`python -m tests.simulation`: run many seeds, or search for a seed that finds a deliberate bug.
 
 --seeds 20000 --first-seed 0    every seed must hold all invariants; exit 1 and the story if one does not
+--coordinated 1000              so many seeds with groups and transactions after these; a twentieth unless told
 --search NAME                   with that rule switched off (`tests.simulation.mutations`), look for a seed that
                                 notices; `all`: each of them in turn
 """
@@ -11,10 +12,11 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
+from tests.simulation.coordinated import run_coordinated
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.run import Outcome, run_seeds
 from tests.simulation.search import search
@@ -24,11 +26,15 @@ STORY_LINES = 80
 HASH_SEED = "0"
 """As in the Makefile."""
 
+Run = Callable[[int, int], list[Outcome]]
+"""Of the first seed and how many there are."""
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=20_000)
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--coordinated", type=int, default=None)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--search", choices=["all", *MUTATIONS])
     parser.add_argument("--minutes", type=float, default=10.0)
@@ -40,7 +46,13 @@ def main() -> int:
         names = list(MUTATIONS) if arguments.search == "all" else [arguments.search]
         found = [_search(name, arguments.first_seed, arguments.minutes) for name in names]
         return 0 if all(found) else 1
-    return _run_all(arguments.first_seed, arguments.seeds, arguments.workers)
+    coordinated = arguments.seeds // 20 if arguments.coordinated is None else arguments.coordinated
+    ends = [
+        _run_all(name, run, arguments.first_seed, seeds, arguments.workers)
+        for name, run, seeds in (("", run_seeds, arguments.seeds), ("coordinated ", run_coordinated, coordinated))
+        if seeds
+    ]
+    return max(ends, default=0)
 
 
 def _search(name: str, first_seed: int, minutes: float) -> bool:
@@ -54,15 +66,15 @@ def _search(name: str, first_seed: int, minutes: float) -> bool:
     return True
 
 
-def _run_all(first_seed: int, seeds: int, workers: int) -> int:
+def _run_all(name: str, run: Run, first_seed: int, seeds: int, workers: int) -> int:
     started = time.monotonic()
     totals = _Totals()
-    for outcome in _outcomes(first_seed, seeds, workers):
+    for outcome in _outcomes(run, first_seed, seeds, workers):
         totals.take(outcome)
     minutes = (time.monotonic() - started) / 60
     print(
-        f"{totals.runs} runs, {totals.steps} steps (least {totals.steps_min}, mean {totals.steps // totals.runs}), "
-        f"{totals.acked} records acknowledged, {totals.leader_epochs} leader changes, {totals.violations} violations, "
+        f"{totals.runs} {name}runs, {totals.steps} steps (least {totals.steps_min}, mean {totals.steps // totals.runs}), "
+        f"{totals.acked} records acknowledged, {totals.answered} coordinators' decisions, {totals.leader_epochs} leader changes, {totals.violations} violations, "
         f"{minutes:.1f} minutes with {workers} workers: {totals.runs / minutes / workers:.0f} runs a minute and core"
     )
     return 1 if totals.violations else 0
@@ -72,7 +84,7 @@ class _Totals:
     """What is told of all runs; of those that broke an invariant the first stories."""
 
     def __init__(self) -> None:
-        self.runs = self.steps = self.acked = self.leader_epochs = self.violations = 0
+        self.runs = self.steps = self.acked = self.answered = self.leader_epochs = self.violations = 0
         self.steps_min = sys.maxsize
 
     def take(self, outcome: Outcome) -> None:
@@ -80,6 +92,7 @@ class _Totals:
         self.steps += outcome.steps
         self.steps_min = min(self.steps_min, outcome.steps)
         self.acked += outcome.acked
+        self.answered += outcome.answered
         self.leader_epochs += outcome.leader_epochs
         if outcome.violation is None:
             return
@@ -89,13 +102,13 @@ class _Totals:
         print(f"seed {outcome.seed}: {outcome.violation}", file=sys.stderr, flush=True)
 
 
-def _outcomes(first_seed: int, seeds: int, workers: int) -> Iterator[Outcome]:
+def _outcomes(run: Run, first_seed: int, seeds: int, workers: int) -> Iterator[Outcome]:
     tasks = [
         (seed, min(SEEDS_A_TASK, first_seed + seeds - seed))
         for seed in range(first_seed, first_seed + seeds, SEEDS_A_TASK)
     ]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for done in pool.map(run_seeds, *zip(*tasks, strict=True)):
+        for done in pool.map(run, *zip(*tasks, strict=True)):
             yield from done
 
 

@@ -137,7 +137,7 @@ class Consumer(Client):
 
     def __init__(self, sim: SimCluster) -> None:
         super().__init__(sim)
-        self._positions: dict[Log, int] = {}
+        self.positions: dict[Log, int] = {}
         self._readers: dict[tuple[str, Log], LogReader] = {}
 
     def run(self) -> None:
@@ -146,12 +146,13 @@ class Consumer(Client):
                 leader = self.metadata.image.brokers.get(state.leader)
                 if leader is not None:
                     try:
-                        self._read(state, leader)
+                        self.read(state, leader)
                     except StratalogError:
                         self._readers.clear()
             self.sim.clock.sleep_ms(self.random.randrange(30, 200))
 
-    def _read(self, state: PartitionRecord, leader: BrokerState) -> None:
+    def read(self, state: PartitionRecord, leader: BrokerState) -> None:
+        """Take what is new in one partition."""
         log, root, topic_partition = self.log_of(state), leader.registration.root, state.topic_partition
         content = self.sim.objects(root).get_register(leader_progress_path(leader.broker_epoch)) or b""
         bounds = [
@@ -159,7 +160,7 @@ class Consumer(Client):
             for progress in progress_rows(content)
             if progress.topic_partition == topic_partition and progress.leader_epoch == state.leader_epoch
         ]
-        position = self._positions.get(log, 0)
+        position = self.positions.get(log, 0)
         if not bounds or bounds[0] <= position:
             return
         reader = self._readers.get((root, log))
@@ -169,16 +170,19 @@ class Consumer(Client):
         if reader.leader_epoch != state.leader_epoch or reader.topic_id != log[0]:
             return
         try:
-            rows = reader.read(position, 1 << 20, bounds[0])
+            self.take(log, reader, position, bounds[0])
         except OffsetOutOfRangeError:
-            self._positions[log] = max(position, reader.log_start_offset)
-            return
+            self.positions[log] = max(position, reader.log_start_offset)
+
+    def take(self, log: Log, reader: LogReader, position: int, high_watermark: int) -> None:
+        """Read from `position` on."""
+        rows = reader.read(position, 1 << 20, high_watermark)
         columns = (rows[name].to_pylist() for name in ("offset", "value", "attributes"))
         for offset, value, attributes in zip(*columns, strict=True):
             position = offset + 1
             if not attributes & CONTROL_ATTRIBUTE:  # clients pass over what compaction has emptied
                 self.sim.invariants.was_read(log, offset, value)
-        self._positions[log] = position
+        self.positions[log] = position
 
 
 class Admin(Client):

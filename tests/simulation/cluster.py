@@ -5,8 +5,9 @@ All of it is the real code; only storage, time and identifiers are the simulatio
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from replication.broker import Broker, BrokerIdentity
 from replication.config import BrokerConfig
@@ -45,6 +46,10 @@ PROPERTIES = {
     "log.retention.check.interval.ms": 300,
     "offsets.commit.timeout.ms": 1_500,
     "offsets.topic.num.partitions": 2,
+    "group.initial.rebalance.delay.ms": 20,
+    "group.min.session.timeout.ms": 100,
+    "transaction.state.log.min.isr": 1,
+    "transaction.state.log.num.partitions": 2,
     "stratalog.metadata.poll.ms": 40,
     "stratalog.inbox.poll.ms": 40,
     "stratalog.upkeep.interval.ms": 250,
@@ -105,6 +110,8 @@ class Setting:
     is_told       whether storage tells of its changes (as a local disk does), or is polled
     pause_ms_max  the longest pause of a producer between two batches
     coordinators  what the brokers host
+    workload      who asks these coordinators, beside the clients of every run
+    producers     how many of those there are of every run
     """
 
     brokers: int = 3
@@ -114,6 +121,21 @@ class Setting:
     is_told: bool = True
     pause_ms_max: int = 80
     coordinators: Mapping[CoordinatorType, CoordinatorKind] = field(default_factory=dict)
+    workload: Callable[[SimCluster], Workload] | None = None
+    producers: int = 2
+
+
+class Workload(Protocol):
+    """Clients of coordinators, started, and what must hold of what they are told."""
+
+    @property
+    def acked_count(self) -> int:
+        """How much coordinators have acknowledged."""
+        ...
+
+    def check_end(self) -> None:
+        """All is well again: look once more. Raises `Violation`."""
+        ...
 
 
 class SimCluster:
@@ -135,6 +157,8 @@ class SimCluster:
         self._looked_ms: dict[tuple[str, str], int] = {}
         self._controllers: dict[str, Controller] = {}
         self._peers: dict[int, Broker] = {}
+        self.on_crash: Callable[[Broker], None] = lambda _broker: None
+        """Called with a process that is about to die."""
         self.value_count = 0
         self.told: list[str] = []
 
@@ -359,6 +383,8 @@ class SimCluster:
         """The process dies; its fetch tasks, elsewhere in the Spark cluster, live on as zombies."""
         host = self.hosts[broker_id]
         self.tell(f"crash of broker {broker_id}")
+        if host.broker is not None:
+            self.on_crash(host.broker)
         self.scheduler.kill(host.actors)
         if host.broker is not None:
             host.broker.wakeup.close()

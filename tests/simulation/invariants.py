@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from replication.internal_topics import is_internal
 from replication.progress import ReplicaProgress
 from replication.state import (
     NO_LEADER,
@@ -72,7 +73,7 @@ class History:
     high_watermarks: dict[int, int] = field(default_factory=dict)
     leaders: dict[int, int] = field(default_factory=dict)
     places: dict[bytes, int] = field(default_factory=dict)
-    sequences: dict[tuple[int, int], int] = field(default_factory=dict)
+    sequences: dict[tuple[int, int, int], int] = field(default_factory=dict)
     lossy: bool = False
 
     @property
@@ -365,18 +366,19 @@ class Invariants:
         records = {o: shadow.records[o] for o in offsets if o in shadow.records} if shadow is not None else {}
         for offset, record in records.items():
             history.committed[offset] = record
-            if record.value is not None and history.places.setdefault(record.value, offset) != offset:
+            is_a_clients = not is_internal(history.topic_partition.topic)  # coordinators may write the same twice
+            if is_a_clients and record.value is not None and history.places.setdefault(record.value, offset) != offset:
                 raise Violation(
                     "NoDuplicates",
                     f"{history.topic_partition}: {record.value!r} at {history.places[record.value]} and at {offset}",
                 )
-            if record.producer_id >= 0:
-                key = (record.producer_id, record.sequence)
+            if record.producer_id >= 0 and record.sequence >= 0:
+                key = (record.producer_id, record.producer_epoch, record.sequence)
                 first = history.sequences.setdefault(key, offset)
                 if first != offset:
                     raise Violation(
                         "NoDuplicateSequence",
-                        f"{history.topic_partition} producer {key[0]} sequence {key[1]}: offsets {first} and {offset}",
+                        f"{history.topic_partition} producer {key[:2]} sequence {key[2]}: offsets {first} and {offset}",
                     )
         return records
 

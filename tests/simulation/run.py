@@ -16,7 +16,6 @@ from replication.state import NO_LEADER, record_from_json
 from storage.cleaner import SHARED_TURN
 from tests.simulation.clients import start_clients
 from tests.simulation.cluster import QUICK_UPKEEP, UPKEEP, Setting, SimCluster
-from tests.simulation.coordinators import start_askers
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Violation
 from tests.simulation.shadow import Shadow
@@ -74,14 +73,14 @@ def simulate(
     with _repeatable():
         try:
             sim.set_up()
-            start_clients(sim)
-            histories = start_askers(sim) if sim.setting.coordinators else None
+            start_clients(sim, sim.setting.producers)
+            workload = sim.setting.workload(sim) if sim.setting.workload is not None else None
             _trouble(sim, duration_ms)
             _heal(sim)
             sim.invariants.check_end()
-            if histories is not None:
-                histories.check_end()
-                answered = histories.acked_count
+            if workload is not None:
+                answered = workload.acked_count
+                workload.check_end()
         except Violation as found:
             violation = found
         sim.scheduler.kill(list(sim.scheduler.actors))

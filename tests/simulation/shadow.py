@@ -19,10 +19,11 @@ class ShadowRecord(NamedTuple):
     value: bytes | None
     key: bytes | None
     producer_id: int
+    producer_epoch: int
     sequence: int
 
 
-COLUMNS = ("offset_delta", "attributes", "value", "key", "producer_id", "sequence")
+COLUMNS = ("offset_delta", "attributes", "value", "key", "producer_id", "producer_epoch", "sequence")
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from replication.hosted_shard import HostedShard
 from replication.leader_replica import LeaderReplica
 from replication.requests import ACKS_LEADER, HandedFiles, ProduceRequest
 from storage.errors import StratalogError
-from tests.simulation.coordinators import LISTS
+from tests.simulation.coordinators import LISTS, start_askers
 from tests.simulation.run import Outcome, quiet, setting_of, simulate
 
 SEEDS = 60
@@ -21,7 +21,7 @@ SEEDS = 60
 
 def run(seed: int, mutation: Callable[[], AbstractContextManager[object]] = nullcontext) -> Outcome:
     with quiet(), mutation():
-        return simulate(seed, setting=replace(setting_of(seed), coordinators=LISTS))
+        return simulate(seed, setting=replace(setting_of(seed), coordinators=LISTS, workload=start_askers))
 
 
 @pytest.mark.parametrize("first_seed", range(0, SEEDS, 20))

@@ -9,21 +9,25 @@ offsets (`clients.group_member`); then the brokers have to run in this process, 
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Self
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from clients.bootstrap import Cluster
 from clients.cluster_view import ClusterView, Fetched
+from clients.consumed_rows import CONSUMED_SCHEMA, consumed_table, consumer_records, without_control
 from clients.coordinator_calls import CoordinatorCalls, InProcessCalls
 from clients.group_member import CommitCallback, ConsumerGroupMetadata, ConsumerHooks, GroupMember
 from clients.positions import Position, Positions
 from clients.read_committed import view_of
 from clients.rebalance_listener import ConsumerRebalanceListener
-from clients.records import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp
+from clients.records import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, SubscriptionPattern
 from clients.settings import ConsumerConfig
+from clients.shared_news import ConsumerNews
 from replication.internal_topics import INTERNAL_TOPICS
 from storage.errors import (
     CorruptMessageError,
@@ -35,26 +39,11 @@ from storage.errors import (
     StratalogError,
     UnknownServerError,
 )
-from storage.log_read import READ_SCHEMA
-from storage.records import Header, TopicPartition
+from storage.records import TopicPartition
 
-METADATA_REFRESH_MS = 50
 CLOSE_TIMEOUT_MS = 30_000
 IDLE_PAUSE_MS_MIN, IDLE_PAUSE_MS_MAX = 1, 20
 EXCLUSIVE = "Subscription to topics, partitions and pattern are mutually exclusive"
-CONTROL = 0x20
-"""Kafka's attribute bit of a control batch: transaction markers, which only brokers look at."""
-
-_SHOWN = ("offset", "leader_epoch", "timestamp", "timestamp_type", "key", "value", "headers")
-
-CONSUMED_SCHEMA = pa.schema(
-    [
-        pa.field("topic", pa.string(), nullable=False),
-        pa.field("partition", pa.int32(), nullable=False),
-        *[READ_SCHEMA.field(name) for name in _SHOWN],
-    ]
-)
-"""The columns of `Consumer.poll_table`."""
 
 
 class Consumer:
@@ -79,6 +68,9 @@ class Consumer:
         self.config = ConsumerConfig.from_settings(config, settings)
         make_view = view_of(self.config.isolation_level)
         self._view = view or make_view(cluster, timeout_ms=self.config.default_api_timeout_ms)
+        watch = partial(ClusterView, cluster)
+        self._news = ConsumerNews(view) if view is not None else ConsumerNews.of_process(self._view, watch)
+        weakref.finalize(self, self._news.close)
         self._positions = Positions()
         self._undecided: frozenset[TopicPartition] = frozenset()
         self._pattern: re.Pattern[str] | None = None
@@ -86,9 +78,9 @@ class Consumer:
         self._is_closed = False
         self._group: GroupMember | None = None
         if self.config.group_id:
-            hooks = ConsumerHooks(self._own, self._consumed, self._partition_count, self._view.wake)
+            hooks = ConsumerHooks(self._own, self._consumed, self._partition_count, self._topic_name, self._news.wake)
             calls = calls or InProcessCalls(cluster, self._view.clock, self.config.request_timeout_ms)
-            self._group = GroupMember(self.config, calls, self._view.clock, hooks)
+            self._group = GroupMember(self.config, calls, self._view.clock, hooks, self._view.ids.new_id())
 
     # -- assignment and position ---------------------------------------------------------------------------
 
@@ -111,11 +103,12 @@ class Consumer:
         self,
         topics: Iterable[str] = (),
         *,
-        pattern: str | re.Pattern[str] | None = None,
+        pattern: str | re.Pattern[str] | SubscriptionPattern | None = None,
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
         """Be a member of the group for these topics, or for all whose whole name matches `pattern`, from the next poll.
 
+        A `SubscriptionPattern` is matched by the group's coordinator (`group.protocol=consumer`, KIP-848).
         Topics need not exist yet. Without any it is `unsubscribe`. The listener is told what comes and goes.
         InvalidGroupIdError without a `group.id`, IllegalStateError after `assign`.
         """
@@ -129,6 +122,10 @@ class Consumer:
             return
         if pattern is not None and wanted:
             raise IllegalStateError(EXCLUSIVE)
+        if isinstance(pattern, SubscriptionPattern):
+            group.subscribe_to_regex(pattern.pattern, listener)
+            self._pattern = None
+            return
         self._pattern = re.compile(pattern) if pattern is not None else None
         self._view.refresh()
         group.subscribe(wanted or self._matching(), self._pattern, listener)
@@ -146,6 +143,7 @@ class Consumer:
 
     def _own(self, partitions: Iterable[TopicPartition]) -> None:
         self._positions.assign(sorted(partitions))
+        self._news.want(self._positions.by_partition)
         decided = {tp for tp, position in self._positions.by_partition.items() if position.offset is not None}
         self._undecided = frozenset(self._positions.by_partition) - decided if self._group is not None else frozenset()
 
@@ -154,6 +152,9 @@ class Consumer:
         hidden = INTERNAL_TOPICS if self.config.exclude_internal_topics else frozenset()
         assert self._pattern is not None
         return frozenset(t for t in self._view.image.topic_ids if t not in hidden and self._pattern.fullmatch(t))
+
+    def _topic_name(self, topic_id: str) -> str | None:
+        return next((name for name, known in self._view.image.topic_ids.items() if known == topic_id), None)
 
     def _partition_count(self, topic: str) -> int:
         return len(self._view.image.partitions_by_topic.get(topic, ()))
@@ -314,7 +315,7 @@ class Consumer:
         records: list[ConsumerRecord] = []
         while position is not None and len(records) < self.config.max_poll_records:
             rows = position.take(self.config.max_poll_records - len(records))
-            records.extend(_records(position.topic_partition, rows))
+            records.extend(consumer_records(position.topic_partition, rows))
             position = self._positions.next_with_rows()
         return records
 
@@ -326,7 +327,7 @@ class Consumer:
         while position is not None and size_bytes < self.config.fetch_max_bytes:
             rows = position.take(None)
             size_bytes += rows.nbytes
-            tables.append(_consumed(position.topic_partition, rows))
+            tables.append(consumed_table(position.topic_partition, rows))
             position = self._positions.next_with_rows() or self._fetch()
         return pa.concat_tables(tables) if tables else CONSUMED_SCHEMA.empty_table()
 
@@ -347,19 +348,20 @@ class Consumer:
             if due_ms is not None:
                 left_ms = min(left_ms, max(1, due_ms - clock.monotonic_ms()))
             if self._positions.are_all_at_rest:
-                self._view.wait(left_ms, min(pause_ms, left_ms))
+                self._news.wait(left_ms, min(pause_ms, left_ms))
             else:  # a leader is awaited: whether it is there shows in other places, too
                 clock.sleep_ms(min(pause_ms, left_ms))
             pause_ms = min(2 * pause_ms, IDLE_PAUSE_MS_MAX)
 
     def _fetch(self) -> Position | None:
         """Read the next partition, in turn, that has anything; None when none has."""
-        try:
-            self._view.refresh(METADATA_REFRESH_MS)
-        except StratalogError as reason:
-            if not _will_pass(reason):
-                raise
-        self._view.poll_progress()
+        if self._news.take():
+            try:
+                self._view.refresh(self._news.metadata_age_ms)
+            except StratalogError as reason:
+                if not _will_pass(reason):
+                    raise
+            self._view.poll_progress()
         self._mark, moved = self._view.moved_since(self._mark)
         self._positions.look_at(moved)
         if self._group is not None:
@@ -394,7 +396,7 @@ class Consumer:
                 self._positions.rest(position)
                 return False
             fetched = self._read(position, offset)
-            position.put(_without_control(fetched.rows), fetched.next_offset)
+            position.put(without_control(fetched.rows), fetched.next_offset)
             if position.has_rows():
                 self._positions.fetched(position)
             return position.has_rows()
@@ -424,6 +426,13 @@ class Consumer:
                 f"Undefined offset with no reset policy for partitions: [{position.topic_partition}]"
             )
         at_end, wanted = policy != "earliest", [position.topic_partition]
+        with suppress(StratalogError):  # what is out of reach may be somewhere else by now: look below
+            # `poll` has just looked, and may have a thousand positions to decide.
+            marks = None if timeout_ms else self._view.published(position.topic_partition, look=False)
+            if marks is not None:
+                offset = self._view.readable_end(*wanted, marks) if at_end else marks.log_start_offset
+                position.seek(offset)
+                return offset
         found = self._view.end_offsets if at_end else self._view.beginning_offsets
         offset = found(wanted, timeout_ms)[position.topic_partition]
         position.seek(offset)
@@ -441,6 +450,7 @@ class Consumer:
         finally:
             self._is_closed = True
             self._own(())
+            self._news.close()
 
     def __enter__(self) -> Self:
         return self
@@ -464,26 +474,3 @@ def _will_pass(reason: StratalogError) -> bool:
     if isinstance(reason, CorruptMessageError):
         return False
     return reason.retriable or isinstance(reason, LogDirNotFoundError)
-
-
-def _without_control(rows: pa.Table) -> pa.Table:
-    if rows.num_rows == 0:
-        return rows
-    is_control = pc.bit_wise_and(rows["attributes"], pa.scalar(CONTROL, pa.int16()))
-    if pc.max(is_control).as_py() == 0:
-        return rows
-    return rows.filter(pc.equal(is_control, 0))
-
-
-def _consumed(topic_partition: TopicPartition, rows: pa.Table) -> pa.Table:
-    topic = pa.repeat(pa.scalar(topic_partition.topic), rows.num_rows)
-    partition = pa.repeat(pa.scalar(topic_partition.partition, pa.int32()), rows.num_rows)
-    return pa.table([topic, partition, *[rows[name] for name in _SHOWN]], schema=CONSUMED_SCHEMA)
-
-
-def _records(topic_partition: TopicPartition, rows: pa.Table) -> Iterable[ConsumerRecord]:
-    times = rows["timestamp"].cast(pa.int64())
-    columns = [rows[name] if name != "timestamp" else times for name in _SHOWN]
-    for offset, epoch, time_ms, kind, key, value, headers in zip(*(c.to_pylist() for c in columns), strict=True):
-        named = tuple(Header(h["key"], h["value"]) for h in headers or ())
-        yield ConsumerRecord(*topic_partition, offset, time_ms, kind, key, value, named, epoch)

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
+from clients.classic_membership import ClassicMembership
+from clients.consumer_membership import ConsumerMembership
 from clients.coordinator_calls import CoordinatorCalls, ask
-from clients.group_membership import GroupMembership
 from clients.group_offsets import Offsets, commit_error, commit_request
 from clients.group_steps import Call, CallKind, FindCoordinator, Generation, MembershipConfig, Send
 from clients.offset_fetch import OffsetFetch, as_error
@@ -24,12 +25,19 @@ from clients.rebalance_listener import ConsumerRebalanceListener
 from clients.records import OffsetAndMetadata
 from clients.settings import ConsumerConfig
 from replication.assignor_registry import ASSIGNORS
-from replication.group_requests import LeaveGroupRequest, OffsetCommitResponse
+from replication.consumer_group_requests import (
+    JOIN_EPOCH,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from replication.group_requests import HeartbeatResponse, LeaveGroupRequest, OffsetCommitResponse
 from storage.clock import Clock
 from storage.errors import (
     FencedInstanceIdError,
     RequestTimedOutError,
+    StaleMemberEpochError,
     StratalogError,
+    UnsupportedVersionError,
 )
 from storage.records import TopicPartition
 from storage.wakeup import Wakeup
@@ -61,12 +69,14 @@ class ConsumerHooks:
     own              read exactly these partitions from now on
     consumed         the positions to commit: of each partition whose position is decided
     partition_count  of a topic, as the metadata is known now; 0 for an unknown one
+    topic_name       of a topic id, likewise; None for an unknown one
     wake             end the consumer's wait, from any thread: an answer is there
     """
 
     own: Callable[[frozenset[TopicPartition]], None]
     consumed: Callable[[], dict[TopicPartition, OffsetAndMetadata]]
     partition_count: Callable[[str], int]
+    topic_name: Callable[[str], str | None]
     wake: Callable[[], None]
 
 
@@ -85,7 +95,8 @@ class _Commit:
 class GroupMember:
     """One consumer's part in group `config.group_id`. Not thread-safe, as the consumer itself.
 
-    calls  reaches the coordinators.
+    calls      reaches the coordinators
+    member_id  under KIP-848 the client makes it
     """
 
     def __init__(
@@ -94,6 +105,7 @@ class GroupMember:
         calls: CoordinatorCalls,
         clock: Clock,
         hooks: ConsumerHooks,
+        member_id: str = "",
     ) -> None:
         self.group_id = config.group_id
         self._config = config
@@ -102,8 +114,7 @@ class GroupMember:
         self._hooks = hooks
         self._listener = ConsumerRebalanceListener()
         self._lock = threading.RLock()
-        assignors = [ASSIGNORS[name] for name in config.assignors]
-        self._membership = GroupMembership(_membership_config(config), assignors, hooks.partition_count)
+        self._membership = _membership(config, hooks, member_id)
         self._answers: deque[tuple[int, object]] = deque()
         self._commits: deque[_Commit] = deque()
         self.offsets = OffsetFetch(config, calls, clock, hooks.wake)
@@ -140,6 +151,23 @@ class GroupMember:
             self._listener = listener
         with self._lock:
             self._membership.subscribe(topics, pattern)
+        self._start()
+
+    def subscribe_to_regex(self, regex: str, listener: ConsumerRebalanceListener | None) -> None:
+        """Be in the group for what its coordinator finds to match. UnsupportedVersionError in the classic protocol."""
+        membership = self._membership
+        if not isinstance(membership, ConsumerMembership):
+            raise UnsupportedVersionError(
+                "Subscribe to RE2/J regex is not supported when using the CLASSIC protocol "
+                "defined in config group.protocol"
+            )
+        if listener is not None:
+            self._listener = listener
+        with self._lock:
+            membership.subscribe_to_regex(regex)
+        self._start()
+
+    def _start(self) -> None:
         if self._thread is None:
             name = f"heartbeat-{self.group_id}"
             self._thread = threading.Thread(target=self._keep_alive, name=name, daemon=True)
@@ -220,7 +248,7 @@ class GroupMember:
         finally:
             with self._lock:
                 goodbye = self._membership.leave(reason)
-                self._goodbyes |= {send.token for send in goodbye if isinstance(send.request, LeaveGroupRequest)}
+                self._goodbyes |= {send.token for send in goodbye if _is_goodbye(send.request)}
                 self._send(goodbye)
                 self._membership.subscribe(frozenset())
             self._hooks.own(frozenset())
@@ -276,7 +304,8 @@ class GroupMember:
         self._goodbyes.discard(token)
         if not self._is_closed:
             self._beat.wake()
-            self._hooks.wake()
+            if not _changes_nothing(answer):
+                self._hooks.wake()
 
     def _take_answers(self) -> None:
         while self._answers:
@@ -299,7 +328,9 @@ class GroupMember:
             error = self._judged(_asked(self._calls, self.group_id, request, self._clock, left_ms), sent)
             if error is None:
                 break
-            if not error.retriable:
+            if not error.retriable and not isinstance(
+                error, StaleMemberEpochError
+            ):  # the next heartbeat tells a new one
                 raise error
             if self._clock.monotonic_ms() >= deadline_ms:
                 what = f"Timeout of {timeout_ms}ms expired before successfully committing offsets {_shown(offsets)}"
@@ -401,10 +432,23 @@ class GroupMember:
             return
 
 
-def _membership_config(config: ConsumerConfig) -> MembershipConfig:
+def _changes_nothing(answer: object) -> bool:
+    """A heartbeat's answer that the application's thread need not wake for."""
+    if isinstance(answer, ConsumerGroupHeartbeatResponse):
+        return answer.error is None and answer.assignment is None
+    return isinstance(answer, HeartbeatResponse) and answer.error is None
+
+
+def _is_goodbye(request: object) -> bool:
+    if isinstance(request, ConsumerGroupHeartbeatRequest):
+        return request.member_epoch < JOIN_EPOCH
+    return isinstance(request, LeaveGroupRequest)
+
+
+def _membership(config: ConsumerConfig, hooks: ConsumerHooks, member_id: str) -> ClassicMembership | ConsumerMembership:
     """Kafka's client id, where none is given: `consumer-<group>-<number or group.instance.id>`."""
     client_id = config.client_id or f"consumer-{config.group_id}-{config.group_instance_id or next(_NUMBERS)}"
-    return MembershipConfig(
+    chosen = MembershipConfig(
         config.group_id,
         config.group_instance_id or None,
         client_id,
@@ -412,7 +456,12 @@ def _membership_config(config: ConsumerConfig) -> MembershipConfig:
         config.heartbeat_interval_ms,
         config.max_poll_interval_ms,
         config.retry_backoff_ms,
+        config.client_rack or None,
+        config.group_remote_assignor or None,
     )
+    if config.is_consumer_protocol:
+        return ConsumerMembership(chosen, member_id, hooks.topic_name)
+    return ClassicMembership(chosen, [ASSIGNORS[name] for name in config.assignors], hooks.partition_count)
 
 
 def _asked(calls: CoordinatorCalls, group_id: str, request: object, clock: Clock, timeout_ms: int) -> object:

@@ -1,4 +1,4 @@
-"""What a group member is, what it wants sent and what it wants done: the values of `clients.group_membership`. Pure."""
+"""What a group member is, what it wants sent and what it wants done: the values of both kinds of membership. Pure."""
 
 from __future__ import annotations
 
@@ -100,6 +100,8 @@ class MembershipConfig:
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
     retry_backoff_ms: int = 100
+    client_rack: str | None = None
+    remote_assignor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,13 @@ class TableMetadata:
 
 
 @dataclass(frozen=True, slots=True)
+class SubscriptionPattern:
+    """An RE2 expression that a group's coordinator matches whole topic names with (Kafka's SubscriptionPattern)."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerRecord:
     """A record as consumed. `timestamp_type` is 0 (CreateTime) or 1 (LogAppendTime)."""
 

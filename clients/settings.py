@@ -24,6 +24,12 @@ _ASSIGNOR_CLASSES = {
     "StickyAssignor": "sticky",
     "CooperativeStickyAssignor": "cooperative-sticky",
 }
+_PROTOCOLS = "String must be one of (case insensitive): CLASSIC, CONSUMER"
+_NOT_OF_PROTOCOL = {
+    "CLASSIC": ("group_remote_assignor",),
+    "CONSUMER": ("partition_assignment_strategy", "heartbeat_interval_ms", "session_timeout_ms"),
+}
+"""What is the broker's business in one protocol, or the client's in the other."""
 _ALIASES = {"max.in.flight": "max.in.flight.requests.per.connection"}
 
 
@@ -106,6 +112,7 @@ class ConsumerConfig:
     group_id: str = ""
     group_instance_id: str = ""
     group_protocol: str = "classic"
+    group_remote_assignor: str = ""
     enable_auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000
     session_timeout_ms: int = 45_000
@@ -122,6 +129,7 @@ class ConsumerConfig:
     default_api_timeout_ms: int = 60_000
     request_timeout_ms: int = 30_000
     client_id: str = ""
+    client_rack: str = ""
 
     @classmethod
     def from_settings(cls, config: Mapping[str, object] | None, settings: Mapping[str, object]) -> Self:
@@ -140,6 +148,11 @@ class ConsumerConfig:
         return parsed._checked(given)
 
     @property
+    def is_consumer_protocol(self) -> bool:
+        """KIP-848, where the coordinator assigns partitions."""
+        return self.group_protocol.upper() == "CONSUMER"
+
+    @property
     def assignors(self) -> tuple[str, ...]:
         """The assignors' names in order of preference."""
         return tuple(_assignor(name) for name in self.partition_assignment_strategy.split(",") if name.strip())
@@ -147,8 +160,14 @@ class ConsumerConfig:
     def _checked(self, given: Mapping[str, object]) -> Self:
         if not self.assignors:
             _refuse("", "partition.assignment.strategy", "must name an assignor")
-        if self.group_protocol.lower() != "classic":
-            _refuse(self.group_protocol, "group.protocol", "String must be one of: classic")
+        protocol = self.group_protocol.upper()
+        if protocol not in _NOT_OF_PROTOCOL:
+            _refuse(
+                self.group_protocol, "group.protocol", "String must be one of (case insensitive): CLASSIC, CONSUMER"
+            )
+        for name in _NOT_OF_PROTOCOL[protocol]:
+            if name in given:
+                raise InvalidConfigError(f"{dotted(name)} cannot be set when group.protocol={protocol}")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise InvalidConfigError(
                 "Heartbeat must be set lower than the session timeout: "

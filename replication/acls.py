@@ -102,6 +102,12 @@ _OPERATIONS_OF: dict[ResourceType, tuple[Operation, ...]] = {
 }  # fmt: skip
 """AclEntry.supportedOperations."""
 
+
+def supported_operations(resource_type: ResourceType) -> frozenset[Operation]:
+    """What a binding of this type may name, `ALL` besides."""
+    return frozenset((*_OPERATIONS_OF[resource_type], Operation.ALL))
+
+
 _REFUSALS: dict[ResourceType, type[StratalogError]] = {
     ResourceType.TOPIC: TopicAuthorizationFailedError,
     ResourceType.GROUP: GroupAuthorizationFailedError,
@@ -339,7 +345,7 @@ def create_acls(image: ClusterImage, bindings: Sequence[AclBinding], ids: Ids) -
 
 
 def _check(binding: AclBinding) -> None:
-    if binding.operation not in (*_OPERATIONS_OF[binding.resource_type], Operation.ALL):
+    if binding.operation not in supported_operations(binding.resource_type):
         supported = ", ".join(sorted(each.value for each in _OPERATIONS_OF[binding.resource_type]))
         raise InvalidRequestError(
             f"ResourceType {binding.resource_type.value} only supports operations {supported} and ALL; "

@@ -2,7 +2,8 @@
 
 --only produce,latency    only these benches; `--only profile` prints where the time of one record goes,
                           `--only codec` measures Kafka's record batches beside aiokafka,
-                          `--only handler` Produce and Fetch through Kafka's handler
+                          `--only handler` Produce and Fetch through Kafka's handler,
+                          `--only group` rebalances of 100 members over 1,000 partitions
 --rounds 1                how often each side is measured (3)
 --long                    the benches that take minutes, instead of the others
 --soak                    a log after 100,000 commits, and disk under full load: ours alone, without the peer
@@ -23,6 +24,7 @@ from pathlib import Path
 
 from tests.bench import machine
 from tests.bench.codec import codec
+from tests.bench.group import group
 from tests.bench.handler import handler
 from tests.bench.lab import Lab, Outcome, say
 from tests.bench.latency import latency_acks_all, partitions_500
@@ -48,7 +50,7 @@ SHORT: dict[str, Bench] = {
 }
 LONG: dict[str, Bench] = {"partitions_500": partitions_500, "memory": memory}
 SOAK: dict[str, Bench] = {"soak_commits": soak_commits, "soak_disk": soak_disk}
-ASKED: dict[str, Bench] = {"profile": profile, "codec": codec, "handler": handler}
+ASKED: dict[str, Bench] = {"profile": profile, "codec": codec, "handler": handler, "group": group}
 """Run only when they are named."""
 
 

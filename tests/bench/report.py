@@ -52,6 +52,12 @@ its commit log against the peer's `.log` file alone; our merged files are zstd a
 these lines. `memory`: resident memory at 20,000 records/s over ten minutes, least squares from the second minute
 on.""",
     ),
+    "group": (
+        "Groups",
+        """100 consumers of one process, each in a thread of its own, share ten topics of 100 partitions with three
+replicas; heartbeats every 300 ms, `group.initial.rebalance.delay.ms=0`. `group_rebalance`: from the change until every
+partition has its new owner and every member knows; `kill` counts from the end of the silent member's session (6 s).""",
+    ),
     "soak": (
         "After 100,000 commits",
         """`make soak`. One log with its upkeep takes 100,000 commits of ten records of 100 bytes as fast as it goes;
@@ -68,7 +74,7 @@ against the first half's.""",
 _SECTION_OF = {
     "produce": "produce", "consume": "produce", "producers": "produce", "latency": "latency", "partitions": "latency",
     "spark": "spark", "delta": "spark", "idle": "standing", "disk": "standing", "memory": "standing",
-    "soak": "soak",
+    "soak": "soak", "group": "group",
 }  # fmt: skip
 
 

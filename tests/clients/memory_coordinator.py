@@ -10,10 +10,12 @@ from collections import deque
 from collections.abc import Callable
 
 from replication.config import BrokerConfig
+from replication.consumer_group_kind import ConsumerGroupKind
 from replication.coordinator_requests import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from replication.coordinator_shard import CoordinatorRecord, CoordinatorType, Decision
 from replication.group_shard import GroupShard
 from replication.internal_topics import GROUP_METADATA_TOPIC, partition_of_key
+from replication.state import ClusterImage
 from storage.errors import NotCoordinatorError, StratalogError
 from storage.records import NewRecordBatch, TopicPartition, payload_table
 from tests.clients.memory_cluster import MemoryBroker, MemoryCluster
@@ -106,9 +108,14 @@ class MemoryCoordinator:
         for token, response in decision.answers:
             self._waiting.pop(token)(response)
 
+    def _image(self) -> ClusterImage:
+        self.cluster.metadata.refresh()
+        return self.cluster.metadata.image
+
     def _shard(self, partition: int) -> GroupShard:
         if partition not in self.shards:
-            shard = self.shards[partition] = GroupShard(self._config, self.cluster.ids)
+            kinds = (lambda table: ConsumerGroupKind(table, self._image),)
+            shard = self.shards[partition] = GroupShard(self._config, self.cluster.ids, kinds)
             log = self.cluster.log(1, TopicPartition(GROUP_METADATA_TOPIC, partition))
             for row in log.read(0, 1 << 30).to_pylist():
                 shard.replay(CoordinatorRecord(row["key"], row["value"]), int(row["timestamp"].timestamp() * 1000))

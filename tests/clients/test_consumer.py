@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from clients.cluster_view import ClusterView
-from clients.consumer import CONSUMED_SCHEMA, Consumer
+from clients.consumed_rows import CONSUMED_SCHEMA
+from clients.consumer import Consumer
 from clients.records import ConsumerRecord
 from storage.errors import (
     InvalidRequestError,

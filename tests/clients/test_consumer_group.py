@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
@@ -68,13 +68,15 @@ class Told(ConsumerRebalanceListener):
 class Group:
     """Makes consumers of one cluster and polls them in turn."""
 
+    settings: Mapping[str, object] = {"auto_offset_reset": "earliest", "heartbeat_interval_ms": 20}
+
     def __init__(self, cluster: MemoryCluster) -> None:
         self.cluster = cluster
         self.consumers: list[Consumer] = []
 
     def consumer(self, group_id: str = "g", **settings: object) -> Consumer:
         view = ClusterView(ROOT, stores=self.cluster.stores)
-        given: dict[str, object] = {"auto_offset_reset": "earliest", "heartbeat_interval_ms": 20} | settings
+        given = {**self.settings, **settings}
         self.consumers.append(Consumer(self.cluster, view=view, group_id=group_id, **given))
         return self.consumers[-1]
 
@@ -372,7 +374,7 @@ def test_what_needs_a_group_says_so(cluster: MemoryCluster, group: Group) -> Non
     ("settings", "message"),
     [
         ({"enable_auto_commit": True}, "enable.auto.commit cannot be set to true when default group id"),
-        ({"group_protocol": "consumer"}, "String must be one of: classic"),
+        ({"group_protocol": "new"}, "CLASSIC, CONSUMER"),
         (
             {"partition_assignment_strategy": "mine"},
             "Invalid value mine for configuration partition.assignment.str",

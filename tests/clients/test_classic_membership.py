@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from clients.group_membership import GroupMembership
+from clients.classic_membership import ClassicMembership
 from clients.group_steps import Call, CallKind, FindCoordinator, Generation, MembershipConfig, MemberState, Send
 from replication.assignor_registry import ASSIGNORS
 from replication.consumer_protocol import (
@@ -59,7 +59,7 @@ class Dialogue:
         self.counts = {"t": 4, "u": 2}
         config = MembershipConfig("g", instance_id, "client", SESSION_MS, HEARTBEAT_MS, POLL_MS, BACKOFF_MS)
         chosen = [ASSIGNORS[name] for name in assignors or ("range",)]
-        self.member = GroupMembership(config, chosen, lambda topic: self.counts.get(topic, 0))
+        self.member = ClassicMembership(config, chosen, lambda topic: self.counts.get(topic, 0))
         self.calls: list[Call] = []
         self.member.subscribe(frozenset({"t"}))
 

@@ -34,6 +34,7 @@ from clients.group_steps import (
     join_protocols,
     leader_plan,
 )
+from clients.membership_requests import KICKED_OUT, LOCAL_HOST, LOST_COORDINATOR, MembershipRequests
 from replication.assignors import Assignor
 from replication.consumer_protocol import Assignment, decode_assignment
 from replication.group_requests import (
@@ -48,38 +49,28 @@ from replication.group_requests import (
 )
 from storage.errors import (
     CommitFailedError,
-    CoordinatorNotAvailableError,
     FencedInstanceIdError,
     IllegalGenerationError,
     InconsistentGroupProtocolError,
     MemberIdRequiredError,
-    NotCoordinatorError,
     RebalanceInProgressError,
-    RequestTimedOutError,
     StratalogError,
     UnknownMemberIdError,
 )
 from storage.records import TopicPartition
 
-_LOST_COORDINATOR = (NotCoordinatorError, CoordinatorNotAvailableError, RequestTimedOutError)
 _STALE = (UnknownMemberIdError, IllegalGenerationError, FencedInstanceIdError)
 _AT_ONCE = (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError, MemberIdRequiredError)
 """After these a member joins again without a pause."""
 
 
-LOCAL_HOST = "/127.0.0.1"
-"""What a coordinator in the same process shows for the member's host, as Kafka writes it."""
 COMMIT_DURING_REBALANCE = (
     "Offset commit cannot be completed since {what} for auto partition assignment. "
     "You can try completing the rebalance by calling poll() and then retry the operation."
 )
-KICKED_OUT = (
-    "Offset commit cannot be completed since the consumer is not part of an active group for auto partition "
-    "assignment; it is likely that the consumer was kicked out of the group."
-)
 
 
-class GroupMembership:
+class ClassicMembership(MembershipRequests):
     """One member. Not thread-safe: its driver holds a lock.
 
     assignors        in order of preference; the group takes one that all members have. With one that is not
@@ -91,11 +82,11 @@ class GroupMembership:
     def __init__(
         self, config: MembershipConfig, assignors: Sequence[Assignor], partition_count: Callable[[str], int]
     ) -> None:
+        super().__init__(config.group_id, config.retry_backoff_ms)
         self.config = config
         self.state = MemberState.UNJOINED
-        self.generation = self.assigned = Generation()
+        self.assigned = Generation()
         self.owned: frozenset[TopicPartition] = frozenset()
-        self.coordinator = NO_COORDINATOR
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._is_cooperative = all(assignor.cooperative for assignor in assignors)
         self._partition_count = partition_count
@@ -105,15 +96,9 @@ class GroupMembership:
         self._planned_from: dict[str, int] = {}
         self._last = Owned()
         self._arrived: Assignment | None = None
-        self._failure: StratalogError | None = None
         self._rejoin_reason: str | None = None
         self._needs_prepare = True
         self._must_rejoin = True
-        self._open: dict[int, tuple[type[object], Generation]] = {}
-        self._outbox: list[Send] = []
-        self._token = 0
-        self._retry_at_ms = 0
-        self._attempts = 0
         self._heartbeat_due_ms = self._session_end_ms = self._poll_end_ms = 0
 
     # -- what the application wants -------------------------------------------------------------------------
@@ -142,11 +127,6 @@ class GroupMembership:
         """Say goodbye and be in no group; a static member goes without a word, so that it may come back."""
         self._leave(reason)
         return self._drained()
-
-    def take_failure(self) -> StratalogError | None:
-        """What the application has to hear of, once: fenced, not authorized, group full, …"""
-        failure, self._failure = self._failure, None
-        return failure
 
     # -- driving -------------------------------------------------------------------------------------------
 
@@ -200,7 +180,7 @@ class GroupMembership:
 
     def commit_answered(self, error: StratalogError, sent: Generation) -> StratalogError:
         """What an error of OffsetCommit means for the membership, and the error that the application is to see."""
-        if isinstance(error, _LOST_COORDINATOR):
+        if isinstance(error, LOST_COORDINATOR):
             self._forget_coordinator()
         elif isinstance(error, RebalanceInProgressError):
             self.request_rejoin("offset commit failed since group is already rebalancing")
@@ -233,14 +213,9 @@ class GroupMembership:
             self._heartbeat_answered(answer, error, sent, now_ms)
 
     def _coordinator_answered(self, answer: object, error: StratalogError | None, now_ms: int) -> None:
+        super()._coordinator_answered(answer, error, now_ms)
         if isinstance(answer, int):
-            self.coordinator, self._attempts = answer, 0
             self._session_end_ms = now_ms + self.config.session_timeout_ms
-            self._retry_at_ms = now_ms
-        elif error is not None and not error.retriable:
-            self._fail(error, now_ms)
-        else:
-            self._pause(now_ms)
 
     def _join_answered(self, answer: object, error: StratalogError | None, sent: Generation, now_ms: int) -> None:
         if error is None and isinstance(answer, JoinGroupResponse):
@@ -309,7 +284,7 @@ class GroupMembership:
         """A rebalance failed: join again, at once or after a pause, or tell the application."""
         if error is None or not self.is_subscribed:
             return
-        if isinstance(error, _LOST_COORDINATOR):
+        if isinstance(error, LOST_COORDINATOR):
             self._forget_coordinator()
         if not isinstance(error, MemberIdRequiredError):
             self.request_rejoin(f"rebalance failed due to {type(error).__name__}")
@@ -333,7 +308,7 @@ class GroupMembership:
                 self._reset_by(error, "HEARTBEAT")
                 if isinstance(error, FencedInstanceIdError):
                     self._fail(error, now_ms)
-        elif isinstance(error, _LOST_COORDINATOR):
+        elif isinstance(error, LOST_COORDINATOR):
             self._forget_coordinator()
         elif error is not None and not error.retriable:
             self._fail(error, now_ms)
@@ -452,36 +427,6 @@ class GroupMembership:
             )
         )
 
-    def _look_up(self, now_ms: int) -> None:
-        if now_ms >= self._retry_at_ms and not self._is_open(FindCoordinator):
-            self._send(FindCoordinator(self.config.group_id))
-
-    def _send(self, request: object) -> None:
-        self._token += 1
-        self._open[self._token] = (type(request), self.generation)
-        self._outbox.append(Send(self._token, self.coordinator, request))
-
-    def _drained(self) -> tuple[Send, ...]:
-        sends, self._outbox = tuple(self._outbox), []
-        return sends
-
-    def _is_open(self, *kinds: type[object]) -> bool:
-        return any(kind in kinds for kind, _ in self._open.values())
-
-    def _pause(self, now_ms: int) -> None:
-        """Kafka's exponential back-off up to ten times the first pause (`retry.backoff.max.ms`), without its jitter."""
-        self._attempts += 1
-        self._retry_at_ms = now_ms + min(self.config.retry_backoff_ms * 2 ** min(self._attempts - 1, 10), 1_000)
-
-    def _fail(self, error: StratalogError, now_ms: int) -> None:
-        self._failure = error
-        self._pause(now_ms)
-
-    def _forget_coordinator(self) -> None:
-        """Ask anew who it is. Requests on their way to the old one are not waited for."""
-        self.coordinator = NO_COORDINATOR
-        self._open = {token: sent for token, sent in self._open.items() if sent[0] is FindCoordinator}
-
     def _reset_by(self, error: StratalogError, request: str) -> None:
         is_kept = isinstance(error, IllegalGenerationError)
         self._reset(f"encountered {error.name} from {request} response", forget_member=not is_kept)
@@ -491,5 +436,5 @@ class GroupMembership:
         self.generation = Generation() if forget_member else Generation(member_id=self.generation.member_id)
         self._arrived = None
         self._needs_prepare = True
-        self._open = {token: sent for token, sent in self._open.items() if sent[0] is FindCoordinator}
+        self._forget_requests()
         self.request_rejoin(reason)

@@ -33,7 +33,7 @@ from storage.table import Commit, LogTable
 
 DELETIONS_MAX = 500
 """How many objects one piece of work deletes at most …"""
-DELETIONS_MS = 50
+DELETIONS_MS = 500
 """… within this time: beside a busy disk a deletion takes milliseconds, and merges must have their turn."""
 DELETE_INTERVAL_MS_MAX = 10_000
 """So often it is looked for objects to delete at least; their removal may become durable without a step of ours."""

@@ -33,7 +33,7 @@ from storage.table import Commit, LogTable
 
 DELETIONS_MAX = 500
 """How many objects one piece of work deletes at most …"""
-DELETIONS_MS = 50
+DELETIONS_MS = 500
 """… within this time: beside a busy disk a deletion takes milliseconds, and merges must have their turn."""
 DELETE_INTERVAL_MS_MAX = 10_000
 """So often it is looked for objects to delete at least; their removal may become durable without a step of ours."""
@@ -147,7 +147,7 @@ class Checkpoints(Chore):
         self._due_version = 0
         self._cleaning: Iterator[int] | None = None
         self._cleaning_pieces = 0
-        self._cleaning_owed = 0
+        self._cleaning_began = self._cleaning_owed = self._left_over = 0
         self._cleaned_ms: int | None = None
 
     def begin(self, view: UpkeepView) -> Work[Any] | None:
@@ -162,7 +162,8 @@ class Checkpoints(Chore):
             self._cleaned_ms = view.now_ms
             keep_from = min(log.version - self._limits.keep_commits, _oldest_version_needed(log.state))
             self._cleaning = log.table.reopened().clean_log(keep_from, view.now_ms - self._limits.keep_ms)
-            self._cleaning_pieces, self._cleaning_owed = 0, log.version
+            self._cleaning_pieces, self._cleaning_began = 0, log.version
+            self._cleaning_owed = log.version - self._left_over
         cleaning = self._cleaning
         return Work(partial(_advance, cleaning, log.clock), partial(self._cleaned, view))
 
@@ -195,6 +196,9 @@ class Checkpoints(Chore):
         self._cleaning_owed += count
         if is_over:
             self._cleaning, self._cleaning_pieces = None, 0
+            # What fell due meanwhile is left: no more than was committed meanwhile, at a steady pace.
+            made = self._log.version - self._cleaning_began
+            self._left_over = max(0, min(self._log.version - self._cleaning_owed, made))
         return view.done(UpkeepWork.CLEAN_LOG, count) if count else None
 
     def rest_ms(self, view: UpkeepView) -> int:
@@ -211,8 +215,9 @@ class Checkpoints(Chore):
 
     @property
     def overdue_count(self) -> int:
-        """Commits above those that a cold fold is to read; or those made while clean-up goes on, less those it removed:
-        a long clean-up of what piled up before is no reason to hold anybody back, unless it does not keep pace."""
+        """Commits above those that a cold fold is to read; or those made while clean-up goes on, less those it removed,
+        with what the clean-up before left over: a long clean-up of what piled up while nobody was there is no reason to
+        hold anybody back, unless it does not keep pace."""
         state = self._log.state
         unfolded = state.version - max(state.durable_version, 0) - self._limits.checkpoint_commits
         return max(unfolded, state.version - self._cleaning_owed if self._cleaning is not None else 0)

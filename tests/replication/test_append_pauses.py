@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -17,15 +20,18 @@ from replication.requests import ACKS_LEADER, ProduceRequest, ProduceResponse
 from replication.upkeep_rounds import TELL_MS, UpkeepRounds
 from storage.append_pause import STOPPED_MS
 from storage.chore import UpkeepDone, UpkeepLimits
+from storage.clock import RandomIds, SystemClock
 from storage.config import LogConfig
-from storage.errors import CorruptMessageError
+from storage.delta_table import DeltaLogTable
+from storage.errors import CorruptMessageError, StratalogError
 from storage.log import PartitionLog
 from storage.records import TopicPartition
+from storage.store import open_store
 from storage.upkeep import Upkeep
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores, led_by
 from tests.replication.test_fetcher import FOLLOWER, FOLLOWER_EPOCH, Following
 from tests.replication.test_upkeep_rounds import HandExecutor
-from tests.storage.logs import batch, write
+from tests.storage.logs import batch, values, write
 
 T0 = TopicPartition("t", 0)
 LIMITS = UpkeepLimits(merge_files_min=16, merge_spread_files=0, slowdown_count=40, stop_count=100)
@@ -151,6 +157,52 @@ def test_it_is_said_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
         begun_ms = led.clock.now_ms
         led.append(80)
         assert len(caplog.messages) == 1 + (led.clock.now_ms - begun_ms) // TELL_MS
+
+
+class GatedExecutor(ThreadPoolExecutor):
+    """A thread that begins its work when the gate opens."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.gate = threading.Event()
+
+    def submit(self, fn, /, *args, **kwargs):
+        def begin() -> object:
+            assert self.gate.wait(60)
+            return fn(*args, **kwargs)
+
+        return super().submit(begin)
+
+
+def test_on_a_disk_a_log_stays_as_short_as_it_may_be_while_upkeep_hangs(tmp_path: Path) -> None:
+    clock, ids = SystemClock(), RandomIds()
+    table = DeltaLogTable(open_store(str(tmp_path), create=True), str(T0), ids)
+    log = PartitionLog(table, LogConfig(), clock, ids)
+    log.exists_or_create("id")
+    log.start_epoch(0, as_leader=True)
+    rounds = UpkeepRounds(clock)
+
+    def keep_up() -> None:
+        rounds.run(
+            lambda _, upkeep, is_busy: upkeep.step(clock.wall_ms(), log.log_end_offset, 0, is_busy=is_busy), unexpected
+        )
+
+    def unexpected(_: TopicPartition, reason: StratalogError) -> None:
+        raise reason
+
+    with GatedExecutor() as executor:
+        rounds.take(T0, Upkeep(log, LIMITS, executor))
+        while rounds.append_pause_ms(T0, 1) < STOPPED_MS:
+            write(log, "a")
+            keep_up()
+        assert len(log.files) == LIMITS.stop_count + 3
+        executor.gate.set()
+        end_ms = clock.monotonic_ms() + 60_000
+        while rounds.append_pause_ms(T0, 1):
+            keep_up()
+            assert clock.monotonic_ms() < end_ms, f"{len(log.files)} files are left"
+    assert len(log.files) <= LIMITS.slowdown_count + 3
+    assert len(values(log).split()) == LIMITS.stop_count + 3
 
 
 def test_a_follower_copies_slowly_until_its_upkeep_has_caught_up() -> None:

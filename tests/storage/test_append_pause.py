@@ -117,3 +117,22 @@ def test_clean_up_is_behind_only_when_it_does_not_keep_pace() -> None:
     assert upkeep.overdue_count <= 0, "there is more to clean, but nothing came meanwhile"
     write(log, *["a"] * 600)
     assert upkeep.overdue_count == 100
+
+
+def test_what_one_clean_up_leaves_over_counts_in_the_next() -> None:
+    """Else a clean-up that is always a little slower than the appends would let the log grow without end."""
+    log = Replicas.new().leader(config=LogConfig.from_properties({"index.interval.bytes": "0", "retention.ms": "-1"}))
+    limits = replace(LIMITS, checkpoint_commits=1 << 30, keep_commits=10, keep_ms=1_000)
+    upkeep = Upkeep(log, limits)
+    write(log, *["a"] * 700)
+    overdue = []
+    assert upkeep.step(0, log.log_end_offset, 0) is None
+    for day in (1, 2):
+        log.state.made_durable(log.table.checkpoint())
+        assert upkeep.step(day * DAY_MS, log.log_end_offset, 0) is not None
+        write(log, *["a"] * 900)
+        overdue.append(upkeep.overdue_count)
+        while upkeep.step(day * DAY_MS + 1, log.log_end_offset, 0) is not None:
+            pass
+    assert overdue[0] == 400
+    assert overdue[1] > 400

@@ -1,7 +1,8 @@
 """The codec alone: Kafka's record batches to our values and back, beside `aiokafka.record` doing the same.
 
-I/O: none but CPU time. `produced` reads a producer's batches into payloads, one by one or at once, `fetched` writes rows of a log as batches.
-The peer's records go into columns and come out of them, too, since that is what a broker on Arrow needs.
+I/O: none but CPU time. `produced` reads batches of a producer into payloads, one by one or at once, `fetched` writes
+rows of a log as batches. The peer's records go into columns and come out of them, too: that is what a broker on Arrow
+needs.
 """
 
 from __future__ import annotations

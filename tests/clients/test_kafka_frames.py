@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from clients.kafka_entities import build, encoded
+from clients.kafka_frame_writer import written
 from clients.kafka_frames import (
     API_VERSIONS,
     decode_request,
@@ -22,7 +23,6 @@ from clients.kafka_frames import (
     encode_response,
     served_versions,
 )
-from clients.kafka_frame_writer import written
 from clients.kafka_schema import (
     Entity,
     EntityType,

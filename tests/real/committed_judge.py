@@ -1,8 +1,8 @@
 """Which records of a replica are committed, told from its Delta table alone: by deltalake and pyarrow, not the product.
 
 A control record (Kafka's attribute bit 0x20) ends its producer's transaction in that partition; its key is two 16-bit
-numbers, version and type, and type 1 is a commit. A transactional record (bit 0x10) counts if the next control record of
-its producer is a commit; one without such a record behind it is open still.
+numbers, version and type, and type 1 is a commit. A transactional record (bit 0x10) counts if the next control record
+of its producer is a commit; one without such a record behind it is open still.
 """
 
 from __future__ import annotations

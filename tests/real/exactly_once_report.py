@@ -16,10 +16,10 @@ that carry the group's offsets; replication factor 3, broker session timeout {se
 processor, or the broker that coordinates the group or a transaction, or leads a partition of the input or output, is
 killed (SIGKILL) or paused (SIGSTOP). Half of the paused processors are replaced at once under their transactional id.
 
-In the end every input has to be in the output once: for a read_committed consumer, and in each of the three replicas as
-deltalake shows them, filtered by the transaction markers without the product. The group's offsets have to be the ends of
-the input, and no transaction may be open. There is no socket yet: processes call each other's brokers over a wire of the
-test's own (`tests/real/wire.py`).
+In the end every input has to be in the output once: for a read_committed consumer, and in each of the three replicas
+as deltalake shows them, filtered by the transaction markers without the product. The group's offsets have to be the
+ends of the input, and no transaction may be open. There is no socket yet: processes call each other's brokers over a
+wire of the test's own (`tests/real/wire.py`).
 
 | | {header} |
 | --- |{rule}

@@ -62,7 +62,7 @@ class Line:
     def _read(self) -> None:
         try:
             while True:
-                self._heard(pickle.loads(self._connection.recv_bytes()))  # noqa: S301 - from a process of our own
+                self._heard(pickle.loads(self._connection.recv_bytes()))
         except (OSError, EOFError):
             self._ended()
 

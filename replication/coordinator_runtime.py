@@ -5,11 +5,11 @@ Any thread may ask; everything else happens in the broker's loop, a turn at a ti
 the same code runs in the simulation. What it costs grows with what is asked and what is due, not with how many shards
 there are.
 
-A read (OffsetFetch) is answered once a look at the metadata log, begun after the read came, shows that this broker still
-leads in the shard's epoch: so whoever leads next has acknowledged nothing before. One look is for all reads of a turn.
+A read (OffsetFetch) is answered once a look at the metadata log, begun after the read came, shows that this broker
+still leads in the shard's epoch: so nobody else has acknowledged anything before. One look is for all reads of a turn.
 
-Kafka: `CoordinatorRuntime`. Where we differ: Kafka answers reads from memory, so a coordinator that was deposed and does
-not know it tells old offsets, and who goes on from them does again what is done; an append that fails is not rolled back in memory, the shard is folded
+Kafka: `CoordinatorRuntime`. Where we differ: Kafka answers reads from memory, so a coordinator that was deposed and
+does not know it tells old offsets; an append that fails is not rolled back in memory, the shard is folded
 anew from its log; and the fold ends when the high watermark has passed it, so that all that a shard begins with is
 committed.
 """

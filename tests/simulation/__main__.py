@@ -73,8 +73,10 @@ def _run_all(name: str, run: Run, first_seed: int, seeds: int, workers: int) -> 
         totals.take(outcome)
     minutes = (time.monotonic() - started) / 60
     print(
-        f"{totals.runs} {name}runs, {totals.steps} steps (least {totals.steps_min}, mean {totals.steps // totals.runs}), "
-        f"{totals.acked} records acknowledged, {totals.answered} coordinators' decisions, {totals.leader_epochs} leader changes, {totals.violations} violations, "
+        f"{totals.runs} {name}runs, {totals.steps} steps "
+        f"(least {totals.steps_min}, mean {totals.steps // totals.runs}), "
+        f"{totals.acked} records acknowledged, {totals.answered} coordinators' decisions, "
+        f"{totals.leader_epochs} leader changes, {totals.violations} violations, "
         f"{minutes:.1f} minutes with {workers} workers: {totals.runs / minutes / workers:.0f} runs a minute and core"
     )
     return 1 if totals.violations else 0

@@ -1,4 +1,4 @@
-"""Groups and transactions in a simulated cluster: Kafka's own coordinators, their clients, and what they were killed in.
+"""Groups and transactions in a simulated cluster: the real coordinators, their clients, what they were killed in.
 
 `simulate_coordinated(seed)` is a run whose brokers host real coordinators: processors with transactions, readers under
 read_committed, members of a group. `killed_in` tells in which states coordinators were when their process was killed.

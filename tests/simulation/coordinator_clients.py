@@ -97,7 +97,7 @@ class CoordinatorClient(Client):
         """The process to ask; None when nobody is known. The first one who asks makes the topic."""
         self.partitions()
         earlier = self._earlier.get((kind, key))
-        if earlier is not None and self.random.random() < TO_ONE_OF_BEFORE and self._is_up(earlier):
+        if self.goes_on and earlier is not None and self.random.random() < TO_ONE_OF_BEFORE and self._is_up(earlier):
             return earlier
         partition = coordinator_partition(self.metadata.image, kind, key)
         if partition is None:
@@ -113,7 +113,8 @@ class CoordinatorClient(Client):
     def processes(self, broker_id: int) -> list[Broker]:
         """What runs on a host: its process, and one of before that hangs."""
         host = self.sim.hosts.get(broker_id)
-        return [] if host is None else [each for each in (host.broker, *host.zombies) if each is not None]
+        found = [] if host is None else [each for each in (host.broker, *host.zombies) if each is not None]
+        return found if self.goes_on else [each for each in found if each.stopped_by is None]
 
     def _is_up(self, broker: Broker) -> bool:
         return any(broker in (host.broker, *host.zombies) for host in self.sim.hosts.values())

@@ -29,6 +29,9 @@ from storage.errors import UnknownServerError
 SPARK_DEFAULTS = CONF_DIR / "spark-defaults.conf"
 LOG4J2_PROPERTIES = CONF_DIR / "log4j2.properties"
 
+CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+"""Spark's own for file systems without FileContext; on local disk both look and rename."""
+
 _LOGGING_OPTION = f"-Dlog4j2.configurationFile={LOG4J2_PROPERTIES.as_uri()}"
 _LOG_TAIL_LINES = 20
 
@@ -72,6 +75,8 @@ def session_settings(app_name: str, fetch_slots: int, core_count: int, given: Ma
         settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
         # The catalog lives in memory: a table of an earlier process would only stand in the way.
         settings.setdefault("spark.sql.warehouse.dir", _warehouse().as_uri())
+        # Hadoop's FileContext starts programs (chmod, readlink) for every file of a checkpoint: 80 ms a micro-batch.
+        settings.setdefault("spark.sql.streaming.checkpointFileManagerClass", CHECKPOINT_FILES)
     if _is_checkout():
         settings.setdefault("spark.executorEnv.PYTHONPATH", _python_path())
     return settings

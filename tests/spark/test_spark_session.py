@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession as Session
 
 from replication.spark_home import linked_home
 from replication.spark_session import (
+    CHECKPOINT_FILES,
     SPARK_DEFAULTS,
     local_master,
     parse_spark_defaults,
@@ -21,6 +22,8 @@ from storage.errors import UnknownServerError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+CHECKPOINT_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
 
 @pytest.mark.parametrize(
@@ -42,6 +45,18 @@ def test_what_is_given_comes_before_the_file() -> None:
     assert (settings["spark.driver.memory"], settings["spark.master"]) == ("9g", "yarn")
     assert settings["spark.scheduler.mode"] == "FAIR"
     assert "spark.driver.host" not in settings
+    assert CHECKPOINT_MANAGER not in settings
+
+
+def test_a_local_session_writes_checkpoints_without_starting_programs(spark: SparkSession, tmp_path: Path) -> None:
+    assert session_settings("job", 6, 2, {})[CHECKPOINT_MANAGER] == CHECKPOINT_FILES
+    assert session_settings("job", 6, 2, {CHECKPOINT_MANAGER: "own"})[CHECKPOINT_MANAGER] == "own"
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    folder = jvm.org.apache.hadoop.fs.Path(str(tmp_path))
+    managers = jvm.org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+    manager = managers.create(folder, spark._jsparkSession.sessionState().newHadoopConf())
+    assert manager.getClass().getName() == CHECKPOINT_FILES
 
 
 def test_the_delta_jar_of_the_file_is_the_one_that_the_installed_delta_asks_for() -> None:

@@ -15,7 +15,7 @@ have no random part.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from clients.group_steps import (
     CONSUMER,
@@ -35,7 +35,7 @@ from clients.group_steps import (
     leader_plan,
 )
 from clients.membership_requests import KICKED_OUT, LOCAL_HOST, LOST_COORDINATOR, MembershipRequests
-from replication.assignors import Assignor
+from replication.assignors import NO_RACKS, Assignor, PartitionRacks
 from replication.consumer_protocol import Assignment, decode_assignment
 from replication.group_requests import (
     HeartbeatRequest,
@@ -76,11 +76,16 @@ class ClassicMembership(MembershipRequests):
     assignors        in order of preference; the group takes one that all members have. With one that is not
                      cooperative among them the member revokes everything before it joins, as Kafka's.
     partition_count  of a topic as the client's metadata has it now; 0 for an unknown one
+    partition_racks  of topics' partitions, likewise: the racks of their replicas; asked where a member has a rack
     `generation` is the newest, `assigned` that in which the application was given what it has.
     """
 
     def __init__(
-        self, config: MembershipConfig, assignors: Sequence[Assignor], partition_count: Callable[[str], int]
+        self,
+        config: MembershipConfig,
+        assignors: Sequence[Assignor],
+        partition_count: Callable[[str], int],
+        partition_racks: Callable[[Iterable[str]], PartitionRacks] = lambda _: NO_RACKS,
     ) -> None:
         super().__init__(config.group_id, config.retry_backoff_ms)
         self.config = config
@@ -90,6 +95,7 @@ class ClassicMembership(MembershipRequests):
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._is_cooperative = all(assignor.cooperative for assignor in assignors)
         self._partition_count = partition_count
+        self._partition_racks = partition_racks
         self._topics: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
         self._joined_topics: frozenset[str] | None = None
@@ -248,7 +254,8 @@ class ClassicMembership(MembershipRequests):
         plan = Plan((), {})
         if joined.leader == joined.member_id:
             assignor = self._assignors[joined.protocol_name]
-            plan = leader_plan(assignor, joined.members, self._partition_count, skip_assignment=joined.skip_assignment)
+            known = (self._partition_count, self._partition_racks)
+            plan = leader_plan(assignor, joined.members, *known, skip_assignment=joined.skip_assignment)
         self._planned_from = plan.made_from
         self._send(
             SyncGroupRequest(
@@ -411,7 +418,8 @@ class ClassicMembership(MembershipRequests):
         self.state = MemberState.PREPARING_REBALANCE
         self._joined_topics = self._topics
         newest = self.generation.generation_id
-        protocols = join_protocols(self._assignors.values(), self._topics, self.owned, newest, self._last)
+        rack = self.config.client_rack
+        protocols = join_protocols(self._assignors.values(), self._topics, self.owned, newest, self._last, rack)
         self._send(
             JoinGroupRequest(
                 self.config.group_id,

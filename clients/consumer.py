@@ -78,7 +78,8 @@ class Consumer:
         self._is_closed = False
         self._group: GroupMember | None = None
         if self.config.group_id:
-            hooks = ConsumerHooks(self._own, self._consumed, self._partition_count, self._topic_name, self._news.wake)
+            known = (self._partition_count, self._topic_name, self._racks)
+            hooks = ConsumerHooks(self._own, self._consumed, *known, self._news.wake)
             calls = calls or InProcessCalls(cluster, self._view.clock, self.config.request_timeout_ms)
             self._group = GroupMember(self.config, calls, self._view.clock, hooks, self._view.ids.new_id())
 
@@ -155,6 +156,15 @@ class Consumer:
 
     def _topic_name(self, topic_id: str) -> str | None:
         return next((name for name, known in self._view.image.topic_ids.items() if known == topic_id), None)
+
+    def _racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
+        image = self._view.image
+        rack_of = {broker: state.registration.rack for broker, state in image.brokers.items()}
+        return {
+            tp: frozenset(rack for each in image.partitions[tp].replicas if (rack := rack_of.get(each)))
+            for topic in topics
+            for tp in image.partitions_of(topic)
+        }
 
     def _partition_count(self, topic: str) -> int:
         return len(self._view.image.partitions_by_topic.get(topic, ()))
@@ -430,7 +440,7 @@ class Consumer:
             # `poll` has just looked, and may have a thousand positions to decide.
             marks = None if timeout_ms else self._view.published(position.topic_partition, look=False)
             if marks is not None:
-                offset = self._view.readable_end(*wanted, marks) if at_end else marks.log_start_offset
+                offset = self._view.readable_end(position.topic_partition, marks) if at_end else marks.log_start_offset
                 position.seek(offset)
                 return offset
         found = self._view.end_offsets if at_end else self._view.beginning_offsets

@@ -25,6 +25,7 @@ from clients.rebalance_listener import ConsumerRebalanceListener
 from clients.records import OffsetAndMetadata
 from clients.settings import ConsumerConfig
 from replication.assignor_registry import ASSIGNORS
+from replication.assignors import PartitionRacks
 from replication.consumer_group_requests import (
     JOIN_EPOCH,
     ConsumerGroupHeartbeatRequest,
@@ -70,6 +71,7 @@ class ConsumerHooks:
     consumed         the positions to commit: of each partition whose position is decided
     partition_count  of a topic, as the metadata is known now; 0 for an unknown one
     topic_name       of a topic id, likewise; None for an unknown one
+    partition_racks  of topics' partitions: the racks of their replicas
     wake             end the consumer's wait, from any thread: an answer is there
     """
 
@@ -77,6 +79,7 @@ class ConsumerHooks:
     consumed: Callable[[], dict[TopicPartition, OffsetAndMetadata]]
     partition_count: Callable[[str], int]
     topic_name: Callable[[str], str | None]
+    partition_racks: Callable[[Iterable[str]], PartitionRacks]
     wake: Callable[[], None]
 
 
@@ -461,7 +464,9 @@ def _membership(config: ConsumerConfig, hooks: ConsumerHooks, member_id: str) ->
     )
     if config.is_consumer_protocol:
         return ConsumerMembership(chosen, member_id, hooks.topic_name)
-    return ClassicMembership(chosen, [ASSIGNORS[name] for name in config.assignors], hooks.partition_count)
+    return ClassicMembership(
+        chosen, [ASSIGNORS[name] for name in config.assignors], hooks.partition_count, hooks.partition_racks
+    )
 
 
 def _asked(calls: CoordinatorCalls, group_id: str, request: object, clock: Clock, timeout_ms: int) -> object:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from replication.assignors import Assignor, GroupMember
+from replication.assignors import NO_RACKS, Assignor, GroupMember, PartitionRacks
 from replication.consumer_protocol import (
     Assignment,
     Subscription,
@@ -118,6 +118,7 @@ def join_protocols(
     owned: Iterable[TopicPartition],
     generation_id: int,
     last: Owned,
+    rack_id: str | None = None,
 ) -> tuple[JoinGroupRequestProtocol, ...]:
     """What JoinGroup offers: for each assignor the subscription in its words. `owned` was not revoked.
 
@@ -128,7 +129,7 @@ def join_protocols(
 
     def metadata(assignor: Assignor) -> bytes:
         user_data = assignor.user_data(last.partitions, last.generation_id)
-        return encode_subscription(Subscription(wanted, user_data, kept, generation_id))
+        return encode_subscription(Subscription(wanted, user_data, kept, generation_id, rack_id))
 
     return tuple(JoinGroupRequestProtocol(each.name, metadata(each)) for each in assignors)
 
@@ -145,10 +146,14 @@ def leader_plan(
     assignor: Assignor,
     joined: Sequence[JoinGroupResponseMember],
     partition_count: Callable[[str], int],
+    partition_racks: Callable[[Iterable[str]], PartitionRacks],
     *,
     skip_assignment: bool = False,
 ) -> Plan:
-    """Who gets what. A static leader that came back leaves the plan as it is: `skip_assignment` (KIP-814)."""
+    """Who gets what. A static leader that came back leaves the plan as it is: `skip_assignment` (KIP-814).
+
+    Racks count where a member tells its own (`client.rack`, KIP-881). Kafka's leader also plans anew when racks change.
+    """
     members = {
         each.member_id: GroupMember(decode_subscription(each.metadata), each.group_instance_id) for each in joined
     }
@@ -156,6 +161,8 @@ def leader_plan(
     counts = {topic: partition_count(topic) for topic in sorted(topics)}
     if skip_assignment:
         return Plan((), counts)
-    shares = assignor.assign({topic: count for topic, count in counts.items() if count}, members)
+    known = {topic: count for topic, count in counts.items() if count}
+    has_racks = any(member.subscription.rack_id for member in members.values())
+    shares = assignor.assign(known, members, partition_racks(known) if has_racks else NO_RACKS)
     encoded = ((member_id, encode_assignment(Assignment(tuple(share)))) for member_id, share in shares.items())
     return Plan(tuple(SyncGroupRequestAssignment(*each) for each in encoded), counts)

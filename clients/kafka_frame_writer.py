@@ -35,7 +35,8 @@ _NO_ID: Final = bytes(16)
 def written(entity: Entity) -> bytes:
     """A message's bytes. struct.error for a number out of bounds."""
     parts: list[bytes] = []
-    _entity_write(type(entity))(entity, parts)
+    entity_type: EntityType = type(entity)
+    _entity_write(entity_type)(entity, parts)
     return b"".join(parts)
 
 

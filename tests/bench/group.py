@@ -78,8 +78,8 @@ class BusyGroup:
         self._all = {partition for topic in topics for partition in view.partitions(topic)}
         self.members: list[Member] = []
 
-    def add(self) -> None:
-        self.members.append(Member(self._cluster, self._topics, self._settings))
+    def add(self, count: int = 1) -> None:
+        self.members += [Member(self._cluster, self._topics, self._settings) for _ in range(count)]
 
     def is_settled(self) -> bool:
         """Every partition has one owner, and no member is without."""
@@ -114,7 +114,7 @@ class BusyGroup:
 def rebalances_ms(group: BusyGroup, rounds: int, members: int = MEMBERS) -> dict[str, list[float]]:
     """How long each rebalance took: a member joins, one leaves, one is killed (counted from its session's end)."""
     clock, took = SystemClock(), {"join": list[float](), "leave": list[float](), "kill": list[float]()}
-    group.settled_after_ms(lambda: [group.add() for _ in range(members - 1)])
+    group.settled_after_ms(lambda: group.add(members - 1))
     for _ in range(rounds):
         for name, change in (("join", group.add), ("leave", group.leave), ("join", group.add), ("kill", group.kill)):
             clock.sleep_ms(SETTLE_S * 1000)

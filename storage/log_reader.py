@@ -138,11 +138,13 @@ class LogReader:
         raise ObjectNotFoundError(f"{self.name}: producer state vanished {RESOLVE_TRIES} times")
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Below it the outcome of every transaction is known, as of what was folded: at least up to the high watermark.
+        """Below it the outcome of every transaction is known, as of what was folded: never above the log end here.
 
-        Kafka's LSO. Equal to the high watermark while no transaction is open.
+        Kafka's LSO. Equal to the high watermark while no transaction is open. A reader whose commits were cleaned up
+        under it stands still for a while; what was published meanwhile says nothing of the transactions since.
         """
-        return self.producers.transactions.last_stable_offset(high_watermark)
+        producers = self.producers  # they are read as of the log end that the next line asks for
+        return producers.transactions.last_stable_offset(min(high_watermark, self.log_end_offset))
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> tuple[AbortedTransaction, ...]:
         """Those with a record in `[start_offset, end_offset)`, ordered by first offset: what Fetch answers."""

@@ -26,7 +26,7 @@ TRIES = 30
 ANSWER_SECONDS_MAX = 3
 LATE_MS_MAX = 2_500
 TO_ONE_OF_BEFORE = 0.15
-"""How likely a request goes to where an earlier one went."""
+"""How likely a request goes to one of those whom earlier ones went to."""
 
 
 class CoordinatorClient(Client):
@@ -36,7 +36,7 @@ class CoordinatorClient(Client):
         super().__init__(sim)
         self.name = name
         self._late = late
-        self._earlier: dict[tuple[CoordinatorType, str], Broker] = {}
+        self._asked: dict[tuple[CoordinatorType, str], list[Broker]] = {}
 
     @property
     def goes_on(self) -> bool:
@@ -96,9 +96,11 @@ class CoordinatorClient(Client):
     def coordinator(self, kind: CoordinatorType, key: str) -> Broker | None:
         """The process to ask; None when nobody is known. The first one who asks makes the topic."""
         self.partitions()
-        earlier = self._earlier.get((kind, key))
-        if self.goes_on and earlier is not None and self.random.random() < TO_ONE_OF_BEFORE and self._is_up(earlier):
-            return earlier
+        asked = self._asked.setdefault((kind, key), [])
+        if self.goes_on and asked and self.random.random() < TO_ONE_OF_BEFORE:
+            earlier = self.random.choice(asked)
+            if self._is_up(earlier):
+                return earlier
         partition = coordinator_partition(self.metadata.image, kind, key)
         if partition is None:
             self._find(kind, key)
@@ -107,7 +109,8 @@ class CoordinatorClient(Client):
         if not processes:
             return None
         found = processes[0] if self.random.random() < 0.9 else self.random.choice(processes)
-        self._earlier[kind, key] = found
+        if found not in asked:
+            asked.append(found)
         return found
 
     def processes(self, broker_id: int) -> list[Broker]:

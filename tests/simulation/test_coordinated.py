@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from random import Random
 from unittest.mock import patch
 
 import pytest
 
 from replication.committed_offsets import CommittedOffsets
 from replication.coordinator_runtime import CoordinatorRuntime
-from replication.group import ClassicGroup
 from replication.requests import ACKS_LEADER
 from replication.transaction_requests import TRANSACTION_VERSION_0
 from storage.records import NO_PRODUCER_ID, TopicPartition
 from tests.simulation.coordinated import COMMITTING, ENDING, Clients, simulate_coordinated
+from tests.simulation.faults import Faults
 from tests.simulation.run import Outcome, quiet
 
 SEEDS = 24
@@ -26,11 +27,9 @@ STATES = (
 """Of join, sync, commit and end-transaction."""
 
 
-def run(
-    seed: int, mutation: Callable[[], AbstractContextManager[object]] = nullcontext, clients: Clients | None = None
-) -> tuple[Outcome, Counter[str]]:
-    with quiet(), mutation():
-        return simulate_coordinated(seed, clients=clients)
+def run(seed: int) -> tuple[Outcome, Counter[str]]:
+    with quiet():
+        return simulate_coordinated(seed)
 
 
 @pytest.mark.parametrize("first_seed", range(0, SEEDS, 12))
@@ -70,11 +69,6 @@ def answered_by_the_leader_alone() -> AbstractContextManager[object]:
     return patch("replication.hosted_shard.ACKS_ALL", ACKS_LEADER)
 
 
-def any_generation_commits() -> AbstractContextManager[object]:
-    """A member that was fenced goes on with its generation."""
-    return patch.object(ClassicGroup, "validate_offset_commit", lambda self, *arguments: None)
-
-
 @contextmanager
 def offsets_count_before_the_commit() -> Iterator[None]:
     """A transaction's offsets count as soon as they are stored."""
@@ -95,20 +89,40 @@ BEFORE_KIP_890 = Clients(TRANSACTION_VERSION_0, late=0.3)
 with each transaction a delayed commit ends a later one."""
 
 
+def cut_off(rng: Random) -> Faults:
+    """Brokers that are thought dead lead on, as they cannot reach the metadata log."""
+    return Faults(
+        switch=rng.choice([0.1, 0.3]),
+        park=rng.choice([0.0, 0.001]),
+        lost_request=0,
+        lost_answer=0,
+        trouble_ms=rng.choice([400, 800]),
+        weights={"cut broker": 4, "pause broker": rng.choice([0, 2]), "pause controller": 1, "restart all": 1},
+    )
+
+
 @pytest.mark.parametrize(
-    ("mutation", "clients", "seeds"),
+    ("mutation", "clients", "faults", "seeds"),
     [
-        (nullcontext, BEFORE_KIP_890, (0,)),
-        (reads_are_told_from_memory, LATE, (0,)),
-        (answered_by_the_leader_alone, LATE, (0,)),
-        (any_generation_commits, LATE, (0,)),
-        (offsets_count_before_the_commit, LATE, (0,)),
+        (nullcontext, BEFORE_KIP_890, None, (10, 14, 2)),
+        (reads_are_told_from_memory, LATE, cut_off, (26,)),
+        (answered_by_the_leader_alone, LATE, None, (4,)),
+        (offsets_count_before_the_commit, LATE, None, (1, 2, 6)),
     ],
 )
 def test_without_this_rule_an_invariant_breaks(
-    mutation: Callable[[], AbstractContextManager[object]], clients: Clients, seeds: tuple[int, ...]
+    mutation: Callable[[], AbstractContextManager[object]],
+    clients: Clients,
+    faults: Callable[[Random], Faults] | None,
+    seeds: tuple[int, ...],
 ) -> None:
     """A change of the product may change what a seed does, so one of several is enough."""
-    broken = [seed for seed in seeds if run(seed, mutation, clients)[0].violation is not None]
-    assert broken
-    assert run(broken[0], clients=LATE)[0].violation is None, "with all rules the same seed is clean"
+
+    def violated(seed: int, mutation: Callable[[], AbstractContextManager[object]], clients: Clients) -> bool:
+        drawn = None if faults is None else faults(Random(seed))
+        with quiet(), mutation():
+            return simulate_coordinated(seed, clients=clients, faults=drawn)[0].violation is not None
+
+    found = next((seed for seed in seeds if violated(seed, mutation, clients)), None)
+    assert found is not None
+    assert not violated(found, nullcontext, LATE), "with all rules the same seed is clean"

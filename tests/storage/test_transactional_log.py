@@ -307,3 +307,10 @@ def test_the_state_is_what_the_rows_say(replicas, seed):
             life.check()
     life.reopen()
     life.check()
+
+
+def test_of_what_a_reader_has_not_folded_no_transaction_is_said_to_have_ended(replicas):
+    """A high watermark may be known of which the reader's fold knows nothing yet."""
+    leader = replicas.leader()
+    assert isinstance(result(leader, idempotent(["a", "b"], 0)), BatchAppended)
+    assert leader.last_stable_offset(7) == 2

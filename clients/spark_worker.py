@@ -49,7 +49,10 @@ class _HiddenPandas(MetaPathFinder):
     """While it is asked for modules, there is no pandas."""
 
     def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None  # noqa: ARG002
+        self,
+        fullname: str,
+        path: Sequence[str] | None,  # noqa: ARG002
+        target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
         if fullname == "pandas":
             raise ModuleNotFoundError("hidden from pyarrow", name=fullname)

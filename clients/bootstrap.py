@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from replication.coordinator_requests import FindCoordinatorRequest, FindCoordinatorResponse
-from replication.coordinator_shard import CoordinatorType
-from replication.requests import ProduceRequest, ProduceResponse
+if TYPE_CHECKING:  # who reads storage alone, as a Spark planner does in a new process, needs none of them
+    from replication.coordinator_requests import FindCoordinatorRequest, FindCoordinatorResponse
+    from replication.coordinator_shard import CoordinatorType
+    from replication.requests import ProduceRequest, ProduceResponse
 
 
 class BrokerFace(Protocol):

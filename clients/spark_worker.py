@@ -6,11 +6,22 @@ Spark plans, reads, writes and commits in Python processes that it uses again an
 from __future__ import annotations
 
 import gc
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, lru_cache
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import TYPE_CHECKING
 
-from clients import read_committed
-from clients.cluster_view import ClusterView
-from clients.read_committed import READ_UNCOMMITTED
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from clients.cluster_view import ClusterView
+
+PLANNER = "pyspark.sql.streaming.python_streaming_source_runner"
+"""The program of the process in which one streaming query's source plans."""
 
 
 @cache
@@ -23,7 +34,52 @@ def settle() -> None:
     gc.freeze()
 
 
+@contextmanager
+def loading() -> Iterator[None]:
+    """Around the imports of what a new process does: a third of their time goes into looking for garbage otherwise."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        settle()
+
+
+class _HiddenPandas(MetaPathFinder):
+    """While it is asked for modules, there is no pandas."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,  # noqa: ARG002
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("hidden from pyarrow", name=fullname)
+        return None
+
+
+def spare_pandas() -> None:
+    """In a stream's planner keep pyarrow from importing pandas, which takes it 0.25 s of every query's start.
+
+    It does so where it makes its first array, only to know pandas' classes when it meets them. Once told that pandas
+    is not there it does not ask again; whoever imports pandas itself still gets it. Processes of other kinds, which
+    run the user's own functions too, are left alone.
+    """
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is None or spec.name != PLANNER or "pandas" in sys.modules:
+        return
+    hidden = _HiddenPandas()
+    sys.meta_path.insert(0, hidden)
+    try:
+        pa.array([0])
+    finally:
+        sys.meta_path.remove(hidden)
+
+
 @lru_cache(maxsize=8)
-def view_of(root: str, isolation_level: str = READ_UNCOMMITTED) -> ClusterView:
+def view_of(root: str, isolation_level: str = "read_uncommitted") -> ClusterView:
     """A view of the cluster kept for this process: a fold of the metadata is not free. Refreshed by who uses it."""
+    from clients import read_committed
+
     return read_committed.view_of(isolation_level)(root)

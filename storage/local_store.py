@@ -18,7 +18,6 @@ import shutil
 import stat
 import threading
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -398,7 +397,7 @@ def _plain_path(place: str) -> str:
     """A directory from a plain path or a `file://` URL."""
     if not place.startswith("file://"):
         return place
-    return urllib.request.url2pathname(urllib.parse.urlsplit(place).path)
+    return urllib.parse.unquote(urllib.parse.urlsplit(place).path)
 
 
 def _read_all(descriptor: int) -> bytes:

@@ -13,7 +13,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from clients.spark_conditions import DataLossError
 from clients.spark_options import stream_options
-from clients.spark_source import LONG_POLL_MS, RangesPartition, StratalogStreamReader
+from clients.spark_reader import RangesPartition
+from clients.spark_stream_reader import LONG_POLL_MS, StratalogStreamReader
 from storage.records import TopicPartition
 from tests.clients.still_cluster import StillCluster
 

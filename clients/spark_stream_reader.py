@@ -1,0 +1,194 @@
+"""Streams of the Spark source: where each micro-batch ends.
+
+I/O: through `spark_offsets` where Spark plans, through `spark_reader` in tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from clients.spark_conditions import WITHOUT_FAIL_ON_DATA_LOSS
+from clients.spark_offsets import OffsetFetcher
+from clients.spark_options import SourceOptions
+from clients.spark_plan import (
+    LONG_MAX,
+    Offsets,
+    OffsetsJson,
+    backlog,
+    check_available_now,
+    must_wait,
+    offsets_from_json,
+    offsets_to_json,
+    rate_limited,
+    stream_ranges,
+)
+from clients.spark_reader import read_partition, read_tasks
+from clients.spark_worker import spare_pandas, view_of
+from storage.errors import StratalogError
+
+LONG_POLL_MS = 100
+LONG_POLL_SHARE = 0.1
+"""Of the time for which nothing has come: so much longer may a batch take because it waited for its first record."""
+PAUSE_MS_MIN, PAUSE_MS_MAX = 2, 20
+METADATA_MAX_AGE_MS = 50
+
+_LOG = logging.getLogger("stratalog.source")
+
+
+class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream. One instance plans for the query's whole life; others, made per plan, only read on executors.
+
+    Spark logs only where batches end, so a query that dies in its first batch would ask anew where to start
+    and could skip records. The first `latestOffset` therefore answers the start itself: an empty batch 0 that
+    puts the start into the checkpoint.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._fetcher: OffsetFetcher | None = None
+        self._initial: OffsetsJson | None = None
+        self._is_fresh = True
+        self._is_available_now = False
+        self._frozen: Offsets | None = None
+        self._latest: Offsets = {}
+        self._last_trigger_ms = 0
+        self._idle_since_ms: int | None = None
+
+    @property
+    def fetcher(self) -> OffsetFetcher:
+        """Made at the first use: instances that only read do not need one."""
+        if self._fetcher is None:
+            spare_pandas()
+            self._fetcher = OffsetFetcher(view_of(self._options.root, self._options.isolation_level), self._options)
+        return self._fetcher
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        if self._initial is None:
+            self._initial = offsets_to_json(self.fetcher.limits(self._options.starting, starting=True))
+        return cast(dict[str, Any], self._initial)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Never ReadAllAvailable, so that receiving that one means Trigger.Once. The limits are our own affair."""
+        return ReadMaxRows(self._options.max_offsets_per_trigger or LONG_MAX)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._is_available_now = True
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        return offsets_to_json(self._latest) if self._latest else None
+
+    def latestOffset(self, start: Mapping[str, Mapping[str, int]], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        start_offsets = offsets_from_json(start)
+        self._latest = self._available(start_offsets)
+        is_first_batch = self._is_fresh and start == self._initial
+        self._is_fresh = False
+        if isinstance(limit, ReadAllAvailable):
+            return offsets_to_json(self._latest)
+        if is_first_batch:
+            return offsets_to_json(start_offsets)
+        return offsets_to_json(self._limited(start_offsets))
+
+    def _available(self, start: Offsets) -> Offsets:
+        if self._is_available_now:
+            if self._frozen is None:
+                self._frozen = self._caught_up(start, self.fetcher.latest())
+            return self._frozen
+        if self._is_fresh:
+            return self._caught_up(start, self.fetcher.latest())
+        return self._caught_up(start, self._long_poll(start))
+
+    def _long_poll(self, start: Offsets) -> Offsets:
+        """Wait a little for something new: Spark asks again at once when there is nothing."""
+        clock = self.fetcher.view.clock
+        now_ms = clock.monotonic_ms()
+        known = {**start, **self._latest}
+        latest = self._published(known, 0)
+        if latest != start:
+            self._idle_since_ms = None
+            return latest
+        if self._idle_since_ms is None:
+            self._idle_since_ms = now_ms
+        end_ms = now_ms + min(LONG_POLL_MS, max(PAUSE_MS_MIN, LONG_POLL_SHARE * (now_ms - self._idle_since_ms)))
+        pause_ms: float = PAUSE_MS_MIN
+        while latest == start and now_ms < end_ms:
+            clock.sleep_ms(pause_ms)
+            pause_ms = min(2 * pause_ms, PAUSE_MS_MAX)
+            now_ms = clock.monotonic_ms()
+            # "Nothing new" is said after a look at what the metadata says now: `processAllAvailable` relies on it.
+            latest = self._published(known, METADATA_MAX_AGE_MS if now_ms < end_ms else 0)
+        return latest
+
+    def _published(self, known: Offsets, max_age_ms: int) -> Offsets:
+        def look() -> Offsets:
+            self.fetcher.view.refresh(max_age_ms)
+            self.fetcher.view.poll_progress()
+            return self.fetcher.latest_published(known)
+
+        return self.fetcher.retried(look)
+
+    def _caught_up(self, start: Offsets, latest: Offsets) -> Offsets:
+        """Ask again while an offset looks older than what was read already, as the connector does."""
+        for _ in range(self._options.num_retries - 1):
+            behind = {tp: (start[tp], offset) for tp, offset in latest.items() if start.get(tp, 0) > offset}
+            if not behind:
+                break
+            _LOG.warning("Found incorrect offsets (partition -> previous, fetched), asking again: %s", behind)
+            self.fetcher.view.clock.sleep_ms(self._options.retry_interval_ms)
+            latest = self.fetcher.latest()
+        return latest
+
+    def _limited(self, start: Offsets) -> Offsets:
+        options = self._options
+        if options.min_offsets_per_trigger is not None and not self._is_available_now:
+            now_ms = self.fetcher.view.clock.wall_ms()
+            waited_ms = now_ms - self._last_trigger_ms
+            new_records = backlog(start, self._latest)
+            if must_wait(options.min_offsets_per_trigger, new_records, waited_ms, options.max_trigger_delay_ms):
+                return start
+            self._last_trigger_ms = now_ms
+        if options.max_offsets_per_trigger is None:
+            return self._latest
+        earliest_of_new = self.fetcher.earliest(set(self._latest) - set(start))
+        return rate_limited(options.max_offsets_per_trigger, start, self._latest, earliest_of_new)
+
+    def partitions(
+        self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
+    ) -> Sequence[InputPartition]:
+        first, last = offsets_from_json(start), offsets_from_json(end)
+        is_replay, self._is_fresh = self._is_fresh, False
+        if first == last or (is_replay and self._is_empty_first_batch(start, last)):
+            return []
+        if self._frozen is not None:
+            check_available_now(self._frozen, last, self.fetcher.latest())
+        earliest_of_new = self.fetcher.earliest(set(last) - set(first))
+        ranges = stream_ranges(first, last, earliest_of_new, self._report)
+        return read_tasks(ranges, self._options, self.fetcher)
+
+    def _is_empty_first_batch(self, start: Mapping[str, Mapping[str, int]], last: Offsets) -> bool:
+        """A query that died in its empty first batch runs it again; its start, asked anew, may be past its end."""
+        first = offsets_from_json(start)
+        return start == self._initial and all(last[tp] <= first.get(tp, -1) for tp in last)
+
+    def _report(self, loss: StratalogError) -> None:
+        if self._options.fail_on_data_loss:
+            raise loss
+        _LOG.warning("%s %s", loss, WITHOUT_FAIL_ON_DATA_LOSS)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_partition(self._options, partition)
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Nothing: the checkpoint is the only place that keeps a query's offsets."""
+
+    def stop(self) -> None:
+        """Nothing is held open."""

@@ -348,7 +348,7 @@ MUTATIONS: dict[str, Mutation] = {
         _mix(Focus("create", 0.3, "b", "metadata"), 4_000, pause_broker=3, pause_session=2, crash=2, restart_all=2),
         Setting(upkeep=QUICK_UPKEEP),
         8_000,
-        first_seed=14,
+        first_seed=38,
     ),
     "5": Mutation(
         producers_stay_when_the_log_is_cut,

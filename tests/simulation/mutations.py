@@ -375,7 +375,7 @@ MUTATIONS: dict[str, Mutation] = {
         no_gap_between_looks,
         ("SessionExpiry",),
         _mix(Focus("get", 0.1, "c", "sessions/"), 4_000, pause_controller=3),
-        first_seed=43,
+        first_seed=123,
     ),
     "append without epoch": Mutation(
         no_epoch_check_on_commits,

@@ -104,8 +104,8 @@ def cut_off(rng: Random) -> Faults:
 @pytest.mark.parametrize(
     ("mutation", "clients", "faults", "seeds"),
     [
-        (nullcontext, BEFORE_KIP_890, None, (10, 14, 2)),
-        (reads_are_told_from_memory, LATE, cut_off, (26,)),
+        (nullcontext, BEFORE_KIP_890, None, (115,)),
+        (reads_are_told_from_memory, LATE, cut_off, (7, 38)),
         (answered_by_the_leader_alone, LATE, None, (4,)),
         (offsets_count_before_the_commit, LATE, None, (1, 2, 6)),
     ],

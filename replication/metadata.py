@@ -73,12 +73,15 @@ class MetadataLog:
         return records
 
     def look(self) -> None:
-        """Fold what was committed into `image`; the next `refresh` still tells of it."""
-        self._fold()
+        """Fold all that was committed before this call into `image`; the next `refresh` still tells of it."""
+        self._fold(for_sure=True)
 
-    def _fold(self) -> None:
+    def _fold(self, *, for_sure: bool = False) -> None:
         try:
-            self.log.refresh()
+            if for_sure:
+                self.log.refresh_for_sure()
+            else:
+                self.log.refresh()
         except UnknownTopicOrPartitionError as reason:
             raise LogDirNotFoundError(f"{self.log.name}: no cluster metadata here") from reason
         while self._next_offset < self.log.log_end_offset:

@@ -311,7 +311,7 @@ class PartitionLog(LogReader):
             try:
                 return self._copy_round(leader, leader_epoch, max_bytes)
             except ObjectNotFoundError:
-                if not leader._refresh_after_miss():
+                if not leader.refresh_for_sure():
                     raise
         raise ObjectNotFoundError(f"{leader.name}: files to copy vanished {RESOLVE_TRIES} times")
 

@@ -133,7 +133,7 @@ class LogReader:
                 self._producers = self._read_producers(state)
                 self._producers_version = state.version
             except ObjectNotFoundError:
-                if not self._refresh_after_miss():
+                if not self.refresh_for_sure():
                     raise
         raise ObjectNotFoundError(f"{self.name}: producer state vanished {RESOLVE_TRIES} times")
 
@@ -211,7 +211,9 @@ class LogReader:
         self._is_in_doubt = False
         self._checked_ms = self.clock.monotonic_ms()
 
-    def _refresh_after_miss(self) -> bool:
+    def refresh_for_sure(self) -> bool:
+        """As `refresh`, which for a while may see nothing new after clean-up has deleted the version that it stands on:
+        this one sees all that was committed before it was called."""
         self._is_in_doubt = True
         return self.refresh()
 
@@ -316,7 +318,7 @@ class LogReader:
             try:
                 return look_up()
             except ObjectNotFoundError:
-                if not self._refresh_after_miss():
+                if not self.refresh_for_sure():
                     raise
         return look_up()
 

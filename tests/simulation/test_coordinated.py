@@ -39,6 +39,10 @@ def test_transactions_and_groups_hold_in_every_run(first_seed: int) -> None:
     assert sum(outcome.answered for outcome in outcomes) > 50, "the runs must do some work"
 
 
+def test_a_deposed_coordinator_under_which_the_metadata_log_was_cleaned_up_tells_nothing_old() -> None:
+    assert run(3602)[0].violation is None
+
+
 @pytest.mark.slow
 @pytest.mark.long
 def test_coordinators_are_killed_in_every_state() -> None:

@@ -217,7 +217,9 @@ class Invariants:
         files = self.disks[broker_id].tables[str(topic_partition)]
         shadow = self._shadows.get((broker_id, topic_partition))
         if version == 0 or shadow is None or shadow.files is not files or version != shadow.version + 1:
-            shadow = folded(files, self._rows, version) if version else Shadow(files, topic_id_of(files))
+            # Version 0 made again where clean-up has deleted it is no new table: whoever did that slept meanwhile.
+            is_new = version == 0 and files.checkpoint is None
+            shadow = Shadow(files, topic_id_of(files)) if is_new else folded(files, self._rows, version)
             self._shadows[broker_id, topic_partition] = shadow
             if shadow.version != version - 1:
                 return  # not part of the log

@@ -110,7 +110,7 @@ def cut_off(rng: Random) -> Faults:
 @pytest.mark.parametrize(
     ("mutation", "clients", "faults", "seeds"),
     [
-        (nullcontext, BEFORE_KIP_890, None, (115,)),
+        (nullcontext, BEFORE_KIP_890, None, (14, 104, 232, 290)),
         (reads_are_told_from_memory, LATE, cut_off, (7, 38)),
         (answered_by_the_leader_alone, LATE, None, (4,)),
         (offsets_count_before_the_commit, LATE, None, (1, 2, 6)),

@@ -67,7 +67,7 @@ test: $(STAMP) java
 	@$(PYTHON) -m pytest -m "not long"
 
 test-long: $(STAMP) java
-	@$(PYTHON) -m pytest -m long
+	@$(PYTHON) -m pytest -m "long or hypothesis" --hypothesis-profile=random
 
 # moto (S3) comes by pip, Azurite (Azure Blob) by npm.
 $(STORES_STAMP): $(STAMP)

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from tests.stores import servers
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 LACKING = {name: reason for name, reason in servers.lacking().items() if reason}
 FETCH_SLOTS = 8
 """Slots for three brokers with two overlapping fetch sessions each, and two to spare."""
+
+
+# `make test` draws the same examples each time; `make test-long` draws new ones, with --hypothesis-profile=random.
+hypothesis.settings.register_profile("random", derandomize=False, deadline=None)
+hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("same")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from replication.group_requests import HeartbeatRequest, JoinGroupResponse, SyncGroupResponse
+from replication.group_requests import HeartbeatRequest, JoinGroupResponse, OffsetCommitRequest, SyncGroupResponse
 from tests.replication.group_coordinator import Coordinator, commit_request, error_name, join_request, sync_request
 
 JOINING, SYNCING, BEATING, COMMITTING = "join", "sync", "heartbeat", "commit"
@@ -44,6 +44,7 @@ class Client:
     token: int = -1
     is_fenced: bool = False
     commits: int | None = None
+    commit_sent: OffsetCommitRequest | None = None
 
     @property
     def owner(self) -> str:
@@ -76,7 +77,8 @@ class Client:
         self.commits = offset
         offsets = {("t", partition): offset}
         own = {"member_id": self.member_id, "group_instance_id": self.instance_id}
-        self._ask(COMMITTING, commit_request(offsets, generation_id_or_member_epoch=self.generation_id, **own))
+        self.commit_sent = commit_request(offsets, generation_id_or_member_epoch=self.generation_id, **own)
+        self._ask(COMMITTING, self.commit_sent)
 
     def _join(self) -> None:
         self._ask(JOINING, join_request(self.name, member_id=self.member_id, group_instance_id=self.instance_id))

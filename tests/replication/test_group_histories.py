@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from replication.committed_offsets import Offsets
 from replication.config import BrokerConfig
@@ -95,6 +95,15 @@ class GroupLife(RuleBasedStateMachine):
             self.next_offset += 1
             client.commit(self.next_offset, partition)
 
+    @rule(name=st.sampled_from(NAMES))
+    def late_commit(self, name: str) -> None:
+        """The last commit comes once more, late, in another generation: what was told since is not undone by it."""
+        client, group = self.clients.get(name), self.coordinator.shard.table.groups.get("g")
+        if client is None or client.commit_sent is None or not isinstance(group, ClassicGroup):
+            return
+        if client.commit_sent.generation_id_or_member_epoch != group.generation_id:
+            self.coordinator.ask(client.commit_sent)
+
     @rule(producer_id=st.sampled_from(PRODUCERS))
     def commit_in_transaction(self, producer_id: int) -> None:
         """Of partition 1, so that what was told of partition 0 holds."""
@@ -130,7 +139,6 @@ class GroupLife(RuleBasedStateMachine):
         self.coordinator.crash()
         assert self.coordinator.asked.keys() == self.coordinator.answered.keys()
 
-    @precondition(lambda self: self.clients)
     @rule()
     def everything_calms_down(self) -> None:
         """Without further faults all that live own everything, each its share, once the dead ones' sessions ended."""
@@ -138,6 +146,8 @@ class GroupLife(RuleBasedStateMachine):
         self.old_selves = []
         for _ in range(10):
             self.clients = {name: client for name, client in self.clients.items() if not client.is_fenced}
+            if not self.clients:
+                return
             settle(self.coordinator, list(self.clients.values()))
             owned = sorted(each for client in self.clients.values() for each in client.owned or ())
             if owned == list(range(PARTITIONS)) or any(client.is_fenced for client in self.clients.values()):

@@ -43,6 +43,7 @@ from storage.errors import (
     UnknownMemberIdError,
 )
 from storage.records import TopicPartition
+from tests.clients.member_dialogue import MemberDialogue
 
 HEARTBEAT_MS, SESSION_MS, POLL_MS, BACKOFF_MS = 3_000, 45_000, 300_000, 100
 
@@ -51,37 +52,19 @@ def parts(*numbers: int, topic: str = "t") -> frozenset[TopicPartition]:
     return frozenset(TopicPartition(topic, number) for number in numbers)
 
 
-class Dialogue:
+class Dialogue(MemberDialogue[ClassicMembership]):
     """One member of group `g` at a time that the test sets; topics `t` of four partitions and `u` of two."""
 
     def __init__(self, *assignors: str, instance_id: str | None = None) -> None:
-        self.now_ms = 1_000
         self.counts = {"t": 4, "u": 2}
         config = MembershipConfig("g", instance_id, "client", SESSION_MS, HEARTBEAT_MS, POLL_MS, BACKOFF_MS)
         chosen = [ASSIGNORS[name] for name in assignors or ("range",)]
-        self.member = ClassicMembership(config, chosen, lambda topic: self.counts.get(topic, 0))
-        self.calls: list[Call] = []
-        self.member.subscribe(frozenset({"t"}))
-
-    def step(self, *, is_polling: bool = True) -> list[Send]:
-        """Do all that is due, calls too; what was sent."""
-        sends: list[Send] = []
-        while True:
-            step = self.member.step(self.now_ms, is_polling=is_polling)
-            sends += step.sends
-            if step.call is not None:
-                self.calls.append(step.call)
-                self.member.performed(step.call)
-            elif not step.sends:
-                return sends
+        super().__init__(ClassicMembership(config, chosen, lambda topic: self.counts.get(topic, 0)))
 
     def one(self, kind: type, *, is_polling: bool = True) -> Send:
         (send,) = self.step(is_polling=is_polling)
         assert type(send.request) is kind
         return send
-
-    def answer(self, send: Send, answer: object) -> None:
-        self.member.answered(send.token, answer, self.now_ms)
 
     def find(self, broker_id: int = 2) -> None:
         self.answer(self.one(FindCoordinator), broker_id)

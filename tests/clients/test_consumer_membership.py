@@ -7,7 +7,7 @@ import re
 import pytest
 
 from clients.consumer_membership import REQUEST_TIMEOUT_MS, ConsumerMembership, ConsumerMemberState
-from clients.group_steps import Call, FindCoordinator, Generation, MembershipConfig, Send
+from clients.group_steps import FindCoordinator, Generation, MembershipConfig, Send
 from replication.consumer_group_requests import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -28,6 +28,7 @@ from storage.errors import (
     UnsupportedAssignorError,
 )
 from storage.records import TopicPartition
+from tests.clients.member_dialogue import MemberDialogue
 
 INTERVAL_MS, POLL_MS, BACKOFF_MS = 5_000, 300_000, 100
 
@@ -36,37 +37,19 @@ def parts(*numbers: int) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition("t", number) for number in numbers)
 
 
-class Dialogue:
+class Dialogue(MemberDialogue[ConsumerMembership]):
     """One member `m` of group `g` at a time that the test sets; topic `t` has the id `T`."""
 
     def __init__(self, instance_id: str | None = None) -> None:
-        self.now_ms = 1_000
         self.names = {"T": "t"}
         config = MembershipConfig("g", instance_id, "client", 45_000, 3_000, POLL_MS, BACKOFF_MS, "rack-1", "uniform")
-        self.member = ConsumerMembership(config, "m", lambda topic_id: self.names.get(topic_id))
-        self.calls: list[Call] = []
-        self.member.subscribe(frozenset({"t"}))
-
-    def step(self, *, is_polling: bool = True) -> list[Send]:
-        """Do all that is due, calls too; what was sent."""
-        sends: list[Send] = []
-        while True:
-            step = self.member.step(self.now_ms, is_polling=is_polling)
-            sends += step.sends
-            if step.call is not None:
-                self.calls.append(step.call)
-                self.member.performed(step.call)
-            elif not step.sends:
-                return sends
+        super().__init__(ConsumerMembership(config, "m", lambda topic_id: self.names.get(topic_id)))
 
     def beat(self, *, is_polling: bool = True) -> tuple[Send, ConsumerGroupHeartbeatRequest]:
         """The one heartbeat that is due."""
         (send,) = self.step(is_polling=is_polling)
         assert isinstance(send.request, ConsumerGroupHeartbeatRequest)
         return send, send.request
-
-    def answer(self, send: Send, answer: object) -> None:
-        self.member.answered(send.token, answer, self.now_ms)
 
     def assign(self, send: Send, epoch: int, *numbers: int, topic_id: str = "T") -> None:
         told = (TopicPartitions(topic_id, numbers),) if numbers else ()

@@ -1,0 +1,36 @@
+"""A consumer's membership at work: what it sends and calls when time passes, and what it is answered."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from clients.classic_membership import ClassicMembership
+from clients.consumer_membership import ConsumerMembership
+from clients.group_steps import Call, Send
+
+Membership = TypeVar("Membership", ClassicMembership, ConsumerMembership)
+
+
+class MemberDialogue(Generic[Membership]):
+    """`member` is subscribed to topic `t`; its `calls` are performed when they come."""
+
+    def __init__(self, member: Membership) -> None:
+        self.now_ms = 1_000
+        self.member = member
+        self.calls: list[Call] = []
+        self.member.subscribe(frozenset({"t"}))
+
+    def step(self, *, is_polling: bool = True) -> list[Send]:
+        """Do all that is due, calls too; what was sent."""
+        sends: list[Send] = []
+        while True:
+            step = self.member.step(self.now_ms, is_polling=is_polling)
+            sends += step.sends
+            if step.call is not None:
+                self.calls.append(step.call)
+                self.member.performed(step.call)
+            elif not step.sends:
+                return sends
+
+    def answer(self, send: Send, answer: object) -> None:
+        self.member.answered(send.token, answer, self.now_ms)

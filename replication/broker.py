@@ -136,7 +136,7 @@ class Broker(BrokerCalls):
         self._followers = FollowerWatch(self.broker_id, stores, self.wakeup)
         objects = stores.objects(identity.root)
         self._deletions = RecordDeletions(objects, self.leaders, clock)
-        self._removed_topics = ReplicaDeletions(self.broker_id, self.root, stores, self.metadata)
+        self._removed_topics = ReplicaDeletions(self.broker_id, self.root, stores, self.metadata, clock, ids)
         self._inbox = BrokerInbox(objects, self._enqueue, self._hosted.examine, self._deletions)
         self._inbox_watch = self.wakeup.watch(objects, INBOX_PREFIX, only_new=True)
         self._metadata_watch = self.wakeup.watch(self._metadata_objects, METADATA_COMMITS, only_new=True)
@@ -370,7 +370,7 @@ class Broker(BrokerCalls):
     def _drop_leftover(self, replica: LeaderReplica, reason: StratalogError) -> None:
         """The table is of a deleted topic of this name: remove it, if the newest metadata agrees."""
         self._follow_all = True
-        self.metadata.refresh()
+        self.metadata.look()
         if self.metadata.image.topic_ids.get(replica.state.topic) == replica.topic_id:
             self._hosted.drop_leftover(replica, reason)
 

@@ -36,6 +36,7 @@ class Controller:
     def __init__(
         self,
         broker_id: int,
+        incarnation_id: str,
         config: BrokerConfig,
         metadata_root: str,
         stores: Stores,
@@ -45,7 +46,9 @@ class Controller:
         upkeep_limits: UpkeepLimits | None = None,
         executor: Executor | None = None,
     ) -> None:
+        """`incarnation_id`: under which the broker of this process registers."""
         self.broker_id = broker_id
+        self._incarnation_id = incarnation_id
         self.epoch: int | None = None
         self.metadata = open_metadata(stores, metadata_root, clock, ids)
         self._config = config
@@ -72,7 +75,7 @@ class Controller:
         image = self.metadata.image
         contents = {i: self._objects.get_register(session_path(i)) for i in image.live_brokers()}
         expired = self._observer.observe(self._clock.monotonic_ms(), contents)
-        if not image.is_current(self.broker_id, self._own_epoch(image)):
+        if not self._is_registered(image):
             self.epoch = None
             return
         if self.epoch != image.controller_epoch or image.controller_id != self.broker_id:
@@ -83,9 +86,11 @@ class Controller:
             self._rebalance(now_ms)
             self._keep_up(now_ms)
 
-    def _own_epoch(self, image: ClusterImage) -> int:
-        own = image.brokers.get(self.broker_id)
-        return own.broker_epoch if own else -1
+    def _is_registered(self, image: ClusterImage) -> bool:
+        """Whether the broker of this very process is live: once another one has registered in its place, which may be
+        controller under the same broker id, this one is not a candidate any more."""
+        own = image.live_brokers().get(self.broker_id)
+        return own is not None and own.registration.incarnation_id == self._incarnation_id
 
     def _stand_for_election(self, image: ClusterImage, expired: set[int]) -> None:
         incumbent = image.live_brokers().get(image.controller_id)

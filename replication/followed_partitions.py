@@ -408,8 +408,7 @@ class FollowedPartitions:
         return copied
 
     def _tell(self, replica: FollowedReplica) -> None:
-        progress = replica.progress()
-        if progress is not None and self._writer is not None:
+        if (progress := replica.progress()) is not None and self._writer is not None:
             self._writer.update([progress])
 
     def _catch_up_one(self, topic_partition: TopicPartition, replica: FollowedReplica) -> bool:
@@ -449,9 +448,10 @@ class FollowedPartitions:
     def _drop_leftover(self, replica: FollowedReplica, reason: StratalogError) -> None:
         """The own table is of a deleted topic of this name. A session that is behind may itself have the old topic."""
         self._is_assignment_open = True
+        self._metadata.look()
         self._apply(self._metadata.refresh())
         if not self.is_over and self._metadata.image.topic_ids.get(replica.state.topic) == replica.topic_id:
-            if delete_leftover(replica.own.table, replica.topic_id, self.clock, self._ids):
+            if delete_leftover(replica.own.table, replica.own.topic_id, self.clock, self._ids):
                 _LOG.warning("broker %d drops a leftover: %s", self.broker_id, reason)
             else:
                 self._put_off(replica.state.topic_partition, self.config.replica_fetch_backoff_ms)

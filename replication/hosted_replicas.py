@@ -292,7 +292,7 @@ class HostedReplicas:
 
     def drop_leftover(self, replica: LeaderReplica, reason: StratalogError) -> None:
         """The table of a replica that is to lead is of a deleted topic of this name."""
-        if delete_leftover(replica.log.table, replica.topic_id, self._clock, self._ids):
+        if delete_leftover(replica.log.table, replica.log.topic_id, self._clock, self._ids):
             _LOG.warning("broker %d drops a leftover: %s", self._broker_id, reason)
 
     def stop_leading(self, topic_partition: TopicPartition, reason: str) -> None:

@@ -78,16 +78,18 @@ def _asked(
         return if_unreadable
 
 
-def delete_leftover(table: LogTable, topic_id: str, clock: Clock, ids: Ids) -> bool:
-    """Delete a table that is of another topic of this name than `topic_id`; False when somebody else has that to do.
+def delete_leftover(table: LogTable, leftover_id: str, clock: Clock, ids: Ids) -> bool:
+    """Delete a table that is of the topic `leftover_id`; False when it is not any more, or when somebody else has that
+    to do.
 
-    Several sessions may meet it. One of them seals it, and that one deletes it: who only looked, and then slept, would
-    delete the table that took its place.
+    The id is that of a table that was folded before a look at the metadata said that this topic is deleted: whatever
+    else may stand here by now is of a newer topic. Several sessions may meet a leftover. One of them seals it, and that
+    one deletes it: who only looked, and then slept, would delete the table that took its place.
     """
     log = PartitionLog(table, LogConfig(), clock, ids)
     try:
         log.refresh()
-        if log.topic_id == topic_id or log.leader_epoch == SEALED_EPOCH:
+        if log.topic_id != leftover_id or log.leader_epoch == SEALED_EPOCH:
             return False
         if isinstance(log.start_epoch(SEALED_EPOCH, as_leader=False), Conflict):
             return False

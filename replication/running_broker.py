@@ -93,6 +93,7 @@ class RunningBroker:
             )
             self.controller = Controller(
                 identity.broker_id,
+                self.broker.incarnation_id,
                 shared.config,
                 shared.metadata_root,
                 DeltaStores(ids),

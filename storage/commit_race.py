@@ -76,6 +76,10 @@ class CommitRace:
         if version >= self._seen_version:
             self._seen_version, self._seen_id = version, commit_id
 
+    def loaded(self, version: int, commit_id: str | None) -> None:
+        """Note the newest commit of a fold from scratch: what was seen before may be of a table that is gone."""
+        self._seen_version, self._seen_id = version, commit_id
+
     def id_of(self, version: int) -> str | None:
         """The id of the newest commit that the handle saw, if that is this version."""
         return self._seen_id if version == self._seen_version else None
@@ -109,7 +113,8 @@ class CommitRace:
     def read(self, version: int) -> Commit | None:
         """The commit at a version, None when absent or cleaned up: what stands alone below a checkpoint is a ghost.
 
-        Raises TableReplacedError when it does not follow the commit that this handle saw before it.
+        Raises TableReplacedError when it does not follow the commit that this handle saw before it, or stands in its
+        place.
         """
         stored = self._log.read_version(version)
         if stored is None:
@@ -121,12 +126,13 @@ class CommitRace:
         return stored.commit
 
     def _check_succession(self, version: int, stored: StoredCommit) -> None:
-        if self._seen_version != version - 1 or self._seen_id is None or stored.previous_id is None:
+        if self._seen_id is None:
             return
-        if stored.previous_id != self._seen_id:
+        found_id = {version - 1: stored.previous_id, version: stored.commit.commit_id}.get(self._seen_version)
+        if found_id not in (None, self._seen_id):
             raise TableReplacedError(
-                f"{self._log.name}: version {version} follows commit {stored.previous_id}, but version "
-                f"{version - 1} was read as commit {self._seen_id}: the table was replaced, open it again"
+                f"{self._log.name}: version {self._seen_version} is commit {found_id} by now, but was read as commit "
+                f"{self._seen_id}: the table was replaced, open it again"
             )
 
     def _race(self, version: int, stored: StoredCommit) -> Committed | Conflict:

@@ -87,7 +87,7 @@ class DeltaLogTable:
                 return None
             if self._log.checkpoint_hint() > fold.version:
                 continue  # a clean-up cut the tail while it was being read
-            self._race.saw(fold.version, last_id)
+            self._race.loaded(fold.version, last_id)
             return fold.snapshot()
         raise CorruptMessageError(
             f"{self.name}: the commits end below checkpoint {self._log.checkpoint_hint()}, which is unreadable"

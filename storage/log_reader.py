@@ -153,7 +153,8 @@ class LogReader:
     def refresh(self) -> bool:
         """Fold what was committed since; True when anything changed.
 
-        A table that was made anew is read anew, but whoever writes to it gets TableReplacedError.
+        A table that was made anew is read anew, but whoever writes to it gets TableReplacedError, unless a fold of the
+        new one shows that it is of the same topic.
         Raises ForeignCommitError, CorruptMessageError, UnknownTopicOrPartitionError (no table).
         """
         if self._state is None:
@@ -162,16 +163,28 @@ class LogReader:
         before = self._state
         try:
             changed = self._fold_new_commits()
+            is_position_gone = not changed and self._is_position_cleaned_up()
         except TableReplacedError:
             if not self.reads_only:
                 raise
             self.table = self.table.reopened()
             self._load()
             return True
-        if not changed and self._is_position_cleaned_up():
+        if is_position_gone:
             self._load()
+            self._check_same_topic(before)
             changed = self.state.version != before.version
         return changed
+
+    def _check_same_topic(self, before: LogState) -> None:
+        """A new topic of the same name may have made a table of its own where this one's was: none to write to."""
+        if self.reads_only or self.state.topic_id == before.topic_id:
+            return
+        found_id, self._state = self.state.topic_id, before
+        self._is_in_doubt = True
+        raise TableReplacedError(
+            f"{self.name}: the table is of topic {found_id} by now, was of {before.topic_id}: open it again"
+        )
 
     def _fold_new_commits(self) -> bool:
         state = self.state
@@ -198,9 +211,10 @@ class LogReader:
         now_ms = self.clock.monotonic_ms()
         if not self._is_in_doubt and now_ms - self._checked_ms < DOUBT_INTERVAL_MS:
             return False
+        is_gone = self.table.read_commit(self.state.version) is None
         self._checked_ms = now_ms
         self._is_in_doubt = False
-        return self.table.read_commit(self.state.version) is None
+        return is_gone
 
     def _load(self) -> None:
         snapshot = self.table.snapshot()

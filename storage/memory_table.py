@@ -174,7 +174,7 @@ class MemoryLogTable:
                 break  # otherwise a clean-up cut the tail while it was being read
         if fold.version < 0:
             return None
-        self._race.saw(fold.version, last_id)
+        self._race.loaded(fold.version, last_id)
         return fold.snapshot()
 
     def _folded(self) -> tuple[TableFold, str | None]:

@@ -10,6 +10,7 @@ from replication.config import BrokerConfig
 from replication.controller import Controller
 from replication.metadata import MetadataLog
 from replication.sessions import encode_session, session_path
+from replication.state import FenceBrokerRecord, RegisterBrokerRecord
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores, commit, create, led_by, register
 
 STATE_CHANGES = "stratalog.state.change"
@@ -24,7 +25,7 @@ class Controlling:
         for broker_id in (1, 2):
             register(self.metadata, broker_id, broker_id)
         config = BrokerConfig.from_properties(settings)
-        self.controller = Controller(1, config, METADATA_ROOT, self.stores, self.stores.clock, self.stores.ids)
+        self.controller = Controller(1, "run-1", config, METADATA_ROOT, self.stores, self.stores.clock, self.stores.ids)
         self._beat = 0
         self.pass_ms(0)
         assert self.controller.epoch == 1
@@ -102,10 +103,28 @@ def test_replicas_are_told_of_at_debug_as_kafka_does_at_trace(caplog: pytest.Log
 def test_a_candidate_that_is_not_the_controller_writes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     controlling = Controlling()
     other = Controller(
-        2, BrokerConfig(), METADATA_ROOT, controlling.stores, controlling.stores.clock, controlling.stores.ids
+        2, "run-2", BrokerConfig(), METADATA_ROOT, controlling.stores, controlling.stores.clock, controlling.stores.ids
     )
     with caplog.at_level(logging.DEBUG, STATE_CHANGES):
         led_by_the_second(controlling)
         other.step()
     assert other.metadata.image.topic_ids == {"t": "id"}
     assert caplog.records == []
+
+
+def test_the_controller_of_a_process_that_was_replaced_leaves_the_office_to_its_successor_for_good() -> None:
+    """The broker's first process hangs, another one registers in its place, and the first one's controller goes on."""
+    controlling = Controlling()
+    first, stores = controlling.controller, controlling.stores
+    record = RegisterBrokerRecord(1, 3, "run-anew", "broker-1")
+    commit(controlling.metadata, record)
+    second = Controller(1, "run-anew", BrokerConfig(), METADATA_ROOT, stores, stores.clock, stores.ids)
+    second.step()
+    assert second.epoch == 2, "its own broker's earlier life is not waited for"
+    for _ in range(3):
+        first.step()
+        second.step()
+        assert (first.epoch, second.epoch) == (None, 2)
+    commit(controlling.metadata, FenceBrokerRecord(1, 3))
+    second.step()
+    assert second.epoch is None, "nor is a fenced broker's controller one"

@@ -445,6 +445,26 @@ def test_a_session_that_is_behind_does_not_drop_the_new_topics_table() -> None:
     assert values(following.log(2)) == "kept"
 
 
+def test_a_session_that_slept_while_the_metadata_log_was_cleaned_up_does_not_drop_the_new_topics_table() -> None:
+    """A look at the metadata log may then see nothing new for a while, and the old topic seems to be there still."""
+    following = Following()
+    commit(following.metadata, led_by(1, epoch=5))
+    session = following.session("s")
+    following.turn(session)
+    commit(following.metadata, RemoveTopicRecord("t", "id"))
+    following.log(2).table.drop()
+    create(following.metadata, "t", led_by(2), topic_id="new")
+    metadata = following.metadata.log.table
+    assert list(metadata.clean_log(metadata.checkpoint(), keep_from_ms=1 << 60))
+    new = following.log(2)
+    new.exists_or_create("new")
+    started(new, 0)
+    write(new, "kept")
+    following.turn(session)
+    assert values(following.log(2)) == "kept"
+    assert session.replicas == {}
+
+
 # -- trouble with one partition ------------------------------------------------------------------------------
 
 

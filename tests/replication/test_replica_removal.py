@@ -250,13 +250,13 @@ def test_a_leftover_is_deleted_by_the_one_who_seals_it_and_never_the_table_that_
     """A session that saw the leftover and slept would otherwise delete what another one has made since."""
     hosting = Hosting()
     table, clock, ids = hosting.stores.table("root", TP), hosting.stores.clock, hosting.stores.ids
-    assert not delete_leftover(table, "id", clock, ids), "it is the topic's own by now"
+    assert not delete_leftover(table, "older", clock, ids), "it is of another topic by now"
     log = hosting.log()
     log.refresh()
     log.start_epoch(SEALED_EPOCH, as_leader=False)
-    assert not delete_leftover(table, "new", clock, ids), "whoever sealed it deletes it"
+    assert not delete_leftover(table, "id", clock, ids), "whoever sealed it deletes it"
     assert hosting.is_there
     table.drop()
     hosting.make_table(5)
-    assert delete_leftover(table, "new", clock, ids)
+    assert delete_leftover(table, "id", clock, ids)
     assert not hosting.is_there

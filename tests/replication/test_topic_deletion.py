@@ -145,7 +145,7 @@ def test_a_broker_drops_what_is_left_of_a_removed_topic_and_reports() -> None:
     for topic, topic_id in (("t", "id"), ("kept", "id-kept")):
         table = stores.table("broker-1", TopicPartition(topic, 0))
         PartitionLog(table, metadata.log.config, stores.clock, stores.ids).exists_or_create(topic_id)
-    deletions = ReplicaDeletions(1, "broker-1", stores, metadata)
+    deletions = ReplicaDeletions(1, "broker-1", stores, metadata, stores.clock, stores.ids)
     assert not deletions.step(5)
     metadata.propose(lambda image: delete_topic(image, "t"))
     assert deletions.step(4), "under a registration that is over it deletes, but says nothing"
@@ -154,6 +154,20 @@ def test_a_broker_drops_what_is_left_of_a_removed_topic_and_reports() -> None:
     assert stores.replicas("broker-1") == [TopicPartition("kept", 0)]
     assert metadata.image.deletions["id"].brokers == (2,)
     assert not deletions.step(5)
+
+
+def test_a_table_that_a_session_has_already_made_for_the_next_topic_of_the_name_stays() -> None:
+    """The broker's loop has heard of the removal only, its fetch session of the next topic too."""
+    stores = MemoryStores()
+    metadata = stores.metadata()
+    register(metadata, 1, 5)
+    create(metadata, "t", led_by(1, replicas=(1,)))
+    metadata.propose(lambda image: delete_topic(image, "t"))
+    table = stores.table("broker-1", TopicPartition("t", 0))
+    PartitionLog(table, metadata.log.config, stores.clock, stores.ids).exists_or_create("newer")
+    assert ReplicaDeletions(1, "broker-1", stores, metadata, stores.clock, stores.ids).step(5)
+    assert metadata.image.deletions == {}
+    assert stores.replicas("broker-1") == [TopicPartition("t", 0)]
 
 
 def test_a_topic_created_again_says_nothing_about_the_deletion_of_its_predecessor() -> None:

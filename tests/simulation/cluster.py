@@ -33,7 +33,7 @@ from storage.table import LogTable
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Invariants
 from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimIds
-from tests.simulation.stores import SimDisk, SimObjects
+from tests.simulation.stores import SimDisk, SimObjects, continues_log
 
 METADATA_ROOT = "memory:///metadata"
 TOPIC = "t"
@@ -188,8 +188,8 @@ class SimCluster:
     # -- what the invariants see -------------------------------------------------------------------------
 
     def _replica_created(self, broker_id: int, table: str, version: int, stored: StoredCommit) -> None:
-        if version > 0 and version - 1 not in self.hosts[broker_id].disk.tables[table].commits:
-            return  # a ghost, or a version overtaken by clean-up: not part of the log
+        if not continues_log(self.hosts[broker_id].disk.tables[table], version, stored):
+            return
         topic_partition = replica_of(table)
         if topic_partition is not None:
             self.invariants.table_committed(broker_id, topic_partition, version, stored.commit)
@@ -198,7 +198,7 @@ class SimCluster:
         files = self.metadata_disk.tables[table]
         self.objects(METADATA_ROOT).tell(f"{METADATA_COMMITS}{version}", is_new=True)
         commit = stored.commit
-        if not commit.data_change or (version > 0 and version - 1 not in files.commits):
+        if not commit.data_change or not continues_log(files, version, stored):
             return
         records = [
             record_from_json(value)
@@ -296,7 +296,14 @@ class SimCluster:
         )
         self._peers[broker_id] = broker
         controller = Controller(
-            broker_id, CONFIG, METADATA_ROOT, self, self.clock, self.ids, upkeep_limits=self.setting.upkeep
+            broker_id,
+            broker.incarnation_id,
+            CONFIG,
+            METADATA_ROOT,
+            self,
+            self.clock,
+            self.ids,
+            upkeep_limits=self.setting.upkeep,
         )
         name = f"c{broker_id}.{host.lives}"
         self._controllers[name] = controller

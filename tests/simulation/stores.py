@@ -93,6 +93,13 @@ def _tear(files: MemoryFiles, version: int, rng: Random) -> None:
         files.commits[version] = None
 
 
+def continues_log(files: MemoryFiles, version: int, stored: StoredCommit) -> bool:
+    """Whether this commit, which was just created, is part of the log. Not a ghost, made where clean-up has deleted the
+    version: it follows nothing, or another ghost that stands there for a moment."""
+    before = files.commits.get(version - 1)
+    return version == 0 or (before is not None and stored.previous_id in (None, before.commit.commit_id))
+
+
 class SimCommitLog(MemoryCommitLog):
     """The commits of one table, whose requests may arrive twice."""
 

@@ -4,6 +4,7 @@ import pytest
 
 from storage.config import LogConfig
 from storage.errors import ForeignCommitError, KafkaStorageError, OffsetOutOfRangeError, TableReplacedError
+from storage.log import PartitionLog
 from storage.log_read import READ_SCHEMA
 from storage.log_reader import LogReader
 from storage.table import Commit, Conflict
@@ -186,3 +187,49 @@ def test_a_reader_takes_up_a_table_that_was_made_anew_and_a_writer_does_not(repl
     assert reader.read(0, MIB)["value"].to_pylist() == [b"c", b"d", b"e", b"f"]
     with pytest.raises(TableReplacedError, match="the table was replaced"):
         writer.refresh()
+
+
+def test_a_writer_that_slept_does_not_go_on_in_a_table_that_was_made_anew_up_to_the_same_version(replicas):
+    """Its commit is refused, since another one stands before it. What it folded is then not told from the new table by
+    the version alone."""
+    slept = replicas.leader(epoch=0)
+    write(slept, "a", "b", "c")
+    replicas.log().table.drop()
+    other = replicas.leader(epoch=8)
+    while other.version < slept.version:
+        write(other, "x", epoch=8)
+    assert isinstance(slept.append([batch(["d"])], 0, 1_000), Conflict)
+    for _ in range(2):
+        with pytest.raises(TableReplacedError, match="the table was replaced"):
+            slept.refresh()
+    newest = replicas.log()
+    newest.refresh()
+    assert (newest.version, newest.leader_epoch) == (other.version, 8)
+
+
+def test_a_writer_that_slept_does_not_go_on_in_a_shorter_table_of_a_new_topic(replicas):
+    slept = replicas.leader(epoch=3)
+    write(slept, "a", "b", "c", epoch=3)
+    replicas.log().table.drop()
+    new = PartitionLog(replicas.table("1"), LogConfig(), replicas.clock, replicas.ids)
+    new.exists_or_create("new")
+    started(new, 0)
+    assert new.version < slept.version
+    for _ in range(2):
+        with pytest.raises(TableReplacedError, match="of topic new by now"):
+            slept.refresh_for_sure()
+    with pytest.raises(TableReplacedError):
+        slept.refresh()
+
+
+def test_a_replica_that_was_deleted_and_copied_anew_is_folded_anew(replicas):
+    first, slept = replicas.leader(epoch=0), replicas.log()
+    write(first, "a", "b", "c")
+    slept.refresh()
+    first.table.drop()
+    other = replicas.leader(epoch=1)
+    slept.refresh_for_sure()
+    assert (slept.version, slept.leader_epoch) == (other.version, 1)
+    write(other, *"vwxyz", epoch=1)
+    slept.refresh()
+    assert slept.log_end_offset == 5

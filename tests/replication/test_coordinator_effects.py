@@ -20,7 +20,11 @@ def marker(producer_id: int, *, is_commit: bool) -> NewRecordBatch:
 
 
 def end_transaction(running: Coordinated, producer_id: int, *, is_commit: bool) -> None:
-    request = ProduceRequest(P0, marker(producer_id, is_commit=is_commit))
+    append_marker(running, marker(producer_id, is_commit=is_commit))
+
+
+def append_marker(running: Coordinated, batch: NewRecordBatch) -> None:
+    request = ProduceRequest(P0, batch)
     running.broker.produce_then(request, lambda response: running.answers.append(response.error))
 
 

@@ -35,6 +35,8 @@ from replication.transaction_requests import (
     EndTxnRequest,
     InitProducerIdRequest,
 )
+from replication.transactional_offsets import commit_in_transaction
+from replication.transactional_produce import coordinator_asker
 from storage.errors import (
     ClusterAuthorizationFailedError,
     CoordinatorNotAvailableError,
@@ -52,6 +54,8 @@ INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET
 FENCED_FROM = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TXN: 2, END_TXN: 2}
 """From which version on clients know PRODUCER_FENCED; before, it is INVALID_PRODUCER_EPOCH."""
 SEVERAL_TRANSACTIONS_FROM = 4
+ABORTABLE_FROM = 4
+"""From which version of TxnOffsetCommit on clients know TRANSACTION_ABORTABLE; before, it is INVALID_TXN_STATE."""
 EPOCH_BUMP_FROM = {END_TXN: 5, TXN_OFFSET_COMMIT: 5}
 Errors = Mapping[TopicPartition, StratalogError | None]
 
@@ -226,39 +230,21 @@ class Transactions:
             call.respond({"topics": refused})
 
     def _commit_as_part(self, call: Call, request: TxnOffsetCommitRequest, values: Callable[[Any], Values]) -> None:
-        """First the transaction's coordinator, which may be on another broker, then the group's, here."""
+        """The group's coordinator, here, and in between the transaction's, which may be on another broker."""
 
-        def refused(error: StratalogError) -> Values:
-            return values(error_response(request, error))
+        def complete(answered: object) -> None:
+            error = as_error(answered)
+            call.respond_with(lambda: values(answered if error is None else error_response(request, error)))
 
-        def verified(answered: Any) -> None:
-            error = as_error(answered) or _first_error(answered)
-            try:
-                if error is not None:
-                    raise error
-                ask(self._broker, call, CoordinatorType.GROUP, request.group_id, request, values, refused)
-            except StratalogError as reason:
-                call.respond_with(partial(refused, reason))
-
-        partition = self._offsets_partition(request.group_id)
-        named = (request.transactional_id, request.producer_id, request.producer_epoch)
-        if _transaction_version(call) == TRANSACTION_VERSION_2:
-            asked: object = AddOffsetsToTxnRequest(*named, request.group_id, partition, TRANSACTION_VERSION_2)
-        else:
-            asked = AddPartitionsToTxnRequest(*named, (partition,), verify_only=True)
-        coordinator_of_transaction(self._broker, request.transactional_id)(asked, verified)
-
-
-def coordinator_of_transaction(
-    broker: ServedBroker, transactional_id: str
-) -> Callable[[object, Callable[[object], None]], None]:
-    """Asks the transaction's coordinator, on whichever broker of this process it is. CoordinatorNotAvailableError."""
-    image = broker.image()
-    partition = coordinator_partition(image, CoordinatorType.TRANSACTION, transactional_id)
-    face = None if partition is None else broker.peers().get(image.partitions[partition].leader)
-    if face is None:
-        raise CoordinatorNotAvailableError(f"transactional id '{transactional_id}' has no coordinator here")
-    return lambda request, answer: face.coordinator(CoordinatorType.TRANSACTION, transactional_id, request, answer)
+        commit_in_transaction(
+            partial(coordinating_face(self._broker).coordinator, CoordinatorType.GROUP, request.group_id),
+            coordinator_asker(lambda: self._broker.view.image, self._broker.peers()),
+            request,
+            self._offsets_partition(request.group_id),
+            _transaction_version(call),
+            complete,
+            is_abortable_known=call.version >= ABORTABLE_FROM,
+        )
 
 
 def _transaction_version(call: Call) -> int:
@@ -271,12 +257,6 @@ def _told_as(call: Call, error: StratalogError | None) -> StratalogError | None:
     if isinstance(error, ProducerFencedError) and call.version < FENCED_FROM.get(call.api_key, 0):
         return InvalidProducerEpochError(str(error))
     return error
-
-
-def _first_error(answered: Any) -> StratalogError | None:
-    if hasattr(answered, "results"):
-        return next((error for _, error in answered.results if error is not None), None)
-    return cast("StratalogError | None", answered.error)
 
 
 def _transactions(call: Call) -> Sequence[Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -30,10 +31,10 @@ from replication.requests import ProduceRequest, ProduceResponse
 from replication.state import BrokerState, ClusterImage
 from replication.transaction_requests import (
     TRANSACTION_VERSION_2,
-    AddOffsetsToTxnRequest,
     EndTxnRequest,
     InitProducerIdRequest,
 )
+from replication.transactional_offsets import question_about
 from replication.transactional_produce import coordinator_asker, produce_in_transaction
 from storage.clock import Clock
 from storage.errors import (
@@ -41,6 +42,7 @@ from storage.errors import (
     CoordinatorNotAvailableError,
     RequestTimedOutError,
     StratalogError,
+    UnverifiedTransactionError,
 )
 from storage.records import TopicPartition
 
@@ -110,11 +112,7 @@ class TransactionSession:
         """Make a group's offsets part of the transaction: they count when it commits (KIP-447)."""
         state = self.transactions
         state.check_sending()
-        producer = (state.transactional_id, state.producer_id, state.producer_epoch)
         try:
-            partition = self._offsets_partition(group.group_id, timeout_ms)
-            asked = AddOffsetsToTxnRequest(*producer, group.group_id, partition, TRANSACTION_VERSION_2)
-            self._call(CoordinatorType.TRANSACTION, state.transactional_id, asked, timeout_ms)
             commit = TxnOffsetCommitRequest(
                 state.transactional_id,
                 group.group_id,
@@ -125,10 +123,21 @@ class TransactionSession:
                 group.member_id,
                 group.group_instance_id,
             )
-            self._call(CoordinatorType.GROUP, group.group_id, commit, timeout_ms)
+            self._commit(commit, timeout_ms)
         except StratalogError as error:
             state.failed(error)
             raise
+
+    def _commit(self, commit: TxnOffsetCommitRequest, timeout_ms: int) -> None:
+        """Before the first offsets of a transaction the group's coordinator wants to have them added to it."""
+        try:
+            self._call(CoordinatorType.GROUP, commit.group_id, commit, timeout_ms)
+        except UnverifiedTransactionError as unverified:
+            partition = self._offsets_partition(commit.group_id, timeout_ms)
+            asked = question_about(commit, partition, TRANSACTION_VERSION_2)
+            self._call(CoordinatorType.TRANSACTION, commit.transactional_id, asked, timeout_ms)
+            verified = replace(commit, verified_offset=unverified.log_end_offset)
+            self._call(CoordinatorType.GROUP, commit.group_id, verified, timeout_ms)
 
     def _offsets_partition(self, group_id: str, timeout_ms: int) -> TopicPartition:
         self._coordinator_of(CoordinatorType.GROUP, group_id, self._clock.monotonic_ms() + timeout_ms)

@@ -87,6 +87,7 @@ class Decision:
                     it may tell of them
     producer_id, producer_epoch
                     set: the records are a transactional batch of that producer (TxnOffsetCommit)
+    verified_offset of such a batch: see `NewRecordBatch`
     effects         performed when the answers are told, never before `records` are committed
     is_read         the answers tell what is stored, and whoever asks goes on from there: they are told once it is
                     certain that nobody else coordinated before the request came. See `CoordinatorRuntime`
@@ -98,6 +99,7 @@ class Decision:
     producer_epoch: int = NO_PRODUCER_EPOCH
     effects: tuple[RemoteAppend, ...] = ()
     is_read: bool = False
+    verified_offset: int = -1
 
 
 class CoordinatorShard(Protocol):

@@ -39,7 +39,6 @@ from storage.records import (
     NewRecordBatch,
     payload_table,
 )
-from storage.transactions import VERIFIED
 
 APPEND_BYTES_MAX = 4 << 20
 """Decisions gathered beyond this go into a further append."""
@@ -55,6 +54,8 @@ class Write:
     """A decision that waits for its append, or without records for those before it.
 
     marker   the control batch of one that ends a transaction
+    verified_offset
+             of a transaction's records: see `NewRecordBatch`
     is_read  its answers wait, after all that was before them, until the shard is known to have led meanwhile
     refusal  why the log did not take it, while it took what stands around it
     """
@@ -66,6 +67,7 @@ class Write:
     effects: tuple[RemoteAppend, ...] = ()
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = -1
+    verified_offset: int = -1
     marker: NewRecordBatch | None = None
     is_read: bool = False
     refusal: StratalogError | None = None
@@ -175,6 +177,7 @@ def write_of(decision: Decision, timestamp_ms: int, deadline_ms: int) -> Write:
         decision.effects,
         decision.producer_id,
         decision.producer_epoch,
+        decision.verified_offset,
         is_read=decision.is_read,
     )
 
@@ -201,7 +204,11 @@ def _appends(writes: Sequence[Write], bytes_max: int) -> list[Append]:
 def _share_a_batch(first: Write, write: Write) -> bool:
     if first.marker is not None or write.marker is not None:
         return False
-    return (first.producer_id, first.producer_epoch) == (write.producer_id, write.producer_epoch)
+    return _of_producer(first) == _of_producer(write)
+
+
+def _of_producer(write: Write) -> tuple[int, int, int]:
+    return write.producer_id, write.producer_epoch, write.verified_offset
 
 
 def _batch(writes: Sequence[Write]) -> NewRecordBatch:
@@ -216,7 +223,7 @@ def _batch(writes: Sequence[Write]) -> NewRecordBatch:
         first.producer_id,
         first.producer_epoch,
         attributes=TRANSACTIONAL_ATTRIBUTE,
-        verified_offset=VERIFIED,
+        verified_offset=first.verified_offset,
     )
 
 

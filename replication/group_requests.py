@@ -226,7 +226,11 @@ class OffsetCommitResponse:
 
 @dataclass(frozen=True, slots=True)
 class TxnOffsetCommitRequest:
-    """Offsets that count when the transaction of this producer commits. Topics are those of OffsetCommit."""
+    """Offsets that count when the transaction of this producer commits. Topics are those of OffsetCommit.
+
+    `verified_offset` is the log end of the group's partition when the transaction's coordinator was asked about it, -1
+    before that; see `replication.transactional_offsets`.
+    """
 
     transactional_id: str
     group_id: str
@@ -236,6 +240,7 @@ class TxnOffsetCommitRequest:
     generation_id: int = UNKNOWN_GENERATION_ID
     member_id: str = UNKNOWN_MEMBER_ID
     group_instance_id: str | None = None
+    verified_offset: int = -1
 
 
 @dataclass(frozen=True, slots=True)

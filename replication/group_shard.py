@@ -221,6 +221,7 @@ class GroupShard:
             self.table.groups[request.group_id] = ClassicGroup(request.group_id, None)
         draft.records += [commit_record(request.group_id, *each) for each in values]
         draft.producer_id, draft.producer_epoch = request.producer_id, request.producer_epoch
+        draft.verified_offset = request.verified_offset
         draft.answer(token, TxnOffsetCommitResponse(topics))
 
     def _fetch(self, request: OffsetFetchRequest, token: int, draft: Draft) -> None:

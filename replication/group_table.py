@@ -28,13 +28,15 @@ CLASSIC, CONSUMER = "classic", "consumer"
 class Draft:
     """A decision while it is made: what happens at `now_ms` (ms since 1970), and what comes of it so far.
 
-    A `producer_id` makes the records a batch of that producer's transaction; `is_read` is `Decision`'s.
+    A `producer_id` makes the records a batch of that producer's transaction; `verified_offset` and `is_read` are
+    `Decision`'s.
     """
 
     def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
+        self.verified_offset = -1
         self.is_read = False
         self.records: list[CoordinatorRecord] = []
         self.answers: list[Answered] = []
@@ -45,7 +47,13 @@ class Draft:
 
     def decision(self) -> Decision:
         producer = self.producer_id, self.producer_epoch
-        return Decision(tuple(self.records), tuple(self.answers), *producer, is_read=self.is_read)
+        return Decision(
+            tuple(self.records),
+            tuple(self.answers),
+            *producer,
+            is_read=self.is_read,
+            verified_offset=self.verified_offset,
+        )
 
 
 class TimerKey(NamedTuple):

@@ -30,6 +30,7 @@ from replication.coordinator_writes import (
     leaves_shard_sound,
     write_of,
 )
+from replication.group_requests import TxnOffsetCommitRequest
 from replication.leader_replica import LeaderReplica, WaitingAppend
 from replication.requests import ACKS_ALL, ProduceRequest, ProduceResponse
 from storage.errors import (
@@ -153,7 +154,14 @@ class HostedShard:
         if answer is not None:
             token = next(self._tokens)
             self._answers[token] = answer
-        self._run(lambda: shard.decide(request, token, now_ms), token, now_ms)
+        self._run(lambda: self._decide(shard, request, token, now_ms), token, now_ms)
+
+    def _decide(self, shard: CoordinatorShard, request: object, token: int, now_ms: int) -> Decision:
+        """What the log would refuse when it is appended is refused before it is decided, as far as it is known."""
+        if isinstance(request, TxnOffsetCommitRequest):
+            log, producer = self.replica.log, (request.producer_id, request.producer_epoch)
+            log.producers.check_transactional(*producer, True, request.verified_offset, log.log_end_offset)
+        return shard.decide(request, token, now_ms)
 
     def end_transaction(self, marker: NewRecordBatch, answer: Answer, now_ms: int) -> None:
         """Append a transaction marker; the shard hears of it when it is stored. The answer is None or an error."""

@@ -1,8 +1,11 @@
 """The assignors that a coordinator runs for groups of KIP-848: uniform and range. Pure.
 
 Source: `UniformAssignor`, `UniformHomogeneousAssignmentBuilder` and `RangeAssignor` of Kafka 4.3.1's group coordinator.
-Neither looks at racks, as in Kafka. Where Kafka's choice among equals is the order of a hash map, members and topics
-are taken in order of their ids here.
+Neither looks at racks, as in Kafka: 4.3.1 offers assignors the racks of members and replicas
+(`MemberSubscription.rackId`, `SubscribedTopicDescriber.racksForPartition`), and none of its own asks for them, though
+`UniformAssignor` says "potentially rack aware" of itself. The classic assignors do look.
+
+Where Kafka's choice among equals is the order of a hash map, members and topics are taken in order of their ids here.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from replication.state import ClusterImage
 from replication.transaction_requests import (
     TRANSACTION_VERSION_0,
     TRANSACTION_VERSION_2,
+    AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
 )
@@ -38,7 +39,8 @@ from storage.errors import (
 )
 from storage.records import TopicPartition
 
-Ask = Callable[[AddPartitionsToTxnRequest, Callable[[object], None]], None]
+Asked = AddPartitionsToTxnRequest | AddOffsetsToTxnRequest
+Ask = Callable[[Asked, Callable[[object], None]], None]
 """Sends a request to the coordinator of its transactional id; the answer is a response or a StratalogError."""
 
 _COME_AGAIN = (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError)
@@ -102,7 +104,7 @@ def produce_in_transaction(
 def coordinator_asker(image: Callable[[], ClusterImage], brokers: Mapping[int, Coordinates]) -> Ask:
     """Asks whichever of `brokers` leads the transactional id's partition of `__transaction_state` right now."""
 
-    def ask(request: AddPartitionsToTxnRequest, answer: Callable[[object], None]) -> None:
+    def ask(request: Asked, answer: Callable[[object], None]) -> None:
         now = image()
         count = sum(1 for each in now.partitions if each.topic == TRANSACTION_STATE_TOPIC)
         place = TopicPartition(TRANSACTION_STATE_TOPIC, partition_of_key(request.transactional_id, max(1, count)))

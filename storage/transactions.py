@@ -22,8 +22,6 @@ ABORT, COMMIT = 0, 1
 BEGIN = 2
 """A transactional batch: it begins a transaction, unless its producer has one open in this log."""
 NO_OFFSET = -1
-VERIFIED = (1 << 63) - 1
-"""As `verified_offset`: of a coordinator, which answers for it that the transaction knows of its partition."""
 FORGOTTEN = -2
 """In place of the last transaction that ended here: there may have been one, and a truncation took what told of it."""
 _KEY, _VALUE = struct.Struct(">hh"), struct.Struct(">hi")

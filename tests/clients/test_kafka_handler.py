@@ -50,6 +50,24 @@ def test_api_versions_tells_exactly_what_is_answered(client: KafkaClient, versio
     assert list(told) == sorted(told)
 
 
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_tells_the_levels_of_features_from_version_3_on(client: KafkaClient, version: int) -> None:
+    answer = client.ask(API_VERSIONS, version, SOFTWARE if version >= 3 else {})
+    if version < 3:
+        assert not hasattr(answer, "finalized_features")
+        return
+    levels = {"group.version": (1, 1), "metadata.version": (25, 25), "transaction.version": (2, 2)}
+    assert {f.name: (f.min_version_level, f.max_version_level) for f in answer.finalized_features} == levels
+    assert {f.name: (f.min_version, f.max_version) for f in answer.supported_features} == levels
+    assert answer.finalized_features_epoch == 0
+
+
+def test_every_api_that_the_levels_promise_is_served(client: KafkaClient) -> None:
+    """What a Java client uses under version 2 of transactions: Produce 12, EndTxn 5, TxnOffsetCommit 5; KIP-848."""
+    newest = {api.key: api.versions[-1] for api in client.handlers[1].apis}
+    assert all(newest[key] >= least for key, least in {PRODUCE: 12, 26: 5, 28: 5, 68: 1, 69: 0}.items())
+
+
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0(client: KafkaClient) -> None:
     frame = struct.pack(">hhih", API_VERSIONS, 9, 3, -1)
     answer = client.sent(frame, API_VERSIONS, 0)()
@@ -195,6 +213,9 @@ def test_kafka_python_reads_what_is_served(client: KafkaClient, version: int) ->
     answer()
     decoded = ApiVersionsResponse.decode(answer.frame, version=version, header=True)
     assert {each.api_key for each in decoded.api_keys} == {api.key for api in client.handlers[1].apis}
+    if version >= 3:
+        finalized = {each.name: each.max_version_level for each in decoded.finalized_features}
+        assert (decoded.finalized_features_epoch, finalized["transaction.version"]) == (0, 2)
 
 
 @pytest.mark.parametrize("version", [0, 5, 8, 9, 12])

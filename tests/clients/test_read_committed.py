@@ -16,7 +16,7 @@ from clients.spark_options import batch_options
 from clients.spark_read import RangeReaders, RangeToRead
 from storage.errors import InvalidConfigError, LeaderNotAvailableError
 from storage.records import TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, payload_table
-from storage.transactions import VERIFIED, AbortedTransaction, EndMarker, marker_batch
+from storage.transactions import AbortedTransaction, EndMarker, marker_batch
 from tests.clients.memory_cluster import MemoryCluster
 
 
@@ -33,7 +33,7 @@ class Writer:
         self.sequences[producer_id] = sequence + len(values)
         rows = [(1, None, value.encode(), None) for value in values]
         new = NewRecordBatch(payload_table(rows), producer_id, 0, sequence, attributes=TRANSACTIONAL_ATTRIBUTE)
-        self.add(replace(new, verified_offset=VERIFIED))
+        self.add(replace(new, verified_offset=1 << 40))
 
     def end(self, producer_id: int, *, committed: bool) -> None:
         self.add(marker_batch(producer_id, 0, EndMarker(committed, 0), 1))

@@ -13,7 +13,7 @@ from clients.spark_conditions import DataLossError
 from clients.spark_read import BATCH_ROWS_MAX, RangeReaders, RangeToRead, arrow_schema
 from storage.errors import ForeignCommitError, LeaderNotAvailableError
 from storage.records import Header, NewRecordBatch, TopicPartition, payload_table
-from storage.transactions import VERIFIED, EndMarker, marker_batch
+from storage.transactions import EndMarker, marker_batch
 from tests.clients.still_cluster import StillCluster
 
 
@@ -68,7 +68,7 @@ def test_headers_are_null_when_there_are_none_and_times_may_be_absent(
 def test_control_records_are_left_out(cluster: StillCluster, t0: TopicPartition) -> None:
     cluster.commit(t0, ["a"])
     payload = payload_table([(1, None, b"in a transaction", None)])
-    cluster.append_batch(t0, NewRecordBatch(payload, 7, 0, 0, attributes=0x10, verified_offset=VERIFIED))
+    cluster.append_batch(t0, NewRecordBatch(payload, 7, 0, 0, attributes=0x10, verified_offset=1 << 40))
     cluster.append_batch(t0, marker_batch(7, 0, EndMarker(True, 0), 1))
     assert values(read(cluster, RangeToRead(t0, 0, 3, 0))) == ["a", "in a transaction"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from replication.broker import Broker, BrokerIdentity
@@ -12,6 +12,7 @@ from replication.coordinator_shard import CoordinatorShard, CoordinatorType, Sha
 from replication.internal_topics import GROUP_METADATA_TOPIC
 from replication.progress import ReplicaProgress, fetch_progress_path
 from replication.progress_object import ProgressWriter
+from replication.remote_appends import Appends
 from replication.state import ConfigRecord, RegisterBrokerRecord
 from storage.clock import RandomIds
 from storage.errors import StratalogError
@@ -39,7 +40,7 @@ class Driftable(FakeClock):
 class Coordinated:
     """Broker 1 leads partition 0 of `__consumer_offsets` under epoch 0; broker 2 follows as the test says."""
 
-    def __init__(self, *, partitions: int = 1, min_isr: int = 1) -> None:
+    def __init__(self, *, partitions: int = 1, min_isr: int = 1, peers: Mapping[int, Appends] | None = None) -> None:
         self.clock = Driftable()
         self.stores = MemoryStores(self.clock)
         self.shards: list[ListShard] = []
@@ -53,6 +54,7 @@ class Coordinated:
             self.clock,
             RandomIds(),
             coordinators={GROUP: CoordinatorKind(self._make, Gone)},
+            peers=peers,
         )
         commit(self.metadata, RegisterBrokerRecord(FOLLOWER, 20, "run", "broker-2"))
         self.broker.start()
@@ -105,9 +107,9 @@ class Coordinated:
         return [answer.name if isinstance(answer, StratalogError) else answer for answer in answers]
 
 
-def coordinated(*, partitions: int = 1, min_isr: int = 1) -> Coordinated:
-    """With all shards folded."""
-    running = Coordinated(partitions=partitions, min_isr=min_isr)
+def coordinated(*, partitions: int = 1, min_isr: int = 1, peers: Mapping[int, Appends] | None = None) -> Coordinated:
+    """With all shards folded; `peers`: brokers that may be sent markers, in place of the own one alone."""
+    running = Coordinated(partitions=partitions, min_isr=min_isr, peers=peers)
     running.settle()
     for partition in range(partitions):
         running.follow(0, partition)

@@ -145,6 +145,7 @@ class ListShard:
             producer_id,
             producer_epoch,
             effects,
+            verified_offset=1 << 40,
         )
 
     def _record(self, at: int, value: str) -> CoordinatorRecord:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 from replication.coordinator_shard import RemoteAppend
 from replication.requests import HandedFiles, ProduceRequest, ProduceResponse
 from storage.records import CONTROL_ATTRIBUTE, TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, TopicPartition, payload_table
 from storage.table import DataFile
-from tests.replication.coordinated import P0, Coordinated, added, coordinated
+from tests.replication.coordinated import FOLLOWER, P0, Coordinated, added, coordinated
 from tests.replication.list_shard import Add, Read
-from tests.replication.memory_stores import create, led_by
+from tests.replication.memory_stores import commit, create, led_by
+from tests.replication.test_remote_appends import Leader
 from tests.storage.logs import batch
 
 
@@ -20,7 +22,11 @@ def marker(producer_id: int, *, is_commit: bool) -> NewRecordBatch:
 
 
 def end_transaction(running: Coordinated, producer_id: int, *, is_commit: bool) -> None:
-    request = ProduceRequest(P0, marker(producer_id, is_commit=is_commit))
+    append_marker(running, marker(producer_id, is_commit=is_commit))
+
+
+def append_marker(running: Coordinated, batch: NewRecordBatch) -> None:
+    request = ProduceRequest(P0, batch)
     running.broker.produce_then(request, lambda response: running.answers.append(response.error))
 
 
@@ -110,6 +116,26 @@ def test_an_effect_is_performed_once_its_decision_is_committed_and_its_outcome_c
     assert sorted(outcomes, key=str) == [
         ("first", None), ("second", "UNKNOWN_TOPIC_OR_PARTITION"),
     ]  # fmt: skip
+
+
+def test_an_effect_at_a_broker_that_died_is_given_up_when_the_metadata_says_who_leads() -> None:
+    silent = Leader()
+    running = coordinated(peers={FOLLOWER: silent})
+    target = TopicPartition("t", 0)
+    create(running.metadata, "t", led_by(FOLLOWER), topic_id="id")
+    running.settle()
+    running.ask(Add("a", effects=(RemoteAppend(target, batch(["effect"]), "first"),)))
+    running.settle()
+    running.follow(1)
+    assert (len(silent.completions), running.shard.outcomes) == (1, [])
+    running.metadata.refresh()
+    state = running.metadata.image.partition(target)
+    commit(running.metadata, replace(state, leader=1, leader_epoch=1, partition_epoch=state.partition_epoch + 1))
+    began_ms = running.clock.now_ms
+    running.settle()
+    (outcome,) = running.shard.outcomes
+    assert (outcome.error and outcome.error.name) == "NOT_LEADER_OR_FOLLOWER"
+    assert running.clock.now_ms - began_ms == 200, "not the time-out of 30 s"
 
 
 def test_an_effect_at_a_broker_that_never_answers_is_timed_out() -> None:

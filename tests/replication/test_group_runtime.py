@@ -106,7 +106,7 @@ def test_offsets_of_a_transaction_count_from_its_marker_on_and_after_a_failover(
     running = Groups()
     running.answer(commit_request({("t", 0): 1}), end=1)
     topics = commit_request({("t", 0): 5}).topics
-    told = running.answer(TxnOffsetCommitRequest("x", "g", 7, 0, topics), end=2)
+    told = running.answer(TxnOffsetCommitRequest("x", "g", 7, 0, topics, verified_offset=1), end=2)
     assert error_name(told.topics[0].partitions[0]) == "NONE"
     assert committed(running) == {"t-0": 1}
     running.lead(2, 1)

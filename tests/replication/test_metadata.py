@@ -63,6 +63,19 @@ def test_refresh_tells_what_was_folded_since_the_last_call_the_own_commits_too()
     assert one.refresh() == []
 
 
+def test_a_look_sees_all_that_was_committed_and_the_next_refresh_still_tells_of_it() -> None:
+    """Clean-up passed the fold by: a refresh sees nothing of it for some seconds."""
+    one, other, _ = two_folds()
+    for value in "1234":
+        one.propose(set_to(value))
+    one.log.table.checkpoint()
+    assert list(one.log.table.clean_log(one.log.version, 1 << 60))
+    assert other.refresh() == []
+    other.look()
+    assert other.image == one.image
+    assert other.refresh() == [config(value) for value in "1234"]
+
+
 def test_who_loses_the_race_decides_again_on_what_the_other_did() -> None:
     one, other, stores = two_folds()
     seen: list[dict[str, str]] = []

@@ -6,6 +6,8 @@ coordinated once: a zombie, or a broker that nobody told yet that another one le
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from replication.broker import Broker
 from replication.coordinator_requests import FindCoordinatorRequest
 from replication.coordinator_shard import CoordinatorType
@@ -74,7 +76,7 @@ class CoordinatorClient(Client):
             answers.append(answer)
             event.set()
 
-        broker.coordinator(kind, key, request, take)
+        self.hand(broker, kind, key, request, take)
         if self._late and self.goes_on and self.random.random() < self._late:
             self._again_later(kind, key, request)
         event.wait(ANSWER_SECONDS_MAX)
@@ -91,7 +93,13 @@ class CoordinatorClient(Client):
         broker = self.coordinator(kind, key)
         if broker is not None:
             self.sim.tell(f"{self.name}: late {request} to {broker.broker_id}/{broker.broker_epoch}")
-            broker.coordinator(kind, key, request, lambda _answer: None)
+            self.hand(broker, kind, key, request, lambda _answer: None)
+
+    def hand(
+        self, broker: Broker, kind: CoordinatorType, key: str, request: object, answer: Callable[[object], None]
+    ) -> None:
+        """What a broker does with a request that reaches it."""
+        broker.coordinator(kind, key, request, answer)
 
     def coordinator(self, kind: CoordinatorType, key: str) -> Broker | None:
         """The process to ask; None when nobody is known. The first one who asks makes the topic."""

@@ -13,7 +13,7 @@ Liveness            when all is well again no transaction stays open
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -35,13 +35,13 @@ from replication.state import BrokerState, PartitionRecord
 from replication.transaction_requests import (
     TRANSACTION_VERSION_2,
     AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
     AddPartitionsToTxnRequest,
     EndTxnRequest,
     EndTxnResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from replication.transactional_offsets import commit_in_transaction
 from replication.transactional_produce import coordinator_asker, produce_in_transaction
 from storage.log_reader import LogReader
 from storage.records import CONTROL_ATTRIBUTE, TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, payload_table
@@ -165,26 +165,29 @@ class Processor(CoordinatorClient):
             self.rest(5, 400)
 
     def deliver(self, kind: CoordinatorType, key: str, request: object) -> None:
-        """A broker asks the transaction's coordinator before it lets a TxnOffsetCommit through. A late InitProducerId
-        would fence everybody, so that nothing else came to pass."""
-        if isinstance(request, InitProducerIdRequest):
-            return
-        if not isinstance(request, TxnOffsetCommitRequest):
+        """A late InitProducerId would fence everybody, so that nothing else came to pass."""
+        if not isinstance(request, InitProducerIdRequest):
             super().deliver(kind, key, request)
-            return
-        broker = self.coordinator(TRANSACTION, self.name)
+
+    def hand(
+        self, broker: Broker, kind: CoordinatorType, key: str, request: object, answer: Callable[[object], None]
+    ) -> None:
+        """The group's coordinator has the transaction's one asked about offsets."""
         partition = coordinator_partition(self.metadata.image, GROUP, self.name)
-        if broker is None or partition is None:
+        if not isinstance(request, TxnOffsetCommitRequest) or partition is None:
+            super().hand(broker, kind, key, request, answer)
             return
+        commit_in_transaction(
+            partial(broker.coordinator, kind, key),
+            coordinator_asker(lambda: broker.metadata.image, self._running()),
+            request,
+            partition,
+            self._version,
+            answer,
+        )
 
-        def added(answer: object) -> None:
-            if isinstance(answer, AddOffsetsToTxnResponse) and answer.error is None:
-                work = partial(CoordinatorClient.deliver, self, kind, key, request)
-                self.sim.scheduler.spawn(f"late {self.name}", f"client-{self.name}", work)
-
-        own = request.transactional_id, request.producer_id, request.producer_epoch
-        asked = AddOffsetsToTxnRequest(*own, request.group_id, partition, self._version)
-        broker.coordinator(TRANSACTION, self.name, asked, added)
+    def _running(self) -> dict[int, Broker]:
+        return {number: host.broker for number, host in self.sim.hosts.items() if host.broker is not None}
 
     def _begin(self) -> tuple[int, int] | None:
         self._sequences.clear()
@@ -297,8 +300,7 @@ class Processor(CoordinatorClient):
         return answers[0] if answers else None
 
     def _deliver(self, broker: Broker, request: ProduceRequest, complete: object) -> None:
-        running = {number: host.broker for number, host in self.sim.hosts.items() if host.broker is not None}
-        ask = coordinator_asker(lambda: broker.metadata.image, running)
+        ask = coordinator_asker(lambda: broker.metadata.image, self._running())
         produce_in_transaction(broker, ask, request, self.name, self._version, complete)  # type: ignore[arg-type]
 
     def _commit_offset(self, attempt: Attempt, producer_id: int, epoch: int) -> bool:
@@ -306,10 +308,11 @@ class Processor(CoordinatorClient):
         partition = coordinator_partition(self.metadata.image, GROUP, self.name)
         if partition is None:
             return False
-        request = AddOffsetsToTxnRequest(*own, self.name, partition, self._version)
-        answer, error = self.ask(TRANSACTION, self.name, request, is_repeated=self._is_new)
-        if error is not None or answer is None:
-            return False
+        if not self._is_new:
+            request = AddOffsetsToTxnRequest(*own, self.name, partition, self._version)
+            answer, error = self.ask(TRANSACTION, self.name, request, is_repeated=False)
+            if error is not None or answer is None:
+                return False
         topics = (OffsetCommitRequestTopic(TOPIC, (OffsetCommitRequestPartition(0, attempt.inputs.stop),)),)
         commit = TxnOffsetCommitRequest(self.name, self.name, producer_id, epoch, topics)
         answer, error = self.ask(GROUP, self.name, commit, is_repeated=self._is_new)

@@ -143,6 +143,44 @@ def test_refresh_over_cleaned_up_commits_folds_a_snapshot(replicas):
     assert (sleeper.version, values(sleeper)) == (log.version, "a b c d e f g")
 
 
+def test_a_refresh_for_sure_sees_at_once_what_a_plain_one_misses_for_a_while(replicas):
+    log, sleeper = replicas.leader(), replicas.log()
+    write(log, *"abcdef")
+    log.table.checkpoint()
+    assert list(log.table.clean_log(log.version, 1 << 60))
+    assert not sleeper.refresh(), "its next version is gone, as if there were none"
+    assert values(sleeper) == ""
+    assert sleeper.refresh_for_sure()
+    assert (sleeper.version, values(sleeper)) == (log.version, "a b c d e f")
+    assert not sleeper.refresh_for_sure()
+    write(log, "g")
+    assert sleeper.refresh_for_sure()
+    assert values(sleeper) == "a b c d e f g"
+
+
+def test_a_refresh_for_sure_leaves_no_doubt_behind(replicas):
+    """It looks for its own version once; the plain ones after it do not."""
+    log, reader = replicas.leader(), replicas.log()
+    reader.refresh_for_sure()
+    write(log, *"ab")
+    log.table.checkpoint()
+    assert list(log.table.clean_log(log.version, 1 << 60))
+    assert not reader.refresh()
+    assert reader.refresh_for_sure()
+
+
+def test_a_refresh_for_sure_reads_a_table_that_was_made_anew(replicas):
+    log, reader = replicas.leader(), LogReader(replicas.table("1"), replicas.clock)
+    write(log, "a")
+    reader.refresh()
+    log.table.drop()
+    other = replicas.leader()
+    write(other, "x")
+    started(other, 1)
+    assert reader.refresh_for_sure()
+    assert (reader.leader_epoch, reader.log_end_offset) == (1, 1)
+
+
 def test_a_sleeper_cannot_append_on_a_cleaned_up_version(replicas):
     log, sleeper = replicas.leader(), replicas.log()
     write(log, *"abcdefghijklmnopqrs")

@@ -12,6 +12,7 @@ from storage.log_copy import CopyPlan
 from storage.log_read import OpenTransactions, entries_of
 from storage.producers import ProducerBatch, ProducerEntry, ProducerStates
 from storage.table import FileEntry
+from storage.transactions import Transactions
 
 BatchesIn = Callable[[FileEntry], list[ProducerBatch]]
 
@@ -45,15 +46,35 @@ def producers_after_copy(
     """The producer state after a round of copying; None when it stays.
 
     A round that reaches the leader's log end takes the leader's state. A shorter one must not know more
-    than its records: it folds the batches that it copied onto the own state.
+    than its records: it folds the batches that it copied onto the own state. Which aborted transactions still have
+    records is each replica's own matter.
     """
+    before = ProducerStates() if plan.removes else own
     if plan.is_complete:
-        return None if theirs is own or theirs == own else theirs
-    states = ProducerStates() if plan.removes else own
-    if theirs.producers:
-        for entry in adds:
-            for batch in batches_in(entry):
-                states = states.with_batch(*batch)
-    sinks = theirs.truncated(plan.end_offset).states.sinks
-    states = replace(states, sinks={**states.sinks, **sinks})
-    return None if states == own else states
+        transactions = _transactions_after(before.transactions, theirs.transactions, plan, adds, batches_in)
+        states = theirs if transactions is theirs.transactions else replace(theirs, transactions=transactions)
+    else:
+        states = before
+        if theirs.producers or theirs.transactions.aborted or before.transactions.producers:
+            for entry in adds:
+                for batch in batches_in(entry):
+                    states = states.with_batch(*batch)
+        sinks = theirs.truncated(plan.end_offset).states.sinks
+        states = replace(states, sinks={**states.sinks, **sinks})
+    states = states.without_aborted(plan.log_start_offset)
+    return None if states is own or states == own else states
+
+
+def _transactions_after(
+    own: Transactions, leader: Transactions, plan: CopyPlan, adds: Sequence[FileEntry], batches_in: BatchesIn
+) -> Transactions:
+    """The leader's, with the aborted transactions that have records here.
+
+    Of one that is open here the leader may not know any more how it ended: its compaction has taken the records, and
+    the marker came with the others.
+    """
+    if not plan.lacks_aborted:
+        return own.followed_by(leader, plan.start_offset)
+    for entry in adds:
+        own = own.with_changes(batch.change for batch in batches_in(entry) if batch.change is not None)
+    return Transactions(leader.producers, own.aborted)

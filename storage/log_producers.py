@@ -23,19 +23,25 @@ def producers_after_cut(
     """Producer state of the log cut to end at `end_offset`; None when it stays. `newest_first` are the files then.
 
     Ids whose kept batches all went, or whose marker went, are looked up again. Their files are read only as far as
-    needed: of a log without transactions, to the newest batch of each.
+    needed: to the newest batch with a sequence of each, or one of an older epoch than its newest marker's.
     """
     states, missing, undecided = known.truncated(end_offset)
     found: dict[int, ProducerEntry] = {}
+    searched = set(missing)
     still_open = OpenTransactions(undecided)
-    for entry in newest_first:
-        if len(found) == len(missing) and still_open.is_decided:
+    for file in newest_first:
+        if not searched and still_open.is_decided:
             break
-        batches = batches_in(entry)
-        fresh = {i: e for i, e in entries_of(batches).items() if i in missing and i not in found}
-        found.update(fresh)
-        states = states.with_entries(fresh)
+        batches = batches_in(file)
+        for producer_id, entry in entries_of(batches).items():
+            if producer_id in searched:
+                newer = found.get(producer_id, entry)
+                is_same_epoch = entry.producer_epoch == newer.producer_epoch
+                found[producer_id] = newer._replace(batches=entry.batches) if is_same_epoch else newer
+                if entry.batches or not is_same_epoch:  # markers have no sequence: what does is older
+                    searched.discard(producer_id)
         still_open.look_at(batches)
+    states = states.with_entries(found)
     states = states.with_open(still_open.first_offsets)
     return None if states == known else states
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,14 +19,42 @@ from clients.kafka_entities import Values
 from clients.kafka_fetch_sessions import WantedPartition
 from clients.kafka_offsets import end_of_epoch
 from clients.record_batches import encode_rows
+from storage.cleaner_checkpoint import GONE_ABORTED
 from storage.epochs import UNDEFINED, EpochEndOffset
 from storage.errors import OffsetOutOfRangeError, StratalogError
 from storage.log_reader import LogReader
+from storage.log_state import LogState
 from storage.records import TopicPartition
+from storage.transactions import NO_TRANSACTIONS, Transactions
 
 UNKNOWN = -1
 READS_MAX = 16
 """Looks at the log for one partition of one response: a file of one record takes more bytes there than in a batch."""
+COMMITTED_TRIES = 3
+"""So often a partition is read again because compaction changed its log meanwhile; then nothing is given this time."""
+
+
+class _Committed(NamedTuple):
+    """What a log tells for `read_committed`, as of one fold of it.
+
+    cleaned_end  below it, batches in memory may be of transactions that the log knows no more
+    """
+
+    state: LogState | None = None
+    swapped_version: int = UNKNOWN
+    last_stable_offset: int = UNKNOWN
+    transactions: Transactions = NO_TRANSACTIONS
+    cleaned_end: int = 0
+
+    @staticmethod
+    def of(log: LogReader, high_watermark: int) -> _Committed:
+        stable = log.last_stable_offset(high_watermark)
+        transactions, state = log.producers.transactions, log.state
+        return _Committed(state, state.swapped_version, stable, transactions, state.stated(GONE_ABORTED))
+
+    def holds_in(self, log: LogReader) -> bool:
+        """Whether nothing left the log since, so that the transactions are those of what was read of it."""
+        return log.state is self.state and log.state.swapped_version == self.swapped_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +118,24 @@ class FetchReader:
             if end.epoch < wanted.last_fetched_epoch or end.end_offset < offset:
                 bounds = (marks.high_watermark, UNKNOWN, marks.log_start_offset)
                 return PartitionRead(named, (), *bounds, diverging=end)
-        stable, aborted = marks.high_watermark, None
-        if is_committed:
-            stable = view.look_at_log(named, lambda log: log.last_stable_offset(marks.high_watermark), 0)
         self._check_offset(named, offset, marks)
-        batches: list[EncodedBatch] = []
-        if offset < stable and (max_bytes > 0 or must_give_one):
-            batches = self._batches(named, offset, stable, max_bytes, must_give_one, takes_zstd)
-        if is_committed:
-            end_offset = batches[-1].last_offset + 1 if batches else offset
-            aborted = self._aborted(named, offset, end_offset)
-        return PartitionRead(named, batches, marks.high_watermark, stable, marks.log_start_offset, aborted)
+        is_wanted, limits = max_bytes > 0 or must_give_one, (max_bytes, must_give_one, takes_zstd)
+        bounds = marks.high_watermark, marks.high_watermark, marks.log_start_offset
+        if not is_committed:
+            batches = self._batches(named, offset, bounds[0], *limits) if is_wanted and offset < bounds[0] else []
+            return PartitionRead(named, batches, *bounds)
+        for _ in range(COMMITTED_TRIES):
+            known = view.look_at_log(named, lambda log: _Committed.of(log, marks.high_watermark), 0)
+            bounds = marks.high_watermark, known.last_stable_offset, marks.log_start_offset
+            if not is_wanted or offset >= known.last_stable_offset:
+                break
+            batches = self._batches(named, offset, known.last_stable_offset, *limits, known.cleaned_end)
+            if view.look_at_log(named, known.holds_in, 0):
+                end_offset = batches[-1].last_offset + 1 if batches else offset
+                found = known.transactions.aborted_between(offset, end_offset) if batches else ()
+                aborted = [{"producer_id": each.producer_id, "first_offset": each.first_offset} for each in found]
+                return PartitionRead(named, batches, *bounds, aborted)
+        return PartitionRead(named, (), *bounds, ())
 
     def _check_offset(self, named: TopicPartition, offset: int, marks: Watermarks) -> None:
         """From the log's start up to its end; above the high watermark there is nothing yet, but it is no error."""
@@ -114,7 +150,14 @@ class FetchReader:
             )
 
     def _batches(
-        self, named: TopicPartition, offset: int, end: int, max_bytes: int, must_give_one: bool, takes_zstd: bool
+        self,
+        named: TopicPartition,
+        offset: int,
+        end: int,
+        max_bytes: int,
+        must_give_one: bool,
+        takes_zstd: bool,
+        cleaned_end: int = 0,
     ) -> list[EncodedBatch]:
         """From memory where the batches are there, else from the log, in turn: a marker may stand between batches."""
         given: list[EncodedBatch] = []
@@ -123,7 +166,9 @@ class FetchReader:
             if offset >= end or (given and left_bytes <= 0):
                 break
             wanted_bytes = max(1, left_bytes)
-            batches = self._broker.tail.read(named, offset, end, wanted_bytes, takes_zstd=takes_zstd)
+            batches: list[EncodedBatch] = []
+            if offset >= cleaned_end:
+                batches = self._broker.tail.read(named, offset, end, wanted_bytes, takes_zstd=takes_zstd)
             next_offset = batches[-1].last_offset + 1 if batches else offset
             if not batches:
                 fetched = self._broker.view.fetch(named, offset, wanted_bytes, end, timeout_ms=0)
@@ -138,13 +183,6 @@ class FetchReader:
                 break
             offset = next_offset
         return given
-
-    def _aborted(self, named: TopicPartition, start: int, end: int) -> list[Values]:
-        def look(log: LogReader) -> list[Values]:
-            found = log.aborted_transactions(start, end)
-            return [{"producer_id": each.producer_id, "first_offset": each.first_offset} for each in found]
-
-        return self._broker.view.look_at_log(named, look, 0) if start < end else []
 
 
 def _fitting(batches: Sequence[EncodedBatch], max_bytes: int, must_give_one: bool) -> list[EncodedBatch]:

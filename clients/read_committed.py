@@ -2,7 +2,8 @@
 
 I/O: as `ClusterView`. A reader folds a partition's transactions from the same commits as its files, so no broker is
 asked and nothing is read in addition while a log knows of no transaction. Kafka gives a consumer the aborted
-transactions with each Fetch, and the consumer leaves their records out (`CompletedFetch`); here the view does.
+transactions with each Fetch, and the consumer leaves their records out (`CompletedFetch`); here the view does. What was
+aborted is asked for before the records are read: once compaction has taken them, a log knows of it no more.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from clients.offset_spec import LATEST_TIMESTAMP, ListedOffset, OffsetSpec
 from storage.errors import InvalidConfigError
 from storage.log_reader import LogReader
 from storage.records import TRANSACTIONAL_ATTRIBUTE, TopicPartition
-from storage.transactions import AbortedTransaction
+from storage.transactions import NO_TRANSACTIONS, AbortedTransaction
 
 READ_UNCOMMITTED, READ_COMMITTED = "read_uncommitted", "read_committed"
 
@@ -26,7 +27,7 @@ READ_UNCOMMITTED, READ_COMMITTED = "read_uncommitted", "read_committed"
 class ReadCommittedView(ClusterView):
     """A view whose partitions end at their last stable offset; `watermarks` still tells the high watermark."""
 
-    _read_from: LogReader
+    _transactions = NO_TRANSACTIONS
 
     def last_stable_offset(self, topic_partition: TopicPartition, timeout_ms: int | None = None) -> int:
         """The offset below which the outcome of every transaction is known; waits and raises as `watermarks`."""
@@ -54,8 +55,9 @@ class ReadCommittedView(ClusterView):
 
     def _readable_log(self, topic_partition: TopicPartition, marks: Watermarks) -> tuple[LogReader, int]:
         log, end = super()._readable_log(topic_partition, marks)
-        self._read_from = log
-        return log, max(log.log_start_offset, log.last_stable_offset(end))
+        stable = log.last_stable_offset(end)
+        self._transactions = log.producers.transactions
+        return log, max(log.log_start_offset, stable)
 
     def _fetch(
         self, topic_partition: TopicPartition, marks: Watermarks, offset: int, max_bytes: int, end_offset: int | None
@@ -63,7 +65,7 @@ class ReadCommittedView(ClusterView):
         fetched = super()._fetch(topic_partition, marks, offset, max_bytes, end_offset)
         if fetched.rows.num_rows == 0:
             return fetched
-        aborted = self._read_from.aborted_transactions(offset, fetched.next_offset)
+        aborted = self._transactions.aborted_between(offset, fetched.next_offset)
         return Fetched(without_aborted(fetched.rows, aborted), fetched.next_offset)
 
 

@@ -30,6 +30,7 @@ from storage.errors import (
 )
 from storage.log_reader import LogReader
 from storage.records import HEADERS_TYPE, TopicPartition
+from storage.transactions import NO_TRANSACTIONS
 
 BATCH_ROWS_MAX = 10_000
 CHUNK_ROWS_MIN = 2_000
@@ -102,9 +103,11 @@ class RangeReaders:
             root, log = self._log_with(wanted, broken, timeout_ms)
             start = self._first_available(log, wanted, start, fail_on_data_loss)
             try:
+                # before the records: once compaction has taken those, the log does not know what was aborted
+                transactions = log.producers.transactions if wanted.read_committed else NO_TRANSACTIONS
                 for table in log.read_range(start, wanted.end):
                     next_offset = table["offset"][-1].as_py() + 1
-                    yield _counting(log, table, start, next_offset) if wanted.read_committed else table
+                    yield without_aborted(table, transactions.aborted_between(start, next_offset))
                     start = next_offset
             except OffsetOutOfRangeError:
                 continue  # retention passed us: look again where the log starts
@@ -196,11 +199,6 @@ def _holds(log: LogReader, wanted: RangeToRead, *, any_epoch: bool) -> bool:
     except ForeignCommitError as reason:
         raise ForeignCommitError(f"{log.name} cannot be read as a log: {reason}") from reason
     return has_range()
-
-
-def _counting(log: LogReader, rows: pa.Table, start: int, end: int) -> pa.Table:
-    """Rows of `[start, end)` without those of aborted transactions."""
-    return without_aborted(rows, log.aborted_transactions(start, end))
 
 
 def as_source_rows(table: pa.Table, topic_partition: TopicPartition, schema: pa.Schema) -> pa.Table:

@@ -2,7 +2,8 @@
 
 A pass reads the keys of the dirty section into an offset map, then goes through the log group by group, oldest first:
 what stays of a group is written anew and swapped for it in one commit, so a reader finds the group as it was or as it
-is. The last commit states how far the log is clean. A pass that is cut off did no harm: the next one does the rest.
+is. The last commit states how far the log is clean, and takes the aborted transactions below that out of producer
+state: none of their records is left. A pass that is cut off did no harm: the next one does the rest.
 Kafka's `LogCleaner` and `Cleaner`; what is decided is in `storage.compaction`.
 """
 
@@ -19,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from storage.chore import RECHECK_MS, Chore, UpkeepDone, UpkeepView, UpkeepWork, Work
+from storage.cleaned_transactions import AbortedRecords, CleanedTransactions
 from storage.codecs import codec_of_merge
 from storage.compaction import (
     MAP_BYTES_MAX,
@@ -33,6 +35,7 @@ from storage.compaction import (
     last_batch_ends,
     log_to_clean,
     survivors,
+    transaction_columns,
 )
 from storage.config import INT_MAX, LONG_MAX
 from storage.errors import ObjectNotFoundError
@@ -141,8 +144,9 @@ class GroupRewrite:
                 fates[number].append(fate)
 
         for number, entry in enumerate(files):
-            for rows in pieces(self._table, entry, self._rules.columns_needed(entry.start_offset)):
-                gathered.append((number, KeyedRows.of(rows, entry.base_offset)))
+            columns, aborted = self._rules.columns_needed(entry.start_offset), self._rules.transactions.aborted
+            for rows in keyed_rows(self._table, entry, columns, aborted):
+                gathered.append((number, rows))
                 size_bytes += gathered[-1][1].size_bytes
                 if size_bytes >= LOOKUP_BYTES:
                     decide()
@@ -156,12 +160,12 @@ class GroupRewrite:
             self._write()
             return
         self.removes.append(entry)
-        stays = np.concatenate([part.stays for part in parts])
-        emptied = np.concatenate([part.emptied for part in parts])
+        stays, emptied, marked = (np.concatenate(each) for each in list(zip(*parts, strict=True))[:3])
         first = 0
         for rows in pieces(self._table, entry):
             here = slice(first, first + rows.num_rows)
-            kept = survivors(rows, Fates(stays[here], emptied[here], is_changed=True))
+            fates = Fates(stays[here], emptied[here], marked[here], is_changed=True)
+            kept = survivors(rows, fates, self._rules.transactions.horizon_ms)
             if kept.num_rows:
                 self._keep(kept, entry)
             first += rows.num_rows
@@ -247,21 +251,30 @@ class Cleaner(Chore):
         return is_between and self._turn.take(self, under_way.to_clean.dirty_ratio, now_ms)
 
     def _begin_pass(self, view: UpkeepView) -> Work[int | None] | None:
-        log, state = self._log, self._log.state
-        first_dirty = max(state.cleaner.first_dirty_offset, state.log_start_offset)
-        to_clean = log_to_clean(state.segments, first_dirty, view.high_watermark)
-        if not is_due(to_clean, log.config, is_busy=view.is_busy):
-            self._is_waiting = is_due(log_to_clean(state.segments, first_dirty, LONG_MAX), log.config)
+        log, high_watermark = self._log, view.high_watermark
+        if not is_due(self._below(high_watermark), log.config, is_busy=view.is_busy):
+            self._is_waiting = is_due(self._below(LONG_MAX), log.config)
             return None
-        last_offsets = last_batch_ends(log.producers, view.high_watermark)
-        if last_offsets is None or not self._turn.take(self, to_clean.dirty_ratio, view.now_ms):
+        producers = log.producers  # may fold anew, so before anything is planned
+        last_offsets = last_batch_ends(producers, high_watermark)
+        to_clean = self._below(log.last_stable_offset(high_watermark))
+        is_clear = last_offsets is not None and is_due(to_clean, log.config, is_busy=view.is_busy)
+        if last_offsets is None or not is_clear or not self._turn.take(self, to_clean.dirty_ratio, view.now_ms):
             self._is_waiting = True
             return None
-        tombstones_end = state.cleaner.due_tombstones_end(view.now_ms, log.config.delete_retention_ms)
-        rules = Cleaning(OffsetMap(self._map_bytes_max), tombstones_end, last_offsets)
+        state, retention_ms = log.state, log.config.delete_retention_ms
+        first_dirty, now_ms = to_clean.first_dirty_offset, view.now_ms
+        tombstones_end = state.cleaner.due_tombstones_end(now_ms, retention_ms)
+        transactions = CleanedTransactions.of(producers, high_watermark, tombstones_end, now_ms, retention_ms)
+        rules = Cleaning(OffsetMap(self._map_bytes_max), tombstones_end, last_offsets, transactions)
         dirty = [entry for entry in state.files if first_dirty < entry.end_offset <= to_clean.end_offset]
         self._pass = _Pass(to_clean, rules, view.leader_epoch, state.swapped_version, view.now_ms, dirty, first_dirty)
         return self._map_some(self._pass, view)
+
+    def _below(self, stable_offset: int) -> LogToClean:
+        state = self._log.state
+        first_dirty = max(state.cleaner.first_dirty_offset, state.log_start_offset)
+        return log_to_clean(state.segments, first_dirty, stable_offset)
 
     def _stands(self, under_way: _Pass) -> bool:
         """Whether the log still is what the pass decides on: what was appended since does not matter."""
@@ -270,7 +283,7 @@ class Cleaner(Chore):
 
     def _map_some(self, under_way: _Pass, view: UpkeepView) -> Work[int | None]:
         files = _first_files(under_way.unmapped)
-        run = partial(_map_files, self._log.table.reopened(), files, under_way.rules.latest)
+        run = partial(_map_files, self._log.table.reopened(), files, under_way.rules)
         return Work(run, partial(self._mapped, under_way, view))
 
     def _mapped(
@@ -324,11 +337,16 @@ class Cleaner(Chore):
 
     def _swap(self, under_way: _Pass, rewrite: GroupRewrite, view: UpkeepView) -> UpkeepDone:
         """Put the group's new files into the log, and with the last group the new position."""
-        log, before = self._log, self._log.state.cleaner
-        after = before.without_tombstones(under_way.rules.tombstones_end)
+        log, end_offset = self._log, under_way.end_offset
+        producers = log.producers  # may fold anew
+        if not self._stands(under_way):
+            return self._lost(view)
+        before = log.state.cleaner
+        after, aborted_end = before.without_tombstones(under_way.rules.tombstones_end), 0
         if not under_way.groups:
-            retention_ms = log.config.delete_retention_ms
-            after = after.after_pass(under_way.end_offset, under_way.started_ms, retention_ms)
+            after = after.after_pass(end_offset, under_way.started_ms, log.config.delete_retention_ms)
+            if producers.without_aborted(end_offset) is not producers:
+                after, aborted_end = after.without_aborted(end_offset), end_offset
         for _ in range(COMMIT_TRIES):
             outcome = log.replace_files(
                 rewrite.removes,
@@ -338,6 +356,7 @@ class Cleaner(Chore):
                 now_ms=view.now_ms,
                 data_change=True,
                 txns=after.txns_after(before),
+                aborted_end=aborted_end,
             )
             if not isinstance(outcome, Conflict):
                 under_way.rewrite, under_way.swapped_version = None, log.state.swapped_version
@@ -373,6 +392,21 @@ def pieces(table: LogTable, entry: FileEntry, columns: Sequence[str] | None = No
         start_offset = entry.base_offset + rows["offset_delta"][-1].as_py() + 1
 
 
+def keyed_rows(
+    table: LogTable, entry: FileEntry, columns: Sequence[str], aborted: AbortedRecords
+) -> Iterator[KeyedRows]:
+    """What decides about a data file's rows, part after part; of `columns` and, where there are transactions, more."""
+    for rows in pieces(table, entry, columns):
+        more = transaction_columns(rows)
+        known = {name: rows[name] for name in rows.column_names}
+        if more:
+            first, last = (rows["offset_delta"][at].as_py() for at in (0, -1))
+            found = table.read_file(entry.file, ("offset_delta", *more), RowsWanted(first, last + 1))
+            found = rows_between(found, entry, entry.base_offset + first, entry.base_offset + last + 1)
+            known |= {name: found[name] for name in more}
+        yield KeyedRows.of(pa.table(known) if more else rows, entry.base_offset, aborted)
+
+
 def _first_files(files: Sequence[FileEntry]) -> Sequence[FileEntry]:
     """The first of these files, as many as one piece of work goes through."""
     size_bytes = record_count = 0
@@ -383,14 +417,14 @@ def _first_files(files: Sequence[FileEntry]) -> Sequence[FileEntry]:
     return files
 
 
-def _map_files(table: LogTable, files: Sequence[FileEntry], offset_map: OffsetMap) -> int | None:
+def _map_files(table: LogTable, files: Sequence[FileEntry], rules: Cleaning) -> int | None:
     """Put the keys of these files into the map until it is full. How many of them it took; None when one is gone."""
     try:
         for count, entry in enumerate(files):
-            if count and offset_map.is_full:
+            if count and rules.latest.is_full:
                 return count
-            for rows in pieces(table, entry, MAP_COLUMNS):
-                offset_map.put(KeyedRows.of(rows, entry.base_offset))
+            for rows in keyed_rows(table, entry, MAP_COLUMNS, rules.transactions.aborted):
+                rules.latest.put(rows)
     except ObjectNotFoundError:
         return None
     return len(files)

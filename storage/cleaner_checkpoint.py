@@ -14,6 +14,8 @@ FIRST_DIRTY = "stratalog.cleaner.first.dirty"
 """The offset below which the log is clean: no two records of one key, other than newer ones above it."""
 GONE_TOMBSTONES = "stratalog.cleaner.gone.tombstones"
 """The offset below which tombstones may have gone: who lacks records below it may hold some that these deleted."""
+GONE_ABORTED = "stratalog.cleaner.gone.aborted"
+"""The offset below which aborted records may have gone, and what producer state knew of their transactions."""
 PASS_END = "stratalog.cleaner.pass.end."
 PASS_MS = "stratalog.cleaner.pass.ms."
 PASSES_MAX = 20
@@ -34,24 +36,27 @@ class CleanerPass(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class CleanerCheckpoint:
     """The cleaner's position. `passes` ascend in both numbers; they tell of offsets that may still hold tombstones,
-    `gone_tombstones_end` of those that may lack some."""
+    `gone_tombstones_end` of those that may lack some, `gone_aborted_end` of those that may lack aborted records."""
 
     first_dirty_offset: int = 0
     passes: tuple[CleanerPass, ...] = ()
     gone_tombstones_end: int = 0
+    gone_aborted_end: int = 0
 
     @staticmethod
     def from_txns(txns: Mapping[str, int]) -> CleanerCheckpoint:
         """The position that a table states; a table that states none was never compacted."""
         ends = [(slot, txns.get(f"{PASS_END}{slot}", NO_PASS)) for slot in range(PASSES_MAX)]
         passes = (CleanerPass(end, txns.get(f"{PASS_MS}{slot}", 0)) for slot, end in ends if end != NO_PASS)
-        return CleanerCheckpoint(txns.get(FIRST_DIRTY, 0), tuple(passes), txns.get(GONE_TOMBSTONES, 0))
+        gone_ends = txns.get(GONE_TOMBSTONES, 0), txns.get(GONE_ABORTED, 0)
+        return CleanerCheckpoint(txns.get(FIRST_DIRTY, 0), tuple(passes), *gone_ends)
 
     def txns_after(self, before: CleanerCheckpoint) -> dict[str, int]:
         """The `txn` actions that turn the position `before` into this one."""
         ends = (
             (FIRST_DIRTY, before.first_dirty_offset, self.first_dirty_offset),
             (GONE_TOMBSTONES, before.gone_tombstones_end, self.gone_tombstones_end),
+            (GONE_ABORTED, before.gone_aborted_end, self.gone_aborted_end),
         )
         txns = {name: now for name, was, now in ends if now != was}
         for slot in range(max(len(self.passes), len(before.passes))):
@@ -89,11 +94,15 @@ class CleanerCheckpoint:
         """The position when tombstones below `end_offset` begin to go, before all of them have gone."""
         return replace(self, gone_tombstones_end=max(self.gone_tombstones_end, end_offset))
 
+    def without_aborted(self, end_offset: int) -> CleanerCheckpoint:
+        """The position when all aborted records below `end_offset` have gone, here or where the log was copied from."""
+        return replace(self, gone_aborted_end=max(self.gone_aborted_end, end_offset))
+
     def truncated(self, end_offset: int) -> CleanerCheckpoint:
         """The position of the log cut to end at `end_offset`: what is appended there is dirty, and its tombstones are
         young (Kafka: `LogCleanerManager.maybeTruncateCheckpoint`)."""
         whole = [each for each in self.passes if each.end_offset < end_offset]
         cut = [CleanerPass(end_offset, each.cleaned_ms) for each in self.passes[len(whole) :][:1]]
-        return CleanerCheckpoint(
-            min(self.first_dirty_offset, end_offset), (*whole, *cut), min(self.gone_tombstones_end, end_offset)
-        )
+        ends = self.first_dirty_offset, self.gone_tombstones_end, self.gone_aborted_end
+        first_dirty, *gone_ends = (min(each, end_offset) for each in ends)
+        return CleanerCheckpoint(first_dirty, (*whole, *cut), *gone_ends)

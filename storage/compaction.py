@@ -3,13 +3,14 @@
 Kafka's `LogCleaner`, `LogCleanerManager` and `Cleaner`. Of the records of a key the one with the largest offset stays.
 The clean section of a log, below the cleaner's position, was compacted before; the dirty section follows, up to the
 active segment or the high watermark. The dirty section tells which offset is a key's latest (`OffsetMap`), and older
-records of these keys go from both sections. Offsets never change.
+records of these keys go from both sections. Offsets never change. What becomes of transactions is told by
+`storage.cleaned_transactions`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from storage.cleaned_transactions import NO_HORIZON, AbortedRecords, CleanedTransactions, TransactionRows, with_horizon
 from storage.config import INT_MAX, LogConfig
 from storage.producers import ProducerStates
 from storage.records import CONTROL_ATTRIBUTE, TRANSACTIONAL_ATTRIBUTE
@@ -30,6 +32,7 @@ takes about twice as much again."""
 MAP_PENDING_BYTES = 16 << 20
 """So much is gathered before it is folded into the map."""
 ABSENT = -1
+NOTHING_ABORTED = AbortedRecords()
 
 Mask = npt.NDArray[np.bool_]
 Offsets = npt.NDArray[np.int64]
@@ -37,7 +40,7 @@ Offsets = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class LogToClean:
-    """The sealed segments of a log wholly below its high watermark, in order: a clean section, then a dirty one.
+    """The sealed segments of a log wholly below its last stable offset, in order: a clean section, then a dirty one.
 
     first_dirty_offset  where the dirty section begins
     clean_bytes         size of the segments below it …
@@ -61,16 +64,18 @@ class LogToClean:
         return self.dirty_bytes / total_bytes if total_bytes else 0.0
 
 
-def log_to_clean(segments: Sequence[LogSegment], first_dirty_offset: int, high_watermark: int) -> LogToClean:
-    """What of a log may be compacted: not its active segment, the last one, nor what reaches above the high watermark.
+def log_to_clean(segments: Sequence[LogSegment], first_dirty_offset: int, stable_offset: int) -> LogToClean:
+    """What of a log may be compacted: not its active segment, the last one, nor what reaches above a stable offset.
 
     segments            all of the log's, in order
     first_dirty_offset  the cleaner's position, or the log start if that is above it
+    stable_offset       the last stable offset, as in Kafka's `LogCleanerManager.cleanableOffsets`: below it, it is
+                        certain which transactions were aborted
     """
     sealed: list[LogSegment] = []
     clean_bytes = dirty_bytes = 0
     for segment in segments[:-1]:
-        if segment.end_offset > high_watermark:
+        if segment.end_offset > stable_offset:
             break
         sealed.append(segment)
         if segment.end_offset > first_dirty_offset:
@@ -116,37 +121,54 @@ def grouped(segments: Iterable[LogSegment], end_offset: int, config: LogConfig) 
 class KeyedRows:
     """What decides about the rows of a data file, in order.
 
-    is_transactions  control records, and records of transactions: only their markers tell what these are worth
-    is_empty         rows that an earlier pass emptied: control records without a key
-    is_tombstone     rows without a value, as far as values were read
+    is_control    markers of transactions; those without a key are rows that an earlier pass emptied
+    is_tombstone  rows without a value, as far as values were read
+    transactions  None where no row has to do with one
     """
 
     keys: pa.ChunkedArray
     offsets: Offsets
     has_key: Mask
-    is_transactions: Mask
-    is_empty: Mask
+    is_control: Mask
     is_tombstone: Mask
+    transactions: TransactionRows | None = None
 
     @staticmethod
-    def of(rows: pa.Table, base_offset: int) -> KeyedRows:
-        """Of rows with `MAP_COLUMNS`, and perhaps "value"."""
-        has_key = rows["key"].is_valid().to_numpy()
-        attributes = rows["attributes"].to_numpy()
+    def of(rows: pa.Table, base_offset: int, aborted: AbortedRecords = NOTHING_ABORTED) -> KeyedRows:
+        """Of rows with `MAP_COLUMNS`, and perhaps "value"; with `transaction_columns` where that names any."""
+        offsets = rows["offset_delta"].to_numpy().astype(np.int64) + base_offset
         is_known = "value" in rows.column_names
         return KeyedRows(
             rows["key"],
-            rows["offset_delta"].to_numpy().astype(np.int64) + base_offset,
-            has_key,
-            (attributes & (CONTROL_ATTRIBUTE | TRANSACTIONAL_ATTRIBUTE)) != 0,
-            ((attributes & CONTROL_ATTRIBUTE) != 0) & ~has_key,
+            offsets,
+            rows["key"].is_valid().to_numpy(),
+            (rows["attributes"].to_numpy() & CONTROL_ATTRIBUTE) != 0,
             rows["value"].is_null().to_numpy() if is_known else np.zeros(rows.num_rows, np.bool_),
+            TransactionRows.of(rows, offsets, aborted) if transaction_columns(rows) else None,
         )
+
+    @property
+    def is_update(self) -> Mask:
+        """Records that count, with a key: what they say of it takes the place of what was said before."""
+        counts = self.has_key & ~self.is_control
+        return counts if self.transactions is None else counts & ~self.transactions.is_aborted
 
     @property
     def size_bytes(self) -> int:
         """What it takes in memory, about."""
-        return int(self.keys.nbytes + self.offsets.nbytes)
+        of_transactions = 0 if self.transactions is None else self.transactions.producer_ids.nbytes
+        return int(self.keys.nbytes + self.offsets.nbytes + of_transactions)
+
+
+def transaction_columns(rows: pa.Table) -> tuple[str, ...]:
+    """What else of rows with "attributes" has to be read to decide about transactions: nothing where there are none.
+
+    Markers tell their delete horizon in their headers.
+    """
+    attributes = rows["attributes"].to_numpy()
+    if not (attributes & TRANSACTIONAL_ATTRIBUTE).any():
+        return ()
+    return ("producer_id", "headers") if (attributes & CONTROL_ATTRIBUTE).any() else ("producer_id",)
 
 
 class OffsetMap:
@@ -170,10 +192,9 @@ class OffsetMap:
     def put(self, rows: KeyedRows) -> None:
         """Take the keys of a part of the dirty section.
 
-        Rows without a key are no update of anything. Nor are control records, nor those of transactions, which may
-        have been aborted.
+        Rows without a key are no update of anything. Nor are control records, nor aborted ones.
         """
-        counts = rows.has_key & ~rows.is_transactions
+        counts = rows.is_update
         self._pending.append(_map_table(rows.keys.filter(pa.array(counts)), rows.offsets[counts]))
         self._pending_bytes += self._pending[-1].nbytes
         if self._pending_bytes >= min(MAP_PENDING_BYTES, self._bytes_max):
@@ -200,10 +221,14 @@ class OffsetMap:
 
 
 class Fates(NamedTuple):
-    """What becomes of rows: some stay as they are, some stay without key, value and headers, the others go."""
+    """What becomes of rows: some stay as they are, some stay without key, value and headers, the others go.
+
+    marked  of those that stay, the markers that are given a delete horizon
+    """
 
     stays: Mask
     emptied: Mask
+    marked: Mask
     is_changed: bool
 
 
@@ -214,11 +239,13 @@ class Cleaning:
     latest          the latest offset of each key of the dirty section
     tombstones_end  tombstones below this offset have lived long enough (`CleanerCheckpoint.due_tombstones_end`)
     last_offsets    `last_batch_ends`: these rows stay, emptied if need be
+    transactions    which were aborted, and which markers are needed; each row is to be asked about once, in order
     """
 
     latest: OffsetMap
     tombstones_end: int
     last_offsets: Offsets
+    transactions: CleanedTransactions = field(default_factory=CleanedTransactions)
 
     def columns_needed(self, start_offset: int) -> tuple[str, ...]:
         """What of a file that starts there has to be read to decide: values only tell tombstones."""
@@ -233,27 +260,33 @@ class Cleaning:
 
     def _fates(self, rows: KeyedRows, latest: Offsets) -> Fates:
         is_due = rows.is_tombstone & (rows.offsets < self.tombstones_end)
-        stays = rows.has_key & (rows.offsets >= latest) & ~is_due
-        stays |= rows.is_transactions & ~rows.is_empty
+        stays = rows.is_update & (rows.offsets >= latest) & ~is_due
+        stays |= rows.has_key & rows.is_control
+        marked = np.zeros(len(stays), np.bool_)
+        if rows.transactions is not None:
+            gone, marked = self.transactions.markers(rows.transactions, stays)
+            stays &= ~gone
         near = slice(*np.searchsorted(self.last_offsets, (rows.offsets[0], rows.offsets[-1] + 1)))
         emptied = np.isin(rows.offsets, self.last_offsets[near]) & ~stays
-        is_changed = not bool((stays | emptied).all()) or bool((emptied & ~rows.is_empty).any())
-        return Fates(stays, emptied, is_changed)
+        is_empty = rows.is_control & ~rows.has_key
+        is_changed = not bool((stays | emptied).all()) or bool((emptied & ~is_empty).any()) or bool(marked.any())
+        return Fates(stays, emptied, marked, is_changed)
 
 
-def survivors(rows: pa.Table, fates: Fates) -> pa.Table:
+def survivors(rows: pa.Table, fates: Fates, horizon_ms: int = NO_HORIZON) -> pa.Table:
     """The rows of a data file (`DATA_SCHEMA`) that stay, with their deltas as they were; the emptied ones as control
-    records, which no consumer is given."""
+    records, which no consumer is given, and the marked ones with `horizon_ms`."""
     kept_mask = fates.stays | fates.emptied
-    kept, emptied = rows.filter(pa.array(kept_mask)), fates.emptied[kept_mask]
-    if not emptied.any():
-        return kept
-    filled = pa.array(np.arange(kept.num_rows), mask=emptied)
+    kept, emptied, marked = rows.filter(pa.array(kept_mask)), fates.emptied[kept_mask], fates.marked[kept_mask]
     columns = {name: kept[name] for name in kept.column_names}
-    for name in ("key", "value", "headers"):
-        columns[name] = kept[name].take(filled)
-    attributes = kept["attributes"].to_numpy()
-    columns["attributes"] = pa.array(np.where(emptied, attributes | CONTROL_ATTRIBUTE, attributes), pa.int16())
+    if emptied.any():
+        filled = pa.array(np.arange(kept.num_rows), mask=emptied)
+        for name in ("key", "value", "headers"):
+            columns[name] = kept[name].take(filled)
+        attributes = kept["attributes"].to_numpy()
+        columns["attributes"] = pa.array(np.where(emptied, attributes | CONTROL_ATTRIBUTE, attributes), pa.int16())
+    if marked.any():
+        columns["headers"] = with_horizon(columns["headers"], marked, horizon_ms)
     return pa.Table.from_arrays(list(columns.values()), schema=kept.schema)
 
 
@@ -261,16 +294,20 @@ def last_batch_ends(producers: ProducerStates, high_watermark: int) -> Offsets |
     """The last offset of each known producer's last batch below the high watermark, ascending.
 
     When a log is truncated, or copied a part at a time, producers are looked up in its rows; so their last batches must
-    not go (Kafka retains the last batch of an active producer, as an empty one). None: one of them has five batches
-    above the high watermark, and the one before is not known; the log is cleaned a little later.
+    not go (Kafka retains the last batch of an active producer, as an empty one). Of a producer whose epoch began above
+    the high watermark, after a marker, the marker tells enough, and stays. None: one of them has five batches above the
+    high watermark, and the one before is not known; the log is cleaned a little later.
     """
     ends: list[int] = []
-    for entry in producers.producers.values():
+    for producer_id, entry in producers.producers.items():
         below = [batch.last_offset for batch in entry.batches if batch.last_offset < high_watermark]
         if below:
             ends.append(below[-1])
         elif entry.batches and not entry.is_complete:
-            return None
+            marker_offset = producers.transactions.of(producer_id).marker_offset
+            is_new_epoch = entry.batches[0].base_sequence == 0 and 0 <= marker_offset < entry.batches[0].base_offset
+            if not is_new_epoch:
+                return None
     return np.array(sorted(ends), np.int64)
 
 

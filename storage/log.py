@@ -368,14 +368,18 @@ class PartitionLog(LogReader):
         data_change: bool,
         log_start: int | None = None,
         txns: Mapping[str, int] | None = None,
+        aborted_end: int = 0,
     ) -> Committed | Conflict:
         """Swap files in one commit: a merge or compaction (`data_change` False / True), retention (no adds).
 
         Log end, epochs and producers stay; `log_start` moves the log start up, `txns` says how far the log is
-        compacted. Raises as `append`.
+        compacted. Aborted transactions are forgotten that end below the log start, or below `aborted_end`, where none
+        of their records is left. Raises as `append`.
         """
+        known = self.producers  # may fold anew, so before anything is decided
         state = self._writable(leader_epoch)
         start = max(state.log_start_offset, log_start or 0)
+        producers = known.without_aborted(max(start, aborted_end))
         return self._commit(
             self._draft(
                 operation,
@@ -383,6 +387,7 @@ class PartitionLog(LogReader):
                 adds=tuple(adds),
                 removes=tuple(entry.path for entry in removes),
                 txns={**(txns or {}), LOG_START: start},
+                producers=None if producers is known else producers,
                 data_change=data_change,
             )
         )

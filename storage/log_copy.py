@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from storage.cleaner_checkpoint import GONE_ABORTED
 from storage.epochs import LeaderEpochCache
 from storage.errors import OffsetOutOfRangeError
 from storage.log_state import LogState
@@ -30,6 +31,8 @@ class CopyPlan:
     `is_complete` tells that the round reaches the leader's log end. `epochs` holds after the round.
     `segment` is the oldest one that files may go to: a leader whose compaction made one of several segments labels its
     files with the first, and the follower may have begun a later one.
+    `lacks_aborted`: aborted records of the round may have gone from the leader, and its producer state does not know of
+    their transactions any more.
     """
 
     start_offset: int
@@ -41,6 +44,7 @@ class CopyPlan:
     epochs: LeaderEpochCache
     is_complete: bool
     cleaner_txns: Mapping[str, int]
+    lacks_aborted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,7 @@ def plan_copy(own: LogState, leader: LogState, max_bytes: int, unbroken: Sequenc
     files = _within(wanted, max_bytes, unbroken)
     is_complete = len(files) == len(wanted)
     end = leader.log_end_offset if is_complete else files[-1].end_offset
+    lacks_aborted = start < leader.stated(GONE_ABORTED)
     return CopyPlan(
         start,
         end,
@@ -83,7 +88,8 @@ def plan_copy(own: LogState, leader: LogState, max_bytes: int, unbroken: Sequenc
         tuple(entry.path for entry in own.files) if is_reset else (),
         _epochs_after(LeaderEpochCache() if is_reset else own.epochs, leader.epochs, start, end),
         is_complete,
-        _cleaner_txns(own, leader) if is_reset or not own.files else {},
+        _cleaner_txns(own, leader, is_anew=is_reset or not own.files),
+        lacks_aborted,
     )
 
 
@@ -98,13 +104,19 @@ def _misses_tombstones(own: LogState, leader: LogState) -> bool:
 def _emptied(own: LogState, leader: LogState) -> CopyPlan:
     start = max(own.log_start_offset, leader.log_start_offset)
     removes = tuple(entry.path for entry in own.files)
-    return CopyPlan(start, start, start, 0, (), removes, LeaderEpochCache(), False, _cleaner_txns(own, leader, start))
+    txns = _cleaner_txns(own, leader, is_anew=True, cut_offset=start)
+    return CopyPlan(start, start, start, 0, (), removes, LeaderEpochCache(), False, txns)
 
 
-def _cleaner_txns(own: LogState, leader: LogState, cut_offset: int | None = None) -> dict[str, int]:
-    """A log that is copied from its start on lacks the tombstones that the leader lacks."""
+def _cleaner_txns(own: LogState, leader: LogState, *, is_anew: bool, cut_offset: int | None = None) -> dict[str, int]:
+    """What a log lacks as the leader does: aborted records in any case, tombstones when it is copied from its start."""
+    aborted_end = leader.stated(GONE_ABORTED)
+    if not is_anew and aborted_end <= max(own.log_end_offset, own.stated(GONE_ABORTED)):
+        return {}
     cleaner = own.cleaner if cut_offset is None else own.cleaner.truncated(cut_offset)
-    return cleaner.without_tombstones(leader.gone_tombstones_end).txns_after(own.cleaner)
+    if is_anew:
+        cleaner = cleaner.without_tombstones(leader.gone_tombstones_end)
+    return cleaner.without_aborted(aborted_end).txns_after(own.cleaner)
 
 
 def check_agreement(own: LogState, leader: LogState) -> None:

@@ -6,12 +6,13 @@ its own, and committed only if the log's epoch and all of its files are still th
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from functools import partial
 from zlib import crc32
 
 from storage.append_pause import excess_files
 from storage.chore import RECHECK_MS, Chore, UpkeepDone, UpkeepLimits, UpkeepView, UpkeepWork, Work
+from storage.cleaner_checkpoint import FIRST_DIRTY
 from storage.codecs import codec_of_merge
 from storage.errors import ObjectNotFoundError
 from storage.log import PartitionLog
@@ -96,7 +97,9 @@ class Merging(Chore):
             return None
         if leader.state.swapped_version > self._taken_version:
             self._taken_version = leader.state.swapped_version
-            plans = plan_taken_merges(log.files, leader.files)
+            # what is compacted here stays so: an emptied record must not come back, nor be told a transaction's
+            uncleaned = bisect_left(log.files, log.state.stated(FIRST_DIRTY), key=lambda entry: entry.start_offset)
+            plans = plan_taken_merges(log.files[uncleaned:], leader.files)
             self._taken = [plan for plan in plans if plan.taken and plan.taken.path not in log.state.removed]
             self._taken.reverse()
         if self._taken and self._taken[-1].end_offset <= high_watermark:

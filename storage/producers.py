@@ -269,6 +269,11 @@ class ProducerStates:
             sink_batches.extend((sink_id, batch) for batch in new_sinks)
         return ProducerChanges(tuple(batches), tuple(sink_batches), transactions)
 
+    def without_aborted(self, end_offset: int) -> ProducerStates:
+        """The states as `Transactions.without_aborted` has them; itself where that changes nothing."""
+        transactions = self.transactions.without_aborted(end_offset)
+        return self if transactions is self.transactions else replace(self, transactions=transactions)
+
     def with_entries(self, entries: Mapping[int, ProducerEntry]) -> ProducerStates:
         """The states with some producers' entries put in."""
         return replace(self, producers={**self.producers, **entries}) if entries else self
@@ -319,7 +324,7 @@ class ProducerStates:
             if now_ms - e.timestamp_ms < producer_expiration_ms or is_open(i).is_open
         }
         sinks = {n: e for n, e in self.sinks.items() if now_ms - e.batches[-1].timestamp_ms < sink_expiration_ms}
-        transactions = self.transactions.from_offset(log_start_offset).of_producers(producers)
+        transactions = self.transactions.without_aborted(log_start_offset).of_producers(producers)
         are_kept = len(producers) == len(self.producers) and len(sinks) == len(self.sinks)
         if are_kept and transactions is self.transactions:
             return self

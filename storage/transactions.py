@@ -177,10 +177,26 @@ class Transactions(NamedTuple):
         known = {i: self.producers[i] for i in producer_ids if i in self.producers}
         return self if len(known) == len(self.producers) else Transactions(known, self.aborted)
 
-    def from_offset(self, log_start_offset: int) -> Transactions:
-        """Without the aborted transactions whose records are all below the log start."""
-        first = bisect_left(self.aborted, log_start_offset, key=_last_of)
+    def without_aborted(self, end_offset: int) -> Transactions:
+        """Without the aborted transactions that end below this offset: the log start, or where compaction came to.
+
+        None of their records is left, so nobody needs to know of them; compaction takes their markers later, or a
+        reader would look for a marker that is not there.
+        """
+        first = bisect_left(self.aborted, end_offset, key=_last_of)
         return Transactions(self.producers, self.aborted[first:]) if first else self
+
+    def followed_by(self, leader: Transactions, log_end_offset: int) -> Transactions:
+        """The leader's as of its log end, in a log that ended at `log_end_offset` before it copied the rest.
+
+        Which aborted transactions have records left is each replica's own matter; those that end in what was copied
+        are the leader's.
+        """
+        first = bisect_left(leader.aborted, log_end_offset, key=_last_of)
+        if leader.aborted[:first] == self.aborted:
+            return leader
+        added = leader.aborted[first:]
+        return Transactions(leader.producers, (*self.aborted, *added) if added else self.aborted)
 
     def to_value(self) -> dict[str, object]:
         """As JSON: `{"transactions": {"<id>": [first, coordinator epoch, marker, completed …]}, "aborted": [[…]]}`.

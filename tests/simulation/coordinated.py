@@ -164,11 +164,18 @@ def coordinated_setting(seed: int, killed_in: Counter[str], clients: Clients | N
 
 
 def simulate_coordinated(
-    seed: int, *, clients: Clients | None = None, faults: Faults | None = None, duration_ms: int = DURATION_MS
+    seed: int,
+    *,
+    clients: Clients | None = None,
+    faults: Faults | None = None,
+    duration_ms: int = DURATION_MS,
+    configs: tuple[tuple[str, str], ...] | None = None,
 ) -> tuple[Outcome, Counter[str]]:
-    """One run, and in which states coordinators were killed, how often."""
+    """One run, and in which states coordinators were killed, how often. `configs`: of the topic."""
     killed_in: Counter[str] = Counter()
     setting = coordinated_setting(seed, killed_in, clients)
+    if configs is not None:
+        setting = replace(setting, configs=(*configs, setting.configs[-1]))
     if faults is None:  # calmer than other runs: a transaction takes a dozen requests
         rng = Random(seed)
         faults = replace(Faults.drawn(rng), trouble_ms=rng.choice([300, 700, 1_500]))

@@ -37,7 +37,7 @@ from replication.state import (
 from storage.memory_table import MemoryDisk
 from storage.records import TopicPartition
 from storage.table import LEADER_EPOCH, Commit, FileEntry
-from tests.simulation.shadow import RowsCache, Shadow, ShadowRecord, folded, topic_id_of
+from tests.simulation.shadow import RowsCache, Shadow, ShadowMarker, ShadowRecord, folded, topic_id_of
 
 Log = tuple[str, int]
 """Topic id and partition: a topic that was made anew under an old name is another one."""
@@ -59,7 +59,7 @@ class Violation(AssertionError):  # noqa: N818 - the field's word
 class History:
     """What became of one log for ever.
 
-    committed  what a published high watermark has passed, by offset
+    committed  what a published high watermark has passed, by offset; `markers`: of those, the ends of transactions
     values     every record ever appended, by epoch and offset; `before`: the epoch of the record before it
     lossy      its last holder lost it with its disk: nothing is promised any more
     """
@@ -70,6 +70,7 @@ class History:
     read: dict[int, bytes | None] = field(default_factory=dict)
     values: dict[tuple[int, int], ShadowRecord] = field(default_factory=dict)
     before: dict[tuple[int, int], int] = field(default_factory=dict)
+    markers: dict[int, ShadowMarker] = field(default_factory=dict)
     high_watermarks: dict[int, int] = field(default_factory=dict)
     leaders: dict[int, int] = field(default_factory=dict)
     places: dict[bytes, int] = field(default_factory=dict)
@@ -91,7 +92,7 @@ class Invariants:
     live        broker epochs of the brokers that are registered and not fenced
     controller  broker id and controller epoch of the newest one
     torn        brokers whose disk lost what was not synced and who have not registered since
-    compacted   topic ids whose records may go when a later one has the same key
+    compacted   topic ids whose records may go when a later one that counts has the same key, or they were aborted
     """
 
     disks: Mapping[int, MemoryDisk]
@@ -323,7 +324,14 @@ class Invariants:
             return found is None or found == record or offset < shadow.log_start
         if self.topic_ids[topic_partition.topic] not in self.compacted:
             return False
-        return any(later > offset and other.key == record.key for later, other in shadow.records.items())
+        history = self.history(topic_partition)
+        markers = shadow.markers if history is None else {**shadow.markers, **history.markers}
+        if _is_aborted(offset, record, markers):
+            return True
+        return any(
+            later > offset and other.key == record.key and not _is_aborted(later, other, markers)
+            for later, other in shadow.records.items()
+        )
 
     def _check_leader(self, broker_id: int, topic_partition: TopicPartition, history: History, epoch: int) -> None:
         """A new leader holds every offset below any published high watermark, and every acknowledged record."""
@@ -366,6 +374,8 @@ class Invariants:
         """A high watermark passes these offsets: they have their records for ever."""
         shadow = self.shadow(broker_id, history.topic_partition)
         records = {o: shadow.records[o] for o in offsets if o in shadow.records} if shadow is not None else {}
+        if shadow is not None:
+            history.markers |= {offset: marker for offset, marker in shadow.markers.items() if offset in offsets}
         for offset, record in records.items():
             history.committed[offset] = record
             is_a_clients = not is_internal(history.topic_partition.topic)  # coordinators may write the same twice
@@ -426,3 +436,10 @@ class Invariants:
                     if not self._holds(shadow, topic_partition, offset, record):
                         name = "AckedRecordsNotLost" if offset in history.acked else "LeaderCompleteness"
                         raise Violation(name, f"{topic_partition}: at the end {member} lacks {record} at {offset}")
+
+
+def _is_aborted(offset: int, record: ShadowRecord, markers: Mapping[int, ShadowMarker]) -> bool:
+    """Whether the first marker of a record's producer that follows it says so."""
+    ends = ((end, each.is_commit) for end, each in markers.items() if each.producer_id == record.producer_id)
+    _, is_commit = min((end for end in ends if end[0] > offset), default=(offset, True))
+    return record.producer_id >= 0 and not is_commit

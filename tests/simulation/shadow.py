@@ -10,6 +10,7 @@ from storage.log_state import TOPIC_ID_PROPERTY
 from storage.memory_table import MemoryFiles
 from storage.records import CONTROL_ATTRIBUTE
 from storage.table import LEADER_EPOCH, LOG_END, LOG_START, Commit, FileEntry
+from storage.transactions import marker_of
 
 
 class ShadowRecord(NamedTuple):
@@ -23,6 +24,13 @@ class ShadowRecord(NamedTuple):
     sequence: int
 
 
+class ShadowMarker(NamedTuple):
+    """The end of a producer's transaction."""
+
+    producer_id: int
+    is_commit: bool
+
+
 COLUMNS = ("offset_delta", "attributes", "value", "key", "producer_id", "producer_epoch", "sequence")
 
 
@@ -33,6 +41,7 @@ class Shadow:
     files: MemoryFiles
     topic_id: str
     records: dict[int, ShadowRecord] = field(default_factory=dict)
+    markers: dict[int, ShadowMarker] = field(default_factory=dict)
     entries: dict[str, FileEntry] = field(default_factory=dict)
     log_start: int = 0
     log_end: int = 0
@@ -45,9 +54,12 @@ class Shadow:
             entry = self.entries.pop(path, None)
             for offset, _ in rows.of(self.files, entry) if entry is not None else ():
                 self.records.pop(offset, None)
+            for offset in rows.markers_of(self.files, entry) if entry is not None else ():
+                self.markers.pop(offset, None)
         for entry in commit.adds:
             self.entries[entry.path] = entry
             self.records.update(rows.of(self.files, entry))
+            self.markers.update(rows.markers_of(self.files, entry))
         self.log_start = commit.txns.get(LOG_START, self.log_start)
         self.log_end = commit.txns.get(LOG_END, self.log_end)
         self.leader_epoch = commit.txns.get(LEADER_EPOCH, self.leader_epoch)
@@ -62,20 +74,31 @@ class RowsCache:
     """The records of data files by name: a copy has its original's name, so each is looked at once."""
 
     def __init__(self) -> None:
-        self._rows: dict[str, list[tuple[int, ShadowRecord]]] = {}
+        self._rows: dict[str, tuple[list[tuple[int, ShadowRecord]], dict[int, ShadowMarker]]] = {}
 
     def of(self, files: MemoryFiles, entry: FileEntry) -> list[tuple[int, ShadowRecord]]:
         """(offset, record) of a file as a commit placed it."""
+        return self._parts_of(files, entry)[0]
+
+    def markers_of(self, files: MemoryFiles, entry: FileEntry) -> dict[int, ShadowMarker]:
+        """Its markers by offset."""
+        return self._parts_of(files, entry)[1]
+
+    def _parts_of(
+        self, files: MemoryFiles, entry: FileEntry
+    ) -> tuple[list[tuple[int, ShadowRecord]], dict[int, ShadowMarker]]:
         key = f"{entry.base_offset}/{entry.leader_epoch}/{entry.path}"
         known = self._rows.get(key)
         if known is None:
+            known = self._rows[key] = ([], {})
             table = files.data_files[entry.path]
             columns = [table[name].to_pylist() for name in COLUMNS]
-            known = self._rows[key] = [
-                (entry.base_offset + delta, ShadowRecord(entry.leader_epoch, *rest))
-                for delta, attributes, *rest in zip(*columns, strict=True)
-                if not attributes & CONTROL_ATTRIBUTE  # emptied by compaction
-            ]
+            for delta, attributes, *rest in zip(*columns, strict=True):
+                record, offset = ShadowRecord(entry.leader_epoch, *rest), entry.base_offset + delta
+                if not attributes & CONTROL_ATTRIBUTE:
+                    known[0].append((offset, record))
+                elif (marker := marker_of(record.key, record.value)) is not None:  # else emptied by compaction
+                    known[1][offset] = ShadowMarker(record.producer_id, marker.is_commit)
         return known
 
 

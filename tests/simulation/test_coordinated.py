@@ -15,11 +15,13 @@ from replication.coordinator_runtime import CoordinatorRuntime
 from replication.requests import ACKS_LEADER
 from replication.transaction_requests import TRANSACTION_VERSION_0
 from storage.records import NO_PRODUCER_ID, TopicPartition
+from storage.transactions import Transactions
 from tests.simulation.coordinated import COMMITTING, ENDING, Clients, simulate_coordinated
 from tests.simulation.faults import Faults
-from tests.simulation.run import Outcome, quiet
+from tests.simulation.run import COMPACTED, Outcome, quiet
 
 SEEDS = 24
+CLEANED = (*COMPACTED, ("delete.retention.ms", "300"))
 STATES = (
     *("folding", "PreparingRebalance", "CompletingRebalance", "Stable", COMMITTING),
     *("Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", ENDING),
@@ -37,6 +39,24 @@ def test_transactions_and_groups_hold_in_every_run(first_seed: int) -> None:
     outcomes = [run(seed)[0] for seed in range(first_seed, first_seed + 12)]
     assert {o.seed: str(o.violation) for o in outcomes if o.violation is not None} == {}
     assert sum(outcome.answered for outcome in outcomes) > 50, "the runs must do some work"
+
+
+@pytest.mark.parametrize("first_seed", range(0, 12, 6))
+def test_transactions_hold_where_the_topic_is_compacted(first_seed: int) -> None:
+    """Aborted records and old markers go from each replica by itself, soon."""
+    dropped: Counter[bool] = Counter()
+
+    def counted(known: Transactions, end_offset: int) -> Transactions:
+        after = without_aborted(known, end_offset)
+        dropped[True] += len(known.aborted) - len(after.aborted)
+        return after
+
+    without_aborted = Transactions.without_aborted
+    with quiet(), patch.object(Transactions, "without_aborted", counted):
+        outcomes = [simulate_coordinated(seed, configs=CLEANED)[0] for seed in range(first_seed, first_seed + 6)]
+    assert {o.seed: str(o.violation) for o in outcomes if o.violation is not None} == {}
+    assert sum(outcome.answered for outcome in outcomes) > 25, "the runs must do some work"
+    assert dropped[True] > 5, "and the cleaner, too"
 
 
 def test_a_deposed_coordinator_under_which_the_metadata_log_was_cleaned_up_tells_nothing_old() -> None:

@@ -256,7 +256,8 @@ class Processor(CoordinatorClient):
 
     def _produce(self, attempt: Attempt, state: PartitionRecord, value: bytes, producer_id: int, epoch: int) -> bool:
         log = self.log_of(state)
-        payload = payload_table([(self.sim.clock.wall_ms(), b"k", value, None)])
+        key = value if self.sim.is_compacted(TOPIC) else b"k"  # of each transaction all or nothing is shown
+        payload = payload_table([(self.sim.clock.wall_ms(), key, value, None)])
         sequence = self._sequences.get(log, 0)
         batch = NewRecordBatch(payload, producer_id, epoch, sequence, attributes=TRANSACTIONAL_ATTRIBUTE)
         for _ in range(SENDS_MAX):
@@ -336,9 +337,10 @@ class CommittedReader(Consumer):
             self._check_stable(log, reader, stable)
         if stable <= position:
             return
+        transactions = reader.producers.transactions
         rows = reader.read(position, 1 << 20, stable)
-        end = rows["offset"][-1].as_py() + 1 if rows.num_rows else position
-        rows = without_aborted(rows, reader.aborted_transactions(position, end))
+        end = rows["offset"][-1].as_py() + 1 if rows.num_rows else stable
+        rows = without_aborted(rows, transactions.aborted_between(position, end))
         columns = (rows[name].to_pylist() for name in ("offset", "value", "attributes"))
         for offset, value, attributes in zip(*columns, strict=True):
             if not attributes & CONTROL_ATTRIBUTE and value is not None:
@@ -348,12 +350,12 @@ class CommittedReader(Consumer):
     def _check_stable(self, log: Log, reader: LogReader, stable: int) -> None:
         """Naively: whoever wrote a transactional record below the last stable offset has a marker after it."""
         rows = reader.read(reader.log_start_offset, 1 << 24, reader.log_end_offset)
-        columns = (rows[name].to_pylist() for name in ("offset", "producer_id", "attributes"))
+        columns = (rows[name].to_pylist() for name in ("offset", "producer_id", "attributes", "key"))
         first_open: dict[int, int] = {}
-        for offset, producer_id, attributes in zip(*columns, strict=True):
-            if attributes & CONTROL_ATTRIBUTE:
+        for offset, producer_id, attributes, key in zip(*columns, strict=True):
+            if attributes & CONTROL_ATTRIBUTE and key is not None:  # else compaction has emptied it
                 first_open.pop(producer_id, None)
-            elif attributes & TRANSACTIONAL_ATTRIBUTE:
+            elif attributes & (CONTROL_ATTRIBUTE | TRANSACTIONAL_ATTRIBUTE) == TRANSACTIONAL_ATTRIBUTE:
                 first_open.setdefault(producer_id, offset)
         if any(offset < stable for offset in first_open.values()):
             self._book.fail("LastStableOffset", f"{log}: {stable}, open since {first_open}")

@@ -14,6 +14,7 @@ from storage.compaction import (
     last_batch_ends,
     log_to_clean,
     survivors,
+    transaction_columns,
 )
 from storage.config import INT_MAX, LogConfig
 from storage.producers import BatchMetadata, ProducerEntry, ProducerStates
@@ -119,7 +120,8 @@ def test_a_map_is_full_by_its_keys_and_not_by_its_records():
 
 def cleaned(rules: Cleaning, rows: pa.Table, base_offset: int = 0) -> pa.Table:
     """What stays of a file's rows; decided on as few columns as the rules need."""
-    decisive = KeyedRows.of(rows.select(rules.columns_needed(base_offset)), base_offset)
+    columns = dict.fromkeys((*rules.columns_needed(base_offset), *transaction_columns(rows)))
+    decisive = KeyedRows.of(rows.select(list(columns)), base_offset, rules.transactions.aborted)
     (fates,) = rules.fates([decisive])
     kept = survivors(rows, fates)
     assert fates.is_changed is not kept.equals(rows)
@@ -164,17 +166,11 @@ def fates(records: str, base_offset: int = 0, *, latest: str = "", tombstones_en
         ("a=1 b=2", {"latest": "a=3", "last": [1]}, [(1, "b")]),
         ("a", {"base_offset": 7, "tombstones_end": 9, "last": [7]}, ["-"]),
         ("a=1 a=2", {"latest": "a=3", "attributes": CONTROL_ATTRIBUTE}, [(0, "a"), (1, "a")]),
-        ("a=1 a=2", {"latest": "a=3", "attributes": TRANSACTIONAL_ATTRIBUTE}, [(0, "a"), (1, "a")]),
+        ("a=1 b=2 a=3", {"latest": "b", "attributes": TRANSACTIONAL_ATTRIBUTE}, [(2, "a")]),  # committed
     ],
 )
 def test_which_records_stay(records, rules, expected):
     assert fates(records, **rules) == expected
-
-
-def test_what_a_transaction_wrote_is_nobody_elses_update():
-    """It may have been aborted: only its marker tells."""
-    rows, update = data_table([keyed("a=1")]), data_table([keyed("a=2", attributes=TRANSACTIONAL_ATTRIBUTE)])
-    assert cleaned(Cleaning(map_of((rows, 0), (update, 1)), 0, NO_OFFSETS), rows).equals(rows)
 
 
 def test_an_emptied_record_keeps_what_tells_its_producers_state():

@@ -1,0 +1,333 @@
+"""A compacted log with transactions against a naive list of what was sent: three replicas that clean by themselves."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+
+from clients.read_committed import without_aborted
+from storage.chore import UpkeepLimits, Work
+from storage.cleaner import Cleaner, CleanerTurn
+from storage.epochs import LeaderEpochCache
+from storage.log import PartitionLog
+from storage.log_append import Appended, BatchAppended
+from storage.log_copy import Copied
+from storage.log_reader import LogReader
+from storage.records import CONTROL_ATTRIBUTE, TRANSACTIONAL_ATTRIBUTE, NewRecordBatch
+from storage.table import Committed
+from storage.transactions import EndMarker, Transactions, marker_batch, marker_of
+from storage.upkeep import Upkeep
+from tests.storage.keyed import compacted, keyed, view_of
+from tests.storage.logs import MIB, Replicas
+
+RETENTION_MS = 10_000
+LIMITS = UpkeepLimits(checkpoint_commits=5, keep_commits=3, keep_ms=30_000, merge_files_min=2, merge_spread_files=0)
+CONFIG = compacted(
+    segment_files_max=4, min_cleanable_dirty_ratio=0.1, delete_retention_ms=RETENTION_MS, file_delete_delay_ms=0
+)
+BROKERS = ("1", "2", "3")
+PRODUCERS = (5, 6, 7, 8)
+
+
+class Sent(NamedTuple):
+    """A record, or with `is_commit` a marker; of a producer's epoch, from its `sequence` on, if it has one."""
+
+    key: str = ""
+    value: str | None = None
+    producer_id: int = -1
+    epoch: int = 0
+    sequence: int = -1
+    is_commit: bool | None = None
+
+
+class Truth:
+    """What a list of what was sent means, one after the other."""
+
+    def __init__(self, sent: Iterable[Sent]) -> None:
+        self.open: dict[int, list[int]] = {}
+        self.aborted: dict[int, int] = {}
+        """offset: its marker's"""
+        self.ended: list[tuple[int, int]] = []
+        self.sent = list(sent)
+        for offset, each in enumerate(self.sent):
+            if each.producer_id < 0:
+                continue
+            if each.is_commit is None:
+                self.open.setdefault(each.producer_id, []).append(offset)
+                continue
+            of_transaction = self.open.pop(each.producer_id, [])
+            if of_transaction:
+                self.ended.append((of_transaction[0], offset))
+            if not each.is_commit:
+                self.aborted |= dict.fromkeys(of_transaction, offset)
+
+    def stable(self, high_watermark: int) -> int:
+        undecided = [first for first, last in self.ended if last >= high_watermark]
+        return min([high_watermark, *undecided, *(offsets[0] for offsets in self.open.values())])
+
+    def table(self, end_offset: int) -> dict[str, str]:
+        """What somebody has who applied what counts."""
+        table: dict[str, str] = {}
+        for offset, each in enumerate(self.sent[:end_offset]):
+            if each.is_commit is None and offset not in self.aborted:
+                apply(table, each.key, each.value)
+        return table
+
+
+def apply(table: dict[str, str], key: str, value: str | None) -> None:
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = value
+
+
+def as_a_client(rows: pa.Table, transactions: Transactions, start_offset: int) -> list[int]:
+    """The offsets that Kafka's `CompletedFetch` gives of one response: it is told producers and first offsets only."""
+    end_offset = rows["offset"][-1].as_py() + 1 if rows.num_rows else start_offset
+    waiting = [(each.first_offset, each.producer_id) for each in transactions.aborted_between(start_offset, end_offset)]
+    aborted: set[int] = set()
+    given: list[int] = []
+    for row in rows.to_pylist():
+        while waiting and waiting[0][0] <= row["offset"]:
+            aborted.add(waiting.pop(0)[1])
+        if row["attributes"] & CONTROL_ATTRIBUTE:
+            end = marker_of(row["key"], row["value"])
+            aborted -= {row["producer_id"]} if end is not None and not end.is_commit else set()
+        elif not (row["attributes"] & TRANSACTIONAL_ATTRIBUTE and row["producer_id"] in aborted):
+            given.append(row["offset"])
+    return given
+
+
+class Reading:
+    """A read_committed consumer's way through one replica, which is not refreshed unless a file is gone."""
+
+    def __init__(self, log: LogReader) -> None:
+        self.log = log
+        self.offset = 0
+        self.table: dict[str, str] = {}
+
+
+class Model:
+    """Nobody waits for the third replica: it misses tombstones and markers."""
+
+    def __init__(self, seed: int, root: Path | None) -> None:
+        self.rng = random.Random(seed)
+        self.replicas = Replicas.new(root)
+        self.logs = {broker: self.replicas.log(broker, CONFIG) for broker in BROKERS}
+        self.sent: dict[str, list[Sent]] = {broker: [] for broker in BROKERS}
+        self.work: dict[str, Work[Any] | None] = dict.fromkeys(BROKERS)
+        self.readings = [Reading(self.replicas.log(broker)) for broker in ("1", "2", "1", "2")]
+        self.leader, self.epoch, self.values, self.forgotten = "1", -1, 0, 0
+        for broker in BROKERS:
+            self.look_after(broker)
+        self.elect()
+
+    def look_after(self, broker: str) -> None:
+        self.cleaners = {b: Cleaner(log, CleanerTurn(), 200) for b, log in self.logs.items()}
+        self.upkeeps = {b: Upkeep(log, LIMITS, applies_cleanup_policy=False) for b, log in self.logs.items()}
+        self.work[broker] = None
+
+    @property
+    def follower(self) -> str:
+        return "2" if self.leader == "1" else "1"
+
+    @property
+    def now_ms(self) -> int:
+        return self.replicas.clock.now_ms
+
+    @property
+    def high_watermark(self) -> int:
+        return min(len(self.sent["1"]), len(self.sent["2"]))
+
+    def elect(self) -> None:
+        self.epoch += 1
+        self.leader = self.rng.choice(["1", "2"])
+        leader = self.logs[self.leader]
+        assert isinstance(leader.start_epoch(self.epoch, as_leader=True), Committed)
+        for broker in (self.follower, "3"):
+            own = self.logs[broker]
+            cut = LeaderEpochCache.agreed_end(
+                own.epochs, own.log_end_offset, leader.epochs, leader.log_end_offset, leader.log_start_offset
+            )
+            assert isinstance(own.start_epoch(self.epoch, as_leader=False, truncate_to=cut), Committed)
+            del self.sent[broker][cut:]
+            assert self.sent[broker] == self.sent[self.leader][:cut]
+
+    def restart(self) -> None:
+        broker = self.rng.choice(BROKERS)
+        self.logs[broker] = self.replicas.log(broker, CONFIG)
+        for each in BROKERS:
+            self.look_after(each)
+
+    # -- writing -------------------------------------------------------------------------------------------
+
+    def append(self) -> None:
+        """A group of batches, each of another producer, or of none."""
+        group = [self._batch(producer_id) for producer_id in self.rng.sample((-1, *PRODUCERS), self.rng.choice([1, 2]))]
+        own = self.sent[self.leader]
+        outcome = self.logs[self.leader].append([batch for batch, _ in group], self.epoch, self.now_ms)
+        assert isinstance(outcome, Appended)
+        for (_, new), result in zip(group, outcome.results, strict=True):
+            assert result == BatchAppended(len(own), len(own) + len(new) - 1)
+            own += new
+
+    def _batch(self, producer_id: int) -> tuple[NewRecordBatch, list[Sent]]:
+        known = self.logs[self.leader].producers.transactions.of(producer_id)
+        if known.marker_offset >= self.high_watermark:  # its coordinator waits for the marker to be replicated
+            producer_id = -1
+        own = [each for each in self.sent[self.leader] if each.producer_id == producer_id]
+        epoch = own[-1].epoch if own else 0
+        is_open = bool(own) and own[-1].is_commit is None
+        if producer_id >= 0 and (is_open or self.rng.random() < 0.05) and self.rng.random() < 0.5:
+            is_commit, bump = self.rng.random() < 0.5, self.rng.choice([0, 1])
+            marker = EndMarker(is_commit, self.epoch)
+            end = Sent("", None, producer_id, epoch + bump, is_commit=is_commit)
+            return marker_batch(producer_id, epoch + bump, marker, self.now_ms, 2 * bump), [end]
+        new: list[Sent] = []
+        of_epoch = [each.sequence for each in own if each.epoch == epoch]
+        first = max(of_epoch, default=-1) + 1 if producer_id >= 0 else -1
+        for index in range(self.rng.choice([1, 1, 3])):
+            self.values += 1
+            value = None if self.rng.random() < 0.2 else str(self.values)
+            sequence = first + index if producer_id >= 0 else -1
+            new.append(Sent(self.rng.choice("abcdefghijkl"), value, producer_id, epoch, sequence))
+        words = " ".join(each.key + ("" if each.value is None else f"={each.value}") for each in new)
+        if producer_id < 0:
+            return keyed(words), new
+        batch = keyed(words, producer_id=producer_id, sequence=first, attributes=TRANSACTIONAL_ATTRIBUTE)
+        return replace(batch, producer_epoch=epoch, verified_offset=1 << 40), new
+
+    def copy(self) -> None:
+        own = self.sent[self.follower]
+        outcome = self.logs[self.follower].copy_from(self.logs[self.leader], self.epoch, self.rng.choice([0, 500, MIB]))
+        assert isinstance(outcome, Copied)
+        own += self.sent[self.leader][len(own) : outcome.end_offset]
+
+    def copy_late(self) -> None:
+        own, leader = self.logs["3"], self.logs[self.leader]
+        for _ in range(self.rng.choice([0, 1, 100])):
+            if own.log_end_offset < leader.log_end_offset:
+                assert isinstance(own.copy_from(leader, self.epoch, self.rng.choice([0, 500])), Copied)
+        self.sent["3"] = self.sent[self.leader][: own.log_end_offset]
+        if own.log_end_offset == leader.log_end_offset:
+            self.check_replica("3", own)
+
+    # -- upkeep --------------------------------------------------------------------------------------------
+
+    def clean(self) -> None:
+        broker = self.rng.choice(BROKERS)
+        for _ in range(self.rng.choice([1, 1, 12])):
+            known = len(self.logs[broker].producers.transactions.aborted)
+            self.clean_on(broker)
+            self.forgotten += known - len(self.logs[broker].producers.transactions.aborted)
+
+    def clean_on(self, broker: str) -> None:
+        """The next piece of a pass; anything may come between it and the one before."""
+        work = self.work[broker]
+        if work is None:
+            high_watermark = min(self.high_watermark, len(self.sent[broker]))
+            done = self.cleaners[broker].begin(view_of(self.logs[broker], self.now_ms, high_watermark))
+        else:
+            done = work.finish(work.run())
+        self.work[broker] = done if isinstance(done, Work) else None
+
+    def upkeep(self) -> None:
+        broker = self.rng.choice(BROKERS)
+        if self.work[broker] is None:
+            for _ in range(3):
+                self.upkeeps[broker].step(self.now_ms, self.high_watermark, self.epoch)
+
+    # -- reading -------------------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        reading, sent = self.rng.choice(self.readings), self.sent[self.leader]
+        log = reading.log
+        if self.rng.random() < 0.3 or log.leader_epoch != self.epoch:  # as clients do after an election
+            log.refresh()
+        end = log.last_stable_offset(self.high_watermark)
+        if reading.offset >= end:
+            return
+        transactions = log.producers.transactions
+        rows = log.read(reading.offset, self.rng.choice([1, 500]), end)
+        next_offset = rows["offset"][-1].as_py() + 1 if rows.num_rows else end
+        rows = without_aborted(rows, transactions.aborted_between(reading.offset, next_offset))
+        truth = Truth(sent)
+        for row in rows.to_pylist():
+            if not row["attributes"] & CONTROL_ATTRIBUTE:
+                key, value = row["key"].decode(), None if row["value"] is None else row["value"].decode()
+                assert sent[row["offset"]][:2] == (key, value)
+                assert row["offset"] not in truth.aborted
+                apply(reading.table, key, value)
+        reading.offset = next_offset
+        later = {each.key for each in sent[next_offset:]}
+        expected = {key: value for key, value in truth.table(next_offset).items() if key not in later}
+        # of deleted keys nothing is asked: a slow reader may have missed a tombstone, as in Kafka
+        assert {key: reading.table.get(key) for key in expected} == expected
+
+    def check(self) -> None:
+        broker = self.rng.choice(BROKERS)
+        self.check_replica(broker, self.rng.choice([self.logs[broker], self.replicas.log(broker, CONFIG)]))
+
+    def check_replica(self, broker: str, log: PartitionLog) -> None:
+        """Who reads it from the start has what counts; what it says of transactions is what its records say."""
+        truth, end = Truth(self.sent[broker]), len(self.sent[broker])
+        assert log.log_end_offset == end
+        known = log.producers.transactions
+        rows = pa.concat_tables([log.read(0, 1, 0), *log.read_range(0, end)])
+        offsets = set(rows["offset"].to_pylist())
+        if broker != "3":  # short rounds know no more than the records that are left
+            assert {i: t.first_offset for i, t in known.producers.items() if t.is_open} == {
+                i: offsets[0] for i, offsets in truth.open.items()
+            }
+            stable = self.rng.choice([end, min(end, self.high_watermark)])
+            assert log.last_stable_offset(stable) == truth.stable(stable)
+        assert all(each.last_offset in offsets for each in known.aborted), "who is told of one finds its marker"
+        counted = without_aborted(rows, known.aborted)
+        table: dict[str, str] = {}
+        for row in counted.to_pylist():
+            sent = self.sent[broker][row["offset"]]
+            assert row["producer_id"] == sent.producer_id
+            assert row["producer_id"] < 0 or row["producer_epoch"] == sent.epoch
+            if not row["attributes"] & CONTROL_ATTRIBUTE:
+                value = None if row["value"] is None else row["value"].decode()
+                assert (row["key"].decode(), value) == sent[:2]
+                assert row["offset"] not in truth.aborted
+                apply(table, sent.key, sent.value)
+        if end >= self.high_watermark:  # else the leader it copies from has compacted what counts so far
+            assert table == truth.table(end)
+        start = self.rng.randint(0, end)
+        part = rows.filter(pa.array(rows["offset"].to_numpy() >= start))
+        wanted = [
+            o
+            for o, a in zip(counted["offset"].to_pylist(), counted["attributes"].to_pylist(), strict=True)
+            if o >= start and not a & CONTROL_ATTRIBUTE
+        ]
+        assert as_a_client(part, known, start) == wanted
+        assert self.replicas.log(broker, CONFIG).producers == log.producers
+
+    def run(self, steps: int) -> None:
+        actions = [self.append] * 9 + [self.copy] * 6 + [self.clean] * 12 + [self.upkeep] * 3 + [self.read] * 6
+        actions += [self.check] * 2 + [self.copy_late, self.elect, self.restart]
+        for _ in range(steps):
+            self.replicas.clock.sleep_ms(2_000)
+            self.rng.choice(actions)()
+        for broker in BROKERS:
+            self.check_replica(broker, self.logs[broker])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_compacted_transactions_in_memory(seed):
+    model = Model(seed, None)
+    model.run(250)
+    assert model.forgotten > 0
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_compacted_transactions_on_delta(seed, tmp_path):
+    Model(seed, tmp_path).run(120)

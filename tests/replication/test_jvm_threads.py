@@ -1,17 +1,14 @@
 """Threads that give way: found by the kernel's name of them, and only these."""
 
+from __future__ import annotations
+
 import os
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from replication.jvm_threads import COMPILERS, GIVING_WAY, let_give_way, threads_named
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
 
 @contextmanager

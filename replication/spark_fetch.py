@@ -26,7 +26,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from replication.config import BrokerConfig
 from replication.fetch_runner import FetchJob, end_sessions, is_told_to_end, run_session
 from replication.fetcher import stop_path
-from replication.interpreter import share_interpreter
+from replication.interpreter import keep_what_is_folded, share_interpreter
+from replication.jvm_threads import COMPILERS, STREAM_EXECUTION, let_give_way, threads_named
 from replication.stores import DeltaStores
 from storage.clock import RandomIds, SystemClock
 
@@ -104,6 +105,7 @@ class FetchReader(DataSourceStreamReader):
         session = run_session(job, share, f"{slot}-{number}-{ids.new_id()[:8]}", duration_ms, ids)
         if session.is_over:
             end_sessions(job, ids)
+        keep_what_is_folded()
         yield pa.RecordBatch.from_arrays(
             [pa.array([job.broker_id], pa.int32()), pa.array([session.copied_count], pa.int64())],
             names=["broker_id", "rounds"],
@@ -153,6 +155,8 @@ class SparkFetchRunner:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = _quiet_session(spark)
+        self._jvm_pid = _pid_of_jvm(spark)
+        let_give_way(threads_named(self._jvm_pid, COMPILERS))
         self._clock = SystemClock()
         self._stores = DeltaStores(RandomIds())
         self._checkpoints = Path(tempfile.mkdtemp(prefix="stratalog-fetch-"))
@@ -183,6 +187,7 @@ class SparkFetchRunner:
             self._spark.dataSource.register(FetchSource)
             reader = self._spark.readStream.format(FORMAT)
             frame = reader.option("job", json.dumps(body)).option("slot", str(each.slot)).load()
+        others = threads_named(self._jvm_pid, STREAM_EXECUTION)
         each.query = (
             frame.writeStream.format("noop")
             .queryName(each.name)
@@ -191,6 +196,7 @@ class SparkFetchRunner:
             .option("asyncProgressTrackingCheckpointIntervalMs", str(CHECKPOINT_INTERVAL_MS))
             .start()
         )
+        let_give_way(threads_named(self._jvm_pid, STREAM_EXECUTION) - others)
 
     @property
     def queries(self) -> list[StreamingQuery]:
@@ -252,6 +258,11 @@ class SparkFetchRunner:
             _LOG.warning("%s cannot be stopped: %s", each.name, _first_line(reason))
             return False
         return was_quiet
+
+
+def _pid_of_jvm(spark: SparkSession) -> int:
+    jvm: Any = spark.sparkContext._jvm
+    return int(jvm.java.lang.ProcessHandle.current().pid())
 
 
 def _is_alive(spark: SparkSession) -> bool:

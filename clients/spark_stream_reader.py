@@ -37,7 +37,7 @@ from clients.spark_worker import spare_pandas, view_of
 from storage.errors import StratalogError
 
 LONG_POLL_MS = 100
-LONG_POLL_SHARE = 0.1
+LONG_POLL_SHARE = 0.02
 """Of the time for which nothing has come: so much longer may a batch take because it waited for its first record."""
 PAUSE_MS_MIN, PAUSE_MS_MAX = 2, 20
 METADATA_MAX_AGE_MS = 50

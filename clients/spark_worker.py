@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from replication.warm_planners import PLANNER
+
 if TYPE_CHECKING:
     from clients.cluster_view import ClusterView
-
-PLANNER = "pyspark.sql.streaming.python_streaming_source_runner"
-"""The program of the process in which one streaming query's source plans."""
 
 
 @cache

@@ -42,11 +42,13 @@ COMMITTING, ENDING = "commit", "end-transaction"
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """Who works in a run. `late`: how likely a request comes a second time, much later."""
+    """Who works in a run. `late`: how likely a request comes a second time, much later. `fenced`: how likely a member
+    commits once more when its generation is over."""
 
     version: int = TRANSACTION_VERSION_2
     late: float = 0.1
     members: int = 3
+    fenced: float = 0.0
 
 
 class Coordinated:
@@ -60,7 +62,9 @@ class Coordinated:
         self._processors = [
             Processor(sim, self.book, name, clients.version, clients.late) for name in NAMES for _ in range(2)
         ]
-        self._members = [Member(sim, self.groups, f"m{number}", GROUP_ID) for number in range(clients.members)]
+        self._members = [
+            Member(sim, self.groups, f"m{number}", GROUP_ID, clients.fenced) for number in range(clients.members)
+        ]
         self._reader = CommittedReader(sim, self.book)
         works: list[tuple[str, Callable[[], None]]] = [
             *((f"t{number}", each.run) for number, each in enumerate(self._processors)),
@@ -147,11 +151,12 @@ def states_of(hosted: HostedShard) -> set[str]:
 
 
 def coordinated_setting(seed: int, killed_in: Counter[str], clients: Clients | None = None) -> Setting:
-    """What a seed's run is about; every third one has producers of before KIP-890."""
+    """What a seed's run is about; every third one has producers of before KIP-890, every second one fenced members."""
     rng = Random(-1_000_003 - seed)
     if clients is None:
         is_old = rng.random() < 0.33
-        clients = Clients(TRANSACTION_VERSION_0 if is_old else TRANSACTION_VERSION_2, 0.0 if is_old else 0.1)
+        version, late = (TRANSACTION_VERSION_0, 0.0) if is_old else (TRANSACTION_VERSION_2, 0.1)
+        clients = Clients(version, late, fenced=0.3 if seed % 2 else 0.0)
     plain = setting_of(seed)
     return replace(
         plain,

@@ -6,6 +6,7 @@ each commit.
 OneOwner              no partition has two owners in one generation
 GenerationsGrow       a member's generation never goes back, nor do those in the log of `__consumer_offsets`
 CommittedOffset       what is fetched is no older than what was acknowledged before it was asked for
+FencedMember          what is sent under a generation is not committed once a later one was assigned
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from tests.simulation.invariants import Violation
 
 PARTITIONS = 3
 SESSION_MS, REBALANCE_MS = 700, 500
+FENCED_LATE_MS_MAX = 2_500
 COMMITS_MAX = 100_000
 """More than any run makes."""
 
@@ -47,10 +49,12 @@ class GroupHistory:
     """What members of one group were told.
 
     owners  by generation and partition; `acked`: the highest acknowledged offset by partition
+    newest  the latest generation of which a member was told an assignment
     """
 
     owners: dict[tuple[int, int], str] = field(default_factory=dict)
     acked: dict[int, int] = field(default_factory=dict)
+    newest: int = -1
     asked: int = 0
     commits: int = 0
 
@@ -76,7 +80,8 @@ class Groups:
 
     def assigned(self, group_id: str, generation: int, member_id: str, partitions: list[int]) -> None:
         """A member was told what it owns."""
-        owners = self.of(group_id).owners
+        history = self.of(group_id)
+        owners, history.newest = history.owners, max(generation, history.newest)
         for partition in partitions:
             owner = owners.setdefault((generation, partition), member_id)
             if owner != member_id:
@@ -111,10 +116,12 @@ class Groups:
 
 
 class Member(CoordinatorClient):
-    """A consumer of one group; when it dies, it begins anew without an id."""
+    """A consumer of one group; when it dies, it begins anew without an id. `fenced`: how likely it left a thread behind
+    that hangs and commits up to 2.5 s later, as if it were still a member."""
 
-    def __init__(self, sim: SimCluster, groups: Groups, name: str, group_id: str) -> None:
+    def __init__(self, sim: SimCluster, groups: Groups, name: str, group_id: str, fenced: float = 0.0) -> None:
         super().__init__(sim, name)
+        self._fenced = fenced
         self._groups = groups
         self._group_id = group_id
         self._member_id = ""
@@ -125,7 +132,10 @@ class Member(CoordinatorClient):
     def run(self) -> None:
         while self.goes_on:
             if self._join() and self._sync():
+                left_behind = FencedMember(self, self._groups, self._member_id, self._generation, self._owned)
                 self._read()
+                if self._fenced and self.random.random() < self._fenced:
+                    left_behind.spawn()
             self.rest(1, 150)
 
     def _forget(self) -> None:
@@ -224,3 +234,33 @@ class Member(CoordinatorClient):
         offset = answer.groups[0].topics[0].partitions[0].committed_offset
         self._groups.fetched(self._group_id, partition, offset, acked)
         return offset
+
+
+class FencedMember(CoordinatorClient):
+    """What a member was in one generation, and commits once that is over."""
+
+    def __init__(self, member: Member, groups: Groups, member_id: str, generation: int, owned: list[int]) -> None:
+        super().__init__(member.sim, f"{member.name} fenced")
+        self._asked = member._asked
+        self._groups = groups
+        self._group_id = member._group_id
+        self._identity = generation, member_id
+        self._owned = owned
+
+    def spawn(self) -> None:
+        """Wait, and commit."""
+        delay_ms = self.random.randrange(20, FENCED_LATE_MS_MAX)
+        self.sim.scheduler.spawn(self.name, f"client-{self.name}", self._commit, delay_ms)
+
+    def _commit(self) -> None:
+        history, (generation, _) = self._groups.of(self._group_id), self._identity
+        if not self._owned or history.newest <= generation:
+            return
+        history.asked += 1
+        partition, offset = self._owned[0], generation * COMMITS_MAX + history.asked
+        topics = (OffsetCommitRequestTopic(TOPIC, (OffsetCommitRequestPartition(partition, offset),)),)
+        request = OffsetCommitRequest(self._group_id, topics, *self._identity)
+        answer, error = self.ask(GROUP, self._group_id, request, is_repeated=False)
+        if answer is not None and error is None:
+            newest = f"while {history.newest} is assigned"
+            self._groups.fail("FencedMember", f"{self._group_id}-{partition}: {offset} of {self._identity} {newest}")

@@ -15,6 +15,7 @@ from replication.coordinator_runtime import CoordinatorRuntime
 from replication.coordinator_shard import CoordinatorType
 from replication.internal_topics import is_internal
 from replication.leader_replica import WaitingAppend
+from replication.metrics import Metric
 from replication.requests import HandedFiles, ProduceRequest, ProduceResponse
 from storage.errors import StratalogError
 from storage.wakeup import Wakeup
@@ -80,6 +81,10 @@ class BrokerCalls:
         COORDINATOR_NOT_AVAILABLE (this broker is down, or the outcome is not known), or why the shard refused.
         """
         self._coordinators.request(kind, key, request, answer)
+
+    def coordinator_metrics(self) -> list[Metric]:
+        """What the coordinators here count and hold, by the names of Kafka's metrics."""
+        return self._coordinators.metrics()
 
     def every_coordinator(self, kind: CoordinatorType, request: object, answer: Callable[[list[object]], None]) -> None:
         """Ask each shard of a kind on this broker: responses or errors in order of partition; [] if there is none."""

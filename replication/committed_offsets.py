@@ -309,6 +309,11 @@ class CommittedOffsets:
         """How many offsets of a group count."""
         return len(self._offsets.get(group_id, ()))
 
+    @property
+    def total(self) -> int:
+        """How many offsets of all groups count. Any thread may ask."""
+        return sum(len(offsets) for offsets in list(self._offsets.values()))
+
     def has_more(self, group_id: str, expired: int) -> bool:
         """Whether a group has more offsets than those `expired`, or one of a transaction."""
         is_waited_for = group_id in self._open or bool(self._in_flight.get(group_id))

@@ -142,7 +142,7 @@ class ConsumerGroup:
             return EMPTY
         if self.group_epoch > self.target_epoch:
             return ASSIGNING
-        reconciled = all(member.is_reconciled_to(self.target_epoch) for member in self.members.values())
+        reconciled = all(member.is_reconciled_to(self.target_epoch) for member in list(self.members.values()))
         return STABLE if reconciled else RECONCILING
 
     def member(self, member_id: str) -> ConsumerGroupMember:

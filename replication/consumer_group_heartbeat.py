@@ -42,7 +42,10 @@ REGEX_REFRESH_MS_MIN = 10_000
 
 
 class Heartbeat:
-    """A heartbeat that is not a leave. `before` is the member as it was, `replaced` the static one in whose place."""
+    """A heartbeat that is not a leave. `before` is the member as it was, `replaced` the static one in whose place.
+
+    `rebalances` says afterwards whether it began a group epoch.
+    """
 
     def __init__(
         self,
@@ -63,6 +66,7 @@ class Heartbeat:
         self._records: list[CoordinatorRecord] = []
         self._regexes = dict(group.regexes)
         self.moved = False
+        self.rebalances = False
         gone = replaced.member_id if replaced else ""
         self._members = {name: member for name, member in group.members.items() if name != gone}
         inherited = group.targets.get(gone or before.member_id, frozenset())
@@ -141,6 +145,7 @@ class Heartbeat:
             return self._group.group_epoch
         epoch = GroupEpoch(self._group.group_epoch + 1, hashed)
         self._records.append(group_epoch_record(self._group.group_id, epoch))
+        self.rebalances = True
         return epoch.epoch
 
     def _compute_targets(self, group_epoch: int) -> int:

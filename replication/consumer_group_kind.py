@@ -143,6 +143,7 @@ class ConsumerGroupKind:
             self._stop_timers(group.group_id, replaced.member_id)
             draft.records += _replacement(group, replaced, member)
         draft.records += records
+        self._table.counts.consumer_group_rebalances += heartbeat.rebalances
         if heartbeat.moved:
             self._time_rebalance(group.group_id, updated, draft.now_ms)
         self._start_session(group.group_id, member_id, draft.now_ms)

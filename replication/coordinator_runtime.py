@@ -25,6 +25,7 @@ from typing import Protocol
 
 from replication.config import BrokerConfig
 from replication.coordinator_kinds import CoordinatorKind
+from replication.coordinator_metrics import CoordinatorCounts, coordinator_metrics
 from replication.coordinator_requests import FindCoordinatorRequest, FindCoordinatorResponse
 from replication.coordinator_shard import (
     CoordinatorShard,
@@ -43,6 +44,7 @@ from replication.hosted_shard import Answer, HostedShard
 from replication.internal_topics import internal_topic
 from replication.leader_replica import LeaderReplica, WaitingAppend
 from replication.metadata import MetadataLog
+from replication.metrics import Metric
 from replication.producer_ids import ProducerIds
 from replication.remote_appends import Appends, RemoteAppends
 from replication.requests import ProduceRequest, ProduceResponse
@@ -123,6 +125,8 @@ class CoordinatorRuntime:
         self._due_ms: dict[TopicPartition, int] = {}
         self._reading: set[TopicPartition] = set()
         self._look_due_ms = 0
+        self._begun_ms: dict[TopicPartition, int] = {}
+        self._counts = CoordinatorCounts()
         self._remote = RemoteAppends(
             lambda: host.metadata.image, peers, lambda work: self._put(work, lambda _error: None), self._performed
         )
@@ -179,6 +183,10 @@ class CoordinatorRuntime:
         with suppress(IndexError):  # whoever asks at this moment does the same
             while True:
                 self._inbound.popleft()(0)
+
+    def metrics(self) -> list[Metric]:
+        """What the coordinators here count and hold."""
+        return coordinator_metrics(self._counts, [shard.held() for shard in list(self._shards.values())])
 
     # -- what the broker's loop tells --------------------------------------------------------------------
 
@@ -242,6 +250,7 @@ class CoordinatorRuntime:
         for topic_partition in sorted(changed):
             replica, shard = self._led.leaders.get(topic_partition), self._shards.get(topic_partition)
             if shard is not None and shard.replica is not replica:
+                self._begun_ms.pop(topic_partition, None)
                 self._drop(topic_partition, f"broker {self._host.broker_id} does not lead it any more in that epoch")
                 shard = None
             if shard is None and replica is not None and self._stopped_by is None:
@@ -260,6 +269,7 @@ class CoordinatorRuntime:
     def _begin(self, replica: LeaderReplica, predecessor: HostedShard | None, due_ms: int = 0) -> None:
         topic_partition = replica.state.topic_partition
         self._folding[topic_partition] = due_ms
+        self._begun_ms.setdefault(topic_partition, self._clock.monotonic_ms())
         self._shards[topic_partition] = HostedShard(
             replica,
             lambda: self._make(topic_partition, replica.leader_epoch),
@@ -278,6 +288,7 @@ class CoordinatorRuntime:
             self._ids,
             lambda: self._host.metadata.image,
             lambda: self._producer_ids.next(self._host.broker_epoch),
+            self._counts,
         )
         return self._kinds[topic_partition.topic].make(place)
 
@@ -309,8 +320,7 @@ class CoordinatorRuntime:
                 while shard.fold(now_ms):
                     moved = True
                     if shard.is_active:
-                        del self._folding[topic_partition]
-                        self._noted(shard)
+                        self._serves(shard)
                         break
                     if self._clock.monotonic_ms() - begun_ms >= FOLD_MS_MAX:
                         return True
@@ -319,6 +329,13 @@ class CoordinatorRuntime:
             except Exception as reason:  # noqa: BLE001 - also a record that the shard cannot read
                 self._fold_later(shard, reason, now_ms + FAILED_RETRY_MS)
         return moved
+
+    def _serves(self, shard: HostedShard) -> None:
+        topic_partition = shard.topic_partition
+        del self._folding[topic_partition]
+        took_ms = self._clock.monotonic_ms() - self._begun_ms.pop(topic_partition)
+        self._counts.load_times[topic_partition.topic].observe(took_ms)
+        self._noted(shard)
 
     def _fold_later(self, shard: HostedShard, reason: Exception, due_ms: int) -> None:
         """From the beginning: how far the shard got is not certain."""

@@ -14,12 +14,13 @@ for that producer's sake alone, and then there is nothing to take back.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
 from replication.config import BrokerConfig
+from replication.coordinator_metrics import CoordinatorCounts, Held
 from replication.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from replication.state import ClusterImage
 from storage.clock import Ids
@@ -148,6 +149,10 @@ class CoordinatorShard(Protocol):
         """When `expire` wants to be called; None when nothing waits for time. Looked at after every call."""
         ...
 
+    def held(self) -> Mapping[Held, int]:
+        """What it holds, for metrics. The one call that comes from any thread, while others change the shard."""
+        ...
+
     def give_up(self, error: StratalogError) -> tuple[Answered, ...]:
         """The shard is not led here any more, or folded anew: answers for the tokens that it keeps waiting. Those that
         it leaves out are answered with `error` itself."""
@@ -160,6 +165,7 @@ class ShardPlace:
 
     image         the cluster's metadata as this broker knows it now; only to be read, only within a call
     producer_ids  the next of the producer ids that this broker has been given; None when none is at hand right now
+    counts        the broker's counters, which go on under the next shard
     """
 
     topic_partition: TopicPartition
@@ -168,6 +174,7 @@ class ShardPlace:
     ids: Ids
     image: Callable[[], ClusterImage]
     producer_ids: Callable[[], int | None]
+    counts: CoordinatorCounts = field(default_factory=CoordinatorCounts)
 
 
 ShardFactory = Callable[[ShardPlace], CoordinatorShard]

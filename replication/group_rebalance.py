@@ -124,6 +124,7 @@ class Rebalances:
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
         group.transition_to(GroupState.STABLE, draft.now_ms)
+        self._table.counts.group_completed_rebalances += 1
         draft.records.append(group.state_record())
         for member_id in list(group.awaiting_sync):
             self.answer_sync(group, group.members[member_id], draft)

@@ -11,12 +11,14 @@ Source: Kafka's `GroupCoordinatorShard`, `GroupMetadataManager` and `OffsetMetad
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from replication.committed_offsets import CommittedOffsets, commit_record
 from replication.config import BrokerConfig
 from replication.consumer_group_kind import ConsumerGroupKind
+from replication.coordinator_metrics import CoordinatorCounts, Held, groups_held
 from replication.coordinator_shard import Answered, CoordinatorRecord, Decision, ShardPlace
 from replication.group import ClassicGroup, GroupState
 from replication.group_errors import error_response, has_error_response, with_error
@@ -68,9 +70,14 @@ class GroupShard:
     """A `CoordinatorShard`. `more_kinds` makes the other kinds of groups, sharing the table with the classic ones."""
 
     def __init__(
-        self, config: BrokerConfig, ids: Ids, more_kinds: Iterable[Callable[[GroupTable], GroupKind]] = ()
+        self,
+        config: BrokerConfig,
+        ids: Ids,
+        more_kinds: Iterable[Callable[[GroupTable], GroupKind]] = (),
+        counts: CoordinatorCounts | None = None,
     ) -> None:
-        self.table = GroupTable(config, ids)
+        self.table = GroupTable(config, ids, counts=counts or CoordinatorCounts())
+        self._counts = self.table.counts
         self.offsets = CommittedOffsets(config)
         self._config = config
         self._now_ms = 0
@@ -179,6 +186,10 @@ class GroupShard:
     def next_due_ms(self) -> int | None:
         return self.table.timers.next_due_ms
 
+    def held(self) -> Counter[Held]:
+        groups = [(group.group_type, group.state_name) for group in list(self.table.groups.values())]
+        return groups_held(groups, self.offsets.total)
+
     def give_up(self, error: StratalogError) -> tuple[Answered, ...]:
         """Every request that waits, with `error`."""
         return tuple(
@@ -199,6 +210,7 @@ class GroupShard:
         if isinstance(group, ClassicGroup) and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
             self._classic.rebalances.touch(group, request.member_id, draft)
         values, topics = self.offsets.commit(request.topics, draft.now_ms, request.retention_time_ms)
+        self._counts.offset_commits += len(values)
         draft.records += [commit_record(request.group_id, *each) for each in values]
         draft.answer(token, OffsetCommitResponse(topics))
 
@@ -215,6 +227,7 @@ class GroupShard:
                 raise IllegalGenerationError(str(error)) from error
         self.offsets.validate_producer(request.producer_id, request.producer_epoch)
         values, topics = self.offsets.commit(request.topics, draft.now_ms)
+        self._counts.offset_commits += len(values)
         self.offsets.expect(request.group_id, request.producer_id, values, draft.now_ms)
         if group is None and values:
             # Now, not when the records are folded: what removes the group may be folded before them.
@@ -247,6 +260,7 @@ class GroupShard:
         group = self.table.group(request.group_id)
         group.validate_offset_delete()
         records, topics = self.offsets.delete(request, group)
+        self._counts.offset_deletions += len(records)
         draft.records += records
         draft.answer(token, OffsetDeleteResponse(topics))
 
@@ -274,9 +288,11 @@ class GroupShard:
             group = self.table.groups.get(self._round[-1])
             if group is not None:
                 earlier = len(draft.records)
-                if not self._take(self.offsets.expired(group, draft.now_ms), draft):
-                    return draft.now_ms
+                is_all = self._take(self.offsets.expired(group, draft.now_ms), draft)
                 expired = len(draft.records) - earlier
+                self._counts.offset_expirations += expired
+                if not is_all:
+                    return draft.now_ms
                 if group.is_empty and not self.offsets.has_more(group.group_id, expired):
                     draft.records += group.tombstones()
                 looked_at += 1 + self.offsets.count(group.group_id)
@@ -336,4 +352,5 @@ class GroupShard:
 
 def group_shard(place: ShardPlace) -> GroupShard:
     """A `ShardFactory`."""
-    return GroupShard(place.config, place.ids, (lambda table: ConsumerGroupKind(table, place.image),))
+    kinds = (lambda table: ConsumerGroupKind(table, place.image),)
+    return GroupShard(place.config, place.ids, kinds, place.counts)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from replication.config import BrokerConfig
+from replication.coordinator_metrics import CoordinatorCounts
 from replication.coordinator_shard import Answered, CoordinatorRecord, Decision
 from replication.group_requests import DescribedGroup, ListedGroup
 from replication.shard_timers import ShardTimers
@@ -162,12 +163,13 @@ class GroupKind(Protocol):
 
 @dataclass(slots=True)
 class GroupTable:
-    """The groups of one shard by id, its timers and settings, shared by the kinds."""
+    """The groups of one shard by id, its timers and settings, the broker's counters, shared by the kinds."""
 
     config: BrokerConfig
     ids: Ids
     groups: dict[str, Group] = field(default_factory=dict)
     timers: ShardTimers[TimerKey] = field(default_factory=ShardTimers)
+    counts: CoordinatorCounts = field(default_factory=CoordinatorCounts)
 
     def group(self, group_id: str) -> Group:
         """The group of that id; raises GROUP_ID_NOT_FOUND."""

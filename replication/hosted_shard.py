@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count
 
 import pyarrow as pa
 
+from replication.coordinator_metrics import Held
 from replication.coordinator_shard import (
     NO_TOKEN,
     Answered,
@@ -192,6 +193,10 @@ class HostedShard:
         read_ms = self._reads[0].deadline_ms if self._reads else None
         dues = (self._shard.next_due_ms, self._writes.next_deadline_ms, read_ms)
         return min((due for due in dues if due is not None), default=None)
+
+    def held(self) -> Mapping[Held, int]:
+        """What the shard holds; nothing before it serves. Any thread may ask."""
+        return self._shard.held() if self._shard is not None and self.is_active else {}
 
     def _active(self) -> CoordinatorShard:
         assert self._shard is not None

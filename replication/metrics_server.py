@@ -35,6 +35,7 @@ def metrics_of(broker: Broker) -> list[Metric]:
     return [
         *image_metrics(image, broker.broker_id, max(0, max(lags, default=0))),
         *counter_metrics(broker.metrics),
+        *broker.coordinator_metrics(),
         *fetch_metrics(_copy_times(broker), SystemClock().wall_ms()),
     ]
 

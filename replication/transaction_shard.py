@@ -8,11 +8,13 @@ that has its marker takes it once more without harm. Kafka: `TransactionCoordina
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import NamedTuple
 
 from replication.config import BrokerConfig
+from replication.coordinator_metrics import Held, transactions_held
 from replication.coordinator_shard import (
     Answered,
     CoordinatorRecord,
@@ -334,6 +336,9 @@ class TransactionShard:
     @property
     def next_due_ms(self) -> int | None:
         return self._timers.next_due_ms
+
+    def held(self) -> Counter[Held]:
+        return transactions_held(each.state.label for each in list(self._transactions.values()))
 
     def give_up(self, error: StratalogError) -> tuple[Answered, ...]:  # noqa: ARG002
         """No request waits here."""

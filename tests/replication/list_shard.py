@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from replication.coordinator_metrics import Held
 from replication.coordinator_shard import (
     NO_TOKEN,
     Answered,
@@ -161,6 +162,9 @@ class ListShard:
     def next_due_ms(self) -> int | None:
         self.was_looked_at += 1
         return min(self.waiting.values(), default=None)
+
+    def held(self) -> dict[Held, int]:
+        return {}
 
     def give_up(self, error: StratalogError) -> tuple[Answered, ...]:
         return tuple(Answered(token, error) for token in self.waiting)

@@ -26,11 +26,8 @@ from storage.upkeep import Upkeep
 from tests.storage.keyed import compacted, keyed, view_of
 from tests.storage.logs import MIB, Replicas
 
-RETENTION_MS = 10_000
+RETENTIONS_MS = (0, 4_000, 10_000)
 LIMITS = UpkeepLimits(checkpoint_commits=5, keep_commits=3, keep_ms=30_000, merge_files_min=2, merge_spread_files=0)
-CONFIG = compacted(
-    segment_files_max=4, min_cleanable_dirty_ratio=0.1, delete_retention_ms=RETENTION_MS, file_delete_delay_ms=0
-)
 BROKERS = ("1", "2", "3")
 PRODUCERS = (5, 6, 7, 8)
 
@@ -55,6 +52,7 @@ class Truth:
         """offset: its marker's"""
         self.ended: list[tuple[int, int]] = []
         self.sent = list(sent)
+        self.epochs = {each.producer_id: each.epoch for each in self.sent if each.producer_id >= 0}
         for offset, each in enumerate(self.sent):
             if each.producer_id < 0:
                 continue
@@ -119,7 +117,13 @@ class Model:
     def __init__(self, seed: int, root: Path | None) -> None:
         self.rng = random.Random(seed)
         self.replicas = Replicas.new(root)
-        self.logs = {broker: self.replicas.log(broker, CONFIG) for broker in BROKERS}
+        self.config = compacted(
+            segment_files_max=4,
+            min_cleanable_dirty_ratio=0.1,
+            delete_retention_ms=self.rng.choice(RETENTIONS_MS),
+            file_delete_delay_ms=0,
+        )
+        self.logs = {broker: self.replicas.log(broker, self.config) for broker in BROKERS}
         self.sent: dict[str, list[Sent]] = {broker: [] for broker in BROKERS}
         self.work: dict[str, Work[Any] | None] = dict.fromkeys(BROKERS)
         self.readings = [Reading(self.replicas.log(broker)) for broker in ("1", "2", "1", "2")]
@@ -161,7 +165,7 @@ class Model:
 
     def restart(self) -> None:
         broker = self.rng.choice(BROKERS)
-        self.logs[broker] = self.replicas.log(broker, CONFIG)
+        self.logs[broker] = self.replicas.log(broker, self.config)
         for each in BROKERS:
             self.look_after(each)
 
@@ -213,7 +217,7 @@ class Model:
         own, leader = self.logs["3"], self.logs[self.leader]
         for _ in range(self.rng.choice([0, 1, 100])):
             if own.log_end_offset < leader.log_end_offset:
-                assert isinstance(own.copy_from(leader, self.epoch, self.rng.choice([0, 500])), Copied)
+                assert isinstance(own.copy_from(leader, self.epoch, self.rng.choice([0, 500, MIB])), Copied)
         self.sent["3"] = self.sent[self.leader][: own.log_end_offset]
         if own.log_end_offset == leader.log_end_offset:
             self.check_replica("3", own)
@@ -272,7 +276,7 @@ class Model:
 
     def check(self) -> None:
         broker = self.rng.choice(BROKERS)
-        self.check_replica(broker, self.rng.choice([self.logs[broker], self.replicas.log(broker, CONFIG)]))
+        self.check_replica(broker, self.rng.choice([self.logs[broker], self.replicas.log(broker, self.config)]))
 
     def check_replica(self, broker: str, log: PartitionLog) -> None:
         """Who reads it from the start has what counts; what it says of transactions is what its records say."""
@@ -285,9 +289,12 @@ class Model:
             assert {i: t.first_offset for i, t in known.producers.items() if t.is_open} == {
                 i: offsets[0] for i, offsets in truth.open.items()
             }
+            assert {i: each.producer_epoch for i, each in log.producers.producers.items()} == truth.epochs
             stable = self.rng.choice([end, min(end, self.high_watermark)])
             assert log.last_stable_offset(stable) == truth.stable(stable)
         assert all(each.last_offset in offsets for each in known.aborted), "who is told of one finds its marker"
+        clean_end = log.state.cleaner.first_dirty_offset
+        assert all(each.last_offset >= clean_end for each in known.aborted), "nothing is known of what has gone"
         counted = without_aborted(rows, known.aborted)
         table: dict[str, str] = {}
         for row in counted.to_pylist():
@@ -309,7 +316,7 @@ class Model:
             if o >= start and not a & CONTROL_ATTRIBUTE
         ]
         assert as_a_client(part, known, start) == wanted
-        assert self.replicas.log(broker, CONFIG).producers == log.producers
+        assert self.replicas.log(broker, self.config).producers == log.producers
 
     def run(self, steps: int) -> None:
         actions = [self.append] * 9 + [self.copy] * 6 + [self.clean] * 12 + [self.upkeep] * 3 + [self.read] * 6

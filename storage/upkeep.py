@@ -7,7 +7,7 @@ the committer only decides, and commits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from functools import partial
@@ -113,7 +113,7 @@ class Upkeep:
 
     def needs_step(self, commit: Commit) -> bool:
         """Whether there may be something to do after this commit of the log; `rest_ms` tells what time brings."""
-        return any([chore.needs_step(commit) for chore in self._woken])
+        return any(chore.needs_step(commit) for chore in self._woken)
 
     def rest_ms(self, now_ms: int) -> int:
         """After a step that did nothing: how long there is nothing to do unless the log changes."""

@@ -280,8 +280,8 @@ class Broker(BrokerCalls):
         return 0 if not self._queue.is_empty else self.pace.rest_ms(self._turn_begun_ms, self._clock.monotonic_ms())
 
     def wait_ms(self, *, moved: bool) -> int:
-        """How long the loop may rest on its `wakeup` after a turn. What appends and followers moved is done with it, and
-        where everything is watched a further turn would find nothing."""
+        """How long the loop may rest on its `wakeup` after a turn. What appends and followers moved is done with
+        it: where everything is watched, a further turn would find nothing."""
         has_left = self._may_go_on or not self._queue.is_empty or bool(self._changed) or bool(self._hosted.starting)
         return 0 if moved and (has_left or not self.wakeup.is_armed) else self.pause_ms()
 

@@ -149,6 +149,7 @@ class Broker(BrokerCalls):
         self._offline_due_ms = 0
         self.pace = TurnPace()
         self._turn_begun_ms = 0
+        self._may_go_on = False
         self._beat = 0
         self._root_seen_ms = 0
         self._announced_epoch = NO_BROKER_EPOCH
@@ -230,10 +231,10 @@ class Broker(BrokerCalls):
         now_ms = self._turn_begun_ms = self._clock.monotonic_ms()
         self._attempt(lambda: self._keep_registered(now_ms))
         moved = self._attempt(lambda: self._follow_followers(now_ms))
-        moved |= self._attempt(self._coordinators.step)
+        self._may_go_on = self._attempt(self._coordinators.step)
         moved |= self._append_waiting(now_ms)  # its publication also tells the high watermarks that just moved
-        moved |= self._attempt(lambda: self._poll_inbox(now_ms))
-        moved |= self._attempt(self._delete_records)
+        self._may_go_on |= self._attempt(lambda: self._poll_inbox(now_ms))
+        self._may_go_on |= self._attempt(self._delete_records)
         self._attempt(lambda: self._change_isrs(self._isr_changes(now_ms)))
         self._attempt(lambda: self._report_offline(now_ms))
         self._purgatory.expire(now_ms)
@@ -242,7 +243,7 @@ class Broker(BrokerCalls):
         self._attempt(self._inbox.write_answers)
         if self._is_due("upkeep", now_ms, self.config.stratalog_upkeep_interval_ms) or self._hosted.upkeep.is_pressing:
             self._attempt(lambda: self._changed.update(self._hosted.keep_up()))
-        return moved
+        return moved or self._may_go_on
 
     def _attempt(self, part: Callable[[], bool | None]) -> bool:
         """One part of a turn. A store that is away stops only what needs it; what is safe is decided by epochs."""
@@ -277,6 +278,12 @@ class Broker(BrokerCalls):
     def rest_ms(self) -> int:
         """How long the loop rests after a turn that left nothing behind, so that the next one has more to tell."""
         return 0 if not self._queue.is_empty else self.pace.rest_ms(self._turn_begun_ms, self._clock.monotonic_ms())
+
+    def wait_ms(self, *, moved: bool) -> int:
+        """How long the loop may rest on its `wakeup` after a turn. What appends and followers moved is done with
+        it: where everything is watched, a further turn would find nothing."""
+        has_left = self._may_go_on or not self._queue.is_empty or bool(self._changed) or bool(self._hosted.starting)
+        return 0 if moved and (has_left or not self.wakeup.is_armed) else self.pause_ms()
 
     def pause_ms(self) -> int:
         """How long the loop may rest on its `wakeup` after a turn in which nothing moved: where everything is watched,

@@ -161,7 +161,8 @@ class FetchSession:
             now_ms = self._clock.monotonic_ms()
             if moved:
                 idle_since_ms = now_ms
-            self._wait(0 if moved else min(self._pause_ms(now_ms, idle_since_ms), max(0, deadline_ms - now_ms)))
+            is_at_once = moved and not self._wakeup.is_armed  # else what comes next is told
+            self._wait(0 if is_at_once else min(self._pause_ms(now_ms, idle_since_ms), max(0, deadline_ms - now_ms)))
 
     def _wait(self, timeout_ms: int) -> None:
         if timeout_ms > 0 or self._wakeup.is_armed:

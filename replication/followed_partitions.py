@@ -356,8 +356,7 @@ class FollowedPartitions:
         """Copy for about a slice; True when something was copied or there is more to do at once."""
         self._take_up_later(now_ms)
         end_ms = now_ms + SLICE_MS
-        copied = self._drain(self._dirty, end_ms)
-        copied |= self._drain(self._checks, end_ms)
+        copied = self._drain(self._dirty, end_ms) | self._drain(self._checks, end_ms)
         return copied or bool(self._dirty) or bool(self._checks)
 
     def rest_ms(self, begun_ms: int) -> int:
@@ -365,8 +364,9 @@ class FollowedPartitions:
         return 0 if self._dirty else self._pace.rest_ms(begun_ms, self.clock.monotonic_ms())
 
     def due_in_ms(self, now_ms: int) -> int:
-        """How long until something that was put off is to be tried again."""
-        return max(0, self._later_ms - now_ms) if self._later else METADATA_WATCHED_INTERVAL_MS
+        """How long until something that was put off is to be tried again; 0 while there is more to do at once."""
+        due_ms = self._later_ms if self._later else now_ms + METADATA_WATCHED_INTERVAL_MS
+        return 0 if self._dirty or self._checks else max(0, due_ms - now_ms)
 
     def _take_up_later(self, now_ms: int) -> None:
         if not self._later or now_ms < self._later_ms:

@@ -148,7 +148,7 @@ class RunningBroker:
         rest_ms = broker.rest_ms()
         if rest_ms:
             SystemClock().sleep_ms(rest_ms)
-        broker.wakeup.wait_ms(0 if moved else broker.pause_ms())
+        broker.wakeup.wait_ms(broker.wait_ms(moved=moved))
 
     def _run_controller(self) -> None:
         while not self._is_over():

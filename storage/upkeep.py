@@ -7,7 +7,7 @@ the committer only decides, and commits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from functools import partial
@@ -65,6 +65,8 @@ class Upkeep:
         if applies_cleanup_policy:
             self._chores += [Retention(log, limits), Cleaner(log)]
         self._chores += [Merging(log, limits, leader), Sweep(log, limits), Scrub(limits)]
+        self._falling_behind = _with_own("overdue_count", self._chores)
+        self._woken = _with_own("needs_step", self._chores)
         self._next_chore = 0
         self._running: tuple[Future[Any], Work[Any]] | None = None
         self._view: UpkeepView | None = None
@@ -102,7 +104,7 @@ class Upkeep:
     @property
     def overdue_count(self) -> int:
         """How many files or commits the chore that is furthest behind is behind with. Asked at every append."""
-        return max(chore.overdue_count for chore in self._chores) if self.log.is_folded else 0
+        return max([chore.overdue_count for chore in self._falling_behind]) if self.log.is_folded else 0
 
     def append_pause_ms(self, file_count: int) -> int:
         """How long the next append has to wait after one that added so many files; 0: not at all."""
@@ -111,7 +113,7 @@ class Upkeep:
 
     def needs_step(self, commit: Commit) -> bool:
         """Whether there may be something to do after this commit of the log; `rest_ms` tells what time brings."""
-        return any(chore.needs_step(commit) for chore in self._chores)
+        return any(chore.needs_step(commit) for chore in self._woken)
 
     def rest_ms(self, now_ms: int) -> int:
         """After a step that did nothing: how long there is nothing to do unless the log changes."""
@@ -136,6 +138,11 @@ class Upkeep:
             return None
         (future, work), self._running = self._running, None
         return self._go_on(work.finish(future.result()))
+
+
+def _with_own(name: str, chores: Iterable[Chore]) -> list[Chore]:
+    """The chores with an answer of their own: the others need not be asked at every append."""
+    return [chore for chore in chores if getattr(type(chore), name) is not getattr(Chore, name)]
 
 
 class Checkpoints(Chore):

@@ -20,6 +20,7 @@ from storage.errors import (
     FencedLeaderEpochError,
     InconsistentTopicIdError,
     StratalogError,
+    TableReplacedError,
     UnknownLeaderEpochError,
     UnknownTopicOrPartitionError,
 )
@@ -117,7 +118,7 @@ class FollowedReplica:
         """One bounded round; True when there may be more to do at once.
 
         StoreUnavailableError goes to the caller, who tries again later; whatever was written stands or
-        does not stand as a whole commit.
+        does not stand as a whole commit. A table that was made anew is to be opened again (`stands`).
         """
         if self.failure is not None:
             return False
@@ -125,7 +126,7 @@ class FollowedReplica:
             if not self.has_started:
                 return self._start()
             return self._copy(max_bytes)
-        except (FencedLeaderEpochError, UnknownLeaderEpochError) as reason:
+        except (FencedLeaderEpochError, UnknownLeaderEpochError, TableReplacedError) as reason:
             # The metadata log of this session is behind (or ahead of) the tables: it will tell.
             _LOG.debug("%s: %s", self.state.topic_partition, reason)
             self.has_started = False

@@ -303,3 +303,18 @@ def test_what_lies_below_the_leaders_log_start_is_hidden_with_the_first_commit()
     assert (own.leader_epoch, own.log_start_offset, own.log_end_offset) == (1, 2, 2)
     run(follower)
     assert values(pair.log(2)) == "z"
+
+
+def test_a_leaders_table_that_was_made_anew_up_to_the_same_version_is_not_taken_for_the_one_that_was_folded() -> None:
+    """As `FollowedPartitions` does it: what does not stand any more is opened again."""
+    pair = Pair()
+    pair.wrote(1, "0: a b c")
+    follower = pair.caught_up(0)
+    assert follower.has_started
+    pair.log(1).table.drop()
+    anew = pair.wrote(1, "0: x y z")
+    assert anew.version == follower.leader.version
+    follower.leader.clock.sleep_ms(60_000)  # it looks now and then whether it still stands where it thinks
+    assert not follower.catch_up(ANY_BYTES)
+    assert (follower.has_started, follower.failure, follower.progress()) == (False, None, None)
+    assert not follower.stands()

@@ -158,6 +158,8 @@ def _heal(sim: SimCluster) -> None:
 def _ailing(sim: SimCluster) -> str:
     """What is not well yet; empty when all is."""
     invariants = sim.invariants
+    if invariants.torn:
+        return f"brokers {sorted(invariants.torn)} lost power and have not registered since"
     for topic_partition, state in invariants.partitions.items():
         if len(state.isr) < len(state.replicas):
             return f"not every replica is in sync: {state}"

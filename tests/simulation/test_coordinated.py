@@ -64,6 +64,11 @@ def test_a_deposed_coordinator_under_which_the_metadata_log_was_cleaned_up_tells
     assert run(3602)[0].violation is None
 
 
+def test_what_a_power_cut_just_before_the_last_fault_took_is_known_before_the_run_ends() -> None:
+    """Of a partition whose only replica it was. Nothing else ailed, so the run was looked at before the restart."""
+    assert run(600_082)[0].violation is None
+
+
 @pytest.mark.slow
 @pytest.mark.long
 def test_coordinators_are_killed_in_every_state() -> None:

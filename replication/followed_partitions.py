@@ -449,7 +449,7 @@ class FollowedPartitions:
     def _drop_leftover(self, replica: FollowedReplica, reason: StratalogError) -> None:
         """The own table is of a deleted topic of this name. A session that is behind may itself have the old topic."""
         self._is_assignment_open = True
-        self._apply(self._metadata.refresh())
+        self._apply(self._metadata.refresh(for_sure=True))
         if not self.is_over and self._metadata.image.topic_ids.get(replica.state.topic) == replica.topic_id:
             if delete_leftover(replica.own.table, replica.topic_id, self.clock, self._ids):
                 _LOG.warning("broker %d drops a leftover: %s", self.broker_id, reason)

@@ -66,9 +66,12 @@ class MetadataLog:
         """Make the log if it is absent."""
         self.log.exists_or_create(METADATA_TOPIC_ID)
 
-    def refresh(self) -> list[MetadataRecord]:
-        """Fold what was committed and return what was folded since the last call, oldest first."""
-        self._fold()
+    def refresh(self, *, for_sure: bool = False) -> list[MetadataRecord]:
+        """Fold what was committed and return what was folded since the last call, oldest first.
+
+        `for_sure`: all that was committed before this call, as `look`.
+        """
+        self._fold(for_sure=for_sure)
         records, self._unseen = self._unseen, []
         return records
 

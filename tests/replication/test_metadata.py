@@ -76,6 +76,17 @@ def test_a_look_sees_all_that_was_committed_and_the_next_refresh_still_tells_of_
     assert other.refresh() == [config(value) for value in "1234"]
 
 
+def test_a_refresh_for_sure_tells_at_once_what_a_plain_one_misses_for_a_while() -> None:
+    one, other, _ = two_folds()
+    one.propose(creating("id-1"))
+    one.propose(set_to("1"))
+    one.log.table.checkpoint()
+    assert list(one.log.table.clean_log(one.log.version, 1 << 60))
+    assert (other.refresh(), other.image.topic_ids) == ([], {})
+    assert [record.type for record in other.refresh(for_sure=True)] == ["Topic", "Partition", "Config"]
+    assert other.image.topic_ids == {"t": "id-1"}
+
+
 def test_who_loses_the_race_decides_again_on_what_the_other_did() -> None:
     one, other, stores = two_folds()
     seen: list[dict[str, str]] = []

@@ -13,7 +13,7 @@ import crc32c
 import numpy as np
 import pyarrow as pa
 
-from storage.records import TopicPartition
+from storage.records import CONTROL_ATTRIBUTE, TopicPartition
 
 DIFFERENCES_MAX = 100
 """So many of one comparison are told; a replica with more has another log altogether."""
@@ -71,10 +71,12 @@ def compare(
 ) -> list[Difference]:
     """What differs between two replicas' records of one range that ends at `end_offset`, in order of offset.
 
-    absent_end  below it a record may rightly be absent: compacted or erased on one replica, not yet on the other
+    absent_end  below it a record may rightly be absent: compacted or erased on one replica, not yet on the other. There
+                control records are left out: each replica's cleaner empties records and marks markers by itself.
     At most `DIFFERENCES_MAX` of each kind.
     """
     differences: list[Difference] = []
+    first, second = _comparable(first, absent_end), _comparable(second, absent_end)
     ours, theirs = _offsets(first.rows), _offsets(second.rows)
     first_rows, second_rows = first.rows, second.rows
     if not np.array_equal(ours, theirs):
@@ -88,6 +90,12 @@ def compare(
         checksums = (first.replica, record_checksum(one), second.replica, record_checksum(other))
         differences.append(UnmatchedRecord(topic_partition, offset, *checksums))
     return sorted(differences, key=lambda each: each.offset if isinstance(each, UnmatchedRecord) else each.first_offset)
+
+
+def _comparable(replica: ReplicaRows, absent_end: int) -> ReplicaRows:
+    rows = replica.rows
+    is_out = (_offsets(rows) < absent_end) & ((rows["attributes"].to_numpy() & CONTROL_ATTRIBUTE) != 0)
+    return ReplicaRows(replica.replica, rows.filter(pa.array(~is_out))) if is_out.any() else replica
 
 
 def _absences(

@@ -376,10 +376,11 @@ class PartitionLog(LogReader):
         compacted. Aborted transactions are forgotten that end below the log start, or below `aborted_end`, where none
         of their records is left. Raises as `append`.
         """
-        known = self.producers  # may fold anew, so before anything is decided
+        forgotten_end = max(log_start or 0, aborted_end)
+        known = self.producers if forgotten_end else None  # may fold anew, so before anything is decided
+        producers = known.without_aborted(forgotten_end) if known is not None else None
         state = self._writable(leader_epoch)
         start = max(state.log_start_offset, log_start or 0)
-        producers = known.without_aborted(max(start, aborted_end))
         return self._commit(
             self._draft(
                 operation,

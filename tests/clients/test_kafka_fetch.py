@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from clients.record_batches import decode_rows
+from clients.record_batches import decode_rows, encode_batch
+from storage.log import PartitionLog
 from storage.records import TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, TopicPartition, payload_table
 from storage.transactions import EndMarker, marker_batch
 from tests.clients.kafka_client import (
@@ -22,6 +24,7 @@ from tests.clients.kafka_client import (
     code,
 )
 from tests.clients.memory_cluster import MemoryCluster
+from tests.storage.keyed import clean, compacted, keyed
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 LONG_MS = 20_000
@@ -303,6 +306,61 @@ def test_committed_records_end_at_the_first_open_transaction(
     (all_committed,) = fetch(client, wanted(2, 1), isolation_level=1)
     assert values(all_committed, 2)[:2] == [b"y", b"z"]
     assert all_committed.aborted_transactions == ()
+
+
+@pytest.fixture
+def to_be_compacted(cluster: MemoryCluster) -> PartitionLog:
+    """t-1: 0 `a=1` of producer 1, 1 its abort, 2 `a=2` of producer 1, 3 its commit, 4 `b=1`, 5 `b=2`; two a segment."""
+    log = cluster.log(1, T1)
+    log.config = compacted(segment_files_max=2)
+    in_one = {"producer_id": 1, "attributes": TRANSACTIONAL_ATTRIBUTE}
+    cluster.append_batch(T1, replace(keyed("a=1", sequence=0, **in_one), verified_offset=1 << 40))
+    cluster.append_batch(T1, marker_batch(1, 0, EndMarker(False, 0), 1))
+    cluster.append_batch(T1, replace(keyed("a=2", sequence=1, **in_one), verified_offset=1 << 40))
+    cluster.append_batch(T1, marker_batch(1, 0, EndMarker(True, 0), 1))
+    for record in ("b=1", "b=2"):
+        cluster.append_batch(T1, keyed(record))
+    cluster.publish(T1)
+    return log
+
+
+def given(partition: Any) -> tuple[list[int], list[tuple[int, int]]]:
+    """The offsets of records and markers, and the aborted transactions."""
+    told = [(each.producer_id, each.first_offset) for each in partition.aborted_transactions]
+    return decode_rows(partition.records)["offset"].to_pylist(), told
+
+
+def test_of_aborted_records_that_compaction_took_nothing_is_told_nor_given_from_memory(
+    client: KafkaClient, to_be_compacted: PartitionLog
+) -> None:
+    tail, produced = client.handlers[1].broker.tail, replace(keyed("a=1", producer_id=1, sequence=0), attributes=16)
+    tail.put(T1, 0, to_be_compacted.leader_epoch, encode_batch(produced))
+    (before,) = fetch(client, wanted(0, 1), isolation_level=1)
+    assert given(before) == ([0, 1, 2, 3, 4, 5], [(1, 0)])
+    clean(to_be_compacted)
+    client.handlers[1].broker.view.look_at_log(T1, lambda log: log.refresh(), 0)
+    (after,) = fetch(client, wanted(0, 1), isolation_level=1)
+    assert given(after) == ([1, 2, 3, 4, 5], [])
+    (everything,) = fetch(client, wanted(0, 1))
+    assert decode_rows(everything.records)["offset"].to_pylist()[0] == 0, "as in Kafka until its cleaner comes by"
+
+
+def test_what_was_aborted_is_told_of_the_very_records_that_are_given(
+    client: KafkaClient, cluster: MemoryCluster, to_be_compacted: PartitionLog
+) -> None:
+    """The files vanish while they are read, so others are read than those that the transactions were looked up for."""
+    disk, old = cluster.stores.disks[cluster.root_of(1)], [entry.path for entry in to_be_compacted.files[:4]]
+
+    def access(operation: str, _table: str, detail: str) -> None:
+        if operation == "get" and detail in old:
+            disk.access = lambda *_: None
+            clean(to_be_compacted)
+            live = {entry.path for entry in to_be_compacted.files}
+            to_be_compacted.table.delete_objects([path for path in old if path not in live])
+
+    disk.access = access
+    (partition,) = fetch(client, wanted(0, 1), isolation_level=1)
+    assert given(partition) == ([1, 2, 3, 4, 5], [])
 
 
 def test_the_latest_offset_of_committed_records_is_the_last_stable_one(

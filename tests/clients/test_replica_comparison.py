@@ -14,7 +14,7 @@ from clients.replica_comparison import (
     record_checksum,
 )
 from storage.log_read import READ_SCHEMA
-from storage.records import TopicPartition
+from storage.records import CONTROL_ATTRIBUTE, TopicPartition
 
 TP = TopicPartition("t", 0)
 
@@ -74,6 +74,14 @@ def test_what_differs_is_named_by_offset(
 
 def test_what_only_the_second_replica_has_is_named_from_its_side() -> None:
     assert compared(rows({1: b"1"}), rows({1: b"1", 2: b"2"})) == [(2, 2, 1, 10)]
+
+
+@pytest.mark.parametrize(("absent_end", "expected"), [(0, [(1, 4, 2)]), (4, [(1, 4, 2)]), (5, [])])
+def test_what_a_cleaner_emptied_or_marked_is_no_difference(absent_end: int, expected: list[tuple[int, ...]]) -> None:
+    position = READ_SCHEMA.get_field_index("attributes")
+    attributes = pa.array([CONTROL_ATTRIBUTE if offset == 4 else 0 for offset in ALL], pa.int16())
+    emptied = rows(ALL | {4: b""}).set_column(position, READ_SCHEMA.field(position), attributes)
+    assert compared(rows(ALL), emptied, absent_end=absent_end) == expected
 
 
 def test_the_layout_of_files_makes_no_difference() -> None:

@@ -97,9 +97,8 @@ class WarmPlanners:
 
     def stop(self) -> None:
         """No more planners; those that run go on."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
+        self.process.terminate()
+        self.process.communicate()
         shutil.rmtree(self.launcher.parent, ignore_errors=True)
 
 

@@ -82,6 +82,7 @@ class WarmPlanners:
         fits = len(os.fsencode(first_line)) <= SHEBANG_BYTES_MAX and len(os.fsencode(address)) <= ADDRESS_BYTES_MAX
         if not sys.platform.startswith("linux") or not fits or " " in sys.executable:
             return None
+        shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed and had the same id
         folder.mkdir(mode=0o700, parents=True)
         launcher.write_text(text, encoding="utf-8")
         launcher.chmod(0o700)
@@ -97,9 +98,8 @@ class WarmPlanners:
 
     def stop(self) -> None:
         """No more planners; those that run go on."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
+        self.process.terminate()
+        self.process.communicate()
         shutil.rmtree(self.launcher.parent, ignore_errors=True)
 
 

@@ -104,6 +104,8 @@ def test_two_planners_live_side_by_side_and_each_ends_with_its_launcher(planners
 
 
 def test_without_the_process_the_launcher_becomes_the_planner(tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p" / "socket").touch()  # what a killed process of the same id left
     planners = started_in(tmp_path / "p")
     planners.process.kill()
     planners.process.wait()

@@ -321,7 +321,7 @@ class SimCluster:
                     broker.start()
                     started = True
                 moved = broker.step()
-                pause_ms = 0 if moved else broker.pause_ms() if self.setting.is_told else POLL_MS
+                pause_ms = broker.wait_ms(moved=moved) if self.setting.is_told else 0 if moved else POLL_MS
                 rest_ms = broker.rest_ms()
                 if rest_ms:
                     self.clock.sleep_ms(rest_ms)

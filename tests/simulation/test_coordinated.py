@@ -142,8 +142,8 @@ def cut_off(rng: Random) -> Faults:
 @pytest.mark.parametrize(
     ("mutation", "clients", "faults", "seeds"),
     [
-        (nullcontext, BEFORE_KIP_890, None, (14, 104, 232, 290)),
-        (reads_are_told_from_memory, LATE, cut_off, (7, 38)),
+        (nullcontext, BEFORE_KIP_890, None, (49, 66, 83)),
+        (reads_are_told_from_memory, LATE, cut_off, (55, 59, 71)),
         (answered_by_the_leader_alone, LATE, None, (4,)),
         (offsets_count_before_the_commit, LATE, None, (1, 2, 6)),
         (members_of_any_generation_commit, FENCED, None, (1, 2, 3)),

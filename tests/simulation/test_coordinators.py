@@ -61,9 +61,9 @@ def kept_after_a_failed_append() -> AbstractContextManager[object]:
 @pytest.mark.parametrize(
     ("mutation", "seeds"),
     [
-        (answered_by_the_leader_alone, (0, 1, 8)),
-        (appended_under_any_epoch, (9, 65, 111, 134)),
-        (kept_after_a_failed_append, (9, 13, 23)),
+        (answered_by_the_leader_alone, (0, 2, 8)),
+        (appended_under_any_epoch, (34, 65, 111, 360)),
+        (kept_after_a_failed_append, (4, 12, 37)),
     ],
 )
 def test_without_this_rule_an_invariant_breaks(

@@ -23,7 +23,7 @@ from tests.bench.payload import Payload
 from tests.bench.spark_app import VALUE_BYTES
 
 ROWS = 2_000_000
-WARM_ROUNDS = 1
+WARM_ROUNDS = 2
 COMMITS = 1_000
 TUNED = {"kafka.fetch.max.wait.ms": "10"}
 BATCHES, BATCHES_UNTUNED = 20, 10

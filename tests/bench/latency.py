@@ -17,7 +17,7 @@ from tests.bench.lab import PARTITIONS, Lab, Moment, Outcome, Window, say
 from tests.bench.measures import Row, latency_figures, rows_of
 
 RATE_PER_S = 200
-WINDOW_S, WARM_S = 105, 8
+WINDOW_S, WARM_S = 115, 8
 SESSION_MS = 20_000
 """Two sessions overlap, so a follower hands over every ten seconds: ten times in the window."""
 

@@ -427,6 +427,16 @@ def test_a_topic_deleted_and_created_again_while_it_runs() -> None:
     assert (entry.topic_id, entry.log_end_offset) == ("new", 1)
 
 
+def new_table_is_kept(following: Following, session: FetchSession) -> None:
+    """The leader, of the same broker, makes the new topic's table; the session's next turn leaves it there."""
+    new = following.log(2)
+    new.exists_or_create("new")
+    started(new, 0)
+    write(new, "kept")
+    following.turn(session)
+    assert values(following.log(2)) == "kept"
+
+
 def test_a_session_that_is_behind_does_not_drop_the_new_topics_table() -> None:
     """It still has the old topic in its fold and takes the new table for the leftover."""
     following = Following()
@@ -437,12 +447,7 @@ def test_a_session_that_is_behind_does_not_drop_the_new_topics_table() -> None:
     commit(following.metadata, RemoveTopicRecord("t", "id"))
     following.log(2).table.drop()
     create(following.metadata, "t", led_by(1), topic_id="new")
-    new = following.log(2)
-    new.exists_or_create("new")
-    started(new, 0)
-    write(new, "kept")
-    following.turn(session)
-    assert values(following.log(2)) == "kept"
+    new_table_is_kept(following, session)
 
 
 def test_a_session_that_slept_while_the_metadata_log_was_cleaned_up_does_not_drop_the_new_topics_table() -> None:
@@ -456,12 +461,7 @@ def test_a_session_that_slept_while_the_metadata_log_was_cleaned_up_does_not_dro
     create(following.metadata, "t", led_by(2), topic_id="new")
     metadata = following.metadata.log.table
     assert list(metadata.clean_log(metadata.checkpoint(), keep_from_ms=1 << 60))
-    new = following.log(2)
-    new.exists_or_create("new")
-    started(new, 0)
-    write(new, "kept")
-    following.turn(session)
-    assert values(following.log(2)) == "kept"
+    new_table_is_kept(following, session)
     assert session.replicas == {}
 
 

@@ -6,29 +6,21 @@ import random
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
 
 from clients.read_committed import without_aborted
-from storage.chore import UpkeepLimits, Work
-from storage.cleaner import Cleaner, CleanerTurn
-from storage.epochs import LeaderEpochCache
 from storage.log import PartitionLog
 from storage.log_append import Appended, BatchAppended
-from storage.log_copy import Copied
 from storage.log_reader import LogReader
 from storage.records import CONTROL_ATTRIBUTE, TRANSACTIONAL_ATTRIBUTE, NewRecordBatch
-from storage.table import Committed
 from storage.transactions import EndMarker, Transactions, marker_batch, marker_of
-from storage.upkeep import Upkeep
-from tests.storage.keyed import compacted, keyed, view_of
-from tests.storage.logs import MIB, Replicas
+from tests.storage.cleaned_replicas import BROKERS, CleanedReplicas, config_of
+from tests.storage.keyed import keyed
 
 RETENTIONS_MS = (0, 4_000, 10_000)
-LIMITS = UpkeepLimits(checkpoint_commits=5, keep_commits=3, keep_ms=30_000, merge_files_min=2, merge_spread_files=0)
-BROKERS = ("1", "2", "3")
 PRODUCERS = (5, 6, 7, 8)
 
 
@@ -111,63 +103,21 @@ class Reading:
         self.table: dict[str, str] = {}
 
 
-class Model:
-    """Nobody waits for the third replica: it misses tombstones and markers."""
+class Model(CleanedReplicas[Sent]):
+    """What was sent, how many aborted transactions were forgotten, and who reads."""
 
     def __init__(self, seed: int, root: Path | None) -> None:
-        self.rng = random.Random(seed)
-        self.replicas = Replicas.new(root)
-        self.config = compacted(
-            segment_files_max=4,
-            min_cleanable_dirty_ratio=0.1,
-            delete_retention_ms=self.rng.choice(RETENTIONS_MS),
-            file_delete_delay_ms=0,
-        )
-        self.logs = {broker: self.replicas.log(broker, self.config) for broker in BROKERS}
-        self.sent: dict[str, list[Sent]] = {broker: [] for broker in BROKERS}
-        self.work: dict[str, Work[Any] | None] = dict.fromkeys(BROKERS)
+        rng = random.Random(seed)
+        super().__init__(rng, root, config_of(rng.choice(RETENTIONS_MS)))
         self.readings = [Reading(self.replicas.log(broker)) for broker in ("1", "2", "1", "2")]
-        self.leader, self.epoch, self.values, self.forgotten = "1", -1, 0, 0
-        for broker in BROKERS:
-            self.look_after(broker)
-        self.elect()
-
-    def look_after(self, broker: str) -> None:
-        self.cleaners = {b: Cleaner(log, CleanerTurn(), 200) for b, log in self.logs.items()}
-        self.upkeeps = {b: Upkeep(log, LIMITS, applies_cleanup_policy=False) for b, log in self.logs.items()}
-        self.work[broker] = None
-
-    @property
-    def follower(self) -> str:
-        return "2" if self.leader == "1" else "1"
-
-    @property
-    def now_ms(self) -> int:
-        return self.replicas.clock.now_ms
-
-    @property
-    def high_watermark(self) -> int:
-        return min(len(self.sent["1"]), len(self.sent["2"]))
-
-    def elect(self) -> None:
-        self.epoch += 1
-        self.leader = self.rng.choice(["1", "2"])
-        leader = self.logs[self.leader]
-        assert isinstance(leader.start_epoch(self.epoch, as_leader=True), Committed)
-        for broker in (self.follower, "3"):
-            own = self.logs[broker]
-            cut = LeaderEpochCache.agreed_end(
-                own.epochs, own.log_end_offset, leader.epochs, leader.log_end_offset, leader.log_start_offset
-            )
-            assert isinstance(own.start_epoch(self.epoch, as_leader=False, truncate_to=cut), Committed)
-            del self.sent[broker][cut:]
-            assert self.sent[broker] == self.sent[self.leader][:cut]
+        self.forgotten = 0
 
     def restart(self) -> None:
+        """One broker's process; the others' upkeep begins anew as well."""
         broker = self.rng.choice(BROKERS)
         self.logs[broker] = self.replicas.log(broker, self.config)
-        for each in BROKERS:
-            self.look_after(each)
+        self.work = dict.fromkeys(BROKERS)
+        self.look_after()
 
     # -- writing -------------------------------------------------------------------------------------------
 
@@ -207,21 +157,6 @@ class Model:
         batch = keyed(words, producer_id=producer_id, sequence=first, attributes=TRANSACTIONAL_ATTRIBUTE)
         return replace(batch, producer_epoch=epoch, verified_offset=1 << 40), new
 
-    def copy(self) -> None:
-        own = self.sent[self.follower]
-        outcome = self.logs[self.follower].copy_from(self.logs[self.leader], self.epoch, self.rng.choice([0, 500, MIB]))
-        assert isinstance(outcome, Copied)
-        own += self.sent[self.leader][len(own) : outcome.end_offset]
-
-    def copy_late(self) -> None:
-        own, leader = self.logs["3"], self.logs[self.leader]
-        for _ in range(self.rng.choice([0, 1, 100])):
-            if own.log_end_offset < leader.log_end_offset:
-                assert isinstance(own.copy_from(leader, self.epoch, self.rng.choice([0, 500, MIB])), Copied)
-        self.sent["3"] = self.sent[self.leader][: own.log_end_offset]
-        if own.log_end_offset == leader.log_end_offset:
-            self.check_replica("3", own)
-
     # -- upkeep --------------------------------------------------------------------------------------------
 
     def clean(self) -> None:
@@ -230,22 +165,6 @@ class Model:
             known = len(self.logs[broker].producers.transactions.aborted)
             self.clean_on(broker)
             self.forgotten += known - len(self.logs[broker].producers.transactions.aborted)
-
-    def clean_on(self, broker: str) -> None:
-        """The next piece of a pass; anything may come between it and the one before."""
-        work = self.work[broker]
-        if work is None:
-            high_watermark = min(self.high_watermark, len(self.sent[broker]))
-            done = self.cleaners[broker].begin(view_of(self.logs[broker], self.now_ms, high_watermark))
-        else:
-            done = work.finish(work.run())
-        self.work[broker] = done if isinstance(done, Work) else None
-
-    def upkeep(self) -> None:
-        broker = self.rng.choice(BROKERS)
-        if self.work[broker] is None:
-            for _ in range(3):
-                self.upkeeps[broker].step(self.now_ms, self.high_watermark, self.epoch)
 
     # -- reading -------------------------------------------------------------------------------------------
 
@@ -273,10 +192,6 @@ class Model:
         expected = {key: value for key, value in truth.table(next_offset).items() if key not in later}
         # of deleted keys nothing is asked: a slow reader may have missed a tombstone, as in Kafka
         assert {key: reading.table.get(key) for key in expected} == expected
-
-    def check(self) -> None:
-        broker = self.rng.choice(BROKERS)
-        self.check_replica(broker, self.rng.choice([self.logs[broker], self.replicas.log(broker, self.config)]))
 
     def check_replica(self, broker: str, log: PartitionLog) -> None:
         """Who reads it from the start has what counts; what it says of transactions is what its records say."""

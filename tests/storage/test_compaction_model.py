@@ -5,29 +5,19 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
-from storage.chore import UpkeepLimits, Work
-from storage.cleaner import Cleaner, CleanerTurn
-from storage.epochs import LeaderEpochCache
 from storage.log import PartitionLog
 from storage.log_append import Appended, BatchAppended
-from storage.log_copy import Copied
 from storage.log_reader import LogReader
 from storage.records import CONTROL_ATTRIBUTE
-from storage.table import Committed
-from storage.upkeep import Upkeep
-from tests.storage.keyed import Rows, compacted, keyed, shown, view_of
-from tests.storage.logs import Replicas
+from tests.storage.cleaned_replicas import BROKERS, CleanedReplicas, config_of
+from tests.storage.keyed import Rows, keyed, shown
 
 RETENTION_MS = 10_000
 PRODUCER = 7
-LIMITS = UpkeepLimits(checkpoint_commits=5, keep_commits=3, keep_ms=30_000, merge_files_min=2, merge_spread_files=0)
-CONFIG = compacted(
-    segment_files_max=4, min_cleanable_dirty_ratio=0.1, delete_retention_ms=RETENTION_MS, file_delete_delay_ms=0
-)
 
 
 class Sent(NamedTuple):
@@ -56,51 +46,14 @@ class Reading:
         self.rows: Rows = []
 
 
-BROKERS = ("1", "2", "3")
-
-
-class Model:
-    """Three replicas of one partition, and what was sent to each. The third one is out of sync for most of the time:
-    nobody waits for it, and it misses tombstones."""
+class Model(CleanedReplicas[Sent]):
+    """What was sent, when it was first cleaned, and who reads."""
 
     def __init__(self, seed: int, root: Path | None) -> None:
-        self.rng = random.Random(seed)
-        self.replicas = Replicas.new(root)
-        self.logs = {broker: self.replicas.log(broker, CONFIG) for broker in BROKERS}
-        self.cleaners = {b: Cleaner(log, CleanerTurn(), 200) for b, log in self.logs.items()}
-        self.upkeeps = {b: Upkeep(log, LIMITS, applies_cleanup_policy=False) for b, log in self.logs.items()}
-        self.sent: dict[str, list[Sent]] = {broker: [] for broker in BROKERS}
+        super().__init__(random.Random(seed), root, config_of(RETENTION_MS))
         self.first_cleaned: dict[str, dict[int, int]] = {broker: {} for broker in BROKERS}
-        self.work: dict[str, Work[Any] | None] = dict.fromkeys(BROKERS)
         self.readings = [Reading(self.replicas.log(broker)) for broker in ("1", "2", "1", "2")]
-        self.leader, self.epoch, self.values, self.passes = "1", -1, 0, 0
-        self.elect()
-
-    @property
-    def follower(self) -> str:
-        return "2" if self.leader == "1" else "1"
-
-    @property
-    def now_ms(self) -> int:
-        return self.replicas.clock.now_ms
-
-    @property
-    def high_watermark(self) -> int:
-        return min(len(self.sent["1"]), len(self.sent["2"]))
-
-    def elect(self) -> None:
-        self.epoch += 1
-        self.leader = self.rng.choice(["1", "2"])
-        leader = self.logs[self.leader]
-        assert isinstance(leader.start_epoch(self.epoch, as_leader=True), Committed)
-        for broker in (self.follower, "3"):
-            own = self.logs[broker]
-            cut = LeaderEpochCache.agreed_end(
-                own.epochs, own.log_end_offset, leader.epochs, leader.log_end_offset, leader.log_start_offset
-            )
-            assert isinstance(own.start_epoch(self.epoch, as_leader=False, truncate_to=cut), Committed)
-            del self.sent[broker][cut:]
-            assert self.sent[broker] == self.sent[self.leader][:cut]
+        self.passes = 0
 
     def append(self) -> None:
         self._append(sequence=None)
@@ -125,39 +78,15 @@ class Model:
         assert outcome.results == (BatchAppended(len(own), len(own) + len(new) - 1),)
         own += new
 
-    def copy(self) -> None:
-        own = self.sent[self.follower]
-        outcome = self.logs[self.follower].copy_from(
-            self.logs[self.leader], self.epoch, self.rng.choice([0, 500, 1 << 30])
-        )
-        assert isinstance(outcome, Copied)
-        assert outcome.start_offset == len(own)
-        own += self.sent[self.leader][len(own) : outcome.end_offset]
-
-    def copy_late(self) -> None:
-        """The third replica comes back for a round, or until it has everything."""
-        own, leader = self.logs["3"], self.logs[self.leader]
-        for _ in range(self.rng.choice([0, 1, 100])):
-            if own.log_end_offset < leader.log_end_offset:
-                assert isinstance(own.copy_from(leader, self.epoch, self.rng.choice([0, 500])), Copied)
-        self.sent["3"] = self.sent[self.leader][: own.log_end_offset]
-        if own.log_end_offset == leader.log_end_offset:
-            self.check_replica("3", own)
-
     def clean(self) -> None:
         broker = self.rng.choice(BROKERS)
         for _ in range(self.rng.choice([1, 1, 12])):
             self.clean_on(broker)
 
     def clean_on(self, broker: str) -> None:
-        """The next piece of a pass; anything may come between it and the one before."""
-        log, work = self.logs[broker], self.work[broker]
+        log = self.logs[broker]
         clean_to = log.state.cleaner.first_dirty_offset
-        if work is None:
-            done = self.cleaners[broker].begin(view_of(log, self.now_ms, self.high_watermark))
-        else:
-            done = work.finish(work.run())
-        self.work[broker] = done if isinstance(done, Work) else None
+        super().clean_on(broker)
         if log.state.cleaner.first_dirty_offset > clean_to and broker != "3":
             self.passes += 1
             self.check_clean_section(broker)
@@ -180,12 +109,6 @@ class Model:
             age_ms = now_ms - first.setdefault(offset, now_ms)
             assert offset in shows or age_ms >= RETENTION_MS or sent.key in later, (offset, age_ms)
             assert offset not in shows or age_ms <= RETENTION_MS * 9 / 8, (offset, age_ms)
-
-    def upkeep(self) -> None:
-        broker = self.rng.choice(BROKERS)
-        if self.work[broker] is None:
-            for _ in range(3):
-                self.upkeeps[broker].step(self.now_ms, self.high_watermark, self.epoch)
 
     def read(self) -> None:
         reading = self.rng.choice(self.readings)
@@ -220,11 +143,6 @@ class Model:
 
     def _is_aged(self, first_cleaned: dict[int, int], offset: int) -> bool:
         return offset in first_cleaned and first_cleaned[offset] + RETENTION_MS <= self.now_ms
-
-    def check(self) -> None:
-        """Whoever reads a replica from the start, in the middle of a pass too, has what was sent."""
-        broker = self.rng.choice(["1", "2"])
-        self.check_replica(broker, self.rng.choice([self.logs[broker], self.replicas.log(broker, CONFIG)]))
 
     def check_replica(self, broker: str, log: PartitionLog) -> None:
         rows, sent = shown(log, max_bytes=self.rng.choice([1, 1 << 20])), self.sent[broker]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -34,7 +35,7 @@ def config_of(delete_retention_ms: int) -> LogConfig:
     )
 
 
-class CleanedReplicas(Generic[Sent]):
+class CleanedReplicas(ABC, Generic[Sent]):
     """The third one is out of sync for most of the time: nobody waits for it, and it misses tombstones and markers."""
 
     def __init__(self, rng: random.Random, root: Path | None, config: LogConfig) -> None:
@@ -117,6 +118,6 @@ class CleanedReplicas(Generic[Sent]):
         broker = self.rng.choice(["1", "2"])
         self.check_replica(broker, self.rng.choice([self.logs[broker], self.replicas.log(broker, self.config)]))
 
+    @abstractmethod
     def check_replica(self, broker: str, log: PartitionLog) -> None:
         """What a reader of the replica has to find."""
-        raise NotImplementedError

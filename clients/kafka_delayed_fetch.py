@@ -1,4 +1,4 @@
-"""Fetches that wait for more records: Kafka's DelayedFetch in its purgatory. I/O: a thread that sleeps on storage.
+"""Fetches under way, and where they wait for more records: Kafka's DelayedFetch. I/O: a thread that waits on storage.
 
 The thread sleeps until a leader publishes or metadata changes, and then looks only at the partitions that moved, for
 those that wait for them. It starts with the first fetch that has to wait.
@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 from clients.cluster_view import ClusterView
-from clients.kafka_fetch_sessions import WantedPartition
+from clients.kafka_api import Call
+from clients.kafka_fetch_read import PartitionRead
+from clients.kafka_fetch_sessions import FetchContext, FetchKey, WantedPartition
 from storage.errors import StratalogError
-
-if TYPE_CHECKING:
-    from clients.kafka_fetch import FetchRun
+from storage.records import TopicPartition
 
 _LOG = logging.getLogger("stratalog.kafka")
 
@@ -24,7 +24,41 @@ POLL_MS = 5
 """Pause between two looks where storage cannot be watched."""
 METADATA_AGE_MS = 50
 
-GoOn = Callable[["FetchRun", Sequence[WantedPartition]], bool]
+
+@dataclass(slots=True)
+class FetchRun:
+    """A Fetch under way: what is asked, and what was read so far.
+
+    mark      what the view had seen move when the reading began: what moves later is looked at
+    """
+
+    call: Call
+    context: FetchContext
+    min_bytes: int
+    max_bytes: int
+    deadline_ms: int
+    mark: int
+    reads: dict[FetchKey, PartitionRead] = field(default_factory=dict)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(read.size_bytes for read in self.reads.values())
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether it is answered without more waiting."""
+        return self.size_bytes >= self.min_bytes or any(read.is_urgent for read in self.reads.values())
+
+    def concerns(self, moved: Iterable[TopicPartition] | None) -> list[WantedPartition]:
+        """Its partitions among those that moved (None: any may have)."""
+        wanted = self.context.wanted
+        if moved is None:
+            return list(wanted)
+        among = set(moved)
+        return [each for each in wanted if self.reads[each.key].topic_partition in among]
+
+
+GoOn = Callable[[FetchRun, Sequence[WantedPartition]], bool]
 
 
 class DelayedFetches:

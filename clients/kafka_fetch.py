@@ -9,18 +9,16 @@ Source: `KafkaApis.handleFetchRequest`, `ReplicaManager.fetchMessages` (KIP-74, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from clients.kafka_api import Api, Call, error_only
 from clients.kafka_broker import ServedBroker
-from clients.kafka_delayed_fetch import DelayedFetches
+from clients.kafka_delayed_fetch import DelayedFetches, FetchRun
 from clients.kafka_entities import Values, id_text, milliseconds
 from clients.kafka_fetch_read import FetchReader, PartitionRead
 from clients.kafka_fetch_sessions import (
     FINAL_EPOCH,
     INVALID_SESSION_ID,
-    FetchContext,
     FetchKey,
     FetchSessions,
     Outcome,
@@ -48,39 +46,6 @@ NO_EPOCH = -1
 INT_MAX = 2**31 - 1
 NEVER = 2**63
 """A mark behind everything that ever moves."""
-
-
-@dataclass(slots=True)
-class FetchRun:
-    """A Fetch under way: what is asked, and what was read so far.
-
-    mark      what the view had seen move when the reading began: what moves later is looked at
-    """
-
-    call: Call
-    context: FetchContext
-    min_bytes: int
-    max_bytes: int
-    deadline_ms: int
-    mark: int
-    reads: dict[FetchKey, PartitionRead] = field(default_factory=dict)
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(read.size_bytes for read in self.reads.values())
-
-    @property
-    def is_enough(self) -> bool:
-        """Whether it is answered without more waiting."""
-        return self.size_bytes >= self.min_bytes or any(read.is_urgent for read in self.reads.values())
-
-    def concerns(self, moved: Iterable[TopicPartition] | None) -> list[WantedPartition]:
-        """Its partitions among those that moved (None: any may have)."""
-        wanted = self.context.wanted
-        if moved is None:
-            return list(wanted)
-        among = set(moved)
-        return [each for each in wanted if self.reads[each.key].topic_partition in among]
 
 
 class Fetch:

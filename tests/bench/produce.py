@@ -185,7 +185,9 @@ def producers_8(lab: Lab) -> Outcome:
     return Outcome(
         [
             Row("producers_8", "", "records/s", False, eight, peer_eight),
-            Row("producers_8", "against one of ours", "of its rate", False, Spread.of(shares), in_itself, "one of ours"),
+            Row(
+                "producers_8", "against one of ours", "of its rate", False, Spread.of(shares), in_itself, "one of ours"
+            ),
             Row("producers_8", "one producer", "records/s", False, one, peer_one),
         ]
     )

@@ -9,7 +9,7 @@ import gc
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -23,14 +23,21 @@ if TYPE_CHECKING:
     from clients.cluster_view import ClusterView
 
 
-@cache
+_settled_modules = 0
+
+
 def settle() -> None:
-    """Call at the beginning of whatever Spark calls; works once a process, and never in the user's own.
+    """Call at the beginning of whatever Spark calls, but never in the user's own process.
 
     `pyspark.daemon` collects all garbage after every task and every call, which takes 10 to 20 ms for the modules
-    alone: more than a small task does itself. What is loaded now stays for good, so it is taken out of that.
+    alone: more than a small task does itself, and the next step of a micro-batch waits for that CPU. What is loaded now
+    stays for good, so it is taken out of that; again only when more was loaded since, as pandas is by pyarrow's first
+    array, after a process's first call began.
     """
-    gc.freeze()
+    global _settled_modules  # noqa: PLW0603 - the process's garbage collector has one such state, too
+    if len(sys.modules) > _settled_modules:
+        _settled_modules = len(sys.modules)
+        gc.freeze()
 
 
 @contextmanager

@@ -23,7 +23,7 @@ values, its producer otherwise at its defaults, after a warm-up of at least four
 acknowledges. Nothing is compressed but in the rows `_zstd`. p99 is the time from handing over (a record; ours: a table)
 to the acknowledgement at full load, mostly spent in the producer's buffer. Consuming is `poll_table` against
 `consumer-perf`, which counts the time to join its group, too. `producers_8`: eight producers at once, each with an
-eighth of the records.""",
+eighth of the records; against one of ours in seven pairs, of which each gives a ratio.""",
     ),
     "latency": (
         "Latency",

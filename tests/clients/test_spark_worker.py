@@ -35,3 +35,25 @@ import pandas
 print(pandas.Series([3]).sum())
 """
     assert printed(code) == ["True", imports_pandas, "3"]
+
+
+def test_what_was_loaded_after_a_call_began_is_kept_out_of_collections_from_the_next_call_on() -> None:
+    """pyarrow's first array loads pandas: 340 modules that the daemon would go through after every task."""
+    code = """
+import gc
+from clients.spark_worker import settle
+def frozen():
+    settle()
+    return gc.get_freeze_count()
+first, same = frozen(), frozen()
+import pyarrow
+pyarrow.array([b"x"])
+import pandas
+second = frozen()
+cycle = []
+cycle.append(cycle)
+print(first > 0, same == first, second > first + 10_000, frozen() == second)
+del cycle
+print(gc.collect() > 0)
+"""
+    assert printed(code) == ["True"] * 5

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from clients import Cluster, Producer, RecordMetadata, StratalogError
 from storage.store import open_store
 from tests.bench.lab import PARTITIONS, Lab, Moment, Outcome, Window, say
 from tests.bench.measures import Row, latency_figures, rows_of
+from tests.bench.stalls import TOLD_MAX, checkpoints_s, looking, stalls_of, told
 
 RATE_PER_S = 200
 WINDOW_S, WARM_S = 115, 8
@@ -40,8 +41,13 @@ def latency_acks_all(lab: Lab) -> Outcome:
     """200 requests a second on six partitions."""
     loop = OpenLoop(PARTITIONS, RATE_PER_S, WARM_S, WINDOW_S)
     with lab.cluster(stratalog_fetch_session_ms=SESSION_MS) as cluster:
-        began_ms, mine = ours(lab, cluster, lab.topic(cluster, "open-loop"), loop)
+        with looking() as looks:
+            began_ms, mine = ours(lab, cluster, lab.topic(cluster, "open-loop"), loop)
         hand_overs = hand_overs_s(cluster, began_ms, loop.window_s)
+        checkpoints = checkpoints_s({number: broker.root for number, broker in cluster.brokers().items()}, began_ms)
+        seen = [replace(look, at_s=look.at_s - began_ms / 1000) for look in looks]
+        for stall in stalls_of(mine)[:TOLD_MAX]:
+            say(f"latency_acks_all: {told(stall, hand_overs, checkpoints, seen)}")
         window = Window(tuple(mine), tuple(peers(lab, lab.peer_topic("open-loop"), loop)), hand_overs)
         say(f"latency_acks_all: {_said(window)}")
     counts = [len(times) for times in window.hand_overs_s.values()]

@@ -23,7 +23,11 @@ from replication.consumer_group_records import (
     decode_group_epoch,
     decode_key,
 )
-from replication.consumer_group_requests import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from replication.consumer_group_requests import (
+    JOIN_EPOCH,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from replication.group_records import key_version
 from replication.internal_topics import GROUP_METADATA_TOPIC
 from replication.target_shares import TopicIdPartition
@@ -170,8 +174,8 @@ class ConsumerMember(GroupClient):
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
         told_before, owned = dict(self._consumers.told), _numbers(membership.owned)
         answer = self._answer(GROUP, GROUP_ID, request)
-        is_taken = isinstance(answer, ConsumerGroupHeartbeatResponse) and answer.error is None
-        if is_taken and request.member_epoch >= 0:
+        stays = request.member_epoch >= JOIN_EPOCH
+        if stays and isinstance(answer, ConsumerGroupHeartbeatResponse) and answer.error is None:
             self._taken(request, answer, owned, told_before)
         known = answer if answer is not None else RequestTimedOutError("no answer came")
         membership.answered(send.token, known, self.sim.scheduler.now_ms)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from unittest.mock import patch
 
 import pytest
@@ -43,9 +43,14 @@ def members_of_any_epoch_commit() -> AbstractContextManager[object]:
     return patch.object(ConsumerGroup, "validate_offset_commit", lambda *_: None)
 
 
-def sessions_end_with_their_coordinator() -> AbstractContextManager[object]:
-    """Who takes over waits for members that died meanwhile, for ever."""
-    return patch.object(ConsumerGroupKind, "loaded", lambda *_: None)
+@contextmanager
+def sessions_end_with_their_coordinator() -> Iterator[None]:
+    """Who takes over waits for members that died meanwhile, for ever; here it is waited for twenty sessions."""
+    with (
+        patch.object(ConsumerGroupKind, "loaded", lambda *_: None),
+        patch("tests.simulation.coordinated.END_MS", 14_000),
+    ):
+        yield
 
 
 @pytest.mark.parametrize(

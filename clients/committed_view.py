@@ -1,8 +1,12 @@
 """The committed records of a topic as a Spark DataFrame or SQL view over the leaders' Delta tables.
 
 I/O: the metadata log, the leaders' progress, and Delta tables through delta-spark. Plain SQL on a replica's
-table also shows records that are not committed yet; here they end at the high watermarks of the moment at
-which the view is made, control records are left out and offsets are absolute.
+table also shows records that are not committed yet, or of transactions that were aborted. Here they end at the last
+stable offsets of the moment at which the view is made, as a `read_committed` consumer's would, without records of
+aborted transactions and without control records; offsets are absolute.
+
+What was aborted is what the leader's table knows at that moment. That holds for every later version, too: below the
+last stable offset the outcome of a transaction never changes, and compaction only takes aborted records away.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from storage.records import TopicPartition
 def committed(spark: SparkSession, root: str, topic: str) -> DataFrame:
     """`key, value, topic, partition, offset, timestamp, timestampType, headers, leaderEpoch` of all committed records.
 
-    root   the metadata root. A later call sees more records: the high watermarks are those of the call.
+    root   the metadata root. A later call sees more records: the last stable offsets are those of the call.
     Raises UnknownTopicOrPartitionError, LeaderNotAvailableError, ForeignCommitError.
     """
     view = ClusterView(root)
@@ -45,15 +49,24 @@ def _partition(spark: SparkSession, view: ClusterView, topic_partition: TopicPar
         log.refresh()
     except ForeignCommitError as reason:
         raise ForeignCommitError(f"{log.name} cannot be read as a log: {reason}") from reason
+    end = log.last_stable_offset(marks.high_watermark)
     offset = f.expr("base_offset + offset_delta")
     rows = spark.read.format("delta").load(f"{leader.root.rstrip('/')}/{topic_partition}")
-    return rows.where(
+    found = rows.where(
         # the first condition lets Delta leave out whole files: base_offset is a partition column
-        (f.col("base_offset") < marks.high_watermark)
-        & (offset < marks.high_watermark)
+        (f.col("base_offset") < end)
+        & (offset < end)
         & (offset >= marks.log_start_offset)
         & (f.col("attributes").bitwiseAND(CONTROL_ATTRIBUTE) == 0)
-    ).select(
+    )
+    aborted = log.aborted_transactions(marks.log_start_offset, end)
+    if aborted:
+        ranges = spark.createDataFrame(aborted, "aborted_id long, first_offset long, last_offset long")
+        is_aborted = (f.col("producer_id") == f.col("aborted_id")) & offset.between(
+            f.col("first_offset"), f.col("last_offset")
+        )
+        found = found.join(f.broadcast(ranges), is_aborted, "left_anti")
+    return found.select(
         "key",
         "value",
         f.lit(topic_partition.topic).alias("topic"),

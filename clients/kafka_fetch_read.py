@@ -18,7 +18,7 @@ from clients.kafka_broker import NO_EPOCH, ServedBroker
 from clients.kafka_entities import Values
 from clients.kafka_fetch_sessions import WantedPartition
 from clients.kafka_offsets import end_of_epoch
-from clients.record_batches import encode_rows
+from clients.record_batches import empty_batch, encode_rows
 from storage.cleaner_checkpoint import GONE_ABORTED
 from storage.epochs import UNDEFINED, EpochEndOffset
 from storage.errors import OffsetOutOfRangeError, StratalogError
@@ -172,10 +172,11 @@ class FetchReader:
             next_offset = batches[-1].last_offset + 1 if batches else offset
             if not batches:
                 fetched = self._broker.view.fetch(named, offset, wanted_bytes, end, timeout_ms=0)
-                next_offset = fetched.next_offset
                 if fetched.rows.num_rows:
                     batches = encode_rows(part_of(fetched.rows, left_bytes))
-                    next_offset = batches[-1].last_offset + 1
+                elif fetched.next_offset > offset:
+                    batches = [self._gap(named, offset, fetched.next_offset)]
+                next_offset = batches[-1].last_offset + 1 if batches else fetched.next_offset
             fitting = _fitting(batches, left_bytes, must_give_one and not given)
             given += fitting
             left_bytes -= sum(len(batch.data) for batch in fitting)
@@ -183,6 +184,13 @@ class FetchReader:
                 break
             offset = next_offset
         return given
+
+    def _gap(self, named: TopicPartition, offset: int, end_offset: int) -> EncodedBatch:
+        """Compaction left nothing from `offset` on up to the end of what may be read: a client goes on behind a batch,
+        and would never come to that end. Kafka's `Cleaner` leaves an empty batch at the end of each round; here the
+        log end does not depend on rows, so nothing has to be kept for it."""
+        leader_epoch = self._broker.view.look_at_log(named, lambda log: log.epochs.epoch_at(end_offset - 1), 0)
+        return empty_batch(offset, end_offset, leader_epoch)
 
 
 def _fitting(batches: Sequence[EncodedBatch], max_bytes: int, must_give_one: bool) -> list[EncodedBatch]:

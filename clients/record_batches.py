@@ -45,6 +45,7 @@ from clients.record_compression import DECOMPRESSED_BYTES_MAX, decompressed
 from clients.record_section import Longs, Mask, RecordColumns, read_records, single_columns, written_records
 from clients.single_records import SINGLE_BYTES_MAX, SINGLE_RECORDS_MAX
 from storage.codecs import NO_COMPRESSION
+from storage.config import INT_MAX
 from storage.errors import (
     InvalidRecordError,
     InvalidTimestampError,
@@ -55,6 +56,7 @@ from storage.errors import (
 from storage.log_read import READ_SCHEMA
 from storage.records import (
     CONTROL_ATTRIBUTE,
+    NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     PAYLOAD_SCHEMA,
@@ -278,6 +280,16 @@ def encode_rows(
         halves = (rows.slice(0, middle), rows.slice(middle))
         return [batch for half in halves for batch in encode_rows(half, compression_type, split_bytes)]
     return _Frames.of(rows, split_bytes if size_bytes > split_bytes else None).encoded(rows, compression_type)
+
+
+def empty_batch(base_offset: int, end_offset: int, leader_epoch: int) -> EncodedBatch:
+    """A batch without records that stands for the offsets `[base_offset, end_offset)`, at most 2^31 - 1 of them."""
+    end_offset = min(end_offset, base_offset + INT_MAX)
+    header = BatchHeader(
+        base_offset, 0, leader_epoch, MAGIC, 0, 0, end_offset - 1 - base_offset,
+        NO_TIMESTAMP, NO_TIMESTAMP, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, 0,
+    )  # fmt: skip
+    return EncodedBatch(base_offset, end_offset - 1, batch_bytes(header, memoryview(b""), NO_COMPRESSION))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

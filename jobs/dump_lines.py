@@ -1,7 +1,9 @@
 """What dump-log prints of batches, records, index entries and producers: Kafka's lines (DumpLogSegments). Pure.
 
 Where a batch of ours has no such thing: `position` is where its data file begins in the segment, `size` the Arrow
-bytes of its records, `crc` the CRC32C of its data file's footer. The delete horizon is not kept per batch.
+bytes of its records, `crc` the CRC32C of its data file's footer. The delete horizon is that of a transaction's marker,
+which has it in a header. A batch with tombstones shows none: a table says when they were first compacted, but not the
+topic's `delete.retention.ms`.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.record_decoders import Decoder, as_text
+from storage.cleaned_transactions import DELETE_HORIZON, horizon_of
 from storage.producers import ProducerStates
 from storage.records import PAYLOAD_SCHEMA
 from storage.table import FileEntry
@@ -88,6 +91,7 @@ def batch_line(batch: pa.Table, entry: FileEntry, position: int, codec: str) -> 
         size_bytes=batch.select(PAYLOAD_SCHEMA.names).nbytes,
         codec=codec,
         is_valid=True,
+        horizon_ms=horizon_of(batch["headers"][0].as_py()) if first["attributes"] & CONTROL else None,
     )
 
 
@@ -120,14 +124,16 @@ def _batch_text(
     size_bytes: int,
     codec: str,
     is_valid: bool,
+    horizon_ms: int | None = None,
 ) -> str:
     transactional, control = bool(attributes & TRANSACTIONAL), bool(attributes & CONTROL)
+    horizon = "OptionalLong.empty" if horizon_ms is None else f"OptionalLong[{horizon_ms}]"
     crc = int(entry.path.rsplit(".", 2)[-2], 16)
     return (
         f"baseOffset: {offsets[0]} lastOffset: {offsets[1]} count: {offsets[2]} "
         f"baseSequence: {sequences[0]} lastSequence: {sequences[1]} "
         f"producerId: {producer[0]} producerEpoch: {producer[1]} partitionLeaderEpoch: {entry.leader_epoch} "
-        f"isTransactional: {_java(transactional)} isControl: {_java(control)} deleteHorizonMs: OptionalLong.empty "
+        f"isTransactional: {_java(transactional)} isControl: {_java(control)} deleteHorizonMs: {horizon} "
         f"position: {position} {_TIMESTAMP_TYPES[time[0]]}: {time[1]} size: {size_bytes} magic: 2 "
         f"compresscodec: {codec} crc: {crc} isvalid: {_java(is_valid)}"
     )
@@ -142,7 +148,8 @@ def _record_lines(batch: pa.Table, entry: FileEntry, shown: Shown, gaps: OffsetG
         gaps.see(offset)
         parts: list[str] = []
         if shown.record_metadata:
-            keys = ",".join(header["key"] for header in headers or ())
+            names = (header["key"] for header in headers or ())
+            keys = ",".join(name for name in names if not (is_control and name == DELETE_HORIZON))
             parts.append(
                 f"offset: {offset} {kind}: {NO_TIMESTAMP if time_ms is None else time_ms} keySize: {_size(key)} "
                 f"valueSize: {_size(value)} sequence: {sequence} headerKeys: [{keys}]"

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from clients.batch_headers import batches_in
 from clients.record_batches import decode_rows, encode_batch
+from storage.config import LogConfig
 from storage.log import PartitionLog
 from storage.records import TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, TopicPartition, payload_table
 from storage.transactions import EndMarker, marker_batch
@@ -343,6 +345,30 @@ def test_of_aborted_records_that_compaction_took_nothing_is_told_nor_given_from_
     assert given(after) == ([1, 2, 3, 4, 5], [])
     (everything,) = fetch(client, wanted(0, 1))
     assert decode_rows(everything.records)["offset"].to_pylist()[0] == 0, "as in Kafka until its cleaner comes by"
+
+
+@pytest.mark.parametrize("isolation_level", [0, 1])
+def test_a_client_comes_to_the_end_though_compaction_left_nothing_before_it(
+    client: KafkaClient, cluster: MemoryCluster, isolation_level: int
+) -> None:
+    """`a=1`, two records without a key from before the topic was compacted, and one that is not committed."""
+    log = cluster.log(1, T1)
+    log.config = LogConfig.from_properties({"segment.files.max": 2})
+    for record in ("a=1", "=2 =3", "b=1"):
+        cluster.append_batch(T1, keyed(record))
+    cluster.publish(T1, 3)
+    log.config = compacted(segment_files_max=2)
+    assert clean(log, high_watermark=3)
+    client.handlers[1].broker.view.look_at_log(T1, lambda known: known.refresh(), 0)
+    (partition,) = fetch(client, wanted(0, 1), isolation_level=isolation_level)
+    assert values(partition) == [b"1"]
+    for asked in (0, 1, 2):
+        (partition,) = fetch(client, wanted(asked, 1), isolation_level=isolation_level)
+        last = list(batches_in(partition.records))[-1][0]
+        assert (last.last_offset, last.leader_epoch) == (2, log.leader_epoch)
+    assert values(partition) == []
+    (at_end,) = fetch(client, wanted(3, 1), isolation_level=isolation_level)
+    assert not at_end.records
 
 
 def test_what_was_aborted_is_told_of_the_very_records_that_are_given(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from jobs.dump_log import dump_log
 from jobs.dump_names import DumpKind, DumpName, dump_name
 from jobs.terminal import UsageError
 from storage.batch_file import crc_of_path
+from storage.cleaned_transactions import DELETE_HORIZON
 from storage.config import LogConfig
 from storage.log import PartitionLog
 from storage.records import Header, NewRecordBatch, data_table, payload_table
@@ -138,11 +140,22 @@ def test_control_records_say_how_a_transaction_ended() -> None:
     key, value = struct.pack(">hh", 0, 1), struct.pack(">hi", 0, 12)
     marker = NewRecordBatch(payload_table([(1, key, value, None)]), 9, 2, attributes=0x30)
     line, record = lines_of([marker], Shown(records=True, contents=True))
-    assert "isTransactional: true isControl: true" in line
+    assert "isTransactional: true isControl: true deleteHorizonMs: OptionalLong.empty" in line
     assert record == (
         "| offset: 100 CreateTime: 1 keySize: 4 valueSize: 6 sequence: -1 headerKeys: [] "
         "endTxnMarker: COMMIT coordinatorEpoch: 12"
     )
+
+
+def test_a_marker_that_compaction_will_take_shows_its_delete_horizon_as_a_batch_of_kafka_does() -> None:
+    key, value = struct.pack(">hh", 0, 1), struct.pack(">hi", 0, 12)
+    marked = NewRecordBatch(payload_table([(1, key, value, [Header(DELETE_HORIZON, b"86400001")])]), 9, 2)
+    marker, record = lines_of([replace(marked, attributes=0x30)], Shown(records=True))
+    assert "isControl: true deleteHorizonMs: OptionalLong[86400001] position: 17413" in marker
+    assert "headerKeys: [] endTxnMarker: COMMIT" in record
+    own, record = lines_of([marked], Shown(records=True))
+    assert "deleteHorizonMs: OptionalLong.empty" in own, "a header of the user's"
+    assert f"headerKeys: [{DELETE_HORIZON}]" in record
 
 
 def test_a_batch_whose_first_records_compaction_removed_keeps_its_base() -> None:

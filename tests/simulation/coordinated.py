@@ -21,6 +21,7 @@ from replication.hosted_shard import HostedShard
 from replication.transaction_requests import TRANSACTION_VERSION_0, TRANSACTION_VERSION_2, EndTxnResponse
 from replication.transaction_shard import TransactionShard
 from tests.simulation.cluster import TOPIC, Setting, SimCluster
+from tests.simulation.consumer_members import ConsumerGroups, ConsumerMember
 from tests.simulation.faults import Faults
 from tests.simulation.groups import Groups, Member
 from tests.simulation.run import PLAIN, RETAINED, Outcome, quiet, setting_of, simulate
@@ -43,12 +44,15 @@ COMMITTING, ENDING = "commit", "end-transaction"
 @dataclass(frozen=True, slots=True)
 class Clients:
     """Who works in a run. `late`: how likely a request comes a second time, much later. `fenced`: how likely a member
-    commits once more when its generation is over."""
+    commits once more when its generation is over. `names`: of processors, two each. `consumers`: members of a KIP-848
+    group."""
 
     version: int = TRANSACTION_VERSION_2
     late: float = 0.1
     members: int = 3
     fenced: float = 0.0
+    names: tuple[str, ...] = NAMES
+    consumers: int = 0
 
 
 class Coordinated:
@@ -56,26 +60,28 @@ class Coordinated:
 
     def __init__(self, clients: Clients, killed_in: Counter[str], sim: SimCluster) -> None:
         self.sim = sim
-        self.book, self.groups = Book(sim), Groups(sim)
+        self.book, self.groups, self.consumers = Book(sim), Groups(sim), ConsumerGroups(sim)
         self._killed_in = killed_in
         sim.on_crash = self._note
         self._processors = [
-            Processor(sim, self.book, name, clients.version, clients.late) for name in NAMES for _ in range(2)
+            Processor(sim, self.book, name, clients.version, clients.late) for name in clients.names for _ in range(2)
         ]
         self._members = [
             Member(sim, self.groups, f"m{number}", GROUP_ID, clients.fenced) for number in range(clients.members)
         ]
+        self._consumers = [ConsumerMember(sim, self.consumers, number) for number in range(clients.consumers)]
         self._reader = CommittedReader(sim, self.book)
         works: list[tuple[str, Callable[[], None]]] = [
             *((f"t{number}", each.run) for number, each in enumerate(self._processors)),
             *((f"m{number}", each.run) for number, each in enumerate(self._members)),
+            *((each.name, each.run) for each in self._consumers),
         ]
         self._actors = [sim.scheduler.spawn(name, f"client-{name}", run) for name, run in works]
         sim.scheduler.spawn("rc", "client-rc", self._reader.run)
 
     @property
     def acked_count(self) -> int:
-        return self.book.committed_count + self.groups.committed_count
+        return self.book.committed_count + self.groups.committed_count + self.consumers.committed_count
 
     def _note(self, broker: Broker) -> None:
         for shard in broker._coordinators._shards.values():
@@ -91,6 +97,7 @@ class Coordinated:
         self._await("no stable offset", lambda: asker.is_over)
         self.book.check_end(offsets)
         self.groups.check_end()
+        self.consumers.check_end()
 
     def _replace_deposed(self) -> None:
         """Where a process that hung has registered again instead of the one that was started for it, nobody would find

@@ -33,6 +33,7 @@ from replication.group_requests import (
     SyncGroupResponse,
 )
 from replication.internal_topics import GROUP_METADATA_TOPIC
+from storage.errors import StratalogError
 from tests.simulation.cluster import TOPIC, SimCluster
 from tests.simulation.coordinator_clients import GROUP, CoordinatorClient
 from tests.simulation.invariants import Violation
@@ -115,15 +116,46 @@ class Groups:
                 newest[key] = generation
 
 
-class Member(CoordinatorClient):
+class GroupClient(CoordinatorClient):
+    """Who commits and fetches offsets of one group."""
+
+    def __init__(self, sim: SimCluster, groups: Groups, name: str, group_id: str) -> None:
+        super().__init__(sim, name)
+        self._groups = groups
+        self._group_id = group_id
+
+    def commit(self, partition: int, epoch: int, member_id: str) -> tuple[object, StratalogError | None]:
+        """The next offset, as the member of this generation or member epoch; as of `ask`."""
+        history = self._groups.of(self._group_id)
+        history.asked += 1
+        offset = epoch * COMMITS_MAX + history.asked
+        topics = (OffsetCommitRequestTopic(TOPIC, (OffsetCommitRequestPartition(partition, offset),)),)
+        request = OffsetCommitRequest(self._group_id, topics, epoch, member_id)
+        answer, error = self.ask(GROUP, self._group_id, request, is_repeated=False)
+        if answer is not None and error is None:
+            self._groups.committed(self._group_id, partition, offset)
+        return answer, error
+
+    def fetch(self, partition: int) -> int | None:
+        """The committed offset; None when it cannot be told."""
+        topics = (OffsetFetchRequestTopic(TOPIC, (partition,)),)
+        request = OffsetFetchRequest((OffsetFetchRequestGroup(self._group_id, topics),))
+        acked = self._groups.of(self._group_id).acked.get(partition, -1)
+        answer, error = self.ask(GROUP, self._group_id, request)
+        if error is not None or not isinstance(answer, OffsetFetchResponse):
+            return None
+        offset = answer.groups[0].topics[0].partitions[0].committed_offset
+        self._groups.fetched(self._group_id, partition, offset, acked)
+        return offset
+
+
+class Member(GroupClient):
     """A consumer of one group; when it dies, it begins anew without an id. `fenced`: how likely it left a thread behind
     that hangs and commits up to 2.5 s later, as if it were still a member."""
 
     def __init__(self, sim: SimCluster, groups: Groups, name: str, group_id: str, fenced: float = 0.0) -> None:
-        super().__init__(sim, name)
+        super().__init__(sim, groups, name, group_id)
         self._fenced = fenced
-        self._groups = groups
-        self._group_id = group_id
         self._member_id = ""
         self._generation = -1
         self._owned: list[int] = []
@@ -207,33 +239,15 @@ class Member(CoordinatorClient):
             self._forget()
 
     def _commit_and_fetch(self, partition: int) -> bool:
-        history = self._groups.of(self._group_id)
-        history.asked += 1
-        offset = self._generation * COMMITS_MAX + history.asked
-        topics = (OffsetCommitRequestTopic(TOPIC, (OffsetCommitRequestPartition(partition, offset),)),)
-        request = OffsetCommitRequest(self._group_id, topics, self._generation, self._member_id)
-        answer, error = self.ask(GROUP, self._group_id, request, is_repeated=False)
+        answer, error = self.commit(partition, self._generation, self._member_id)
         if answer is None:
             self._forget()  # it may still come
             return False
         if error is not None:
             self._failed(error)
             return False
-        self._groups.committed(self._group_id, partition, offset)
         self.fetch(self.random.randrange(PARTITIONS))
         return True
-
-    def fetch(self, partition: int) -> int | None:
-        """The committed offset; None when it cannot be told."""
-        topics = (OffsetFetchRequestTopic(TOPIC, (partition,)),)
-        request = OffsetFetchRequest((OffsetFetchRequestGroup(self._group_id, topics),))
-        acked = self._groups.of(self._group_id).acked.get(partition, -1)
-        answer, error = self.ask(GROUP, self._group_id, request)
-        if error is not None or not isinstance(answer, OffsetFetchResponse):
-            return None
-        offset = answer.groups[0].topics[0].partitions[0].committed_offset
-        self._groups.fetched(self._group_id, partition, offset, acked)
-        return offset
 
 
 class FencedMember(CoordinatorClient):

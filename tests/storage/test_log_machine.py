@@ -1,12 +1,13 @@
 """One log against a plain list, by Hypothesis: whatever is done to it, and wherever its process is killed meanwhile.
 
-Random appends, truncations, retention, record deletion, merges, compactions, checkpoints and clean-ups; the process
-dies between any two storage calls of any of them, and the next one goes on with what lies on storage.
+Random appends, transactions, truncations, retention, record deletion, merges, compactions, checkpoints and clean-ups;
+the process dies between any two storage calls of any of them, and the next one goes on with what lies on storage.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from hypothesis import HealthCheck, settings
@@ -18,7 +19,9 @@ from storage.cleaner import SHARED_TURN
 from storage.config import LogConfig
 from storage.log import PartitionLog
 from storage.log_append import Appended, BatchAppended
+from storage.records import TRANSACTIONAL_ATTRIBUTE, NewRecordBatch
 from storage.table import Committed
+from storage.transactions import EndMarker, marker_batch
 from storage.upkeep import Upkeep
 from tests.storage.keyed import Rows, keyed, shown
 from tests.storage.logs import Replicas, idempotent
@@ -42,6 +45,9 @@ CONFIGS = {
     "compact,delete": {"cleanup.policy": "compact,delete", "retention.ms": -1, "retention.bytes": 6_000},
 }
 PRODUCER = 7
+TRANSACTIONAL_IDS = (8, 9)
+VERIFIED = 1 << 40
+"""The coordinator was asked about whatever the log holds."""
 
 
 class Killed(Exception):  # noqa: N818 - no error of ours: nobody may catch it
@@ -52,7 +58,41 @@ class Record(NamedTuple):
     key: str
     value: str | None
     batch_base: int
-    sequence: int | None = None
+    producer: int | None = None
+    is_commit: bool | None = None
+
+
+class Outcomes(NamedTuple):
+    """What a list of records tells of transactions.
+
+    open     first offset by producer
+    ended    (producer, first offset, marker's offset), in order of the last; `aborted`: those of them
+    """
+
+    open: dict[int, int]
+    ended: list[tuple[int, int, int]]
+    aborted: list[tuple[int, int, int]]
+
+    @staticmethod
+    def of(records: list[Record]) -> Outcomes:
+        found = Outcomes({}, [], [])
+        for offset, record in enumerate(records):
+            if record.producer not in TRANSACTIONAL_IDS:
+                continue
+            if record.is_commit is None:
+                found.open.setdefault(record.producer, offset)
+            elif record.producer in found.open:
+                found.ended.append((record.producer, found.open.pop(record.producer), offset))
+                if not record.is_commit:
+                    found.aborted.append(found.ended[-1])
+        return found
+
+    def stable(self, high_watermark: int) -> int:
+        undecided = [first for _, first, last in self.ended if last >= high_watermark]
+        return min([high_watermark, *undecided, *self.open.values()])
+
+    def is_aborted(self, offset: int, record: Record) -> bool:
+        return any(who == record.producer and first <= offset <= last for who, first, last in self.aborted)
 
 
 class LogMachine(RuleBasedStateMachine):
@@ -115,15 +155,47 @@ class LogMachine(RuleBasedStateMachine):
         """A batch is in the log as a whole or not at all; an idempotent one that is sent again is there once."""
         base = len(self.records)
         if own:
-            known = [record.sequence for record in self.records if record.sequence is not None]
-            first = max(known, default=-1) + 1
+            first = self._next_sequence(PRODUCER)
             words = [chr(ord("p") + index) for index in range(len(keys))]
-            new = [Record(word, word, base, first + index) for index, word in enumerate(words)]
+            new = [Record(word, word, base, PRODUCER) for word in words]
             batch = idempotent(words, first, PRODUCER)
         else:
             self.value += 1
             new = [Record(key, None if tombstone else str(self.value), base) for key in keys]
-            batch = keyed(" ".join(r.key if r.value is None else f"{r.key}={r.value}" for r in new))
+            batch = keyed(_words(new))
+        self._put(batch, new, kill, is_sent_again=own)
+
+    @rule(
+        producer=st.sampled_from(TRANSACTIONAL_IDS),
+        keys=st.text("abcdefgh", min_size=1, max_size=3),
+        tombstone=st.booleans(),
+        kill=kills,
+    )
+    def append_in_transaction(self, producer: int, keys: str, tombstone: bool, kill: int | None) -> None:
+        """The next transaction begins when the marker of the one before is committed, as its coordinator sees to."""
+        last = max((last for who, _, last in Outcomes.of(self.records).ended if who == producer), default=-1)
+        self.high_watermark = max(self.high_watermark, last + 1)
+        self.value += 1
+        base = len(self.records)
+        new = [Record(key, None if tombstone else str(self.value), base, producer) for key in keys]
+        batch = keyed(
+            _words(new),
+            producer_id=producer,
+            sequence=self._next_sequence(producer),
+            attributes=TRANSACTIONAL_ATTRIBUTE,
+        )
+        self._put(replace(batch, verified_offset=VERIFIED), new, kill, is_sent_again=True)
+
+    @rule(producer=st.sampled_from(TRANSACTIONAL_IDS), is_commit=st.booleans(), kill=kills)
+    def end_transaction(self, producer: int, is_commit: bool, kill: int | None) -> None:
+        if producer in Outcomes.of(self.records).open:
+            marker = marker_batch(producer, 0, EndMarker(is_commit, 0), self.replicas.clock.now_ms)
+            self._put(marker, [Record("", None, len(self.records), producer, is_commit)], kill, is_sent_again=False)
+
+    def _next_sequence(self, producer: int) -> int:
+        return sum(record.producer == producer and record.is_commit is None for record in self.records)
+
+    def _put(self, batch: NewRecordBatch, new: list[Record], kill: int | None, *, is_sent_again: bool) -> None:
         answers: list[object] = []
 
         def act() -> None:
@@ -136,7 +208,7 @@ class LogMachine(RuleBasedStateMachine):
             assert self.log.log_end_offset in (first_offset, last_offset + 1)
             if self.log.log_end_offset == first_offset:
                 return
-            if own:  # the producer has no answer and sends it again
+            if is_sent_again:  # the producer has no answer
                 act()
                 assert answers == [BatchAppended(first_offset, last_offset, duplicate=True)]
         else:
@@ -230,10 +302,25 @@ class LogMachine(RuleBasedStateMachine):
         for log in (self.log, self.replicas.log("1", self.config)):
             assert (log.log_start_offset, log.log_end_offset) == (self.log_start, len(self.records))
             self._check(shown(log), log)
+            self._check_transactions(log)
+
+    def _check_transactions(self, log: PartitionLog) -> None:
+        """Where readers of committed records end, and what they leave out; compaction takes aborted records away."""
+        outcomes = Outcomes.of(self.records)
+        stable = max(self.log_start, outcomes.stable(self.high_watermark))
+        assert max(self.log_start, log.last_stable_offset(self.high_watermark)) == stable
+        known = [tuple(each) for each in log.producers.transactions.aborted if each.last_offset >= self.log_start]
+        expected = [each for each in outcomes.aborted if each[2] >= self.log_start]
+        if self.config.is_compacted:
+            assert set(known) <= set(expected)
+            expected = [each for each in expected if each[2] >= self.cleaned_end]
+            known = [each for each in known if each[2] >= self.cleaned_end]
+        assert known == expected
 
     def _check(self, rows: Rows, log: PartitionLog) -> None:
         """Every record that is shown is the one that was sent there, in order. Without compaction none lacks."""
-        expected = [(offset, r.key, r.value) for offset, r in enumerate(self.records)][self.log_start :]
+        records = [(offset, r.key, r.value) for offset, r in enumerate(self.records) if r.is_commit is None]
+        expected = [row for row in records if row[0] >= self.log_start]
         if not self.config.is_compacted:
             assert rows == expected
             return
@@ -242,8 +329,11 @@ class LogMachine(RuleBasedStateMachine):
         assert set(rows) <= set(expected)
         assert log.state.cleaner.first_dirty_offset <= self.cleaned_end
         untouched = max(self.cleaned_end, self.log_start)
-        assert [row for row in rows if row[0] >= untouched] == expected[untouched - self.log_start :]
-        latest = {key: (offset, key, value) for offset, key, value in expected}
+        assert [row for row in rows if row[0] >= untouched] == [row for row in expected if row[0] >= untouched]
+        outcomes = Outcomes.of(self.records)
+        counted = [row for row in expected if not outcomes.is_aborted(row[0], self.records[row[0]])]
+        rows = [row for row in rows if not outcomes.is_aborted(row[0], self.records[row[0]])]
+        latest = {key: (offset, key, value) for offset, key, value in counted}
         assert {row for row in latest.values() if row[2] is not None} <= set(rows), "of each key the latest stays"
         deleted = {key for key, (_, _, value) in latest.items() if value is None}
         assert {key: value for _, key, value in rows if key not in deleted} == {
@@ -252,6 +342,10 @@ class LogMachine(RuleBasedStateMachine):
         if self.log_start == 0:  # else the tombstone may have been deleted with the log's start
             applied = {key: value for _, key, value in rows}
             assert all(applied.get(key) is None for key in deleted), "a deleted key does not come back"
+
+
+def _words(records: list[Record]) -> str:
+    return " ".join(r.key if r.value is None else f"{r.key}={r.value}" for r in records)
 
 
 LogMachine.TestCase.settings = settings(

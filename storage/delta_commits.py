@@ -128,12 +128,14 @@ class DeltaCommitLog:
             return
         yield from self._checkpoints()
 
-    def write_checkpoint(self, snapshot: TableSnapshot, definition: Definition) -> None:
-        """The checkpoint, then the pointer to it."""
+    def write_checkpoint(self, snapshot: TableSnapshot, definition: Definition) -> Iterator[str]:
+        """The checkpoint, then the pointer to it: each one's path once it is written."""
         data, action_count = encode_checkpoint(snapshot, definition)
         checkpoint, pointer = self.checkpoint_paths(snapshot.version)
         self._store.put(checkpoint, data)
+        yield checkpoint
         self._store.put(pointer, encode_pointer(snapshot, action_count, len(data)))
+        yield pointer
 
     def expired_versions(self, limit: int, keep_from_ms: int) -> tuple[int, int]:
         """`[first, end)`: the versions below `limit` that were committed before `keep_from_ms`.

@@ -308,6 +308,9 @@ class MemoryLogTable:
 
         return write_checkpoint
 
+    def adopt_checkpoint(self) -> int:
+        return self._log.checkpoint_hint()
+
     def reopened(self) -> MemoryLogTable:
         return MemoryLogTable(self._disk, self._name, self._ids)
 

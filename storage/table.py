@@ -263,6 +263,11 @@ class LogTable(Protocol):
         version; nothing is written where a newer one stands."""
         ...
 
+    def adopt_checkpoint(self) -> int:
+        """The newest checkpoint's version by the cheap pointer, whoever wrote it; -1 when there is none. This handle
+        owes no sync for anything up to it."""
+        ...
+
     def reopened(self) -> LogTable:
         """Another handle on the same table, for another thread."""
         ...

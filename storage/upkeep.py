@@ -162,6 +162,11 @@ class Checkpoints(Chore):
             self._cleaned_ms = view.now_ms
         log = view.log
         if self._is_checkpoint_due(view):
+            # The two sessions of a follower take turns: one that the other wrote counts.
+            adopted = min(log.table.adopt_checkpoint(), log.version)
+            if adopted > log.state.durable_version:
+                log.state.made_durable(adopted)
+        if self._is_checkpoint_due(view):
             return Work(log.table.checkpointer(log.state.snapshot()), partial(self._checkpointed, view))
         if self._cleaning is None:
             if view.now_ms - self._cleaned_ms < self._limits.keep_ms:

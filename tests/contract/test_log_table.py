@@ -400,6 +400,15 @@ def test_a_dropped_table_takes_no_commit_of_a_straggler(lab: Lab, table: Table) 
     assert lab.open().snapshot() is None
 
 
+def test_a_checkpoint_of_another_handle_counts_for_this_one(lab: Lab, table: Table) -> None:
+    assert (table.adopt_checkpoint(), lab.open().adopt_checkpoint()) == (-1, -1)
+    grow(table, 5)
+    lab.open().checkpoint()
+    grow(table, 7, first=6)
+    assert table.adopt_checkpoint() == 5
+    assert table.commit(8, empty("c8"), sync=True) == Committed(8)
+
+
 def test_checkpointing_no_table_is_an_error(lab: Lab) -> None:
     with pytest.raises(ObjectNotFoundError):
         lab.open().checkpoint()

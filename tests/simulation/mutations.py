@@ -334,7 +334,7 @@ MUTATIONS: dict[str, Mutation] = {
         _mix(Focus("create", 0.6, "f", "/t-0/"), 3_000, cut_broker=3, crash=2, restart_all=3),
         Setting(pause_ms_max=1_500),
         8_000,
-        first_seed=201,
+        first_seed=225,
     ),
     "c": Mutation(
         progress_of_any_epoch_counts,
@@ -355,7 +355,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("AckedRecordsNotLost", "NoDuplicateSequence"),
         _mix(Focus("create", 0.3, "f", "/t-0/"), 1_500, crash=3, restart_all=3, cut_broker=2),
         duration_ms=6_000,
-        first_seed=6,
+        first_seed=71,
     ),
     "6": Mutation(
         registration_changes_nothing, _COMPLETE, _mix(second_process=3, power_cut=2, restart_all=2), first_seed=0
@@ -391,7 +391,7 @@ MUTATIONS: dict[str, Mutation] = {
         _mix(Focus("create", 0.7, "c", "metadata"), 2_500, cut_broker=3, pause_broker=2, crash=1, restart_all=1),
         Setting(brokers=4),
         8_000,
-        first_seed=36,
+        first_seed=66,
     ),
     "log end": Mutation(high_watermark_is_the_log_end, _COMPLETE, _mix(crash=1)),
     "joins early": Mutation(

@@ -142,9 +142,9 @@ def cut_off(rng: Random) -> Faults:
 @pytest.mark.parametrize(
     ("mutation", "clients", "faults", "seeds"),
     [
-        (nullcontext, BEFORE_KIP_890, None, (49, 66, 83)),
-        (reads_are_told_from_memory, LATE, cut_off, (55, 59, 71)),
-        (answered_by_the_leader_alone, LATE, None, (4,)),
+        (nullcontext, BEFORE_KIP_890, None, (57, 79, 104)),
+        (reads_are_told_from_memory, LATE, cut_off, (15, 33, 70)),
+        (answered_by_the_leader_alone, LATE, None, (0, 1, 3)),
         (offsets_count_before_the_commit, LATE, None, (1, 2, 6)),
         (members_of_any_generation_commit, FENCED, None, (1, 2, 3)),
     ],

@@ -177,6 +177,27 @@ def test_a_synced_commit_syncs_what_was_written_before_it(lab: DeltaLab, monkeyp
     assert synced == [[f"{TABLE}/{entry.path}", f"{log}/{1:020}.json"], [f"{log}/{2:020}.json"]]
 
 
+def test_what_another_handles_checkpoint_stands_for_is_not_synced_again(
+    lab: DeltaLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = lab.open()
+    for version in (1, 2, 3):
+        table.commit(version, Commit(f"c{version}", "START EPOCH", 1))
+    lab.open().checkpoint()
+    early = FileEntry(
+        table.write_file(data_table([NewRecordBatch(payload_table([(1, None, b"v", None)]))]), 0), 0, 0, 0
+    )
+    table.commit(4, Commit("c4", "START EPOCH", 1))
+    lab.open().checkpoint()
+    table.commit(5, Commit("c5", "START EPOCH", 1))
+    assert table.adopt_checkpoint() == 4
+    synced: list[list[str]] = []
+    monkeypatch.setattr(lab.store, "sync", lambda paths: synced.append(list(paths)))
+    table.commit(6, Commit("c6", "APPEND", 1, (early,)), sync=True)  # no checkpoint stands for its file
+    log = f"{TABLE}/_delta_log"
+    assert synced == [[f"{log}/{5:020}.json", f"{TABLE}/{early.path}"], [f"{log}/{6:020}.json"]]
+
+
 def test_a_dropped_table_leaves_no_directory(lab: DeltaLab) -> None:
     append(lab, 1, 0, 1)
     lab.open().drop()

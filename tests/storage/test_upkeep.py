@@ -342,6 +342,23 @@ def test_checkpoints_and_clean_up_keep_an_hour_and_some_commits(replicas):
     assert values(replicas.log()) == " ".join(["a"] * 30)
 
 
+def test_a_checkpoint_of_another_session_counts(replicas):
+    """A follower's two sessions take turns: each one's turn would begin with a checkpoint for every partition."""
+    log, limits = replicas.leader(), UpkeepLimits(checkpoint_commits=10, keep_commits=5)
+    first, second = Upkeep(log, limits), Upkeep(other := replicas.log(), limits)
+    for _ in range(10):
+        append(log, batch("a"))
+    assert steps(first, 0, 0) == ["checkpoint 1"]
+    other.refresh()
+    assert steps(second, 0, 0) == []
+    assert other.state.durable_version == log.version
+    for _ in range(10):
+        append(log, batch("a"))
+    other.refresh()
+    assert steps(second, 0, 0) == ["checkpoint 1"]
+    assert steps(first, 0, 0) == []
+
+
 def test_a_truncated_file_is_deleted_only_below_the_log_end(replicas):
     leader, follower = replicas.leader(epoch=1), replicas.follower("2", 1)
     upkeep = Upkeep(follower)

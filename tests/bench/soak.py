@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from clients import Producer
 from replication.config import BrokerConfig
+from replication.interpreter import share_interpreter
 from replication.upkeep_rounds import UpkeepRounds
 from storage.chore import UpkeepDone, UpkeepLimits
 from storage.clock import RandomIds, SystemClock
@@ -108,6 +109,7 @@ def _table(root: Path, cache: FileCache | None = None) -> DeltaLogTable:
 
 def grow(root: Path, commits: int) -> Grown:
     """Commit so often, as fast as upkeep lets, with the upkeep that a broker does; then until that comes to rest."""
+    share_interpreter()  # as brokers do
     clock, ids = SystemClock(), RandomIds()
     config = LogConfig.from_properties({"file.delete.delay.ms": 1_000, "retention.ms": -1})
     log = PartitionLog(_table(root, FileCache(BrokerConfig().stratalog_tail_cache_bytes)), config, clock, ids)

@@ -65,7 +65,7 @@ def test_what_a_power_cut_just_before_the_last_fault_took_is_known_before_the_ru
 def test_coordinators_are_killed_in_every_state() -> None:
     killed_in: Counter[str] = Counter()
     with quiet():
-        for seed in range(1_000, 1_050):
+        for seed in range(1_000, 1_060):
             weights = {"crash": 3, "restart all": 3}
             outcome, states = simulate_coordinated(seed, faults=Faults(trouble_ms=250, weights=weights))
             assert outcome.violation is None, f"seed {seed}: {outcome.violation}"

@@ -93,6 +93,22 @@ def commit_version(path: str) -> int | None:
     return int(match[1]) if match else None
 
 
+def covered_count(written: Iterable[str], version: int) -> int:
+    """How many of a table's paths, in the order in which they were written, a checkpoint of `version` stands for: those
+    up to its last commit, as what a commit names is written before it.
+
+    A path noted late, after a commit above `version`, is not counted. A file that only a later commit names may be.
+    """
+    count = 0
+    for number, path in enumerate(written, 1):
+        committed = commit_version(path)
+        if committed is not None and committed > version:
+            break
+        if committed is not None:
+            count = number
+    return count
+
+
 def pointed_version(data: bytes | None) -> int:
     """The version that `_last_checkpoint` points at, -1 when it is absent or unreadable."""
     if data is None:

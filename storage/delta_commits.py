@@ -42,10 +42,6 @@ class DeltaCommitLog:
         """A commit's path in the store."""
         return f"{self._log}/{commit_file(version)}"
 
-    def checkpoint_paths(self, version: int) -> list[str]:
-        """What a checkpoint consists of, in the store's paths."""
-        return [f"{self._log}/{checkpoint_file(version)}", f"{self._log}/{LAST_CHECKPOINT}"]
-
     def create_version(self, version: int, stored: StoredCommit) -> bool:
         return self._store.create(self.path_of(version), encode_commit(stored))
 
@@ -128,14 +124,13 @@ class DeltaCommitLog:
             return
         yield from self._checkpoints()
 
-    def write_checkpoint(self, snapshot: TableSnapshot, definition: Definition) -> Iterator[str]:
-        """The checkpoint, then the pointer to it: each one's path once it is written."""
+    def write_checkpoint(self, snapshot: TableSnapshot, definition: Definition) -> None:
+        """The checkpoint, and once that is synced the pointer, which tells others that it outlives a power cut."""
         data, action_count = encode_checkpoint(snapshot, definition)
-        checkpoint, pointer = self.checkpoint_paths(snapshot.version)
-        self._store.put(checkpoint, data)
-        yield checkpoint
-        self._store.put(pointer, encode_pointer(snapshot, action_count, len(data)))
-        yield pointer
+        pointer = encode_pointer(snapshot, action_count, len(data))
+        for name, content in ((checkpoint_file(snapshot.version), data), (LAST_CHECKPOINT, pointer)):
+            self._store.put(f"{self._log}/{name}", content)
+            self._store.sync([f"{self._log}/{name}"])
 
     def expired_versions(self, limit: int, keep_from_ms: int) -> tuple[int, int]:
         """`[first, end)`: the versions below `limit` that were committed before `keep_from_ms`.

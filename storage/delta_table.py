@@ -13,7 +13,7 @@ from functools import partial
 import pyarrow as pa
 
 from storage import batch_file
-from storage.checkpoint import commit_version
+from storage.checkpoint import commit_version, covered_count
 from storage.clock import Ids
 from storage.codecs import ZSTD
 from storage.commit_race import CommitRace
@@ -242,17 +242,14 @@ class DeltaLogTable:
             objects = (path for path in owed if path.endswith(".json"))
             paths = [*fresh, *objects, *self._producer_paths(snapshot), log.path_of(version), self._directory]
             self._store.sync(list(dict.fromkeys(paths)))
-        for path in log.write_checkpoint(snapshot, definition):
-            self._store.sync([path])  # the pointer tells others that the checkpoint outlives a power cut
+        log.write_checkpoint(snapshot, definition)
         return version
 
     def adopt_checkpoint(self) -> int:
         version = self._log.checkpoint_hint()
         self._forget_synced()
-        first, last = self._log.path_of(0), self._log.path_of(max(version, 0))
-        # In the order of time. A file that only a later commit adds is noted once more by that.
-        covered = [at for at, path in enumerate(self._unsynced, 1) if len(path) == len(last) and first <= path <= last]
-        for path in list(self._unsynced)[: covered[-1] if covered and version >= 0 else 0]:
+        owed = list(self._unsynced)
+        for path in owed[: covered_count(owed, version)]:
             del self._unsynced[path]
         return version
 

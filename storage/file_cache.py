@@ -57,7 +57,7 @@ class FileCache:
         """Keep the rows of a file of the table named so, unless they are too large."""
         if self._capacity_bytes == 0:
             return
-        size_bytes = ENTRY_BYTES + rows.get_total_buffer_size()  # with what slices of larger tables hold on to
+        rows, size_bytes = _alone(rows)
         if size_bytes > ROWS_BYTES_MAX:
             return
         with self._lock:
@@ -111,6 +111,15 @@ class FileCache:
         while self._size_bytes > self._capacity_bytes:
             _, entry = self._entries.popitem(last=False)
             self._size_bytes -= entry.size_bytes
+
+
+def _alone(rows: pa.Table) -> tuple[pa.Table, int]:
+    """These rows and what they take. A small slice of a large table would hold on to all of it: it is copied."""
+    size_bytes = ENTRY_BYTES + rows.get_total_buffer_size()
+    if size_bytes <= ROWS_BYTES_MAX or ENTRY_BYTES + rows.nbytes > ROWS_BYTES_MAX:
+        return rows, size_bytes
+    rows = pa.concat_tables([rows, rows.slice(0, 0)]).combine_chunks()
+    return rows, ENTRY_BYTES + rows.get_total_buffer_size()
 
 
 SHARED_FILE_CACHE = FileCache()

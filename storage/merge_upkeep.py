@@ -82,7 +82,7 @@ class Merging(Chore):
         if plan.taken is not None and self._leader is not None:
             source = self._leader.table.reopened()
             return Work(partial(_taken_file, log.table.reopened(), source, plan.taken), finish)
-        codec = codec_of_merge(log.config.compression_type)
+        codec = codec_of_merge(log.config.compression_type, plan.size_bytes // len(plan.files))
         return Work(partial(_merged_file, log.table.reopened(), plan, codec), finish)
 
     def _taken_merge(self, high_watermark: int) -> MergePlan | None:

@@ -159,7 +159,8 @@ def _batches() -> Callable[[int], NewRecordBatch]:
     def batch(number: int) -> NewRecordBatch:
         first_ms = FIRST_MS + number * RECORDS_A_COMMIT
         times = pa.array(range(first_ms, first_ms + RECORDS_A_COMMIT), PAYLOAD_SCHEMA.field("timestamp").type)
-        own = values.slice(number * RECORDS_A_COMMIT % DISTINCT_RECORDS, RECORDS_A_COMMIT)
+        first = number * RECORDS_A_COMMIT % DISTINCT_RECORDS
+        own = values.take(pa.array(range(first, first + RECORDS_A_COMMIT)))  # memory of its own, as a producer's batch
         return NewRecordBatch(pa.Table.from_arrays([times, keys, own, headers], schema=PAYLOAD_SCHEMA))
 
     return batch

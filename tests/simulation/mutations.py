@@ -1,7 +1,7 @@
 """Deliberate bugs: each switches one rule off, to prove that the simulation would notice.
 
 Used as context managers; the product has no switches for its rules. With each goes the mix of faults under which its
-history is likely (random and seeded like any other) and the first of the seeds that are tried.
+history is likely (random and seeded like any other). Seeds that find them are in `first_seeds.json`.
 """
 
 from __future__ import annotations
@@ -305,7 +305,6 @@ class Mutation:
 
     invariants  one of these breaks
     faults      the mix of a seed
-    first_seed  one of `SEEDS_TRIED` from here on finds it
     """
 
     patches: Patches
@@ -313,10 +312,8 @@ class Mutation:
     faults: Callable[[Random], Faults] = _drawn
     setting: Setting = field(default_factory=Setting)
     duration_ms: int = 4_000
-    first_seed: int = 0
 
 
-SEEDS_TRIED = 20
 _COMPLETE = ("LeaderCompleteness", "AckedRecordsNotLost", "LogMatching", "ConsistentRead")
 _TWO_NEEDED = Setting(configs=(("min.insync.replicas", "2"),))
 
@@ -326,7 +323,6 @@ MUTATIONS: dict[str, Mutation] = {
         _COMPLETE,
         _mix(Focus("create", 0.4, "bf", "broker-"), 1_500, cut_broker=4, pause_broker=2, restart_all=1),
         _TWO_NEEDED,
-        first_seed=59,
     ),
     "b": Mutation(
         no_epoch_in_the_followers_table,
@@ -334,13 +330,11 @@ MUTATIONS: dict[str, Mutation] = {
         _mix(Focus("create", 0.6, "f", "/t-0/"), 3_000, cut_broker=3, crash=2, restart_all=3),
         Setting(pause_ms_max=1_500),
         8_000,
-        first_seed=225,
     ),
     "c": Mutation(
         progress_of_any_epoch_counts,
         _COMPLETE,
         _mix(cut_broker=4, pause_broker=2, crash=1, restart_all=1),
-        first_seed=9,
     ),
     "1": Mutation(
         ghosts_count,
@@ -348,50 +342,42 @@ MUTATIONS: dict[str, Mutation] = {
         _mix(Focus("create", 0.3, "b", "metadata"), 4_000, pause_broker=3, pause_session=2, crash=2, restart_all=2),
         Setting(upkeep=QUICK_UPKEEP),
         8_000,
-        first_seed=28,
     ),
     "5": Mutation(
         producers_stay_when_the_log_is_cut,
         ("AckedRecordsNotLost", "NoDuplicateSequence"),
         _mix(Focus("create", 0.3, "f", "/t-0/"), 1_500, crash=3, restart_all=3, cut_broker=2),
         duration_ms=6_000,
-        first_seed=71,
     ),
-    "6": Mutation(
-        registration_changes_nothing, _COMPLETE, _mix(second_process=3, power_cut=2, restart_all=2), first_seed=0
-    ),
-    "9": Mutation(conflicts_are_not_read_back, ("NoDuplicates", *_COMPLETE), _doubled, first_seed=1),
+    "6": Mutation(registration_changes_nothing, _COMPLETE, _mix(second_process=3, power_cut=2, restart_all=2)),
+    "9": Mutation(conflicts_are_not_read_back, ("NoDuplicates", *_COMPLETE), _doubled),
     "11": Mutation(
         high_watermark_from_hearsay,
         ("MonotonicHighWatermark",),
         _mix(crash=2, restart_all=1, cut_broker=2),
-        first_seed=6,
     ),
     "12": Mutation(
         progress_without_an_image, ("AckedRecordsNotLost", "Liveness"), _mix(crash=1), Setting(partitions=3)
     ),
-    "17": Mutation(isr_may_be_empty, ("ValidPartitionState",), _mix(crash=4), first_seed=0),
+    "17": Mutation(isr_may_be_empty, ("ValidPartitionState",), _mix(crash=4)),
     "21": Mutation(
         no_gap_between_looks,
         ("SessionExpiry",),
         _mix(Focus("get", 0.1, "c", "sessions/"), 4_000, pause_controller=3),
-        first_seed=0,
     ),
     "append without epoch": Mutation(
         no_epoch_check_on_commits,
         ("MonotonicLeaderEpoch", "LogMatching"),
         _mix(Focus("create", 0.2, "b", "/t-0/"), 2_000, second_process=4, restart_all=1),
-        first_seed=1,
     ),
     "one epoch": Mutation(leader_epoch_stays, ("SingleLeaderPerEpoch", "MonotonicLeaderEpoch"), _mix(crash=2)),
-    "unclean": Mutation(unclean_elections, _COMPLETE, _mix(crash=3, pause_session=3, restart_all=2), first_seed=8),
+    "unclean": Mutation(unclean_elections, _COMPLETE, _mix(crash=3, pause_session=3, restart_all=2)),
     "two controllers": Mutation(
         deposed_controllers_go_on,
         ("OneController",),
         _mix(Focus("create", 0.7, "c", "metadata"), 2_500, cut_broker=3, pause_broker=2, crash=1, restart_all=1),
         Setting(brokers=4),
         8_000,
-        first_seed=66,
     ),
     "log end": Mutation(high_watermark_is_the_log_end, _COMPLETE, _mix(crash=1)),
     "joins early": Mutation(
@@ -399,14 +385,13 @@ MUTATIONS: dict[str, Mutation] = {
         _COMPLETE,
         _mix(Focus("create", 0.3, "f", "/t-0/"), 400, crash=2, restart_all=3),
         Setting(pause_ms_max=30),
-        first_seed=6,
     ),
     "no maximal ISR": Mutation(
-        high_watermark_of_the_known_isr, _COMPLETE, _unanswered, Setting(pause_ms_max=30), 6_000, 54
+        high_watermark_of_the_known_isr, _COMPLETE, _unanswered, Setting(pause_ms_max=30), 6_000
     ),
     "acks one": Mutation(answered_when_appended, ("AckedRecordsNotLost",), _mix(crash=1)),
     "cut at the high watermark": Mutation(
-        truncation_to_the_high_watermark, _COMPLETE, _mix(crash=2, restart_all=1, cut_broker=1), first_seed=1
+        truncation_to_the_high_watermark, _COMPLETE, _mix(crash=2, restart_all=1, cut_broker=1)
     ),
     "sequences": Mutation(sequences_are_not_checked, ("NoDuplicateSequence", "NoDuplicates"), _mix(cut_broker=2)),
 }

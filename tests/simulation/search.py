@@ -1,50 +1,120 @@
-"""Does the simulation bite? Runs with one rule switched off, each under the faults that go with it."""
+"""Does the simulation bite? Runs with one rule switched off, and the first seeds that find it.
+
+I/O: `first_seeds.json`, which tells from which seed on each deliberate bug is found. A change of the product shifts
+what seeds do; `python -m tests.simulation --pin --write` then states other ones.
+"""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from random import Random
 
-from tests.simulation.mutations import MUTATIONS, SEEDS_TRIED, Mutation
+from tests.simulation.coordinator_mutations import COORDINATOR_MUTATIONS, CoordinatorMutation
+from tests.simulation.mutations import MUTATIONS, Mutation
 from tests.simulation.run import Outcome, quiet, simulate
 
+SEEDS_TRIED = 20
+"""From the first seed on, in the tests: a change of the product may shift what one seed does."""
+FIRST_SEEDS = Path(__file__).with_name("first_seeds.json")
 
-def run_one(mutation: Mutation, seed: int, *, is_on: bool = True) -> Outcome:
-    """One seed under the mutation's mix of faults; `is_on` False: with all rules."""
-    faults, setting = mutation.faults(Random(seed)), mutation.setting
-    if not is_on:
-        return simulate(seed, duration_ms=mutation.duration_ms, faults=faults, setting=setting)
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """A rule switched off. `run`: a seed without the rule; `run_sound`: with it. `invariants`: one of these breaks, any
+    if there is none."""
+
+    run: Callable[[int], Outcome]
+    run_sound: Callable[[int], Outcome]
+    invariants: tuple[str, ...]
+
+    def is_found_by(self, outcome: Outcome) -> bool:
+        broken = outcome.violation
+        return broken is not None and (not self.invariants or broken.invariant in self.invariants)
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """What was found out about a bug's first seed.
+
+    seed      the first one that finds it; None: none of those `tried` does
+    is_sound  whether nothing breaks in that seed with the rule; if not, the rule is not all that is wrong
+    """
+
+    name: str
+    seed: int | None
+    tried: int
+    is_sound: bool = True
+
+    def __str__(self) -> str:
+        if self.seed is None:
+            return f"{self.name}: nothing found in {self.tried} seeds"
+        return f"{self.name}: seed {self.seed}, the {self.tried}. tried" + ("" if self.is_sound else ": BREAKS ANYWAY")
+
+
+def _of_log(mutation: Mutation) -> Bug:
+    def run(seed: int) -> Outcome:
+        faults = mutation.faults(Random(seed))
+        return simulate(seed, duration_ms=mutation.duration_ms, faults=faults, setting=mutation.setting)
+
+    return Bug(partial(_without, mutation, run), run, mutation.invariants)
+
+
+def _of_coordinators(mutation: CoordinatorMutation) -> Bug:
+    run = partial(_without, mutation, mutation.run_off or mutation.run)
+    return Bug(run, mutation.run, mutation.invariants)
+
+
+def _without(mutation: Mutation | CoordinatorMutation, run: Callable[[int], Outcome], seed: int) -> Outcome:
     with mutation.patches():
-        return simulate(seed, duration_ms=mutation.duration_ms, faults=faults, setting=setting)
+        return run(seed)
 
 
-def finding(name: str, seeds: Iterator[int] | range) -> Outcome | None:
+BUGS: Mapping[str, Bug] = {name: _of_log(mutation) for name, mutation in MUTATIONS.items()} | {
+    name: _of_coordinators(mutation) for name, mutation in COORDINATOR_MUTATIONS.items()
+}
+
+
+def first_seeds(path: Path = FIRST_SEEDS) -> dict[str, int]:
+    """By the bug's name."""
+    seeds: dict[str, int] = json.loads(path.read_text())
+    return seeds
+
+
+def state_first_seeds(pins: Iterable[Pin], path: Path = FIRST_SEEDS) -> None:
+    """Write down those that were found, in the order of `BUGS`."""
+    seeds = first_seeds(path) | {pin.name: pin.seed for pin in pins if pin.seed is not None}
+    path.write_text(json.dumps({name: seeds[name] for name in BUGS if name in seeds}, indent=2) + "\n")
+
+
+def find(name: str, seeds: Iterable[int]) -> Pin:
     """The first of these seeds whose run breaks an invariant that the rule is there for."""
-    mutation = MUTATIONS[name]
+    bug, tried = BUGS[name], 0
     with quiet():
-        for seed in seeds:
-            outcome = run_one(mutation, seed)
-            if outcome.violation is not None and outcome.violation.invariant in mutation.invariants:
-                return outcome
-    return None
+        for tried, seed in enumerate(seeds, 1):
+            if bug.is_found_by(bug.run(seed)):
+                return Pin(name, seed, tried, bug.run_sound(seed).violation is None)
+    return Pin(name, None, tried)
 
 
-def pinned(name: str) -> Outcome | None:
+def pinned(name: str) -> Pin:
     """What the seeds find that are tried in the tests."""
-    first = MUTATIONS[name].first_seed
-    return finding(name, range(first, first + SEEDS_TRIED))
+    first = first_seeds()[name]
+    return find(name, range(first, first + SEEDS_TRIED))
 
 
-def search(name: str, first_seed: int, minutes: float) -> tuple[Outcome | None, int]:
-    """As `finding`, from `first_seed` on for so long; and how many seeds were tried."""
-    deadline = time.monotonic() + 60 * minutes
-    tried = 0
+def pin(name: str, first_seed: int, seconds: float) -> Pin:
+    """As `find`, from `first_seed` on for so long."""
+    return find(name, _for_so_long(first_seed, seconds))
 
-    def seeds() -> Iterator[int]:
-        nonlocal tried
-        while time.monotonic() < deadline:
-            yield first_seed + tried
-            tried += 1
 
-    return finding(name, seeds()), tried + 1
+def _for_so_long(first_seed: int, seconds: float) -> Iterator[int]:
+    end = time.monotonic() + seconds
+    seed = first_seed
+    while time.monotonic() < end:
+        yield seed
+        seed += 1

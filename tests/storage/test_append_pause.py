@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,7 +14,7 @@ from storage.chore import DAY_MS, UpkeepLimits
 from storage.config import LogConfig
 from storage.segments import LogSegment, empty_segment
 from storage.upkeep import Upkeep
-from tests.storage.logs import Replicas, write
+from tests.storage.logs import FakeClock, Replicas, write
 
 MIB = 1 << 20
 LIMITS = UpkeepLimits(merge_files_min=16, merge_spread_files=0, slowdown_count=40, stop_count=140)
@@ -136,3 +139,42 @@ def test_what_one_clean_up_leaves_over_counts_in_the_next() -> None:
             pass
     assert overdue[0] == 400
     assert overdue[1] > 400
+
+
+class SlowMachine(Executor):
+    """Takes so many ms for each piece of upkeep."""
+
+    def __init__(self, clock: FakeClock, piece_ms: int) -> None:
+        self._clock, self._piece_ms = clock, piece_ms
+        self._begun: list[tuple[int, Future[Any], Callable[..., Any]]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._begun.append((self._clock.now_ms + self._piece_ms, future, fn))
+        return future
+
+    def go_on(self) -> None:
+        while self._begun and self._begun[0][0] <= self._clock.now_ms:
+            _, future, work = self._begun.pop(0)
+            future.set_result(work())
+
+
+@pytest.mark.parametrize(
+    ("piece_ms", "live_files_max", "is_slowed"),
+    [(1, 2 * 16, False), (100, 40 + 100, True), (500, 140, True), (10_000, 140 + 4 * 10, True)],
+    ids=["upkeep keeps pace", "slower", "much slower", "all but still"],
+)
+def test_live_files_are_bounded_however_slow_upkeep_is(piece_ms: int, live_files_max: int, is_slowed: bool) -> None:
+    """A commit each millisecond and its pause. Beyond stop_count comes one a second while a few pieces end."""
+    replicas = Replicas.new()
+    log, machine = replicas.leader(), SlowMachine(replicas.clock, piece_ms)
+    upkeep = Upkeep(log, LIMITS, machine)
+    live_files, pauses_ms = [], []
+    for _ in range(2_000):
+        pauses_ms.append(upkeep.append_pause_ms(1))
+        replicas.clock.sleep_ms(1 + pauses_ms[-1])
+        write(log, "a")
+        machine.go_on()
+        upkeep.step(replicas.clock.now_ms, log.log_end_offset, 0)
+        live_files.append(len(log.files))
+    assert (max(live_files[1_000:]) <= live_files_max, max(pauses_ms) > 0) == (True, is_slowed), max(live_files)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from storage.codecs import SMALL_FILE_BYTES, codec_of_append, codec_of_merge
+from storage.codecs import SMALL_FILE_BYTES, TINY_FILE_BYTES, codec_of_append, codec_of_merge
 from storage.config import LogConfig
 from tests.storage.logs import Replicas, append, batch
 
@@ -30,9 +30,17 @@ def test_the_codec_of_an_append(topic: str, producers: tuple[str, ...], size_byt
     assert codec_of_append(topic, producers, size_bytes) == expected
 
 
-@pytest.mark.parametrize(("topic", "expected"), [("producer", "zstd:9"), ("zstd", "zstd:9"), ("snappy", "snappy")])
-def test_the_codec_of_a_merged_file(topic: str, expected: str) -> None:
-    assert codec_of_merge(topic) == expected
+@pytest.mark.parametrize(
+    ("topic", "mean_bytes", "expected"),
+    [
+        ("producer", TINY_FILE_BYTES, "zstd:9"),
+        ("zstd", 1 << 20, "zstd:9"),
+        ("producer", TINY_FILE_BYTES - 1, "zstd"),
+        ("snappy", 10, "snappy"),
+    ],
+)
+def test_the_codec_of_a_merged_file(topic: str, mean_bytes: int, expected: str) -> None:
+    assert codec_of_merge(topic, mean_bytes) == expected
 
 
 @pytest.mark.parametrize(

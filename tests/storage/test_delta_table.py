@@ -8,6 +8,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from storage.checkpoint import commit_file as _commit
+from storage.checkpoint import covered_count
 from storage.clock import RandomIds
 from storage.delta_table import DeltaLogTable
 from storage.errors import CorruptMessageError, ForeignCommitError, StoreUnavailableError
@@ -175,6 +177,27 @@ def test_a_synced_commit_syncs_what_was_written_before_it(lab: DeltaLab, monkeyp
     table.commit(2, Commit("c2", "START EPOCH", 1), sync=True)
     log = f"{TABLE}/_delta_log"
     assert synced == [[f"{TABLE}/{entry.path}", f"{log}/{1:020}.json"], [f"{log}/{2:020}.json"]]
+
+
+@pytest.mark.parametrize(
+    ("written", "version", "count"),
+    [
+        ([], 4, 0),
+        ([_commit(3), _commit(4), _commit(5)], 4, 2),
+        ([_commit(3), _commit(4), _commit(5)], 2, 0),
+        ([_commit(3)], -1, 0),
+        (["a.parquet", _commit(4), "b.parquet", _commit(5)], 4, 2),
+        (["a.parquet", _commit(4), "b.parquet"], 4, 2),
+        (["a.parquet", "_producers/00000000000000ff.json"], 4, 0),
+        ([_commit(4), "_producers/0000000000000003.json", _commit(5)], 5, 3),
+        ([_commit(2), _commit(5), "a.parquet", _commit(3)], 4, 1),  # another's commit, noted late: 5 is not covered
+        ([f"t-0/_delta_log/{_commit(4)}"], 4, 1),
+    ],
+)
+def test_a_checkpoint_stands_for_what_was_written_up_to_its_last_commit(
+    written: list[str], version: int, count: int
+) -> None:
+    assert covered_count(written, version) == count
 
 
 def test_what_another_handles_checkpoint_stands_for_is_not_synced_again(

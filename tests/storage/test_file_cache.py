@@ -40,11 +40,14 @@ def test_what_was_not_used_for_longest_goes_first() -> None:
     assert (cache.size_bytes, cache.get("t", "e")) == (0, None)
 
 
-def test_large_files_and_slices_that_hold_on_to_large_tables_are_not_kept() -> None:
+def test_large_files_are_not_kept_and_a_slice_does_not_hold_on_to_a_large_table() -> None:
     cache = FileCache()
     cache.put("t", "large", rows(ROWS_BYTES_MAX))
-    cache.put("t", "slice", rows(1_000, 3_000).slice(5, 1))
     assert cache.size_bytes == 0
+    part = rows(1_000, 3_000).slice(5, 1)
+    cache.put("t", "slice", part)
+    assert cache.get("t", "slice").equals(part)
+    assert ENTRY_BYTES < cache.size_bytes < 2 * ENTRY_BYTES
 
 
 def test_small_files_of_one_table_share_a_block() -> None:

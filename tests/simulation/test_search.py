@@ -1,0 +1,43 @@
+"""Each rule is needed: switched off, an invariant breaks under a pinned seed. And how such seeds are pinned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.run import quiet
+from tests.simulation.search import BUGS, SEEDS_TRIED, Pin, find, first_seeds, pin, pinned, state_first_seeds
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_without_this_rule_an_invariant_breaks(name: str) -> None:
+    """A change of the product may change what a seed does, so one of several is enough."""
+    found = pinned(name)
+    assert found.seed is not None, f"pin another: python -m tests.simulation --pin {name!r} --write"
+    assert found.is_sound, f"with all rules seed {found.seed} is to be clean"
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("name", BUGS)
+def test_with_all_rules_the_same_faults_break_nothing(name: str) -> None:
+    first = first_seeds()[name]
+    with quiet():
+        outcomes = [BUGS[name].run_sound(seed) for seed in range(first, first + 2 * SEEDS_TRIED)]
+    assert {o.seed: str(o.violation) for o in outcomes if o.violation is not None} == {}
+
+
+def test_each_bug_has_a_first_seed() -> None:
+    assert list(first_seeds()) == list(BUGS)
+
+
+def test_the_first_seed_that_finds_a_bug_is_written_down(tmp_path: Path) -> None:
+    path = tmp_path / "first_seeds.json"
+    path.write_text('{"log end": 700, "gone": 3}')
+    state_first_seeds([pin("log end", 0, 60), Pin("acks one", None, 9)], path)
+    assert first_seeds(path) == {"log end": find("log end", range(SEEDS_TRIED)).seed}
+
+
+def test_a_search_that_has_no_time_finds_nothing() -> None:
+    assert str(pin("log end", 0, 0)) == "log end: nothing found in 0 seeds"

@@ -30,6 +30,9 @@ READ_SCHEMA = pa.schema(
 )
 """The columns of a read: absolute offsets and the leader epoch, otherwise those of a data file."""
 
+_FILE_COLUMNS = {"offset": "offset_delta", "batch_base_offset": "batch_base"}
+"""What is relative in a data file and absolute in a read."""
+
 TIME_COLUMNS = ("offset_delta", "timestamp")
 PRODUCER_COLUMNS = ("offset_delta", "producer_id", "producer_epoch", "sequence", "batch_base", "attributes")
 MARKER_COLUMNS = (*PRODUCER_COLUMNS, "key", "value")
@@ -45,22 +48,45 @@ def no_rows() -> pa.Table:
     return READ_SCHEMA.empty_table()
 
 
-def as_read(parts: Sequence[tuple[pa.Table, FileEntry]]) -> pa.Table:
-    """Rows of data files, in order of offset, as one table of `READ_SCHEMA`.
+def read_schema(columns: Sequence[str] | None) -> pa.Schema:
+    """`READ_SCHEMA`, or the named columns of it in that order."""
+    return READ_SCHEMA if columns is None else pa.schema([READ_SCHEMA.field(name) for name in columns])
+
+
+def file_columns(columns: Sequence[str] | None) -> list[str] | None:
+    """The columns of a data file, in its order, that these of a read are made of; None: all.
+
+    >>> file_columns(["value", "offset"])
+    ['offset_delta', 'value']
+    """
+    if columns is None:
+        return None
+    needed = {_FILE_COLUMNS.get(name, name) for name in columns}
+    return [name for name in DATA_SCHEMA.names if name in needed]
+
+
+def as_read(parts: Sequence[tuple[pa.Table, FileEntry]], columns: Sequence[str] | None = None) -> pa.Table:
+    """Rows of data files, in order of offset, as one table of `read_schema(columns)`.
+
+    parts  rows with `file_columns(columns)` at least, each of them with its file
 
     Computed over all files at once: of a log of one-record files, each costs a few microseconds.
     """
+    schema = read_schema(columns)
     rows = pa.concat_tables([part for part, _ in parts])
     if rows.num_rows < len(parts) * SMALL_FILE_RECORDS:
         rows = rows.combine_chunks()
     counts = [part.num_rows for part, _ in parts]
-    bases = np.repeat(np.array([entry.base_offset for _, entry in parts], np.int64), counts)
-    epochs = np.repeat(np.array([entry.leader_epoch for _, entry in parts], np.int32), counts)
-    columns = {name: rows[name] for name in rows.column_names}
-    columns["offset"] = pa.chunked_array([pa.array(bases + rows["offset_delta"].to_numpy())])
-    columns["batch_base_offset"] = pa.chunked_array([pa.array(bases + rows["batch_base"].to_numpy())])
-    columns["leader_epoch"] = pa.chunked_array([pa.array(epochs)])
-    return pa.Table.from_arrays([columns[name] for name in READ_SCHEMA.names], schema=READ_SCHEMA)
+    made = {name: rows[name] for name in rows.column_names}
+    for name in schema.names:
+        if name in _FILE_COLUMNS:
+            bases = np.repeat(np.array([entry.base_offset for _, entry in parts], np.int64), counts)
+            bases += rows[_FILE_COLUMNS[name]].to_numpy()
+            made[name] = pa.chunked_array([pa.array(bases)])
+    if "leader_epoch" in schema.names:
+        epochs = np.repeat(np.array([entry.leader_epoch for _, entry in parts], np.int32), counts)
+        made["leader_epoch"] = pa.chunked_array([pa.array(epochs)])
+    return pa.Table.from_arrays([made[name] for name in schema.names], schema=schema)
 
 
 def rows_between(table: pa.Table, entry: FileEntry, start_offset: int, end_offset: int) -> pa.Table:

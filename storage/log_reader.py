@@ -25,12 +25,13 @@ from storage.log_read import (
     PRODUCER_COLUMNS,
     TIME_COLUMNS,
     as_read,
+    file_columns,
     first_at_or_after,
     has_control_records,
     is_read_to,
     latest_timestamp_ms,
-    no_rows,
     producer_batches,
+    read_schema,
     rows_between,
 )
 from storage.log_state import SEALED_EPOCH, LogState
@@ -231,19 +232,26 @@ class LogReader:
         self._is_in_doubt = True
         return self.refresh()
 
-    def read(self, start_offset: int, max_bytes: int, end_offset: int | None = None) -> pa.Table:
-        """Records from `start_offset` on, below `end_offset` (default: log end), as `READ_SCHEMA`.
+    def read(
+        self, start_offset: int, max_bytes: int, end_offset: int | None = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Records from `start_offset` on, below `end_offset` (default: log end), as `READ_SCHEMA` or `columns` of it.
 
         Whole files until `max_bytes` on storage are reached; of the first one, if that is larger, as many row groups,
         at least one. No rows mean that there are none up to the bound. Raises OffsetOutOfRangeError below the log
         start or above the log end.
         """
-        return self._resolving(lambda: self._read_once(start_offset, max_bytes, end_offset))
+        return self._resolving(lambda: self._read_once(start_offset, max_bytes, end_offset, columns))
 
-    def read_range(self, start_offset: int, end_offset: int, max_bytes: int = 1 << 24) -> Iterator[pa.Table]:
-        """Everything in `[start_offset, end_offset)` as tables of about `max_bytes` on storage each."""
+    def read_range(
+        self, start_offset: int, end_offset: int, max_bytes: int = 1 << 24, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.Table]:
+        """Everything in `[start_offset, end_offset)` as tables of about `max_bytes` on storage each.
+
+        columns  those of `READ_SCHEMA` that are read, `offset` among them; None: all
+        """
         while start_offset < end_offset:
-            table = self.read(start_offset, max_bytes, end_offset)
+            table = self.read(start_offset, max_bytes, end_offset, columns)
             if table.num_rows == 0:
                 return
             yield table
@@ -264,7 +272,9 @@ class LogReader:
         """
         return self._resolving(lambda: self._find_max_timestamp(end_offset))
 
-    def _read_once(self, start_offset: int, max_bytes: int, end_offset: int | None) -> pa.Table:
+    def _read_once(
+        self, start_offset: int, max_bytes: int, end_offset: int | None, columns: Sequence[str] | None
+    ) -> pa.Table:
         state = self.state
         if not state.log_start_offset <= start_offset <= state.log_end_offset:
             raise OffsetOutOfRangeError(
@@ -272,7 +282,7 @@ class LogReader:
             )
         bound = state.log_end_offset if end_offset is None else min(end_offset, state.log_end_offset)
         parts: list[tuple[pa.Table, FileEntry]] = []
-        size_bytes = 0
+        size_bytes, names = 0, file_columns(columns)
         for entry in files_between(state.files, start_offset, bound):
             if parts and size_bytes + entry.file.size_bytes > max_bytes:
                 break
@@ -281,14 +291,14 @@ class LogReader:
             is_inside = start_offset <= entry.start_offset and entry.end_offset <= bound
             if is_inside and entry.file.size_bytes <= left_bytes:
                 wanted = None  # all of it: one read of the whole file is the cheapest
-            found = self.table.read_file(entry.file, None, wanted)
+            found = self.table.read_file(entry.file, names, wanted)
             rows = rows_between(found, entry, start_offset, bound)
             if rows.num_rows:
                 parts.append((rows, entry))
                 size_bytes += entry.file.size_bytes * found.num_rows // entry.file.record_count
             if not is_read_to(found, entry, bound):
                 break
-        return as_read(parts) if parts else no_rows()
+        return as_read(parts, columns) if parts else read_schema(columns).empty_table()
 
     def _find_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         state = self.state

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from storage.config import LogConfig
@@ -32,6 +33,21 @@ def test_a_read_has_absolute_offsets_epochs_and_batch_bounds(replicas):
     assert table["batch_base_offset"].to_pylist() == [1, 3]
     assert table["leader_epoch"].to_pylist() == [3, 3]
     assert table["producer_id"].to_pylist() == [-1, 7]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [["offset"], ["offset", "value"], ["value", "offset", "leader_epoch"], ["offset", "batch_base_offset", "headers"]],
+)
+def test_a_read_of_some_columns_has_those_of_a_whole_one(replicas, columns):
+    log = replicas.leader(epoch=3)
+    append(log, batch("a"), epoch=3)
+    append(log, batch("bc"), idempotent("d", 0), epoch=3)
+    assert log.read(1, MIB, columns=columns).equals(log.read(1, MIB).select(columns))
+    parts = list(log.read_range(0, 4, 1, columns))
+    assert [part.num_rows for part in parts] == [1, 3]
+    assert pa.concat_tables(parts).equals(log.read(0, MIB).select(columns))
+    assert log.read(4, MIB, columns=columns).schema.names == columns
 
 
 @pytest.mark.parametrize(

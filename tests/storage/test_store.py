@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,15 @@ from storage.store import MemoryStore, ObjectStore, ObstoreStore, open_store
 from tests.stores.servers import SERVERS, StoreServer
 
 
-@pytest.fixture(params=["memory", "local", "obstore memory", "obstore local", *SERVERS])
+@pytest.fixture(params=["memory", "local", "local with places", "obstore memory", "obstore local", *SERVERS])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     if request.param.endswith("_server"):
         server: StoreServer = request.getfixturevalue(request.param)
         return open_store(server.new_root())
     made: dict[str, ObjectStore] = {
         "memory": MemoryStore(),
-        "local": LocalStore(str(tmp_path)),
+        "local": LocalStore(str(tmp_path), uses_places=False),
+        "local with places": LocalStore(str(tmp_path), uses_places=True),
         "obstore memory": ObstoreStore(obstore.store.MemoryStore(), "memory:///"),
         "obstore local": ObstoreStore(obstore.store.LocalStore(str(tmp_path)), tmp_path.as_uri()),
     }
@@ -138,7 +140,7 @@ def test_a_disk_without_hard_links_is_refused(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(os, "link", refuse)
     with pytest.raises(KafkaStorageError, match="hard links"):
-        open_store(str(tmp_path), "b", create=True)
+        LocalStore(str(tmp_path / "b"), create=True, uses_places=False)
     assert list((tmp_path / "b").iterdir()) == []
 
 
@@ -188,7 +190,7 @@ def test_a_disk_that_takes_no_hint_about_directories_is_as_good(
 
 def test_a_vanished_root_is_not_filled_in(tmp_path: Path) -> None:
     store = open_store(f"{tmp_path}/disk", create=True)
-    (tmp_path / "disk").rmdir()
+    shutil.rmtree(tmp_path / "disk")
     for write in (store.put, store.put_new, store.create):
         with pytest.raises(StoreUnavailableError):
             write("t-0/1", b"x")

@@ -1,13 +1,12 @@
 """A producer's batch for one partition, from the first record appended to its final outcome. Pure.
 
-Records given one by one collect in lists and become an Arrow payload when first sent; rows of tables come
-as payloads, put together then without a copy. The sequence is assigned at the first send and stays with
-the batch, so that the broker recognises a retry (R27).
+Records given one by one collect in lists and become an Arrow payload when first sent, but for one alone without
+headers; rows of tables come as payloads, put together then without a copy. The sequence is assigned at the first
+send and stays with the batch, so that the broker recognises a retry (R27).
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,6 +21,7 @@ from storage.records import (
     NO_SEQUENCE,
     PAYLOAD_SCHEMA,
     Header,
+    OneRecord,
     TopicPartition,
 )
 
@@ -32,8 +32,6 @@ Headers = Sequence[Header]
 
 _TIMESTAMP = PAYLOAD_SCHEMA.field("timestamp").type
 _BINARY = PAYLOAD_SCHEMA.field("value").type
-_NULL = pa.nulls(1, _BINARY)
-_OFFSETS = struct.Struct("<ii")
 
 
 def record_size_bytes(key: bytes | None, value: bytes | None, headers: Headers | None) -> int:
@@ -76,7 +74,7 @@ class ProducerBatch:
         self.first_index = 0
         self.record_count = 0
         self.size_bytes = 0
-        self.payload: pa.Table | None = None
+        self.payload: pa.Table | OneRecord | None = None
         self.closed = False
         self.done = False
         self.sequence = NO_SEQUENCE
@@ -138,12 +136,11 @@ class ProducerBatch:
 
     def split(self) -> tuple[ProducerBatch, ProducerBatch]:
         """Two halves of a batch that the broker refused as too large; sequences and the delivery carry over."""
-        assert self.payload is not None
         middle = self.record_count // 2
         return self._part(0, middle), self._part(middle, self.record_count)
 
     def _part(self, start: int, end: int) -> ProducerBatch:
-        assert self.payload is not None
+        assert isinstance(self.payload, pa.Table)
         part = ProducerBatch(self.topic_partition, self.number, self.created_ms)
         part.payload, part.closed = self.payload.slice(start, end - start), True
         part.delivery, part.first_index = self.delivery, self.first_index + start
@@ -162,11 +159,13 @@ class ProducerBatch:
 
 def _payload(
     timestamps: list[int | None], keys: list[bytes | None], values: list[bytes | None], headers: list[Headers | None]
-) -> pa.Table:
+) -> pa.Table | OneRecord:
+    if len(values) == 1 and not headers[0]:
+        return OneRecord(timestamps[0], keys[0], values[0])
     columns = [
         _timestamps(timestamps),
-        _binary(keys),
-        _binary(values),
+        pa.array(keys, _BINARY),
+        pa.array(values, _BINARY),
         _headers(headers) if any(headers) else pa.nulls(len(headers), HEADERS_TYPE),
     ]
     return pa.Table.from_arrays(columns, schema=PAYLOAD_SCHEMA)
@@ -177,16 +176,6 @@ def _timestamps(cells: list[int | None]) -> pa.Array:
         return pa.Array.from_buffers(_TIMESTAMP, len(cells), [None, pa.py_buffer(np.array(cells, np.int64))])
     except TypeError:  # one of them is absent
         return pa.array(cells, _TIMESTAMP)
-
-
-def _binary(cells: list[bytes | None]) -> pa.Array:
-    """The cells as a column. One cell alone, as in most batches under a light load, is taken without a copy."""
-    if len(cells) > 1:
-        return pa.array(cells, _BINARY)
-    (cell,) = cells
-    if cell is None:
-        return _NULL
-    return pa.Array.from_buffers(_BINARY, 1, [None, pa.py_buffer(_OFFSETS.pack(0, len(cell))), pa.py_buffer(cell)])
 
 
 def _headers(headers: list[Headers | None]) -> pa.Array:

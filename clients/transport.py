@@ -21,7 +21,7 @@ from replication.state import BrokerState
 from storage.codecs import codec_of_append
 from storage.errors import LeaderNotAvailableError, LogDirNotFoundError, RequestTimedOutError, StratalogError
 from storage.log_append import check_records
-from storage.records import NewRecordBatch, TopicPartition, data_table
+from storage.records import NewRecordBatch, TopicPartition, data_rows
 from storage.store import ObjectStore
 from storage.table import LogTable
 
@@ -170,7 +170,7 @@ class InboxTransport:
         config = self._view.topic_config(request.topic_partition.topic)
         check_records(batch, config)
         codec = codec_of_append(config.compression_type, [batch.compression_type], batch.size_bytes)
-        file = self._table(root, request.topic_partition).write_file(data_table([batch]), 0, codec)
+        file = self._table(root, request.topic_partition).write_file(data_rows([batch]), 0, codec)
         handed = HandedFiles(
             request.topic_partition,
             (file,),

@@ -42,7 +42,8 @@ FORGOTTEN_MS = 60_000
 ENDING_MS = 300
 """So long before its end a session says that it will end, and the one that stands by follows closely."""
 OTHERS_WATCHED_INTERVAL_MS = 1_000
-WARM_UP_INTERVAL_MS = 500
+WARM_UP_INTERVAL_MS = 2_000
+"""So far behind is one that stands by at most: a look costs as much as a commit, so it is to find several."""
 WARM_UP_REST_MS = 20
 IDLE_WAIT_MS = 100
 """Where all that matters is watched, the loop still turns so often, for heartbeats."""

@@ -15,6 +15,9 @@ from storage.records import TopicPartition
 
 UNKNOWN = -1
 
+_parsed = json.JSONDecoder().decode
+_quoted = json.encoder.encode_basestring_ascii
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicaProgress:
@@ -63,13 +66,12 @@ class ProgressHeader(NamedTuple):
 
 def encode_row(sequence: int, p: ReplicaProgress) -> bytes:
     """One line: a JSON list that begins with the sequence number of the change."""
-    row = [
-        sequence, *p.topic_partition, p.leader_epoch, p.log_end_offset, p.version,
-        p.high_watermark, p.log_start_offset, p.start_offset, p.topic_id,
-    ]  # fmt: skip
-    if p.known_committed != UNKNOWN:
-        row.append(p.known_committed)
-    return json.dumps(row, separators=(",", ":")).encode()
+    topic, partition = p.topic_partition
+    known_committed = "" if p.known_committed == UNKNOWN else f",{p.known_committed}"
+    return (
+        f"[{sequence},{_quoted(topic)},{partition},{p.leader_epoch},{p.log_end_offset},{p.version},{p.high_watermark},"
+        f"{p.log_start_offset},{p.start_offset},{_quoted(p.topic_id)}{known_committed}]"
+    ).encode()
 
 
 def encode_progress(header: ProgressHeader, rows: Iterable[bytes]) -> bytes:
@@ -88,7 +90,7 @@ def progress_rows(content: bytes, after: int = 0) -> Iterator[ReplicaProgress]:
     for line in content.split(b"\n")[1:]:
         if int(line[1 : line.index(b",")]) <= after:
             return
-        _, topic, partition, *rest = json.loads(line)
+        _, topic, partition, *rest = _parsed(line.decode())
         yield ReplicaProgress(TopicPartition(topic, partition), *rest)
 
 

@@ -13,7 +13,7 @@ from storage.records import TopicPartition
 
 WINDOW_MS = 100
 PARTITIONS_MIN = 8
-APART_MS, APART_MS_MAX = 5, 20
+APART_MS, APART_MS_MAX = 15, 25
 APART_TIMES = 3
 """Turns begin so many times further apart than they take, within these bounds."""
 
@@ -25,7 +25,7 @@ class TurnPace:
     >>> for number in range(8):
     ...     pace.moved(TopicPartition("t", number), now_ms=100 + number)
     >>> pace.rest_ms(begun_ms=107, now_ms=108), pace.rest_ms(begun_ms=107, now_ms=111)
-    (4, 8)
+    (14, 11)
     >>> pace.rest_ms(begun_ms=399, now_ms=400)  # nothing has moved for a while
     0
     """

@@ -21,6 +21,7 @@ from storage.errors import CorruptMessageError, UnsupportedTableFeatureError
 from storage.producers import ProducerChanges
 from storage.records import DATA_SCHEMA
 from storage.table import Commit, DataFile, FileEntry
+from storage.usual_commit import decode_usual
 
 ENGINE_INFO = "stratalog/1"
 PARTITION_COLUMNS = ("segment", "leader_epoch", "base_offset")
@@ -85,6 +86,8 @@ def decode_commit(data: bytes, name: str) -> StoredCommit:
     A file without our id is a foreign commit. Raises CorruptMessageError when the file is torn or changed,
     UnsupportedTableFeatureError when it needs more than reader 1 / writer 2.
     """
+    if (usual := decode_usual(data)) is not None:
+        return usual
     try:
         bodies: dict[str, list[Any]] = {}
         lines = ",".join([line for line in data.decode().split("\n") if line])

@@ -24,6 +24,7 @@ from storage.errors import CorruptMessageError, KafkaStorageError, ObjectNotFoun
 from storage.file_cache import FileCache
 from storage.local_store import LocalStore
 from storage.producers import ProducerStates
+from storage.records import DataRow
 from storage.removed import NO_PRODUCERS, producers_path
 from storage.row_groups import Footers
 from storage.store import ObjectStore
@@ -118,13 +119,13 @@ class DeltaLogTable:
                 self._sync_all()
         return outcome
 
-    def write_file(self, table: pa.Table, segment: int, codec: str = ZSTD, /) -> DataFile:
-        data, crc = batch_file.encode(table, codec)
+    def write_file(self, rows: pa.Table | DataRow, segment: int, codec: str = ZSTD, /) -> DataFile:
+        data, crc = batch_file.encode(rows, codec)
         path = batch_file.file_path(segment, self._ids.new_id(), crc)
         self._put_new(path, data)
         if self._cache is not None:
-            self._cache.put(self.name, path, table)
-        return batch_file.describe(table, path, len(data))
+            self._cache.put(self.name, path, rows)
+        return batch_file.describe(rows, path, len(data))
 
     def copy_file(self, source: LogTable, file: DataFile) -> None:
         if not isinstance(source, DeltaLogTable):

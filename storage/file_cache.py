@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import NamedTuple
 
 import pyarrow as pa
+
+from storage.records import DataRow, table_of_rows
 
 CAPACITY_BYTES = 64 << 20
 ROWS_BYTES_MAX = 2 << 20
@@ -20,13 +23,13 @@ ENTRY_BYTES = 4_096
 BLOCK_FILES = 16
 """So many small files of one table are kept as one table of rows: a log of single records then takes a tenth."""
 BLOCK_ENTRY_BYTES = 512
-"""What a file takes besides its rows once it lies in a block."""
+"""What a file takes besides its rows once it lies in a block, or besides the bytes of its only row."""
 
 
 class _Entry(NamedTuple):
-    """A file's rows: `record_count` of them from `start` on."""
+    """A file's rows: `record_count` of them from `start` on; or its only row."""
 
-    rows: pa.Table
+    rows: pa.Table | DataRow
     start: int
     record_count: int
     size_bytes: int
@@ -53,16 +56,20 @@ class FileCache:
             self._capacity_bytes = capacity_bytes
             self._shrink()
 
-    def put(self, table: str, path: str, rows: pa.Table) -> None:
+    def put(self, table: str, path: str, rows: pa.Table | DataRow) -> None:
         """Keep the rows of a file of the table named so, unless they are too large."""
         if self._capacity_bytes == 0:
             return
-        rows, size_bytes = _alone(rows)
+        if isinstance(rows, DataRow):
+            count, size_bytes = 1, BLOCK_ENTRY_BYTES + len(rows.key or b"") + len(rows.value or b"")
+        else:
+            rows, size_bytes = _alone(rows)
+            count = rows.num_rows
         if size_bytes > ROWS_BYTES_MAX:
             return
         with self._lock:
             self._forget((table, path))
-            self._entries[table, path] = _Entry(rows, 0, rows.num_rows, size_bytes)
+            self._entries[table, path] = _Entry(rows, 0, count, size_bytes)
             self._size_bytes += size_bytes
             if size_bytes <= 2 * ENTRY_BYTES:
                 self._gather(table, path)
@@ -76,7 +83,7 @@ class FileCache:
             return
         del self._loose[table]
         found = {(table, name): self._entries[table, name] for name in loose if (table, name) in self._entries}
-        block = pa.concat_tables([entry.rows for entry in found.values()]).combine_chunks()
+        block = pa.concat_tables(list(_joined(entry.rows for entry in found.values()))).combine_chunks()
         rows_bytes = block.get_total_buffer_size() // max(1, block.num_rows)
         start = 0
         for key, entry in found.items():
@@ -93,8 +100,10 @@ class FileCache:
             if found is None:
                 return None
             self._entries.move_to_end(key)
-        is_alone = found.record_count == found.rows.num_rows
-        return found.rows if is_alone else found.rows.slice(found.start, found.record_count)
+        rows = found.rows
+        if isinstance(rows, DataRow):
+            return table_of_rows([rows])
+        return rows if found.record_count == rows.num_rows else rows.slice(found.start, found.record_count)
 
     def discard(self, table: str, paths: Iterable[str]) -> None:
         """These files left their log."""
@@ -120,6 +129,15 @@ def _alone(rows: pa.Table) -> tuple[pa.Table, int]:
         return rows, size_bytes
     rows = pa.concat_tables([rows, rows.slice(0, 0)]).combine_chunks()
     return rows, ENTRY_BYTES + rows.get_total_buffer_size()
+
+
+def _joined(parts: Iterable[pa.Table | DataRow]) -> Iterator[pa.Table]:
+    """The same rows in order, single ones that follow each other as one table."""
+    for is_single, run in groupby(parts, key=lambda rows: isinstance(rows, DataRow)):
+        if is_single:
+            yield table_of_rows(list(run))
+        else:
+            yield from run
 
 
 SHARED_FILE_CACHE = FileCache()

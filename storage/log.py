@@ -41,7 +41,7 @@ from storage.log_read import rows_before_cut, rows_between
 from storage.log_reader import RESOLVE_TRIES, LogReader
 from storage.log_state import TOPIC_ID_PROPERTY, LogState, live_paths
 from storage.producers import ProducerChanges, ProducerStates
-from storage.records import NewRecordBatch, data_table
+from storage.records import NewRecordBatch, data_rows
 from storage.removed import NO_PRODUCERS, producers_path
 from storage.table import (
     LEADER_EPOCH,
@@ -278,7 +278,7 @@ class PartitionLog(LogReader):
             return unplaced[1]
         size_bytes = sum(batch.size_bytes for batch in batches)
         codec = codec_of_append(self.config.compression_type, (b.compression_type for b in batches), size_bytes)
-        return self.table.write_file(data_table(batches), segment, codec)
+        return self.table.write_file(data_rows(batches), segment, codec)
 
     def _load(self) -> None:
         super()._load()

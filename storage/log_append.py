@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from storage.config import LogConfig
 from storage.errors import (
     InvalidRecordError,
@@ -193,11 +195,11 @@ def check_records(batch: NewRecordBatch, config: LogConfig) -> None:
     InvalidRecordError (schema, no rows, no key in a compacted topic), RecordTooLargeError (`max.message.bytes`),
     RecordListTooLargeError (`segment.bytes`), InvalidTimestampError (Delta keeps microseconds).
     """
-    if not batch.payload.schema.equals(PAYLOAD_SCHEMA):
-        raise InvalidRecordError(f"a batch has the columns {PAYLOAD_SCHEMA.names}, found {batch.payload.schema}")
+    if isinstance(batch.content, pa.Table) and not batch.content.schema.equals(PAYLOAD_SCHEMA):
+        raise InvalidRecordError(f"a batch has the columns {PAYLOAD_SCHEMA.names}, found {batch.content.schema}")
     if batch.record_count == 0:
         raise InvalidRecordError("a batch has at least one record")
-    if config.is_compacted and batch.payload["key"].null_count:
+    if config.is_compacted and batch.lacks_a_key:
         raise InvalidRecordError("a compacted topic takes no record without a key")
     size_bytes = batch.size_bytes
     if batch.message_bytes > config.max_message_bytes:

@@ -16,11 +16,12 @@ from functools import cache, lru_cache
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage.records import DATA_SCHEMA, PAYLOAD_SCHEMA, NewRecordBatch, data_table
+from storage.records import DATA_SCHEMA, PAYLOAD_SCHEMA, DataRow, NewRecordBatch, data_table
 
 MAGIC = b"PAR1"
 CREATED_BY = b"stratalog version 1.0"
 _NUMBERS_KEPT = 4_096
+_FOOTERS_KEPT = 1_024
 _INT32, _INT64, _BYTES = 1, 2, 6
 """Parquet's physical types."""
 _FORMATS = {_INT32: struct.Struct("<i"), _INT64: struct.Struct("<q")}
@@ -33,47 +34,55 @@ _NUM_ROWS_AND_GROUPS = b"\x16\x02\x19\x1c\x19"
 """In the footer behind the schema: one row, one row group, whose columns follow."""
 
 
-def encode_one_row(table: pa.Table) -> bytes | None:
-    """A table of `DATA_SCHEMA` with one row as an uncompressed Parquet file; None when the row has headers.
-
-    A row of 100 bytes becomes a file of 1.3 KB.
-    """
+def only_row(table: pa.Table) -> DataRow | None:
+    """The row of a table of `DATA_SCHEMA`; None when there is another number of rows, or it has headers."""
+    if table.num_rows != 1:
+        return None
     delta, timestamp, key, value, headers, kind, producer_id, epoch, sequence, base, attributes = [
         column[0] for column in table.columns
     ]
     if headers.is_valid:
         return None
-    at_ms = timestamp.value
-    delta = delta.as_py()
+    numbers = [cell.as_py() for cell in (kind, producer_id, epoch, sequence, attributes, delta, base)]
+    return DataRow(timestamp.value, key.as_py(), value.as_py(), *numbers)
+
+
+def encode_one_row(row: DataRow) -> bytes:
+    """A row as an uncompressed Parquet file; one of 100 bytes becomes a file of 1.3 KB."""
+    at_ms = row.timestamp_ms
     chunks = [
-        _number(_INT32, delta),
+        _number(_INT32, row.offset_delta),
         _page(_ABSENT if at_ms is None else _HERE + _FORMATS[_INT64].pack(at_ms)),
-        _page(_bytes(key.as_py())),
-        _page(_bytes(value.as_py())),
+        _page(_bytes(row.key)),
+        _page(_bytes(row.value)),
         _no_header(),
         _no_header(),
-        _number(_INT32, kind.as_py()),
-        _number(_INT64, producer_id.as_py()),
-        _number(_INT32, epoch.as_py()),
-        _page(_FORMATS[_INT32].pack(sequence.as_py())),
-        _number(_INT32, base.as_py()),
-        _number(_INT32, attributes.as_py()),
+        _number(_INT32, row.timestamp_type),
+        _number(_INT64, row.producer_id),
+        _number(_INT32, row.producer_epoch),
+        _page(_FORMATS[_INT32].pack(row.sequence)),
+        _number(_INT32, row.batch_base),
+        _number(_INT32, row.attributes),
     ]
-    footer = _footer(chunks, _statistics(_INT32, delta), _statistics(_INT64, at_ms))
+    before, between, after = _footer_around_statistics(tuple(map(len, chunks)))
+    footer = b"".join((before, _statistics(_INT32, row.offset_delta), between, _statistics(_INT64, at_ms), after))
     return b"".join([MAGIC, *chunks, footer, _LENGTH.pack(len(footer)), MAGIC])
 
 
-def _footer(chunks: list[bytes], delta_statistics: bytes, timestamp_statistics: bytes) -> bytes:
-    parts = [_schema(), _NUM_ROWS_AND_GROUPS, bytes([len(chunks) << 4 | 0xC])]
-    after_offset = [delta_statistics, timestamp_statistics, *[b"\0\0"] * (len(chunks) - 2)]
+@lru_cache(maxsize=_FOOTERS_KEPT)
+def _footer_around_statistics(chunk_bytes: tuple[int, ...]) -> tuple[bytes, bytes, bytes]:
+    """The footer before the statistics of the first column, between these and those of the second, and after them."""
+    pieces: list[list[bytes]] = [[_schema(), _NUM_ROWS_AND_GROUPS, bytes([len(chunk_bytes) << 4 | 0xC])], [], []]
     offset = len(MAGIC)
-    for before_sizes, chunk, end in zip(_before_sizes(), chunks, after_offset, strict=True):
-        size = _zigzag(len(chunk))
-        parts += (before_sizes, size, b"\x16", size, b"\x26", _zigzag(offset), end)
-        offset += len(chunk)
+    for number, (before_sizes, length) in enumerate(zip(_before_sizes(), chunk_bytes, strict=True)):
+        size = _zigzag(length)
+        column = (before_sizes, size, b"\x16", size, b"\x26", _zigzag(offset))
+        pieces[min(number, 2)] += column if number < 2 else (*column, b"\0\0")
+        offset += length
     size = _zigzag(offset - len(MAGIC))
-    parts += (b"\x16", size, b"\x16\x02\x26", _zigzag(len(MAGIC)), b"\x16", size, b"\0", _end(len(chunks)))
-    return b"".join(parts)
+    pieces[2] += (b"\x16", size, b"\x16\x02\x26", _zigzag(len(MAGIC)), b"\x16", size, b"\0", _end(len(chunk_bytes)))
+    before, between, after = (b"".join(piece) for piece in pieces)
+    return before, between, after
 
 
 def _page(content: bytes) -> bytes:

@@ -76,9 +76,44 @@ class Header(NamedTuple):
     value: bytes | None
 
 
+class OneRecord(NamedTuple):
+    """What a producer gives of a record without headers that travels alone. Columns of one cell each would cost more
+    than all else that is done with it."""
+
+    timestamp_ms: int | None
+    key: bytes | None
+    value: bytes | None
+
+    @property
+    def size_bytes(self) -> int:
+        """What its cells take as a payload table: 8 bytes of timestamp, two offsets of each list of bytes, 1 of
+        validity where there is nothing.
+
+        >>> OneRecord(0, None, b"value").size_bytes
+        39
+        """
+        absent = (self.key is None) + (self.value is None) + 1
+        return 32 + absent + len(self.key or b"") + len(self.value or b"")
+
+
+class DataRow(NamedTuple):
+    """The only row of a data file, with the columns of `DATA_SCHEMA`; it has no headers."""
+
+    timestamp_ms: int | None
+    key: bytes | None
+    value: bytes | None
+    timestamp_type: int
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+    attributes: int
+    offset_delta: int = 0
+    batch_base: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class NewRecordBatch:
-    """One producer's batch before it has offsets. `payload` has `PAYLOAD_SCHEMA` and at least one row.
+    """One producer's batch before it has offsets. `content` has `PAYLOAD_SCHEMA` and at least one row, or is a record.
 
     compression_type  the producer's, in Kafka's words: none, gzip, snappy, lz4, zstd; a wish
     verified_offset   of a transactional batch: the log end when its coordinator was asked whether the partition is in
@@ -87,7 +122,7 @@ class NewRecordBatch:
     sent_bytes        of a batch that came as Kafka's bytes: how many, compressed as they were; 0 of any other
     """
 
-    payload: pa.Table
+    content: pa.Table | OneRecord
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
     base_sequence: int = NO_SEQUENCE
@@ -105,14 +140,31 @@ class NewRecordBatch:
         self._measured["timestamps"] = timestamp_range
 
     @property
+    def payload(self) -> pa.Table:
+        """The records as a table."""
+        if isinstance(self.content, pa.Table):
+            return self.content
+        if "payload" not in self._measured:
+            self._measured["payload"] = payload_table([(*self.content, None)])
+        return self._measured["payload"]
+
+    @property
     def record_count(self) -> int:
-        return int(self.payload.num_rows)
+        return int(self.content.num_rows) if isinstance(self.content, pa.Table) else 1
+
+    @property
+    def lacks_a_key(self) -> bool:
+        """Whether a record has none."""
+        content = self.content
+        return bool(content["key"].null_count) if isinstance(content, pa.Table) else content.key is None
 
     @property
     def size_bytes(self) -> int:
         """Uncompressed size of the Arrow buffers that the rows use."""
+        payload = self.content
+        if isinstance(payload, OneRecord):
+            return payload.size_bytes
         if "size" not in self._measured:
-            payload = self.payload
             self._measured["size"] = int(payload.nbytes if payload.num_rows else payload.get_total_buffer_size())
         return int(self._measured["size"])
 
@@ -124,8 +176,10 @@ class NewRecordBatch:
     @property
     def timestamp_range(self) -> tuple[int | None, int | None]:
         """The smallest and largest timestamp in milliseconds; None when no record has one."""
+        if isinstance(self.content, OneRecord):
+            return self.content.timestamp_ms, self.content.timestamp_ms
         if "timestamps" not in self._measured:
-            self._measured["timestamps"] = timestamp_range(self.payload["timestamp"])
+            self._measured["timestamps"] = timestamp_range(self.content["timestamp"])
         low, high = self._measured["timestamps"]
         return low, high
 
@@ -182,6 +236,29 @@ def as_payload(table: pa.Table) -> pa.Table:
                 f"column '{wanted.name}' is {table[wanted.name].type}, needed {wanted.type}: {reason}"
             ) from reason
     return pa.table(columns, schema=PAYLOAD_SCHEMA)
+
+
+def data_rows(batches: Sequence[NewRecordBatch]) -> pa.Table | DataRow:
+    """Batches as the rows of one data file: those of `data_table`, or the row of one record."""
+    rows = []
+    for delta, batch in enumerate(batches):
+        if not isinstance(batch.content, OneRecord) or delta == SMALL_BATCH_RECORDS:
+            return data_table(batches)
+        producer = (batch.producer_id, batch.producer_epoch, batch.base_sequence)
+        rows.append(DataRow(*batch.content, batch.timestamp_type, *producer, batch.attributes, delta, delta))
+    return rows[0] if len(rows) == 1 else table_of_rows(rows)
+
+
+def table_of_rows(rows: Sequence[DataRow]) -> pa.Table:
+    """Rows as a table of `DATA_SCHEMA`."""
+    times, keys, values, types, producer_ids, epochs, sequences, attributes, deltas, bases = zip(*rows, strict=True)
+    headers = pa.nulls(len(rows), HEADERS_TYPE)
+    cells = [deltas, times, keys, values, headers, types, producer_ids, epochs, sequences, bases, attributes]
+    columns = [
+        column if isinstance(column, pa.Array) else pa.array(column, field.type)
+        for column, field in zip(cells, DATA_SCHEMA, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=DATA_SCHEMA)
 
 
 def data_table(batches: Sequence[NewRecordBatch]) -> pa.Table:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from storage.codecs import ZSTD
 from storage.damage import Damage
 from storage.producers import ProducerChanges
+from storage.records import DataRow
 
 LOG_END = "stratalog.log-end"
 LEADER_EPOCH = "stratalog.leader-epoch"
@@ -199,8 +200,9 @@ class LogTable(Protocol):
         the commits in `[since, version]`."""
         ...
 
-    def write_file(self, table: pa.Table, segment: int, codec: str = ZSTD, /) -> DataFile:
-        """Write rows of `DATA_SCHEMA` as a new data file that no commit names yet; `codec` as in `storage.codecs`."""
+    def write_file(self, rows: pa.Table | DataRow, segment: int, codec: str = ZSTD, /) -> DataFile:
+        """Write rows of `DATA_SCHEMA`, or the only one, as a new data file that no commit names yet; `codec` as in
+        `storage.codecs`."""
         ...
 
     def copy_file(self, source: LogTable, file: DataFile) -> None:

@@ -136,7 +136,7 @@ class TestProduced:
         )
         data = encode_batch(sent)
         got = decode_produced(data)
-        assert got == replace(sent, payload=got.payload, sent_bytes=len(data))
+        assert got == replace(sent, content=got.content, sent_bytes=len(data))
         assert got.payload.equals(sent.payload)
 
     @given(st.lists(record_lists, min_size=1, max_size=6), st.sets(st.integers(0, 5)))
@@ -154,7 +154,7 @@ class TestProduced:
                     decode_produced(data)
                 continue
             alone = decode_produced(data)
-            assert got == replace(alone, payload=got.payload)
+            assert got == replace(alone, content=got.content)
             assert got.payload.equals(alone.payload)
             assert got.timestamp_range == alone.timestamp_range
             assert got.message_bytes == len(data)

@@ -13,7 +13,7 @@ from storage.delta_table import DeltaLogTable
 from storage.errors import ObjectNotFoundError
 from storage.file_cache import BLOCK_FILES, ENTRY_BYTES, ROWS_BYTES_MAX, FileCache
 from storage.log import PartitionLog
-from storage.records import NewRecordBatch, data_table, payload_table
+from storage.records import NewRecordBatch, OneRecord, data_rows, data_table, payload_table, table_of_rows
 from storage.store import open_store
 from tests.storage.logs import Replicas, batch, contents, started, write
 
@@ -65,6 +65,21 @@ def test_small_files_of_one_table_share_a_block() -> None:
         assert cache.get("t", path).equals(written[path])
     cache.discard("t", written)
     cache.discard("other", written)
+    assert cache.size_bytes == 0
+
+
+def test_single_rows_are_kept_as_such_and_share_blocks_with_small_tables() -> None:
+    cache = FileCache()
+    single = {str(number): data_rows([NewRecordBatch(OneRecord(number, None, b"v"))]) for number in range(BLOCK_FILES)}
+    written = {path: table_of_rows([row]) for path, row in single.items()}
+    for path in list(single)[:-1]:
+        cache.put("t", path, written[path] if path == "5" else single[path])
+        assert cache.get("t", path).equals(written[path])
+    last = str(BLOCK_FILES - 1)
+    cache.put("t", last, single[last])
+    for path, rows_of_file in written.items():
+        assert cache.get("t", path).equals(rows_of_file)
+    cache.discard("t", written)
     assert cache.size_bytes == 0
 
 

@@ -28,7 +28,7 @@ from storage.errors import (
     UnknownProducerIdError,
 )
 from storage.producers import BatchMetadata, Duplicate, ProducerStates
-from storage.records import TopicPartition
+from storage.records import NewRecordBatch, TopicPartition
 
 PLAIN = Circumstances(record_count=3, attempts=1, retries=10, is_idempotent=True, is_oldest=True, has_gap=False)
 RETRY = Verdict(Action.RETRY, backoff=True)
@@ -66,6 +66,13 @@ def test_backoff_doubles_up_to_its_limit() -> None:
     assert [backoff_ms(n, 100, 1000, 0.0) for n in range(1, 7)] == [100, 200, 400, 800, 1000, 1000]
     assert backoff_ms(1, 100, 1000, 0.2) == 120
     assert backoff_ms(10_000, 100, 1000, -0.2) == 800
+
+
+def times_of(batch: ProducerBatch) -> list[int | None]:
+    """The timestamps of a closed batch, ms."""
+    assert batch.payload is not None
+    times: list[int | None] = NewRecordBatch(batch.payload).payload["timestamp"].cast("int64").to_pylist()
+    return times
 
 
 class Leader:
@@ -122,9 +129,8 @@ class History:
         due_ms = self.queue.ready_at_ms(is_flushing=False)
         if due_ms is not None and due_ms <= self.now_ms:
             batch = self.queue.send_next(self.now_ms)
-            assert batch.payload is not None
             label = (batch.producer_id, batch.producer_epoch, batch.sequence)
-            times = batch.payload["timestamp"].cast("int64").to_pylist()
+            times = times_of(batch)
             self.leader.queue.append((batch, batch.attempts, label, times))
 
     def answer(self) -> None:
@@ -141,8 +147,7 @@ class History:
         if batch not in self.queue.in_flight or batch.attempts != attempt:
             return
         verdict = self.queue.answered(batch, error, self.now_ms, 0.0)
-        assert batch.payload is not None
-        times = batch.payload["timestamp"].cast("int64").to_pylist()
+        times = times_of(batch)
         if verdict.action is Action.DONE:
             self.acked.extend(times)
         elif verdict.action is Action.FAIL:
@@ -151,8 +156,7 @@ class History:
     def expire(self) -> None:
         for batch, _ in self.queue.expire(self.now_ms, 2_000):
             batch.close()
-            assert batch.payload is not None
-            self.failed.update(batch.payload["timestamp"].cast("int64").to_pylist())
+            self.failed.update(times_of(batch))
 
     def run(self, steps: int, with_expiry: bool) -> None:
         actions = [self.add, self.send, self.send, self.answer, self.answer, self.time_out]

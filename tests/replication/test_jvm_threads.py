@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from replication.jvm_threads import COMPILERS, GIVING_WAY, let_give_way, threads_named
+from tests.real.parties import wait_until
 
 
 @contextmanager
@@ -30,6 +31,8 @@ def thread_with(name: str) -> Iterator[int]:
     finally:
         over.set()
         thread.join()
+        task = Path(f"/proc/self/task/{thread.native_id}")
+        wait_until(lambda: not task.exists(), f"the kernel lists {thread.native_id} no more")  # a little after the join
 
 
 def nice_of(thread_id: int) -> int:

@@ -35,7 +35,7 @@ from replication.transaction_requests import (
     InitProducerIdRequest,
 )
 from replication.transactional_offsets import question_about
-from replication.transactional_produce import coordinator_asker, produce_in_transaction
+from replication.transactional_produce import QUESTIONS_MAX, coordinator_asker, produce_in_transaction
 from storage.clock import Clock
 from storage.errors import (
     BrokerNotAvailableError,
@@ -129,15 +129,18 @@ class TransactionSession:
             raise
 
     def _commit(self, commit: TxnOffsetCommitRequest, timeout_ms: int) -> None:
-        """Before the first offsets of a transaction the group's coordinator wants to have them added to it."""
-        try:
-            self._call(CoordinatorType.GROUP, commit.group_id, commit, timeout_ms)
-        except UnverifiedTransactionError as unverified:
-            partition = self._offsets_partition(commit.group_id, timeout_ms)
-            asked = question_about(commit, partition, TRANSACTION_VERSION_2)
-            self._call(CoordinatorType.TRANSACTION, commit.transactional_id, asked, timeout_ms)
-            verified = replace(commit, verified_offset=unverified.log_end_offset)
-            self._call(CoordinatorType.GROUP, commit.group_id, verified, timeout_ms)
+        """Before the first offsets of a transaction the group's coordinator wants to have them added to it; once more
+        where the marker of the transaction before came after that was asked."""
+        for _ in range(QUESTIONS_MAX):
+            try:
+                self._call(CoordinatorType.GROUP, commit.group_id, commit, timeout_ms)
+                return
+            except UnverifiedTransactionError as unverified:
+                partition = self._offsets_partition(commit.group_id, timeout_ms)
+                asked = question_about(commit, partition, TRANSACTION_VERSION_2)
+                self._call(CoordinatorType.TRANSACTION, commit.transactional_id, asked, timeout_ms)
+                commit = replace(commit, verified_offset=unverified.log_end_offset)
+        self._call(CoordinatorType.GROUP, commit.group_id, commit, timeout_ms)
 
     def _offsets_partition(self, group_id: str, timeout_ms: int) -> TopicPartition:
         self._coordinator_of(CoordinatorType.GROUP, group_id, self._clock.monotonic_ms() + timeout_ms)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from replication.group_requests import TxnOffsetCommitRequest
 from replication.transaction_requests import (
@@ -21,6 +22,7 @@ from replication.transaction_requests import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
 )
+from replication.transactional_produce import questions_max
 from storage.errors import (
     InvalidProducerEpochError,
     InvalidTxnStateError,
@@ -52,25 +54,27 @@ def commit_in_transaction(
     transaction_version         2 (TxnOffsetCommit from version 5 on) adds that partition to the transaction; before
                                 that the producer has done so with AddOffsetsToTxn, and it is only verified
     is_abortable_known          the client knows TRANSACTION_ABORTABLE (version 4), else it gets INVALID_TXN_STATE
+
+    Where the marker of the transaction before came after the question, the answer is void; version 2 asks again, as
+    with records.
     """
 
-    def committed(answer: object) -> None:
-        if not isinstance(answer, UnverifiedTransactionError):
+    def committed(answer: object, questions_left: int) -> None:
+        if not isinstance(answer, UnverifiedTransactionError) or not questions_left:
             complete(answer)
             return
-        end_offset = answer.log_end_offset
-        ask_transaction(
-            question_about(request, offsets_partition, transaction_version), lambda told: asked(told, end_offset)
-        )
+        end_offset, question = answer.log_end_offset, question_about(request, offsets_partition, transaction_version)
+        ask_transaction(question, lambda told: asked(told, end_offset, questions_left - 1))
 
-    def asked(answer: object, end_offset: int) -> None:
+    def asked(answer: object, end_offset: int, questions_left: int) -> None:
         error = _error_of(answer)
         if error is None:
-            ask_group(replace(request, verified_offset=end_offset), complete)
+            again = replace(request, verified_offset=end_offset)
+            ask_group(again, partial(committed, questions_left=questions_left))
         else:
             complete(_as_commit_error(error, is_abortable_known))
 
-    ask_group(request, committed)
+    ask_group(request, partial(committed, questions_left=questions_max(transaction_version)))
 
 
 def question_about(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from replication.coordinator_shard import CoordinatorType
@@ -43,6 +44,8 @@ Asked = AddPartitionsToTxnRequest | AddOffsetsToTxnRequest
 Ask = Callable[[Asked, Callable[[object], None]], None]
 """Sends a request to the coordinator of its transactional id; the answer is a response or a StratalogError."""
 
+QUESTIONS_MAX = 3
+"""A second question needs a marker between the first and the append, a third one two."""
 _COME_AGAIN = (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError)
 
 
@@ -79,26 +82,35 @@ def produce_in_transaction(
     `transaction_version` 2 (Produce from version 12 on) adds the partition to the transaction; before that the producer
     has done so itself, and it is only verified. `is_abortable_known`: the client knows TRANSACTION_ABORTABLE (Produce
     from version 11 on), else it gets INVALID_TXN_STATE.
+
+    Where the marker of the transaction before came after the question, the answer is void. Version 2 asks again: each
+    transaction has an epoch of its own, so that a batch of an ended one is fenced. Before that it is refused.
     """
     topic_partition, batch = request.topic_partition, request.batch
 
-    def appended(response: ProduceResponse) -> None:
+    def appended(response: ProduceResponse, questions_left: int) -> None:
         refusal = response.error
-        if not isinstance(refusal, UnverifiedTransactionError):
+        if not isinstance(refusal, UnverifiedTransactionError) or not questions_left:
             complete(response)
             return
-        ask(_question(request, transactional_id, transaction_version), lambda answer: asked(answer, refusal))
+        question = _question(request, transactional_id, transaction_version)
+        ask(question, lambda answer: asked(answer, refusal, questions_left - 1))
 
-    def asked(answer: object, refusal: UnverifiedTransactionError) -> None:
+    def asked(answer: object, refusal: UnverifiedTransactionError, questions_left: int) -> None:
         error = _error_for(answer, topic_partition)
         if error is not None:
             told = _as_produce_error(error, topic_partition, transaction_version, is_abortable_known)
             complete(ProduceResponse(topic_partition, error=told))
             return
         verified = replace(request, batch=replace(batch, verified_offset=refusal.log_end_offset))
-        leader.produce_then(verified, complete)
+        leader.produce_then(verified, partial(appended, questions_left=questions_left))
 
-    leader.produce_then(request, appended)
+    leader.produce_then(request, partial(appended, questions_left=questions_max(transaction_version)))
+
+
+def questions_max(transaction_version: int) -> int:
+    """How often the coordinator is asked about one request."""
+    return QUESTIONS_MAX if transaction_version >= TRANSACTION_VERSION_2 else 1
 
 
 def coordinator_asker(image: Callable[[], ClusterImage], brokers: Mapping[int, Coordinates]) -> Ask:

@@ -39,6 +39,7 @@ class Consumer:
         self.transactions = Coordinator([P0])
         self.questions: list[object] = []
         self.answer: StratalogError | None = None
+        self.late_marker: NewRecordBatch | None = None
         given = self.transactions.ask(InitProducerIdRequest(TX, 60_000))
         self.producer = (given.producer_id, given.producer_epoch)
         self.end = 0
@@ -66,6 +67,10 @@ class Consumer:
 
     def ask_transaction(self, request, answer) -> None:
         self.questions.append(request)
+        if self.late_marker is not None:
+            marker, self.late_marker = self.late_marker, None
+            self.mark(marker)
+            self.transactions.write_markers()
         answer(self.answer or self.transactions.ask(request))
 
     def commit(self, offset: int, *, is_abortable_known: bool = True) -> str:
@@ -97,6 +102,19 @@ def test_under_version_2_the_first_commit_of_a_transaction_adds_the_partition() 
     assert committed(consumer.groups) == {"t-0": 6}
     assert consumer.commit(7) == "NONE"
     assert len(consumer.questions) == 2
+
+
+def test_a_marker_that_comes_after_the_question_makes_version_2_ask_again() -> None:
+    consumer = Consumer(2)
+    assert consumer.commit(5) == "NONE"
+    ended = consumer.transactions.ask(EndTxnRequest(TX, *consumer.producer, False, 2))
+    consumer.producer = (ended.producer_id, ended.producer_epoch)
+    (effect,) = consumer.transactions.effects
+    consumer.late_marker = effect.batch
+    assert consumer.commit(7) == "NONE"
+    assert len(consumer.questions) == 3
+    consumer.end_transaction(is_commit=True)
+    assert committed(consumer.groups) == {"t-0": 7}
 
 
 def test_before_version_2_the_producer_has_to_have_added_the_partition() -> None:

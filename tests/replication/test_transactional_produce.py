@@ -46,11 +46,16 @@ class Producer:
         self.leader = Leader()
         self.asked: list[AddPartitionsToTxnRequest] = []
         self.answer: object = None
+        self.late_marker: NewRecordBatch | None = None
         given = self.coordinator.ask(InitProducerIdRequest(TX, 60_000))
         self.producer_id, self.epoch = given.producer_id, given.producer_epoch
 
     def ask(self, request, answer):
         self.asked.append(request)
+        if self.late_marker is not None:
+            append(self.leader.log, self.late_marker)
+            self.coordinator.write_markers()
+            self.late_marker = None
         answer(self.answer or self.coordinator.ask(request))
 
     def produce(self, sequence: int, *, is_abortable_known: bool = True) -> str:
@@ -97,6 +102,19 @@ def test_a_transaction_that_was_ended_takes_no_batch():
     producer.version = 2
     assert producer.produce(0) == "CONCURRENT_TRANSACTIONS"
     assert producer.leader.log.log_end_offset == 0
+
+
+def test_a_marker_that_comes_after_the_question_makes_version_2_ask_again():
+    """The log ended below the marker when the question was asked, so the answer might be of the transaction before."""
+    producer = Producer(2)
+    assert producer.produce(0) == "NONE"
+    ended = producer.coordinator.ask(EndTxnRequest(TX, producer.producer_id, producer.epoch, False, 2))
+    producer.epoch = ended.producer_epoch
+    (effect,) = producer.coordinator.effects
+    producer.late_marker = effect.batch
+    assert producer.produce(0) == "NONE"
+    assert [batch.verified_offset for batch in producer.leader.seen] == [-1, 0, -1, 1, 2]
+    assert producer.leader.log.log_end_offset == 3
 
 
 @pytest.mark.parametrize(

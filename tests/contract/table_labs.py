@@ -112,10 +112,10 @@ class StoreLab:
 
 
 class DeltaLab(StoreLab):
-    """A Delta table below a directory; `uses_places` as of `LocalStore`."""
+    """A Delta table below a directory."""
 
-    def __init__(self, root: Path, *, uses_places: bool = False) -> None:
-        super().__init__(HookedLocalStore(str(root), uses_places=uses_places))
+    def __init__(self, root: Path) -> None:
+        super().__init__(HookedLocalStore(str(root)))
         self.root = root
 
 

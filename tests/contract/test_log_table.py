@@ -30,12 +30,10 @@ LATER_MS = 1 << 60
 Table = MemoryLogTable | DeltaLogTable
 
 
-@pytest.fixture(params=["memory", "delta", "delta with places", *SERVERS])
+@pytest.fixture(params=["memory", "delta", *SERVERS])
 def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Lab:
-    if request.param == "memory":
-        return MemoryLab()
-    if request.param.startswith("delta"):
-        return DeltaLab(tmp_path, uses_places=request.param.endswith("places"))
+    if request.param in ("memory", "delta"):
+        return MemoryLab() if request.param == "memory" else DeltaLab(tmp_path)
     server: StoreServer = request.getfixturevalue(request.param)
     return StoreLab.remote(server.new_root())
 

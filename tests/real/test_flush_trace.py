@@ -31,8 +31,7 @@ def strace() -> str:
 def traced(strace: str, folder: Path, flush_messages: int) -> list[str]:
     """The calls in the order in which they ended: `sync <path>`, `create <path>`, `sent 0`, `acknowledged 0`.
 
-    Paths are below the replica's directory; what concerns other tables is left out, and that data files are made: by
-    open(2) or, where the disk has places for new files, by linkat(2).
+    Paths are below the replica's directory; what concerns other tables is left out.
     """
     trace, said = folder / "trace", folder / "said"
     command = [strace, "-f", "-y", "-qq", "--seccomp-bpf", "-s", "300", "-e", f"trace={CALLS}", "-o", str(trace)]
@@ -65,8 +64,6 @@ def event_of(call: str, replica: str, said: str) -> str | None:
         return None
     path = paths[-1]  # the second one of a link is the new name
     kind = "data file" if path.endswith(".parquet") else "commit" if path.endswith(".json") else path
-    if call.startswith("linkat") and kind == "data file":
-        return None
     return f"{'create' if call.startswith('linkat') else 'sync'} {kind}".strip()
 
 

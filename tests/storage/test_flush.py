@@ -79,7 +79,7 @@ class Calls(LocalStore):
     """A local disk that notes in order what is written and what is synced, by path below the table."""
 
     def __init__(self, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__(root, uses_places=False)
+        super().__init__(root)
         self.calls: list[str] = []
         real_fsync, real_link = os.fsync, os.link
 

@@ -80,7 +80,7 @@ def test_a_plain_object_is_read_as_it_is_and_becomes_a_register(tmp_path: Path) 
 
 
 def test_a_register_in_a_vanished_root_is_refused(tmp_path: Path) -> None:
-    store = LocalStore(str(tmp_path / "disk"), create=True, uses_places=False)
+    store = LocalStore(str(tmp_path / "disk"), create=True)
     (tmp_path / "disk").rmdir()
     with pytest.raises(StoreUnavailableError):
         store.put_register("r", b"x")

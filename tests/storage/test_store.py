@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,14 @@ from storage.store import MemoryStore, ObjectStore, ObstoreStore, open_store
 from tests.stores.servers import SERVERS, StoreServer
 
 
-@pytest.fixture(params=["memory", "local", "local with places", "obstore memory", "obstore local", *SERVERS])
+@pytest.fixture(params=["memory", "local", "obstore memory", "obstore local", *SERVERS])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     if request.param.endswith("_server"):
         server: StoreServer = request.getfixturevalue(request.param)
         return open_store(server.new_root())
     made: dict[str, ObjectStore] = {
         "memory": MemoryStore(),
-        "local": LocalStore(str(tmp_path), uses_places=False),
-        "local with places": LocalStore(str(tmp_path), uses_places=True),
+        "local": LocalStore(str(tmp_path)),
         "obstore memory": ObstoreStore(obstore.store.MemoryStore(), "memory:///"),
         "obstore local": ObstoreStore(obstore.store.LocalStore(str(tmp_path)), tmp_path.as_uri()),
     }
@@ -140,7 +138,7 @@ def test_a_disk_without_hard_links_is_refused(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(os, "link", refuse)
     with pytest.raises(KafkaStorageError, match="hard links"):
-        LocalStore(str(tmp_path / "b"), create=True, uses_places=False)
+        open_store(str(tmp_path), "b", create=True)
     assert list((tmp_path / "b").iterdir()) == []
 
 
@@ -190,7 +188,7 @@ def test_a_disk_that_takes_no_hint_about_directories_is_as_good(
 
 def test_a_vanished_root_is_not_filled_in(tmp_path: Path) -> None:
     store = open_store(f"{tmp_path}/disk", create=True)
-    shutil.rmtree(tmp_path / "disk")
+    (tmp_path / "disk").rmdir()
     for write in (store.put, store.put_new, store.create):
         with pytest.raises(StoreUnavailableError):
             write("t-0/1", b"x")

@@ -16,7 +16,7 @@ from storage import batch_file
 from storage.checkpoint import commit_version, covered_count
 from storage.clock import Ids
 from storage.codecs import ZSTD
-from storage.commit_race import CommitRace
+from storage.commit_race import CommitRace, StoredCommit
 from storage.damage import DAMAGE_PATH, Damage
 from storage.delta_commits import DeltaCommitLog
 from storage.delta_files import check_footer, check_whole, has_sound_footer, read_part, read_whole
@@ -41,7 +41,7 @@ from storage.table import (
     TableSnapshot,
 )
 from storage.table_fold import INITIAL_TXNS, TableFold
-from storage.tail_recovery import sound_commits
+from storage.tail_recovery import NO_COMMIT, sound_commits
 
 SNAPSHOT_TRIES = 10
 KERNEL_COPY_BYTES = 64 << 10
@@ -189,7 +189,9 @@ class DeltaLogTable:
         return self._store.get(f"{self._directory}/{path}")
 
     def write_object(self, path: str, data: bytes) -> None:
-        self._put_new(path, data)
+        full = f"{self._directory}/{path}"
+        self._store.put(full, data)  # not put_new: after a power loss nothing in it tells of which version it is
+        self._note_unsynced(full)
 
     def delete_objects(self, paths: Sequence[str]) -> None:
         for path in paths:
@@ -313,8 +315,9 @@ class DeltaLogTable:
         self._unsynced.clear()
 
     def recover_tail(self) -> int:
-        """After an unclean stop of a local disk: drop the commits from the first unreadable one, or one whose
-        data file is missing or short, newest first. Returns the version kept, -1 when nothing is left.
+        """After an unclean stop of a local disk: drop the commits from the first that is unreadable, does not follow
+        the one before it, or whose data file is missing or not what it states, newest first. Returns the version kept,
+        -1 when nothing is left.
 
         Call it before anything of the table is published, with no other handle at work. Only what lies above
         the newest usable checkpoint is looked at: `checkpoint` made the rest durable.
@@ -324,7 +327,8 @@ class DeltaLogTable:
         base = self._log.newest_usable_checkpoint()
         first = base.version + 1 if base else 0
         readable = self._readable_commits(first)
-        kept = first + sound_commits(readable, self._is_whole, self._has_producers) - 1
+        last_id = self._log.id_at(base.version) if base else NO_COMMIT
+        kept = first + sound_commits(readable, last_id, self._is_whole, self._has_producers) - 1
         for version in sorted((v for v in versions if v is not None and v > kept), reverse=True):
             self._log.delete_version(version)
         self._log.drop_checkpoints_except(base.version if base else -1)
@@ -341,11 +345,11 @@ class DeltaLogTable:
             last_id = stored.commit.commit_id
         return fold, last_id
 
-    def _readable_commits(self, first: int) -> list[Commit]:
-        readable: list[Commit] = []
+    def _readable_commits(self, first: int) -> list[StoredCommit]:
+        readable: list[StoredCommit] = []
         try:
             while (stored := self._log.read_version(first + len(readable))) is not None:
-                readable.append(stored.commit)
+                readable.append(stored)
         except CorruptMessageError:
             pass  # what is torn ends the log
         return readable

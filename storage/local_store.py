@@ -31,6 +31,7 @@ from storage.errors import (
 )
 from storage.file_sync import WritesLostError, sync_files, sync_tree
 from storage.object_meta import ObjectMeta
+from storage.spare_files import FOLDER, SPARE_BYTES_MAX, SpareFiles
 
 _TEMPORARY = re.compile(r"#\d+$")
 _PROBE = ".create-probe"
@@ -46,13 +47,14 @@ class LocalStore:
     """Objects as files below a directory. Written objects are seen whole or not at all, but only `sync`
     makes them survive a power loss.
 
-    `create` makes the root. Raises LogDirNotFoundError when the root is no directory, KafkaStorageError
-    when the disk cannot link files (then create-if-absent does not work and nothing may be committed there).
+    `create` makes the root; `spares` are those of this root, used if its disk needs them unless they are given. Raises
+    LogDirNotFoundError when the root is no directory, KafkaStorageError when the disk cannot link files (then
+    create-if-absent does not work and nothing may be committed there).
     """
 
     durable_on_answer = False
 
-    def __init__(self, root: str, *, create: bool = False) -> None:
+    def __init__(self, root: str, *, create: bool = False, spares: SpareFiles | None = None) -> None:
         self.root = os.path.abspath(_plain_path(root))
         self.url = Path(self.root).as_uri()
         self._durable_directories = {_standing(self.root)}
@@ -60,6 +62,7 @@ class LocalStore:
         self._lost = ""
         self._register_lock = threading.Lock()
         self._has_unnamed_files = hasattr(os, "O_TMPFILE")
+        self._spares = SpareFiles(self.root) if spares is None else spares
         if create:
             self._make_root()
         if not os.path.isdir(self.root):
@@ -92,6 +95,8 @@ class LocalStore:
         """As the port says. What stands there already is a try that failed, or of somebody with the same bytes:
         it is replaced as a whole, since its writer may never end."""
         target = f"{self.root}/{path}"
+        if self._named_spare(data, lambda name: os.rename(name, target)):
+            return
         try:
             descriptor = self._open_new(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         except FileExistsError:
@@ -133,6 +138,8 @@ class LocalStore:
     def create(self, path: str, data: bytes) -> bool:
         target = f"{self.root}/{path}"
         try:
+            if self._named_spare(data, lambda name: _move_if_absent(name, target)):
+                return True
             if self._has_unnamed_files:
                 created = self._create_from_unnamed(target, data)
                 if created is not None:
@@ -220,13 +227,15 @@ class LocalStore:
     def directories(self) -> Sequence[str]:
         try:
             with os.scandir(self.root) as entries:
-                return sorted(entry.name for entry in entries if entry.is_dir())
+                return sorted(entry.name for entry in entries if entry.name != FOLDER and entry.is_dir())
         except OSError as reason:
             raise self._failed("list", "", reason) from reason
 
     def delete(self, path: str) -> None:
+        target = f"{self.root}/{path}"
         try:
-            os.unlink(f"{self.root}/{path}")
+            if not self._spares.keep(target):
+                os.unlink(target)
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as reason:
@@ -291,6 +300,24 @@ class LocalStore:
             return temporary
         raise OSError(f"found no free temporary name beside {target}")
 
+    def _named_spare(self, data: bytes | memoryview, give_name: Callable[[str], None]) -> bool:
+        """Make a file of a spare one, which `give_name` moves to its place. False when there is none, or the file has
+        to be made as usual for another reason, which is found out then. Raises FileExistsError."""
+        spare = self._spares.take() if len(data) <= SPARE_BYTES_MAX else None
+        if spare is None:
+            return False
+        try:
+            spare.write(data)
+            give_name(spare.name)
+        except FileExistsError:
+            self._spares.give_back(spare)
+            raise
+        except OSError:
+            self._spares.give_back(spare)
+            return False
+        os.close(spare.descriptor)
+        return True
+
     def _create_from_unnamed(self, target: str, data: bytes) -> bool | None:
         """Create by giving a name to a file that has none: one change of a directory instead of three.
 
@@ -352,7 +379,8 @@ class LocalStore:
         for entry in listed:
             path = f"{directory}/{entry.name}" if directory else entry.name
             if entry.is_dir():
-                yield from self._walk(path)
+                if path != FOLDER:
+                    yield from self._walk(path)
                 continue
             try:
                 status = entry.stat()
@@ -420,6 +448,13 @@ def _read_range(descriptor: int, start: int, length: int) -> bytes:
     while (got := sum(map(len, chunks))) < length and (chunk := os.pread(descriptor, length - got, start + got)):
         chunks.append(chunk)
     return b"".join(chunks)
+
+
+def _move_if_absent(name: str, target: str) -> None:
+    """rename(2) that never replaces. Raises FileExistsError."""
+    os.link(name, target)
+    with contextlib.suppress(OSError):  # a second name in a folder that is cleared one day
+        os.unlink(name)
 
 
 def _write_all(descriptor: int, data: bytes | memoryview, name: str) -> None:

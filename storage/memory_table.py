@@ -23,7 +23,7 @@ from storage.records import DataRow, table_of_rows
 from storage.removed import producers_path
 from storage.table import Commit, Committed, Conflict, DataFile, LogTable, RowsWanted, TableSnapshot
 from storage.table_fold import INITIAL_TXNS, TableFold
-from storage.tail_recovery import sound_commits
+from storage.tail_recovery import NO_COMMIT, sound_commits
 
 
 def _no_access(operation: str, table: str, detail: str) -> None:
@@ -332,15 +332,17 @@ class MemoryLogTable:
         self._disk.access("delete:done", self._name, "_delta_log")
 
     def recover_tail(self) -> int:
-        """After an unclean stop: drop the commits from the first unreadable one, or one whose data file is
-        missing, newest first. Returns the version kept, -1 when nothing is left."""
+        """After an unclean stop: drop the commits from the first that is unreadable, does not follow the one before
+        it, or whose data file is missing, newest first. Returns the version kept, -1 when nothing is left."""
         files = self._log.files
         first = files.checkpoint.version + 1 if files.checkpoint else 0
-        readable: list[Commit] = []
+        readable: list[StoredCommit] = []
         while (stored := files.commits.get(first + len(readable))) is not None:
-            readable.append(stored.commit)
+            readable.append(stored)
+        last = files.commits.get(first - 1)
         sound = sound_commits(
             readable,
+            (last.commit.commit_id if last else None) if first else NO_COMMIT,
             lambda entry: entry.path in files.data_files,
             lambda number: producers_path(number) in files.objects,
         )

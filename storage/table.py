@@ -280,7 +280,8 @@ class LogTable(Protocol):
         ...
 
     def recover_tail(self) -> int:
-        """After an unclean stop: drop commits from the first unreadable one, or one whose data file is missing.
+        """After an unclean stop: drop commits from the first that is unreadable, does not follow the one before it, or
+        whose data file is missing.
 
         Returns the version kept, -1 when nothing is left. Only while nobody else works on the table.
         """

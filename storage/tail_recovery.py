@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from storage.commit_race import StoredCommit
 from storage.removed import NO_PRODUCERS
 from storage.table import PRODUCERS, Commit, FileEntry
 
+NO_COMMIT = ""
+"""The id of the commit before version 0."""
+
 
 def sound_commits(
-    commits: Sequence[Commit], is_whole: Callable[[FileEntry], bool], has_producers: Callable[[int], bool]
+    stored: Sequence[StoredCommit],
+    last_id: str | None,
+    is_whole: Callable[[FileEntry], bool],
+    has_producers: Callable[[int], bool],
 ) -> int:
-    """How many of these consecutive readable commits can be kept: up to the first whose data file is not whole.
+    """How many of these consecutive readable commits can be kept: up to the first that does not follow the one before
+    it, whose id is `last_id` for the first of them, or whose data file is not whole.
 
     A file that a kept commit removed again may be gone. The producer state that the last of them names must be
     there; `has_producers` is asked for its number. Earlier ones may be deleted.
     """
-    count = len(commits)
+    commits = [each.commit for each in stored]
+    count = _following(stored, last_id)
     while True:
         kept = commits[:count]
         removed = {path for commit in kept for path in commit.removes}
@@ -28,6 +37,16 @@ def sound_commits(
                 return count
             sound = position
         count = sound
+
+
+def _following(stored: Sequence[StoredCommit], last_id: str | None) -> int:
+    """How many of them form a chain. A file that was written over (`storage.spare_files`) may have kept a commit that
+    stood elsewhere. An unknown id (None) fits any."""
+    for count, each in enumerate(stored):
+        if last_id is not None and each.previous_id is not None and each.previous_id != last_id:
+            return count
+        last_id = each.commit.commit_id or None
+    return len(stored)
 
 
 def _all_whole(commit: Commit, removed: set[str], is_whole: Callable[[FileEntry], bool]) -> bool:

@@ -18,6 +18,7 @@ from storage.local_store import LocalStore
 from storage.memory_table import MemoryDisk, MemoryLogTable
 from storage.store import ObstoreStore
 from storage.table import DataFile
+from tests.storage.spare_stores import store_with_spares
 
 TABLE = "access-log-0"
 Fault = Callable[[], None]
@@ -30,6 +31,7 @@ class Lab(Protocol):
     def on(self, operation: str, version: int, fault: Fault) -> None: ...
     def has_commit(self, version: int) -> bool: ...
     def tear(self, version: int) -> None: ...
+    def misplace(self, version: int, to: int) -> None: ...
     def lose_file(self, file: DataFile) -> None: ...
 
 
@@ -48,6 +50,10 @@ class MemoryLab:
 
     def tear(self, version: int) -> None:
         self.disk.files_of(TABLE).commits[version] = None
+
+    def misplace(self, version: int, to: int) -> None:
+        commits = self.disk.files_of(TABLE).commits
+        commits[to] = commits[version]
 
     def lose_file(self, file: DataFile) -> None:
         del self.disk.files_of(TABLE).data_files[file.path]
@@ -102,6 +108,9 @@ class StoreLab:
         whole = self.store.get(_commit(version))
         self.store.put(_commit(version), whole[: len(whole) // 2])
 
+    def misplace(self, version: int, to: int) -> None:
+        self.store.put(_commit(to), self.store.get(_commit(version)))
+
     def lose_file(self, file: DataFile) -> None:
         path = f"{TABLE}/{file.path}"
         self.store.put(path, self.store.get(path)[:-1])
@@ -112,10 +121,11 @@ class StoreLab:
 
 
 class DeltaLab(StoreLab):
-    """A Delta table below a directory."""
+    """A Delta table below a directory, on a disk with so many spare files if any."""
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(HookedLocalStore(str(root)))
+    def __init__(self, root: Path, spares: int = 0) -> None:
+        store = store_with_spares(root, spares, HookedLocalStore) if spares else HookedLocalStore(str(root))
+        super().__init__(store)
         self.root = root
 
 

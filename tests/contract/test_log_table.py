@@ -30,10 +30,12 @@ LATER_MS = 1 << 60
 Table = MemoryLogTable | DeltaLogTable
 
 
-@pytest.fixture(params=["memory", "delta", *SERVERS])
+@pytest.fixture(params=["memory", "delta", "delta with spares", *SERVERS])
 def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Lab:
-    if request.param in ("memory", "delta"):
-        return MemoryLab() if request.param == "memory" else DeltaLab(tmp_path)
+    if request.param == "memory":
+        return MemoryLab()
+    if request.param.startswith("delta"):
+        return DeltaLab(tmp_path, spares=100 if request.param.endswith("spares") else 0)
     server: StoreServer = request.getfixturevalue(request.param)
     return StoreLab.remote(server.new_root())
 
@@ -314,6 +316,24 @@ def test_recovery_drops_from_the_first_torn_commit(lab: Lab, table: Table) -> No
     assert snapshot is not None
     assert snapshot.version == 3
     assert recovered.commit(4, empty("new c4")) == Committed(4)
+
+
+@pytest.mark.parametrize(("version", "older"), [(4, 2), (4, 3), (1, 3)])
+def test_recovery_drops_from_the_first_commit_that_stood_elsewhere(
+    lab: Lab, table: Table, version: int, older: int
+) -> None:
+    """As a power loss may leave one where files are written over."""
+    grow(table, 6)
+    lab.misplace(older, version)
+    recovered = lab.open()
+    assert recovered.recover_tail() == version - 1
+    assert recovered.commit(version, empty("new")) == Committed(version)
+
+
+def test_recovery_drops_a_first_commit_of_another_table(lab: Lab, table: Table) -> None:
+    grow(table, 3)
+    lab.misplace(2, 0)
+    assert lab.open().recover_tail() == -1
 
 
 def test_recovery_drops_from_the_first_commit_whose_file_is_not_whole(lab: Lab, table: Table) -> None:

@@ -1,7 +1,8 @@
 """A local disk in memory whose power can be cut: what was not synced is then lost, kept, torn, or come back.
 
 A file whose content was not synced may be gone, whole, a part of itself, or of the right size and full of zeros. A
-file that was replaced or deleted may be as it was before, unless its directory was synced.
+file that was replaced or deleted may be as it was before, unless its directory was synced. A new file may have been
+written over one that was deleted (`storage.spare_files`), and hold what that one held, or its end.
 """
 
 from __future__ import annotations
@@ -36,11 +37,26 @@ class PowerCutStore(MemoryStore):
         self.kill_at = ""
         self._rng = rng
         self._named: set[str] = set()
+        self._made_anew: set[str] = set()
+        self._deleted: list[bytes] = []
 
     def put(self, path: str, data: bytes) -> None:
+        self._made_anew.discard(path)
         self._change(lambda: super(PowerCutStore, self).put(path, data), path)
 
+    def put_new(self, path: str, data: bytes | memoryview) -> None:
+        super().put_new(path, data)
+        self._made_anew.add(path)
+
+    def create(self, path: str, data: bytes) -> bool:
+        created = super().create(path, data)
+        if created:
+            self._made_anew.add(path)
+        return created
+
     def delete(self, path: str) -> None:
+        if path in self.objects:
+            self._deleted.append(self.objects[path])
         self._change(lambda: super(PowerCutStore, self).delete(path), path)
 
     def sync(self, paths: Sequence[str]) -> None:
@@ -98,4 +114,7 @@ class PowerCutStore(MemoryStore):
             return [old, None]
         cut = self._rng.randrange(len(written)) if written else 0
         torn: list[bytes | None] = [b"", written[:cut], bytes(len(written))]
+        if self._deleted and path in self._made_anew:
+            over = self._rng.choice(self._deleted)
+            torn += [over, over, written[:cut] + over[cut:]]
         return torn if path in self._named else [*torn, old]

@@ -14,10 +14,11 @@ import pytest
 from storage.errors import KafkaStorageError, LogDirNotFoundError, ObjectNotFoundError, StoreUnavailableError
 from storage.local_store import LocalStore
 from storage.store import MemoryStore, ObjectStore, ObstoreStore, open_store
+from tests.storage.spare_stores import store_with_spares
 from tests.stores.servers import SERVERS, StoreServer
 
 
-@pytest.fixture(params=["memory", "local", "obstore memory", "obstore local", *SERVERS])
+@pytest.fixture(params=["memory", "local", "local with spares", "obstore memory", "obstore local", *SERVERS])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     if request.param.endswith("_server"):
         server: StoreServer = request.getfixturevalue(request.param)
@@ -25,6 +26,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     made: dict[str, ObjectStore] = {
         "memory": MemoryStore(),
         "local": LocalStore(str(tmp_path)),
+        "local with spares": store_with_spares(tmp_path, count=20, kind=LocalStore),
         "obstore memory": ObstoreStore(obstore.store.MemoryStore(), "memory:///"),
         "obstore local": ObstoreStore(obstore.store.LocalStore(str(tmp_path)), tmp_path.as_uri()),
     }

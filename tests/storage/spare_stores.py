@@ -1,0 +1,21 @@
+"""A local disk that writes new files over deleted ones, whatever disk it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+from storage.local_store import LocalStore
+from storage.spare_files import SpareFiles
+
+Store = TypeVar("Store", bound=LocalStore)
+
+
+def store_with_spares(root: Path, count: int, kind: type[Store]) -> Store:
+    """A store with so many spare files to begin with, all of which it would use."""
+    store = kind(str(root), spares=SpareFiles(str(root), are_used=True, kept_back=0))
+    for number in range(count):
+        store.put(f"was-{number}", b"what was deleted, " * (1 + number % 50))
+    for number in range(count):
+        store.delete(f"was-{number}")
+    return store

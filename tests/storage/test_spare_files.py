@@ -1,0 +1,281 @@
+"""Deleted files that become new ones: whoever has one open sees no change, and a store is the same to its readers."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import mmap
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from storage import spare_files
+from storage.errors import StoreUnavailableError
+from storage.local_store import LocalStore
+from storage.spare_files import FOLDER, SPARE_BYTES_MAX, SPARES_MIN, SpareFiles, lacks_journal
+from storage.store import open_store
+from tests.storage.spare_stores import store_with_spares
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return store_with_spares(tmp_path, count=3, kind=LocalStore)
+
+
+def spares(root: Path) -> list[str]:
+    """Their content, oldest first."""
+    found = sorted((root / FOLDER).glob("*/*"), key=lambda path: int(path.name))
+    return [path.read_text() for path in found]
+
+
+def inode(root: Path, path: str) -> int:
+    return (root / path).stat().st_ino
+
+
+def test_deleted_files_become_new_ones_oldest_first(tmp_path: Path) -> None:
+    store = store_with_spares(tmp_path, count=0, kind=LocalStore)
+    for name in ("a", "b", "c"):
+        store.put_new(f"t-0/{name}", name.encode() * 9)
+    inodes = [inode(tmp_path, f"t-0/{name}") for name in ("a", "b", "c")]
+    for name in ("a", "b", "c"):
+        store.delete(f"t-0/{name}")
+    assert (store.list(""), spares(tmp_path)) == ([], ["a" * 9, "b" * 9, "c" * 9])
+    store.put_new("t-0/d", b"longer than before")
+    assert store.create("t-0/e", b"short")
+    assert (store.get("t-0/d"), store.get("t-0/e")) == (b"longer than before", b"short")
+    assert [inode(tmp_path, "t-0/d"), inode(tmp_path, "t-0/e")] == inodes[:2]
+    assert [(tmp_path / "t-0" / name).stat().st_nlink for name in "de"] == [1, 1]
+
+
+def test_one_that_loses_a_race_stays_a_spare(store: LocalStore, tmp_path: Path) -> None:
+    store.put("t-0/1", b"first")
+    assert not store.create("t-0/1", b"second")
+    assert (store.get("t-0/1"), len(spares(tmp_path))) == (b"first", 3)
+    assert store.create("t-0/2", b"third")
+    assert len(spares(tmp_path)) == 2
+
+
+def test_a_failed_try_is_replaced_as_a_whole(store: LocalStore) -> None:
+    store.put("t-0/1", b"a try that failed")
+    store.put_new("t-0/1", b"whole")
+    assert store.get("t-0/1") == b"whole"
+
+
+def test_new_files_are_made_from_nothing_when_there_is_no_spare(tmp_path: Path) -> None:
+    store = store_with_spares(tmp_path, count=1, kind=LocalStore)
+    for number in range(3):
+        assert store.create(f"t-0/{number}", b"x")
+    assert [store.get(f"t-0/{number}") for number in range(3)] == [b"x"] * 3
+
+
+def test_the_youngest_are_kept_back(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path), spares=SpareFiles(str(tmp_path), are_used=True))
+    for number in range(SPARES_MIN + 1):
+        store.put_new(f"t-0/{number}", b"x")
+        store.delete(f"t-0/{number}")
+    for number in range(3):
+        store.put_new(f"t-0/{number}", b"x")
+    assert len(spares(tmp_path)) == SPARES_MIN
+
+
+def test_there_is_an_end_to_how_many_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spare_files, "SPARES_MAX", 2)
+    store = store_with_spares(tmp_path, count=5, kind=LocalStore)
+    assert (len(spares(tmp_path)), store.list("")) == (2, [])
+
+
+@pytest.mark.parametrize("kind", ["large", "empty", "linked", "symbolic link"])
+def test_what_is_no_plain_small_file_is_deleted(store: LocalStore, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "t-0" / "x"
+    path.parent.mkdir(exist_ok=True)
+    (tmp_path / "elsewhere").write_bytes(b"x")
+    if kind == "linked":
+        os.link(tmp_path / "elsewhere", path)
+    elif kind == "symbolic link":
+        path.symlink_to(tmp_path / "elsewhere")
+    else:
+        path.write_bytes(b"x" * (SPARE_BYTES_MAX + 1) if kind == "large" else b"")
+    store.delete("t-0/x")
+    assert (store.exists("t-0/x"), len(spares(tmp_path)), (tmp_path / "elsewhere").read_bytes()) == (False, 3, b"x")
+
+
+def test_large_files_are_made_from_nothing(store: LocalStore, tmp_path: Path) -> None:
+    data = b"x" * (SPARE_BYTES_MAX + 1)
+    store.put_new("t-0/1", data)
+    assert store.create("t-0/2", data)
+    assert len(spares(tmp_path)) == 3
+
+
+@pytest.mark.parametrize("holder", ["descriptor", "map", "another process", "backup"])
+def test_what_somebody_reads_or_keeps_is_not_written_over(tmp_path: Path, holder: str) -> None:
+    """As a reader that began before the deletion, however long it takes, or a backup that linked files."""
+    store = store_with_spares(tmp_path, count=0, kind=LocalStore)
+    store.put_new("t-0/1", b"old")
+    path = tmp_path / "t-0" / "1"
+    if holder == "another process":
+        reads = "import sys; f = open(sys.argv[1]); print(flush=True); sys.stdin.readline(); print(f.read())"
+        reader = subprocess.Popen(
+            [sys.executable, "-c", reads, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert reader.stdin is not None
+        assert reader.stdout is not None
+        reader.stdout.readline()
+        store.delete("t-0/1")
+        store.put_new("t-0/2", b"new")
+        assert reader.communicate("\n")[0].strip() == "old"
+    elif holder == "backup":
+        store.delete("t-0/1")
+        (kept,) = (tmp_path / FOLDER).glob("*/*")
+        os.link(kept, tmp_path / "backup")
+        store.put_new("t-0/2", b"new")
+        assert (tmp_path / "backup").read_bytes() == b"old"
+    else:
+        with path.open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) if holder == "map" else None
+            if mapped is not None:
+                file.close()
+            store.delete("t-0/1")
+            store.put_new("t-0/2", b"new")
+            assert (mapped[:] if mapped is not None else file.read()) == b"old"
+    assert (store.get("t-0/2"), spares(tmp_path)) == (b"new", [])
+
+
+def test_a_lease_that_is_asked_back_does_not_end_the_process(tmp_path: Path) -> None:
+    """Its signal is ignored by default."""
+    assert signal.getsignal(signal.SIGURG) in (signal.SIG_DFL, signal.SIG_IGN)
+    store = store_with_spares(tmp_path, count=1, kind=LocalStore)
+    store.put_new("t-0/1", b"x")
+    os.kill(os.getpid(), signal.SIGURG)
+    assert store.get("t-0/1") == b"x"
+
+
+def test_spares_are_no_objects(store: LocalStore, tmp_path: Path) -> None:
+    (tmp_path / "t-0").mkdir()
+    store.put_new("t-0/1", b"x")
+    assert len(spares(tmp_path)) == 2
+    assert (store.directories(), [meta.path for meta in store.list("")]) == (["t-0"], ["t-0/1"])
+    store.sync(["t-0/1"])
+    store.sync_all()
+
+
+def test_a_folder_that_was_removed_is_made_again(store: LocalStore, tmp_path: Path) -> None:
+    store.put("t-0/1", b"x")
+    shutil.rmtree(tmp_path / FOLDER)
+    store.put_new("t-0/2", b"y")
+    for name in ("1", "2"):
+        store.delete(f"t-0/{name}")
+    assert store.list("") == []
+    store.put("t-0/3", b"z")
+    store.delete("t-0/3")
+    assert spares(tmp_path)[-1] == "z"
+    store.put_new("t-0/4", b"4")
+    assert store.get("t-0/4") == b"4"
+
+
+def test_a_new_directory_is_made_for_a_new_file(store: LocalStore) -> None:
+    store.put_new("t-1/a/1", b"1")
+    assert store.create("t-2/b/2", b"2")
+    assert [store.get(path) for path in ("t-1/a/1", "t-2/b/2")] == [b"1", b"2"]
+
+
+def test_a_vanished_root_is_not_filled_in(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    store = store_with_spares(tmp_path / "disk", count=3, kind=LocalStore)
+    shutil.rmtree(tmp_path / "disk")
+    for write in (store.put, store.put_new, store.create):
+        with pytest.raises(StoreUnavailableError):
+            write("t-0/1", b"x")
+    store.delete("t-0/1")
+    assert not (tmp_path / "disk").exists()
+
+
+@pytest.mark.parametrize("change", ["put_new", "create"])
+def test_a_disk_that_is_full_is_told(store: LocalStore, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    def write(descriptor: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", write)
+        with pytest.raises(StoreUnavailableError, match="No space"):
+            getattr(store, change)("t-0/1", b"x")
+    assert not store.exists("t-0/1")
+    getattr(store, change)("t-0/1", b"y")
+    assert store.get("t-0/1") == b"y"
+
+
+def test_an_ended_processs_folder_is_cleared_and_a_living_ones_is_not(tmp_path: Path) -> None:
+    living = store_with_spares(tmp_path, count=2, kind=LocalStore)
+    code = (
+        "import os, sys; from pathlib import Path; from storage.local_store import LocalStore;"
+        "from tests.storage.spare_stores import store_with_spares;"
+        "store = store_with_spares(Path(sys.argv[1]), count=4, kind=LocalStore); os._exit(9)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == 9
+    assert sorted(len(list(folder.iterdir())) for folder in (tmp_path / FOLDER).iterdir()) == [2, 4]
+    store_with_spares(tmp_path, count=1, kind=LocalStore)
+    gc.collect()
+    assert [len(list(folder.iterdir())) for folder in (tmp_path / FOLDER).iterdir()] == [2]
+    (tmp_path / "t-0").mkdir()
+    living.put_new("t-0/1", b"x")
+    assert len(spares(tmp_path)) == 1
+
+
+def test_a_forked_process_leaves_them_alone(store: LocalStore, tmp_path: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        store.put_new("t-0/1", b"x")
+        store.delete("t-0/1")
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(spares(tmp_path)) == 3
+
+
+@pytest.mark.parametrize("fault", [errno.EXDEV, errno.EPERM])
+def test_where_they_cannot_be_moved_files_are_made_as_usual(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, fault: int
+) -> None:
+    """As where a replica's directory is on a disk of its own."""
+    real = os.link
+
+    def rename(source: str, target: str) -> None:
+        raise OSError(fault, os.strerror(fault))
+
+    def link(source: str, target: str, **options: int) -> None:
+        if f"/{FOLDER}/" in source:
+            raise OSError(fault, os.strerror(fault))
+        real(source, target, src_dir_fd=options["src_dir_fd"], follow_symlinks=True)
+
+    monkeypatch.setattr(os, "rename", rename)
+    monkeypatch.setattr(os, "link", link)
+    store.put_new("t-0/new", b"1")
+    assert [store.create("t-0/created", b"3"), store.create("t-0/created", b"4")] == [True, False]
+    assert [store.get(f"t-0/{name}") for name in ("new", "created")] == [b"1", b"3"]
+    store.delete("t-0/new")
+    assert not store.exists("t-0/new")
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"), [("<none>\n", True), ("171\n", False), (None, False)], ids=["none", "journal", "not ext4"]
+)
+def test_the_disk_tells_whether_it_has_a_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str | None, expected: bool
+) -> None:
+    device = os.stat(tmp_path).st_dev
+    blocks, ext4 = tmp_path / "sys" / "dev" / "block", tmp_path / "sys" / "fs" / "ext4" / "vdz"
+    blocks.mkdir(parents=True)
+    ext4.mkdir(parents=True)
+    (blocks / f"{os.major(device)}:{os.minor(device)}").symlink_to("../../devices/virtual/block/vdz")
+    if told is not None:
+        (ext4 / "journal_task").write_text(told, encoding="utf-8")
+    monkeypatch.setattr(spare_files, "_SYSTEM", tmp_path / "sys")
+    assert lacks_journal(str(tmp_path)) is expected
+    store = open_store(str(tmp_path), "broker-1", create=True)
+    store.put("t-0/1", b"x")
+    assert not (tmp_path / "broker-1" / FOLDER).exists()
+    store.delete("t-0/1")
+    assert (tmp_path / "broker-1" / FOLDER).exists() is expected

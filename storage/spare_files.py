@@ -1,6 +1,6 @@
 """Deleted files of a local disk that become new ones, where the disk is slow to make a file from nothing.
 
-I/O: rename(2), flock(2), leases (fcntl(2)), /sys of Linux.
+I/O: rename(2), leases (fcntl(2)), /sys of Linux.
 
 An ext4 without a journal takes no inode that was freed within the last minute (six, while its block waits to be
 written) and, to find another, passes over each of these in the block group of the new file's directory, 70 ns each
@@ -22,21 +22,23 @@ import contextlib
 import fcntl
 import itertools
 import os
-import shutil
+import re
 import signal
 import stat
-import tempfile
 import threading
-import weakref
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 FOLDER = ".spare"
-"""Below the root; in it one folder for each process that deletes files."""
+"""Below the root, for all processes that work there: brokers delete, sessions of followers make new files."""
 SPARE_BYTES_MAX = 65_536
 """A larger file is deleted: making one costs little beside writing so much."""
 SPARES_MIN, SPARES_MAX = 256, 8_192
 """So many are kept back, oldest out first, that whoever was about to open one when it was deleted has done so; and so
 many at most, about 64 MB. Upkeep deletes in turns, of some thousand files where a log takes 1,000 commits a second."""
+SHARE = 256
+"""So many of another process's are taken over at once; so often at most, counted in files, the folder is read."""
+_NAME = re.compile(r"[0-9a-f]+-\d+")
 _SYSTEM = Path("/sys")
 _SET_SIGNAL = 10
 """Linux: F_SETSIG. The signal for whoever's lease is asked back, SIGIO by default, would end the process."""
@@ -61,43 +63,51 @@ class SpareFile:
 
 
 class SpareFiles:
-    """The spare files of one root. Its folder is made at the first deletion, so that reading a root makes nothing.
+    """The spare files of one root: `<process>-<number>`, oldest first. The folder is made at the first deletion, so
+    that reading a root makes nothing.
 
-    are_used   None asks the disk at the first deletion
+    are_used   None asks the disk when it comes to that
     kept_back  how many are not used again, oldest out first
     """
 
     def __init__(self, root: str, *, are_used: bool | None = None, kept_back: int = SPARES_MIN) -> None:
         self._root = root
+        self._folder = f"{root}/{FOLDER}"
         self._are_used = are_used
         self._kept_back = kept_back
         self._process_id = os.getpid()
-        self._folder = ""
+        self._own = os.urandom(8).hex()
         self._names: collections.deque[str] = collections.deque()
         self._serial = itertools.count()
-        self._making = threading.Lock()
+        self._refused, self._missed = itertools.count(1), itertools.count()
+        self._reading = threading.Lock()
 
     def keep(self, path: str) -> bool:
         """Take a file away from its path. False when it is to be deleted instead. Raises FileNotFoundError."""
-        if self._are_used is False or len(self._names) >= SPARES_MAX or not _is_fit(os.lstat(path)):
+        if not self._is_used() or not _is_fit(os.lstat(path)):
             return False
-        folder = self._own_folder()
-        if not folder:
+        if len(self._names) >= SPARES_MAX:
+            if next(self._refused) % SHARE == 0:
+                self._read(self._count_anew)
             return False
-        name = f"{folder}/{next(self._serial)}"
+        name = self._next_name()
         try:
             os.rename(path, name)
         except OSError:
-            if not os.path.isdir(folder):
-                self._folder = ""  # somebody cleared the root up: it is made anew the next time
-            return False
+            if os.path.isdir(self._folder) or not self._make_folder():
+                return False
+            os.rename(path, name)
         self._names.append(name)
         return True
 
     def take(self) -> SpareFile | None:
         """A file to write over and to rename; None when a new one has to be made."""
+        if len(self._names) <= self._kept_back:
+            if self._is_used() and next(self._missed) % SHARE == 0:
+                self._read(self._take_over)
+            return None
         while len(self._names) > self._kept_back and os.getpid() == self._process_id:
-            with contextlib.suppress(IndexError, OSError):  # another thread took the last, or somebody cleared up
+            with contextlib.suppress(IndexError, OSError):  # another thread or process took it
                 name = self._names.popleft()
                 descriptor = os.open(name, os.O_WRONLY | os.O_NOFOLLOW)
                 status = os.fstat(descriptor)
@@ -112,21 +122,54 @@ class SpareFiles:
         os.close(spare.descriptor)
         self._names.append(spare.name)
 
-    def _own_folder(self) -> str:
-        """The folder of this process; empty when spares are not used here, or not by a forked copy of it."""
-        if os.getpid() != self._process_id:
-            return ""
-        with self._making:
-            if self._are_used is None:
-                self._are_used = lacks_journal(self._root)
-            if self._are_used and not self._folder:
-                try:
-                    self._folder, lock = _make_folder(self._root)
-                except OSError:
-                    self._are_used = False
-                else:
-                    weakref.finalize(self, _clear, self._folder, lock, self._process_id)
-            return self._folder
+    def _is_used(self) -> bool:
+        """Not by a forked copy of the process, which would use the same ones."""
+        if self._are_used is None:
+            self._are_used = lacks_journal(self._root)
+        return self._are_used and os.getpid() == self._process_id
+
+    def _next_name(self) -> str:
+        return f"{self._folder}/{self._own}-{next(self._serial)}"
+
+    def _make_folder(self) -> bool:
+        try:
+            os.mkdir(self._folder)  # never the root, which may be a disk that is not mounted
+        except FileExistsError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def _read(self, use: Callable[[Sequence[str]], None]) -> None:
+        """Show the names in the folder, oldest first for each process, to one thread at a time."""
+        if not self._reading.acquire(blocking=False):
+            return
+        try:
+            found = [name for name in os.listdir(self._folder) if _NAME.fullmatch(name)]
+            use(sorted(found, key=_order))
+        except OSError:
+            return
+        finally:
+            self._reading.release()
+
+    def _count_anew(self, names: Sequence[str]) -> None:
+        """Others took some over."""
+        self._names = collections.deque(f"{self._folder}/{name}" for name in names if _order(name)[0] == self._own)
+
+    def _take_over(self, names: Sequence[str]) -> None:
+        """Take some of other processes, those that ended, too. One that has such a file open just now goes on: it finds
+        the name gone, and makes a new file."""
+        others = [name for name in names if _order(name)[0] != self._own]
+        for name in others[: SHARE + self._kept_back]:
+            taken = self._next_name()
+            with contextlib.suppress(OSError):
+                os.rename(f"{self._folder}/{name}", taken)
+                self._names.append(taken)
+
+
+def _order(name: str) -> tuple[str, int]:
+    process, _, number = name.partition("-")
+    return process, int(number)
 
 
 def lacks_journal(directory: str) -> bool:
@@ -152,38 +195,3 @@ def _is_nobody_elses(descriptor: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _make_folder(root: str) -> tuple[str, int]:
-    """A folder that no other process uses, and the descriptor that locks it. What processes that ended left beside it
-    is deleted. Raises OSError, also when the root is gone."""
-    above = f"{root}/{FOLDER}"
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(above)
-    folder = tempfile.mkdtemp(dir=above)
-    lock = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for name in os.listdir(above):
-            _clear_if_left(f"{above}/{name}")
-    except OSError:
-        os.close(lock)
-        raise
-    return folder, lock
-
-
-def _clear_if_left(folder: str) -> None:
-    """Delete a folder unless its process lives: that one holds a lock on it."""
-    with contextlib.suppress(OSError):
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-        finally:
-            os.close(lock)
-
-
-def _clear(folder: str, lock: int, process_id: int) -> None:
-    if os.getpid() == process_id:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gc
 import mmap
 import os
 import shutil
@@ -29,7 +28,7 @@ def store(tmp_path: Path) -> LocalStore:
 
 def spares(root: Path) -> list[str]:
     """Their content, oldest first."""
-    found = sorted((root / FOLDER).glob("*/*"), key=lambda path: int(path.name))
+    found = sorted((root / FOLDER).glob("*"), key=lambda path: int(path.name.partition("-")[2]))
     return [path.read_text() for path in found]
 
 
@@ -130,7 +129,7 @@ def test_what_somebody_reads_or_keeps_is_not_written_over(tmp_path: Path, holder
         assert reader.communicate("\n")[0].strip() == "old"
     elif holder == "backup":
         store.delete("t-0/1")
-        (kept,) = (tmp_path / FOLDER).glob("*/*")
+        (kept,) = (tmp_path / FOLDER).glob("*")
         os.link(kept, tmp_path / "backup")
         store.put_new("t-0/2", b"new")
         assert (tmp_path / "backup").read_bytes() == b"old"
@@ -208,21 +207,38 @@ def test_a_disk_that_is_full_is_told(store: LocalStore, monkeypatch: pytest.Monk
     assert store.get("t-0/1") == b"y"
 
 
-def test_an_ended_processs_folder_is_cleared_and_a_living_ones_is_not(tmp_path: Path) -> None:
-    living = store_with_spares(tmp_path, count=2, kind=LocalStore)
+def test_a_process_that_deletes_nothing_takes_over_what_others_deleted(tmp_path: Path) -> None:
+    """As a follower's session does, whose broker deletes; and whatever an ended process left."""
     code = (
         "import os, sys; from pathlib import Path; from storage.local_store import LocalStore;"
         "from tests.storage.spare_stores import store_with_spares;"
         "store = store_with_spares(Path(sys.argv[1]), count=4, kind=LocalStore); os._exit(9)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == 9
-    assert sorted(len(list(folder.iterdir())) for folder in (tmp_path / FOLDER).iterdir()) == [2, 4]
-    store_with_spares(tmp_path, count=1, kind=LocalStore)
-    gc.collect()
-    assert [len(list(folder.iterdir())) for folder in (tmp_path / FOLDER).iterdir()] == [2]
+    living = store_with_spares(tmp_path, count=2, kind=LocalStore)
+    inodes = {path.stat().st_ino for path in (tmp_path / FOLDER).iterdir()}
     (tmp_path / "t-0").mkdir()
-    living.put_new("t-0/1", b"x")
-    assert len(spares(tmp_path)) == 1
+    store = LocalStore(str(tmp_path), spares=SpareFiles(str(tmp_path), are_used=True, kept_back=0))
+    store.put_new("t-0/0", b"not of the first it sees, which may be deleted just now")
+    for number in range(1, 7):
+        store.put_new(f"t-0/{number}", b"x")
+    assert {inode(tmp_path, f"t-0/{number}") for number in range(1, 7)} == inodes
+    living.put_new("t-0/7", b"made from nothing")
+    assert (living.get("t-0/7"), spares(tmp_path)) == (b"made from nothing", [])
+
+
+def test_what_others_took_over_is_not_counted_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spare_files, "SPARES_MAX", 2)
+    monkeypatch.setattr(spare_files, "SHARE", 2)
+    store = store_with_spares(tmp_path, count=2, kind=LocalStore)
+    for path in (tmp_path / FOLDER).iterdir():
+        path.unlink()
+    kept = []
+    for number in range(3):
+        store.put(f"t-0/{number}", b"x")
+        store.delete(f"t-0/{number}")
+        kept.append(len(spares(tmp_path)))
+    assert kept == [0, 0, 1]
 
 
 def test_a_forked_process_leaves_them_alone(store: LocalStore, tmp_path: Path) -> None:

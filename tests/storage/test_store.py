@@ -23,10 +23,11 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     if request.param.endswith("_server"):
         server: StoreServer = request.getfixturevalue(request.param)
         return open_store(server.new_root())
+    if request.param == "local with spares":
+        return store_with_spares(tmp_path, count=20, kind=LocalStore)
     made: dict[str, ObjectStore] = {
         "memory": MemoryStore(),
         "local": LocalStore(str(tmp_path)),
-        "local with spares": store_with_spares(tmp_path, count=20, kind=LocalStore),
         "obstore memory": ObstoreStore(obstore.store.MemoryStore(), "memory:///"),
         "obstore local": ObstoreStore(obstore.store.LocalStore(str(tmp_path)), tmp_path.as_uri()),
     }

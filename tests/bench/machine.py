@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from importlib.metadata import version
 from pathlib import Path
 
+from storage.spare_files import lacks_journal
 from tests.bench.peer import kafka
 
 PACKAGES = ("pyspark", "delta-spark", "deltalake", "obstore", "pyarrow", "numpy")
@@ -51,13 +52,11 @@ def _first_use_us() -> float:
 
 def _file_system(folder: Path) -> str:
     """The type of the file system and its device, e.g. `ext4 on vda`; an ext4 without a journal is named as one, since
-    that makes new files slow for minutes where others were deleted."""
+    that makes new files slowly where others were deleted, for which `storage.spare_files` is."""
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
     inside = [mount for mount in mounts if folder.resolve().is_relative_to(mount[1])]
     device, _, kind = max(inside, key=lambda mount: len(mount[1]))[:3]
-    name = Path(device).name
-    lacks_journal = kind == "ext4" and not any(Path("/proc/fs/jbd2").glob(f"{name}-*"))
-    return f"{kind}{' without a journal' if lacks_journal else ''} on {name}"
+    return f"{kind}{' without a journal' if lacks_journal(str(folder)) else ''} on {Path(device).name}"
 
 
 def descendants(roots: Iterable[int], without: Collection[int] = ()) -> list[int]:

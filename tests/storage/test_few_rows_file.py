@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, QueryBuilder, convert_to_deltalake
 
 from storage import batch_file
 from storage.batch_file import STATISTICS_COLUMNS
@@ -59,6 +61,12 @@ FILES = [
 """Of one row each, then of some: with and without nothing in a column, in all of its rows and in a few."""
 
 
+def in_order(table: pa.Table) -> list[str]:
+    """The rows as text, times as numbers, whatever the order and the types in which a foreign reader gives them."""
+    table = table.select(DATA_SCHEMA.names).cast(DATA_SCHEMA)
+    return sorted(map(repr, table.set_column(1, "timestamp", table["timestamp"].cast(pa.int64())).to_pylist()))
+
+
 def by_parquet(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="none", store_schema=False, write_statistics=STATISTICS_COLUMNS)
@@ -77,6 +85,14 @@ def test_every_row_is_read_back_as_it_was() -> None:
         assert bytes(data) == made(table)
         assert batch_file.decode(data, f"segment=0/a.{crc}.parquet").equals(table)
         assert pq.read_table(pa.BufferReader(data)).equals(table)
+
+
+def test_the_parquet_reader_of_deltalake_finds_the_same_rows(tmp_path: Path) -> None:
+    for number, table in enumerate(FILES[-60:]):
+        (tmp_path / f"{number}.parquet").write_bytes(made(table))
+    convert_to_deltalake(str(tmp_path))
+    found = QueryBuilder().register("t", DeltaTable(str(tmp_path))).execute("select * from t").read_all()
+    assert in_order(pa.table(found)) == in_order(pa.concat_tables(FILES[-60:]))
 
 
 def test_rows_of_more_levels_than_one_byte_counts_are_read_back() -> None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import logging
 import random
 import threading
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 
@@ -98,7 +100,8 @@ class Sender:
         self._on_memory_freed = on_memory_freed
         self._on_failed = on_failed
         self._schedule = Schedule()
-        self._mailbox: SimpleQueue[_Answer | None] = SimpleQueue()
+        self._answers: deque[_Answer] = deque()
+        self._mailbox: SimpleQueue[None] = SimpleQueue()
         self._is_woken = False
         self._is_stopped = False
         self._wakes_at_ms = 0
@@ -165,16 +168,10 @@ class Sender:
         self._fail_all(UnknownServerError("Producer is closed forcefully."))
 
     def _wait(self, wait_ms: float) -> list[_Answer]:
-        answers: list[_Answer] = []
-        try:
-            first = self._mailbox.get(timeout=wait_ms / 1000) if wait_ms > 0 else self._mailbox.get_nowait()
-            self._is_woken = False
-            while True:
-                if first is not None:
-                    answers.append(first)
-                first = self._mailbox.get_nowait()
-        except Empty:
-            return answers
+        with suppress(Empty):
+            self._mailbox.get(timeout=wait_ms / 1000) if wait_ms > 0 else self._mailbox.get_nowait()
+            self._is_woken = False  # before looking: what comes from now on wakes again
+        return [self._answers.popleft() for _ in range(len(self._answers))]
 
     # -- one turn ----------------------------------------------------------------------------------------
 
@@ -288,7 +285,7 @@ class Sender:
         for batch in queue.in_flight:
             if now_ms - batch.sent_ms >= self._answer_limit_ms:
                 error = RequestTimedOutError(f"{queue.topic_partition}: no answer within {self._answer_limit_ms} ms")
-                self._mailbox.put((batch, batch.attempts, None, error))
+                self._answer(batch, batch.attempts, None, error)
         return [(batch, UNKNOWN_OFFSET, error) for batch, error in expired]
 
     def _wait_ms(self, now_ms: int) -> float:
@@ -324,8 +321,10 @@ class Sender:
     def _answer(
         self, batch: ProducerBatch, attempt: int, response: ProduceResponse | None, error: StratalogError | None
     ) -> None:
-        """From any thread: what became of a batch. The sender thread takes it in."""
-        self._mailbox.put((batch, attempt, response, response.error if response else error))
+        """From any thread: what became of a batch. The sender thread takes it in, with what else is answered until it
+        comes to it: a broker answers several at once."""
+        self._answers.append((batch, attempt, response, response.error if response else error))
+        self.wake()
 
     def _transmit(self, batch: ProducerBatch, answer: Answer) -> None:
         state = self._view.partition_state(batch.topic_partition)

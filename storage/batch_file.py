@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from storage.codecs import UNCOMPRESSED
 from storage.errors import CorruptMessageError
-from storage.one_row_file import encode_one_row, only_row
-from storage.records import DATA_SCHEMA, DataRow, table_of_rows, timestamp_range
+from storage.few_rows_file import encode_few_rows, few_rows, fits_one_page
+from storage.records import DATA_SCHEMA, FewRows, table_of_rows, timestamp_range
 from storage.row_groups import (
     TRAILER_BYTES,
     Footer,
@@ -40,17 +40,17 @@ _LEVELS = {"zstd": 1}
 """Of codecs that have levels, the one for files that are written while somebody waits."""
 
 
-def encode(rows: pa.Table | DataRow, codec: str = "zstd") -> tuple[memoryview, str]:
-    """Rows of `DATA_SCHEMA`, or the only one, as (file bytes, CRC32C of the footer in 8 hex digits).
+def encode(rows: pa.Table | FewRows, codec: str = "zstd") -> tuple[memoryview, str]:
+    """Rows of `DATA_SCHEMA` as (file bytes, CRC32C of the footer in 8 hex digits).
 
     codec  uncompressed, zstd, lz4, snappy or gzip; with a level: zstd:6
     """
     name, _, level = codec.partition(":")
-    row = None if name != UNCOMPRESSED else rows if isinstance(rows, DataRow) else only_row(rows)
-    if row is not None:
-        small = encode_one_row(row)
+    few = None if name != UNCOMPRESSED else rows if isinstance(rows, tuple) else few_rows(rows)
+    if few is not None and fits_one_page(few):
+        small = encode_few_rows(few)
         return memoryview(small), footer_crc(small, "a new file")
-    table = table_of_rows([rows]) if isinstance(rows, DataRow) else rows
+    table = table_of_rows(rows) if isinstance(rows, tuple) else rows
     sink = pa.BufferOutputStream()
     pq.write_table(
         table,
@@ -182,11 +182,13 @@ def _check_schema(table: pa.Table, name: str, columns: Sequence[str] | None) -> 
         raise CorruptMessageError(f"{name}: its columns are {table.schema}, expected {wanted}")
 
 
-def describe(rows: pa.Table | DataRow, path: str, size_bytes: int) -> DataFile:
+def describe(rows: pa.Table | FewRows, path: str, size_bytes: int) -> DataFile:
     """What a commit needs to know of a file with these rows, ordered by offset: counts, deltas, timestamps (ms)."""
-    if isinstance(rows, DataRow):
-        delta, at_ms = rows.offset_delta, rows.timestamp_ms
-        return DataFile(path, size_bytes, 1, delta, delta, at_ms, at_ms)
+    if isinstance(rows, tuple):
+        times = [row.timestamp_ms for row in rows if row.timestamp_ms is not None]
+        first, last = rows[0].offset_delta, rows[-1].offset_delta
+        bounds = min(times, default=None), max(times, default=None)
+        return DataFile(path, size_bytes, len(rows), first, last, *bounds)
     deltas, (least, greatest) = rows["offset_delta"], timestamp_range(rows["timestamp"])
     return DataFile(
         path,

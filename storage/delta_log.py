@@ -10,7 +10,6 @@ import json
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import Any
 
 import crc32c
@@ -21,9 +20,8 @@ from storage.errors import CorruptMessageError, UnsupportedTableFeatureError
 from storage.producers import ProducerChanges
 from storage.records import DATA_SCHEMA
 from storage.table import Commit, DataFile, FileEntry
-from storage.usual_commit import decode_usual
+from storage.usual_commit import ENGINE_INFO, ISO_MAX_MS, ISO_MIN_MS, decode_usual, encode_usual, iso_text
 
-ENGINE_INFO = "stratalog/1"
 PARTITION_COLUMNS = ("segment", "leader_epoch", "base_offset")
 READER_VERSION = 1
 WRITER_VERSION = 2
@@ -45,8 +43,6 @@ _DELTA_TYPES = {
 _CRC_FIELD = b'"stratalogCrc32c":"'
 _NO_CRC = b"00000000"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ISO_MIN_MS = -62_135_596_800_000
-_ISO_MAX_MS = 253_402_300_799_999
 _MIN_TAG = "stratalog.minTimestampMs"
 _MAX_TAG = "stratalog.maxTimestampMs"
 _json = json.JSONEncoder(separators=(",", ":")).encode
@@ -56,6 +52,11 @@ _quoted = json.encoder.encode_basestring_ascii
 
 def encode_commit(stored: StoredCommit) -> bytes:
     """The log file of a commit; with `properties` (version 0) also protocol, schema and partition columns."""
+    return encode_usual(stored) or encode_any(stored)
+
+
+def encode_any(stored: StoredCommit) -> bytes:
+    """As `encode_commit`, action by action."""
     commit = stored.commit
     info: dict[str, Any] = {
         "timestamp": commit.timestamp_ms,
@@ -207,9 +208,9 @@ def add_action(entry: FileEntry, modified_ms: int, *, data_change: bool) -> dict
     least, greatest = file.min_timestamp_ms, file.max_timestamp_ms
     if least is None or greatest is None:
         nulls["timestamp"] = file.record_count
-    elif least >= _ISO_MIN_MS and greatest <= _ISO_MAX_MS:
-        low["timestamp"], high["timestamp"] = _iso(least), _iso(greatest)
-    else:  # beyond the years 1 to 9999 Delta has no text for it
+    elif least >= ISO_MIN_MS and greatest <= ISO_MAX_MS:
+        low["timestamp"], high["timestamp"] = iso_text(least), iso_text(greatest)
+    else:
         add["tags"] = {_MIN_TAG: str(least), _MAX_TAG: str(greatest)}
     add["stats"] = _json({"numRecords": file.record_count, "minValues": low, "maxValues": high, "nullCount": nulls})
     return add
@@ -217,16 +218,6 @@ def add_action(entry: FileEntry, modified_ms: int, *, data_change: bool) -> dict
 
 def _remove(path: str, commit: Commit) -> dict[str, Any]:
     return {"path": path, "deletionTimestamp": commit.timestamp_ms, "dataChange": commit.data_change}
-
-
-def _iso(timestamp_ms: int) -> str:
-    return f"{_iso_seconds(timestamp_ms // 1000)}.{timestamp_ms % 1000:03}Z"
-
-
-@lru_cache(maxsize=256)
-def _iso_seconds(timestamp_s: int) -> str:
-    moment = _EPOCH + timedelta(seconds=timestamp_s)
-    return f"{moment:%Y}".zfill(4) + f"{moment:-%m-%dT%H:%M:%S}"
 
 
 def _timestamp_ms(text: str | None, tags: Mapping[str, str] | None, tag: str) -> int | None:

@@ -24,7 +24,7 @@ from storage.errors import CorruptMessageError, KafkaStorageError, ObjectNotFoun
 from storage.file_cache import FileCache
 from storage.local_store import LocalStore
 from storage.producers import ProducerStates
-from storage.records import DataRow
+from storage.records import FewRows
 from storage.removed import NO_PRODUCERS, producers_path
 from storage.row_groups import Footers
 from storage.store import ObjectStore
@@ -119,7 +119,7 @@ class DeltaLogTable:
                 self._sync_all()
         return outcome
 
-    def write_file(self, rows: pa.Table | DataRow, segment: int, codec: str = ZSTD, /) -> DataFile:
+    def write_file(self, rows: pa.Table | FewRows, segment: int, codec: str = ZSTD, /) -> DataFile:
         data, crc = batch_file.encode(rows, codec)
         path = batch_file.file_path(segment, self._ids.new_id(), crc)
         self._put_new(path, data)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from itertools import chain, groupby
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from storage.records import DataRow, table_of_rows
+from storage.records import FewRows, table_of_rows
 
 CAPACITY_BYTES = 64 << 20
 ROWS_BYTES_MAX = 2 << 20
@@ -23,13 +23,13 @@ ENTRY_BYTES = 4_096
 BLOCK_FILES = 16
 """So many small files of one table are kept as one table of rows: a log of single records then takes a tenth."""
 BLOCK_ENTRY_BYTES = 512
-"""What a file takes besides its rows once it lies in a block, or besides the bytes of its only row."""
+"""What a file takes besides its rows once it lies in a block, and each of few rows besides its bytes."""
 
 
 class _Entry(NamedTuple):
-    """A file's rows: `record_count` of them from `start` on; or its only row."""
+    """A file's rows: `record_count` of them from `start` on; or all of few."""
 
-    rows: pa.Table | DataRow
+    rows: pa.Table | FewRows
     start: int
     record_count: int
     size_bytes: int
@@ -56,12 +56,13 @@ class FileCache:
             self._capacity_bytes = capacity_bytes
             self._shrink()
 
-    def put(self, table: str, path: str, rows: pa.Table | DataRow) -> None:
+    def put(self, table: str, path: str, rows: pa.Table | FewRows) -> None:
         """Keep the rows of a file of the table named so, unless they are too large."""
         if self._capacity_bytes == 0:
             return
-        if isinstance(rows, DataRow):
-            count, size_bytes = 1, BLOCK_ENTRY_BYTES + len(rows.key or b"") + len(rows.value or b"")
+        if isinstance(rows, tuple):
+            size_bytes = sum([BLOCK_ENTRY_BYTES + len(row.key or b"") + len(row.value or b"") for row in rows])
+            count = len(rows)
         else:
             rows, size_bytes = _alone(rows)
             count = rows.num_rows
@@ -101,8 +102,8 @@ class FileCache:
                 return None
             self._entries.move_to_end(key)
         rows = found.rows
-        if isinstance(rows, DataRow):
-            return table_of_rows([rows])
+        if isinstance(rows, tuple):
+            return table_of_rows(rows)
         return rows if found.record_count == rows.num_rows else rows.slice(found.start, found.record_count)
 
     def discard(self, table: str, paths: Iterable[str]) -> None:
@@ -131,11 +132,11 @@ def _alone(rows: pa.Table) -> tuple[pa.Table, int]:
     return rows, ENTRY_BYTES + rows.get_total_buffer_size()
 
 
-def _joined(parts: Iterable[pa.Table | DataRow]) -> Iterator[pa.Table]:
-    """The same rows in order, single ones that follow each other as one table."""
-    for is_single, run in groupby(parts, key=lambda rows: isinstance(rows, DataRow)):
-        if is_single:
-            yield table_of_rows(list(run))
+def _joined(parts: Iterable[pa.Table | FewRows]) -> Iterator[pa.Table]:
+    """The same rows in order, few ones that follow each other as one table."""
+    for are_few, run in groupby(parts, key=lambda rows: isinstance(rows, tuple)):
+        if are_few:
+            yield table_of_rows(list(chain.from_iterable(run)))
         else:
             yield from run
 

@@ -19,7 +19,7 @@ from storage.commit_race import CommitRace, StoredCommit
 from storage.damage import DAMAGE_PATH, Damage
 from storage.delta_files import check_whole
 from storage.errors import CorruptMessageError, ObjectNotFoundError, StoreUnavailableError
-from storage.records import DataRow, table_of_rows
+from storage.records import FewRows, table_of_rows
 from storage.removed import producers_path
 from storage.table import Commit, Committed, Conflict, DataFile, LogTable, RowsWanted, TableSnapshot
 from storage.table_fold import INITIAL_TXNS, TableFold
@@ -213,8 +213,8 @@ class MemoryLogTable:
     def flusher(self, version: int, since: int | None) -> Callable[[], None]:  # noqa: ARG002 - as above
         return partial(self._log.made_durable, version)
 
-    def write_file(self, rows: pa.Table | DataRow, segment: int, _codec: str = ZSTD, /) -> DataFile:
-        table = table_of_rows([rows]) if isinstance(rows, DataRow) else rows
+    def write_file(self, rows: pa.Table | FewRows, segment: int, _codec: str = ZSTD, /) -> DataFile:
+        table = table_of_rows(rows) if isinstance(rows, tuple) else rows
         path = f"segment={segment:020}/{self._ids.new_id()}.00000000.parquet"
         self._put_file(path, table)
         return describe(table, path, table.nbytes)

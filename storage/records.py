@@ -97,7 +97,7 @@ class OneRecord(NamedTuple):
 
 
 class DataRow(NamedTuple):
-    """The only row of a data file, with the columns of `DATA_SCHEMA`; it has no headers."""
+    """A row of a data file of few rows, with the columns of `DATA_SCHEMA`; it has no headers."""
 
     timestamp_ms: int | None
     key: bytes | None
@@ -109,6 +109,10 @@ class DataRow(NamedTuple):
     attributes: int
     offset_delta: int = 0
     batch_base: int = 0
+
+
+FewRows = tuple[DataRow, ...]
+"""All rows of a data file, one at least, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,15 +242,15 @@ def as_payload(table: pa.Table) -> pa.Table:
     return pa.table(columns, schema=PAYLOAD_SCHEMA)
 
 
-def data_rows(batches: Sequence[NewRecordBatch]) -> pa.Table | DataRow:
-    """Batches as the rows of one data file: those of `data_table`, or the row of one record."""
+def data_rows(batches: Sequence[NewRecordBatch]) -> pa.Table | FewRows:
+    """Batches as the rows of one data file, those of `data_table`: a table, or of few single records the rows."""
     rows = []
     for delta, batch in enumerate(batches):
         if not isinstance(batch.content, OneRecord) or delta == SMALL_BATCH_RECORDS:
             return data_table(batches)
         producer = (batch.producer_id, batch.producer_epoch, batch.base_sequence)
         rows.append(DataRow(*batch.content, batch.timestamp_type, *producer, batch.attributes, delta, delta))
-    return rows[0] if len(rows) == 1 else table_of_rows(rows)
+    return tuple(rows)
 
 
 def table_of_rows(rows: Sequence[DataRow]) -> pa.Table:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from storage.codecs import ZSTD
 from storage.damage import Damage
 from storage.producers import ProducerChanges
-from storage.records import DataRow
+from storage.records import FewRows
 
 LOG_END = "stratalog.log-end"
 LEADER_EPOCH = "stratalog.leader-epoch"
@@ -200,8 +200,8 @@ class LogTable(Protocol):
         the commits in `[since, version]`."""
         ...
 
-    def write_file(self, rows: pa.Table | DataRow, segment: int, codec: str = ZSTD, /) -> DataFile:
-        """Write rows of `DATA_SCHEMA`, or the only one, as a new data file that no commit names yet; `codec` as in
+    def write_file(self, rows: pa.Table | FewRows, segment: int, codec: str = ZSTD, /) -> DataFile:
+        """Write rows of `DATA_SCHEMA` as a new data file that no commit names yet; `codec` as in
         `storage.codecs`."""
         ...
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from storage.log import PartitionLog
 from tests.storage.logs import Replicas, contents, write
+from tests.storage.test_few_rows_file import FILES, in_order, made
 from tests.storage.test_foreign_hands import STAGES
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -27,3 +29,12 @@ def test_delta_spark_reads_every_stage_with_the_offsets_right(spark: SparkSessio
     for stage in STAGES:
         stage(log)
         assert seen_by_spark(spark, log, tmp_path) == contents(log)
+
+
+def test_sparks_parquet_reader_finds_the_rows_of_files_that_were_put_together_by_hand(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for number, table in enumerate(FILES[-60:]):
+        (tmp_path / f"{number}.parquet").write_bytes(made(table))
+    found = spark.read.parquet(str(tmp_path)).toArrow()
+    assert in_order(found) == in_order(pa.concat_tables(FILES[-60:]))

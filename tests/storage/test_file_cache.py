@@ -68,10 +68,11 @@ def test_small_files_of_one_table_share_a_block() -> None:
     assert cache.size_bytes == 0
 
 
-def test_single_rows_are_kept_as_such_and_share_blocks_with_small_tables() -> None:
+def test_few_rows_are_kept_as_such_and_share_blocks_with_small_tables() -> None:
     cache = FileCache()
-    single = {str(number): data_rows([NewRecordBatch(OneRecord(number, None, b"v"))]) for number in range(BLOCK_FILES)}
-    written = {path: table_of_rows([row]) for path, row in single.items()}
+    records = [NewRecordBatch(OneRecord(number, None, b"v")) for number in range(BLOCK_FILES)]
+    single = {str(number): data_rows([record] * (1 + number % 3)) for number, record in enumerate(records)}
+    written = {path: table_of_rows(row) for path, row in single.items()}
     for path in list(single)[:-1]:
         cache.put("t", path, written[path] if path == "5" else single[path])
         assert cache.get("t", path).equals(written[path])

@@ -1,4 +1,4 @@
-"""What is read at one go is what was written, and nothing else is taken for it."""
+"""What is written and read at one go is what would be otherwise, and nothing else is taken for it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import random
 from dataclasses import replace
 
 from storage.commit_race import StoredCommit
-from storage.delta_log import encode_commit
+from storage.delta_log import encode_any, encode_commit
 from storage.producers import BatchMetadata, ProducerChanges, SinkBatch
 from storage.table import EPOCH_PREFIX, LEADER_EPOCH, LOG_END, LOG_START, PRODUCERS, Commit, DataFile, FileEntry
 from storage.transactions import BEGIN, TransactionChange
-from storage.usual_commit import decode_usual
+from storage.usual_commit import decode_usual, encode_usual
 
 BATCH = BatchMetadata(3, 5, 10, 12, 1_700_000_000_000)
 PRODUCERS_OF_COMMIT = (
     None,
+    ProducerChanges(((77, 0, BATCH),)),
+    ProducerChanges((((1 << 63) - 1, -1, BatchMetadata(-1, -1, 13, 13, 5)),)),
     ProducerChanges(((77, 0, BATCH), (78, 3, BatchMetadata(-1, -1, 13, 13, 5)))),
     ProducerChanges((), (), (TransactionChange(77, BEGIN, 10),)),
 )
@@ -31,7 +33,17 @@ def stored(file: DataFile = FILE, producers: ProducerChanges | None = None) -> S
 def test_what_an_append_or_a_copy_writes_is_read_at_one_go() -> None:
     for (least, greatest), producers in itertools.product(TIMES, PRODUCERS_OF_COMMIT):
         given = stored(replace(FILE, min_timestamp_ms=least, max_timestamp_ms=greatest), producers)
-        assert decode_usual(encode_commit(given)) == given
+        written = encode_any(given)
+        assert encode_usual(given) == encode_commit(given) == written
+        assert decode_usual(written) == given
+
+
+def test_odd_names_are_written_at_one_go_as_json_has_them() -> None:
+    for odd in ('odd "id"', "back\\slash", "ä\n", ""):
+        usual = stored(replace(FILE, path=odd))
+        commit = replace(usual.commit, operation=odd, commit_id=odd, txns={odd: 1})
+        for given in (StoredCommit(commit, odd), StoredCommit(replace(commit, txns={}), odd)):
+            assert encode_usual(given) == encode_any(given)
 
 
 def test_other_commits_are_left_to_the_decoder_of_all() -> None:
@@ -54,11 +66,12 @@ def test_other_commits_are_left_to_the_decoder_of_all() -> None:
         ),
     ]
     for other in others:
-        assert decode_usual(encode_commit(other)) is None
+        assert encode_commit(other) == encode_any(other)
+        assert decode_usual(encode_any(other)) is None
 
 
 def test_every_cut_and_every_flipped_bit_is_noticed() -> None:
-    data = encode_commit(stored(producers=PRODUCERS_OF_COMMIT[1]))
+    data = encode_commit(stored(producers=PRODUCERS_OF_COMMIT[3]))
     assert all(decode_usual(data[:kept]) is None for kept in range(len(data)))
     flips = random.Random(3)
     for _ in range(2_000):

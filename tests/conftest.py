@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 LACKING = {name: reason for name, reason in servers.lacking().items() if reason}
 FETCH_SLOTS = 8
 """Slots for three brokers with two overlapping fetch sessions each, and two to spare."""
+FIRST_COMPILER_ONLY = "-XX:TieredStopAtLevel=1"
+"""For a JVM that lives for minutes: half of what Spark took in the tests was its second compiler, which never paid."""
 
 
 # `make test` draws the same examples each time; `make test-long` draws new ones, with --hypothesis-profile=random.
@@ -52,7 +54,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark session of the run. Its JVM's logs are in the run's temporary folder."""
     from replication.spark_session import stratalog_session
 
-    session = stratalog_session("stratalog-tests", fetch_slots=FETCH_SLOTS, log_dir=tmp_path_factory.mktemp("spark"))
+    extra = {"spark.driver.extraJavaOptions": FIRST_COMPILER_ONLY}
+    folder = tmp_path_factory.mktemp("spark")
+    session = stratalog_session("stratalog-tests", fetch_slots=FETCH_SLOTS, extra=extra, log_dir=folder)
     yield session
     session.stop()
 

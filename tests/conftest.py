@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadGroupScheduling
 
 from tests.stores import servers
 from tests.stores.servers import StoreServer
@@ -29,11 +30,39 @@ hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("same")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that takes the Spark session is marked `spark`."""
+ON_SPARK = "on Spark"
+LONG_FOLDERS = ("real", "simulation", "jobs", "stores", "replication")
+"""Those whose files take longest, the longest first: what comes last is to be short, or one process waits for it."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A test that takes the Spark session is marked `spark`. Of several processes one runs all their files."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+    files = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
+    for item in items:
+        if item.path in files:
+            item.add_marker(pytest.mark.xdist_group(ON_SPARK))
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: (item.path not in files, _place(item.path.parent.name)))
+
+
+def _place(folder: str) -> int:
+    return LONG_FOLDERS.index(folder) if folder in LONG_FOLDERS else len(LONG_FOLDERS)
+
+
+class ByFile(LoadGroupScheduling):
+    """A process takes whole files, which share what is made once in a module; those on Spark share one session."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return super()._split_scope(nodeid).partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByFile:
+    """For `--numprocesses`: how tests are shared out."""
+    return ByFile(config, log)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -22,7 +22,7 @@ PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 STORES_STAMP := $(VENV)/.stores-installed
 AZURITE := azurite@3.37.0
-# How many processes share the tests. One of them has Spark's JVM: about 4 GiB in all.
+# How many processes share the tests; two take at most 5 GiB of memory, with all that they start.
 TEST_PROCESSES ?= 2
 SEEDS ?= 20000
 FIRST_SEED ?= 0
@@ -66,7 +66,7 @@ demo: $(STAMP) java
 	@$(PYTHON) -m jobs.demo
 
 test: $(STAMP) java
-	@$(PYTHON) -m pytest -m "not long" --numprocesses $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder
+	@$(PYTHON) -m pytest -m "not long" --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 test-long: $(STAMP) java
 	@$(PYTHON) -m pytest -m "long or hypothesis" --hypothesis-profile=random

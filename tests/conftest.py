@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
-from xdist.scheduler import LoadGroupScheduling
+from xdist.scheduler import LoadFileScheduling
 
 from tests.stores import servers
 from tests.stores.servers import StoreServer
@@ -35,29 +36,31 @@ LONG_FOLDERS = ("real", "simulation", "jobs", "stores", "replication")
 """Those whose files take longest, the longest first: what comes last is to be short, or one process waits for it."""
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A test that takes the Spark session is marked `spark`. Of several processes one runs all their files."""
+    """A test that takes the Spark session is marked `spark`. Before several processes the longest files lie on top."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-    files = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
-    for item in items:
-        if item.path in files:
-            item.add_marker(pytest.mark.xdist_group(ON_SPARK))
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: (item.path not in files, _place(item.path.parent.name)))
+        items.sort(key=lambda item: (not _is_on_spark(item.path), _place(item.path.parent.name)))
+
+
+@functools.cache
+def _is_on_spark(file: Path) -> bool:
+    """Whether its tests take the Spark session. Where this is wrong a second session is started, no more."""
+    return "spark: SparkSession" in file.read_text(encoding="utf-8")
 
 
 def _place(folder: str) -> int:
     return LONG_FOLDERS.index(folder) if folder in LONG_FOLDERS else len(LONG_FOLDERS)
 
 
-class ByFile(LoadGroupScheduling):
+class ByFile(LoadFileScheduling):
     """A process takes whole files, which share what is made once in a module; those on Spark share one session."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return super()._split_scope(nodeid).partition("::")[0]
+        file: str = super()._split_scope(nodeid)
+        return ON_SPARK if _is_on_spark(self.config.rootpath / file) else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByFile:

@@ -22,6 +22,8 @@ PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 STORES_STAMP := $(VENV)/.stores-installed
 AZURITE := azurite@3.37.0
+# How many processes share the tests; two take at most 5 GiB of memory, with all that they start.
+TEST_PROCESSES ?= 2
 SEEDS ?= 20000
 FIRST_SEED ?= 0
 STORM_MINUTES ?= 5
@@ -64,7 +66,7 @@ demo: $(STAMP) java
 	@$(PYTHON) -m jobs.demo
 
 test: $(STAMP) java
-	@$(PYTHON) -m pytest -m "not long"
+	@$(PYTHON) -m pytest -m "not long" --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 test-long: $(STAMP) java
 	@$(PYTHON) -m pytest -m "long or hypothesis" --hypothesis-profile=random

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from tests.stores import servers
 from tests.stores.servers import StoreServer
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 LACKING = {name: reason for name, reason in servers.lacking().items() if reason}
 FETCH_SLOTS = 8
 """Slots for three brokers with two overlapping fetch sessions each, and two to spare."""
+FIRST_COMPILER_ONLY = "-XX:TieredStopAtLevel=1"
+"""For a JVM that lives for minutes: half of what Spark took in the tests was its second compiler, which never paid."""
 
 
 # `make test` draws the same examples each time; `make test-long` draws new ones, with --hypothesis-profile=random.
@@ -27,11 +31,41 @@ hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("same")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that takes the Spark session is marked `spark`."""
+ON_SPARK = "on Spark"
+LONG_FOLDERS = ("real", "simulation", "jobs", "stores", "replication")
+"""Those whose files take longest, the longest first: what comes last is to be short, or one process waits for it."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A test that takes the Spark session is marked `spark`. Before several processes the longest files lie on top."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: (not _is_on_spark(item.path), _place(item.path.parent.name)))
+
+
+@functools.cache
+def _is_on_spark(file: Path) -> bool:
+    """Whether its tests take the Spark session. Where this is wrong a second session is started, no more."""
+    return "spark: SparkSession" in file.read_text(encoding="utf-8")
+
+
+def _place(folder: str) -> int:
+    return LONG_FOLDERS.index(folder) if folder in LONG_FOLDERS else len(LONG_FOLDERS)
+
+
+class ByFile(LoadFileScheduling):
+    """A process takes whole files, which share what is made once in a module; those on Spark share one session."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return ON_SPARK if _is_on_spark(self.config.rootpath / file) else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByFile:
+    """For `--numprocesses`: how tests are shared out."""
+    return ByFile(config, log)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -52,7 +86,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark session of the run. Its JVM's logs are in the run's temporary folder."""
     from replication.spark_session import stratalog_session
 
-    session = stratalog_session("stratalog-tests", fetch_slots=FETCH_SLOTS, log_dir=tmp_path_factory.mktemp("spark"))
+    extra = {"spark.driver.extraJavaOptions": FIRST_COMPILER_ONLY}
+    folder = tmp_path_factory.mktemp("spark")
+    session = stratalog_session("stratalog-tests", fetch_slots=FETCH_SLOTS, extra=extra, log_dir=folder)
     yield session
     session.stop()
 

@@ -42,7 +42,7 @@ def cluster() -> MemoryCluster:
 
 @pytest.fixture
 def coordinator(cluster: MemoryCluster) -> Iterator[MemoryCoordinator]:
-    made = MemoryCoordinator(cluster)
+    made = MemoryCoordinator(cluster, **{"group.min.session.timeout.ms": 1_500})
     yield made
     made.stop()
 
@@ -139,7 +139,7 @@ def test_groups_are_independent_of_each_other(group: Group) -> None:
 
 
 def test_a_killed_member_is_replaced_after_its_session_timeout(group: Group, coordinator: MemoryCoordinator) -> None:
-    settings = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 50}
+    settings = {"session_timeout_ms": 1_500, "heartbeat_interval_ms": 50}
     first, killed = group.consumer(**settings), group.consumer(**settings)
     for consumer in (first, killed):
         consumer.subscribe(["t"])
@@ -150,7 +150,7 @@ def test_a_killed_member_is_replaced_after_its_session_timeout(group: Group, coo
     killed._group._is_closed = True  # its heartbeats end, and nothing is said
     started_ms = group.cluster.clock.monotonic_ms()
     group.poll_until(lambda: group.settled(first))
-    assert group.cluster.clock.monotonic_ms() - started_ms <= 6_000 + 1_000
+    assert group.cluster.clock.monotonic_ms() - started_ms <= 1_500 + 1_000
     left = [request for request in coordinator.requests if isinstance(request, LeaveGroupRequest)]
     assert member_id not in {each.member_id for request in left for each in request.members}
 

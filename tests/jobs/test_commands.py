@@ -3,37 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-PROJECT = Path(__file__).resolve().parents[2]
-WAIT_S = 60
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(PROJECT), "PYTHONUNBUFFERED": "1"}
-
-
-@dataclass(frozen=True)
-class Ended:
-    code: int
-    out: str
-    err: str
-
-
-def call(tool: str, *arguments: str, lines: str = "") -> Ended:
-    """Run a tool to its end."""
-    done = subprocess.run(
-        [sys.executable, "-m", f"jobs.{tool}", *arguments],
-        input=lines, capture_output=True, text=True, timeout=WAIT_S, env=ENVIRONMENT, check=False,
-    )  # fmt: skip
-    assert "Traceback" not in done.stdout + done.stderr
-    return Ended(done.returncode, done.stdout, done.stderr)
+from tests.jobs.tools import ENVIRONMENT, WAIT_S, Ended, call
 
 
 def start_cluster(path: Path) -> subprocess.Popen[str]:

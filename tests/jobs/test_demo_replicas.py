@@ -48,14 +48,23 @@ CHANGES: dict[str, tuple[Change, int, int]] = {
 """What happened to the third replica: the change, rows in all replicas, groups of rows that SQL finds unequal."""
 
 
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The first two brokers, which Spark then knows from test to test."""
+    brokers = [tmp_path_factory.mktemp("unchanged") / f"broker-{number}" for number in (1, 2)]
+    for broker in brokers:
+        write_deltalake(str(broker / "t-0"), stored([b"a", b"b", b"c"]))
+    return brokers
+
+
 @pytest.mark.parametrize("name", CHANGES)
-def test_differences_between_replicas_are_found(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_differences_between_replicas_are_found(
+    spark: SparkSession, unchanged: list[Path], tmp_path: Path, name: str
+) -> None:
     change, rows, differing_groups = CHANGES[name]
-    brokers = [tmp_path / f"broker-{number}" for number in (1, 2, 3)]
     assert set(DATA_SCHEMA.names) < set(stored([b"a"]).schema.names)
-    for number, broker in enumerate(brokers, start=1):
-        values = stored([b"a", b"b", b"c"])
-        write_deltalake(str(broker / "t-0"), change(values) if number == 3 else values)
+    brokers = [*unchanged, tmp_path / "broker-3"]
+    write_deltalake(str(brokers[2] / "t-0"), change(stored([b"a", b"b", b"c"])))
     assert compare_by_sql(spark, brokers, "t", 1) == ReplicaComparison(3, rows, differing_groups)
     by_deltalake = compare_by_deltalake(brokers, "t", 1)
     assert (by_deltalake.rows, by_deltalake.differing > 0) == (rows, differing_groups > 0)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.jobs.test_commands import WAIT_S, Ended, call, start_cluster
+from tests.jobs.test_commands import start_cluster
+from tests.jobs.tools import WAIT_S, Ended, call
 
 RECORDS = 20
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import FIRST_COMPILER_ONLY
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
 
@@ -19,6 +21,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_as_a_script(notebook: Path, tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path), "MPLBACKEND": "Agg"}
+    environment["JDK_JAVA_OPTIONS"] = FIRST_COMPILER_ONLY
     done = subprocess.run(
         [sys.executable, str(notebook)],
         env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False,

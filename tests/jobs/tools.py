@@ -1,0 +1,114 @@
+"""The tools in processes of their own. Each is started as a user does once; later calls are forks of one process.
+
+Loading takes a tool 0.7 s of CPU, its work a tenth of that, and the tests call tools eighty times.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[2]
+WAIT_S = 60
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(PROJECT), "PYTHONUNBUFFERED": "1"}
+OFTEN_CALLED = ("jobs.topics", "jobs.console_producer", "jobs.console_consumer", "jobs.configs")
+REQUEST_BYTES_MAX = 1 << 16
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    out: str
+    err: str
+
+
+def call(tool: str, *arguments: str, lines: str = "") -> Ended:
+    """Run a tool to its end, with these lines on its standard input."""
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        given.write(lines.encode())
+        given.seek(0)
+        code = _run(f"jobs.{tool}", arguments, (given.fileno(), out.fileno(), err.fileno()))
+        out.seek(0)
+        err.seek(0)
+        ended = Ended(code, out.read().decode(), err.read().decode())
+    assert "Traceback" not in ended.out + ended.err
+    return ended
+
+
+_HAS_RUN: set[str] = set()
+
+
+def _run(module: str, arguments: tuple[str, ...], streams: tuple[int, int, int]) -> int:
+    if module in _HAS_RUN:
+        return _forks().run(module, arguments, streams)
+    _HAS_RUN.add(module)
+    stdin, stdout, stderr = streams
+    command = [sys.executable, "-m", module, *arguments]
+    return subprocess.run(
+        command, stdin=stdin, stdout=stdout, stderr=stderr, timeout=WAIT_S, env=ENVIRONMENT, check=False
+    ).returncode
+
+
+class Forks:
+    """A process whose forks are tools, loaded already. It ends with this one."""
+
+    def __init__(self) -> None:
+        self._calls, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._calls.settimeout(WAIT_S)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=ENVIRONMENT, start_new_session=True,
+            )  # fmt: skip
+
+    def run(self, module: str, arguments: tuple[str, ...], streams: tuple[int, int, int]) -> int:
+        """Exit code of the tool; those that do not end in time are killed."""
+        socket.send_fds(self._calls, [json.dumps([module, *arguments]).encode()], streams)
+        try:
+            return int(self._calls.recv(REQUEST_BYTES_MAX))
+        except TimeoutError:
+            _forks.cache_clear()
+            os.killpg(self._process.pid, signal.SIGKILL)
+            raise
+
+
+@functools.cache
+def _forks() -> Forks:
+    return Forks()
+
+
+def serve(calls: socket.socket) -> str:
+    """Load, then fork for each call until the caller has gone. Returns in forks: the module that they are to run."""
+    for module in OFTEN_CALLED:
+        importlib.import_module(module)
+    gc.freeze()
+    while True:
+        request, streams, _, _ = socket.recv_fds(calls, REQUEST_BYTES_MAX, 3)
+        if not request:
+            sys.exit()
+        child = os.fork()
+        if child == 0:
+            calls.close()
+            for number, stream in enumerate(streams):
+                os.dup2(stream, number)
+            module, *sys.argv[1:] = json.loads(request)
+            sys.modules.pop(module, None)  # it is the main program
+            return str(module)
+        for stream in streams:
+            os.close(stream)
+        calls.send(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])).encode())
+
+
+if __name__ == "__main__":
+    runpy.run_module(serve(socket.socket(fileno=int(sys.argv[1]))), run_name="__main__", alter_sys=True)

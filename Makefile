@@ -22,7 +22,7 @@ PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 STORES_STAMP := $(VENV)/.stores-installed
 AZURITE := azurite@3.37.0
-# How many processes share the tests; two take at most 5 GiB of memory, with all that they start.
+# How many processes share the tests; two, and all that they start, were never seen to take more than 5.2 GiB.
 TEST_PROCESSES ?= 2
 SEEDS ?= 20000
 FIRST_SEED ?= 0

@@ -184,6 +184,15 @@ def test_a_broker_whose_metadata_is_gone_makes_no_new_cluster(tmp_path: Path) ->
         assert not (tmp_path / "metadata").exists()
 
 
+@pytest.fixture
+def heeds_ctrl_c() -> Iterator[None]:
+    """Where the tests run in the background they ignore it, and so does what they start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_ctrl_c")
 def test_ctrl_c_while_it_starts_ends_it_in_order(tmp_path: Path) -> None:
     with another(tmp_path, 1) as starting:
         wait_until(lambda: (tmp_path / "broker-1" / ".lock").exists(), "its lock")

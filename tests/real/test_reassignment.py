@@ -58,6 +58,7 @@ def test_a_topic_moves_under_load_and_outlives_its_controller(
             wait_until(lambda: admin.list_partition_reassignments() == {}, "the end of the reassignment")
             await_acks(history)
             wait_until(lambda: all_in_sync(admin), "all new replicas in sync")
+        wait_until(lambda: all_alive(admin), "brokers that a busy machine had fenced")
         assert tool("--verify", "--reassignment-json-file", plan) == [
             "Status of partition reassignment:",
             *(f"Reassignment of partition {TOPIC}-{p} is completed." for p in range(PARTITIONS)),
@@ -118,6 +119,11 @@ def await_acks(history: History, count: int = ACKS_AWAITED) -> None:
 def all_in_sync(admin: Admin) -> bool:
     states = admin.describe_topics([TOPIC])[TOPIC].partitions
     return all(set(state.isr) == set(state.replicas) == set(NEW) and state.leader in NEW for state in states)
+
+
+def all_alive(admin: Admin) -> bool:
+    """The tool names the brokers that are."""
+    return not any(broker.fenced for broker in admin.describe_cluster().brokers)
 
 
 def directories(cluster: Cluster, broker_ids: tuple[int, ...]) -> list[Path]:

@@ -6,8 +6,8 @@ An ext4 without a journal takes no inode that was freed within the last minute (
 written) and, to find another, passes over each of these in the block group of the new file's directory, 70 ns each
 (`recently_deleted` in Linux, fs/ext4/ialloc.c). A log that takes 1,000 commits a second frees 2,000 inodes a second, so
 after some seconds a new file costs 0.3 to 0.9 ms instead of 0.07. There, a small file that is deleted is renamed into
-a folder instead, and the next small file is written over it and renamed to its place, as PostgreSQL does with its
-segments and RocksDB with `recycle_log_file_num`: no inode is freed and none is looked for.
+a folder instead and emptied, and the next small file is written into it and renamed to its place, much as PostgreSQL
+does with its segments and RocksDB with `recycle_log_file_num`: no inode is freed and none is looked for.
 
 Nobody can tell the difference from a deletion: a file is used again only if no process has it open or mapped (the
 kernel grants a write lease then, and only then) and if it has no second name. Only a power loss tells: the disk may
@@ -35,7 +35,7 @@ SPARE_BYTES_MAX = 65_536
 """A larger file is deleted: making one costs little beside writing so much."""
 SPARES_MIN, SPARES_MAX = 256, 8_192
 """So many are kept back, oldest out first, that whoever was about to open one when it was deleted has done so; and so
-many at most, about 64 MB. Upkeep deletes in turns, of some thousand files where a log takes 1,000 commits a second."""
+many at most, all empty. Upkeep deletes in turns, of some thousand files where a log takes 1,000 commits a second."""
 SHARE = 256
 """So many of another process's are taken over at once; so often at most, counted in files, the folder is read."""
 _NAME = re.compile(r"[0-9a-f]+-\d+")
@@ -45,21 +45,18 @@ _SET_SIGNAL = 10
 
 
 class SpareFile:
-    """One spare file, open to be written from its beginning."""
+    """One spare file, empty and open to be written."""
 
-    __slots__ = ("_size_bytes", "descriptor", "name")
+    __slots__ = ("descriptor", "name")
 
-    def __init__(self, name: str, descriptor: int, size_bytes: int) -> None:
-        self.name, self.descriptor, self._size_bytes = name, descriptor, size_bytes
+    def __init__(self, name: str, descriptor: int) -> None:
+        self.name, self.descriptor = name, descriptor
 
     def write(self, data: bytes | memoryview) -> None:
-        """Replace what is in it. It keeps the pages and blocks that it needs. Raises OSError."""
-        size_bytes, self._size_bytes = self._size_bytes, max(self._size_bytes, len(data))
+        """Raises OSError."""
         view = memoryview(data)
         while view:
             view = view[os.write(self.descriptor, view) :]
-        if size_bytes > len(data):
-            os.ftruncate(self.descriptor, len(data))
 
 
 class SpareFiles:
@@ -84,7 +81,10 @@ class SpareFiles:
 
     def keep(self, path: str) -> bool:
         """Take a file away from its path. False when it is to be deleted instead. Raises FileNotFoundError."""
-        if not self._is_used() or not _is_fit(os.lstat(path)):
+        if not self._is_used():
+            return False
+        status = os.lstat(path)
+        if not _is_fit(status) or not 0 < status.st_size <= SPARE_BYTES_MAX:
             return False
         if len(self._names) >= SPARES_MAX:
             if next(self._refused) % SHARE == 0:
@@ -97,7 +97,10 @@ class SpareFiles:
             if os.path.isdir(self._folder) or not self._make_folder():
                 return False
             os.rename(path, name)
-        self._names.append(name)
+        if _is_emptied(name):
+            self._names.append(name)
+        else:
+            os.unlink(name)
         return True
 
     def take(self) -> SpareFile | None:
@@ -112,13 +115,14 @@ class SpareFiles:
                 descriptor = os.open(name, os.O_WRONLY | os.O_NOFOLLOW)
                 status = os.fstat(descriptor)
                 if _is_fit(status) and _is_nobody_elses(descriptor):
-                    return SpareFile(name, descriptor, status.st_size)
+                    return SpareFile(name, descriptor)
                 os.close(descriptor)
                 os.unlink(name)
         return None
 
     def give_back(self, spare: SpareFile) -> None:
         """Keep a spare that did not become a file."""
+        os.ftruncate(spare.descriptor, 0)
         os.close(spare.descriptor)
         self._names.append(spare.name)
 
@@ -183,7 +187,24 @@ def lacks_journal(directory: str) -> bool:
 
 
 def _is_fit(status: os.stat_result) -> bool:
-    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and 0 < status.st_size <= SPARE_BYTES_MAX
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+
+
+def _is_emptied(name: str) -> bool:
+    """Empty a file that was deleted, unless somebody has it open: what is deleted is to be gone, as an erasure says."""
+    try:
+        descriptor = os.open(name, os.O_WRONLY | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        if not _is_nobody_elses(descriptor):
+            return False
+        os.ftruncate(descriptor, 0)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def _is_nobody_elses(descriptor: int) -> bool:

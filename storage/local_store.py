@@ -31,7 +31,7 @@ from storage.errors import (
 )
 from storage.file_sync import WritesLostError, sync_files, sync_tree
 from storage.object_meta import ObjectMeta
-from storage.spare_files import FOLDER, SPARE_BYTES_MAX, SpareFiles
+from storage.spare_files import FOLDER, SPARE_BYTES_MAX, SpareFiles, rename_if_absent
 
 _TEMPORARY = re.compile(r"#\d+$")
 _PROBE = ".create-probe"
@@ -69,6 +69,7 @@ class LocalStore:
             raise LogDirNotFoundError(f"{self.root} is not a directory")
         if create:
             _spread_directories(self.root)
+            self._spares.sweep()
             self.probe_create_if_absent()
 
     def probe_create_if_absent(self) -> None:
@@ -138,7 +139,7 @@ class LocalStore:
     def create(self, path: str, data: bytes) -> bool:
         target = f"{self.root}/{path}"
         try:
-            if self._named_spare(data, lambda name: _move_if_absent(name, target)):
+            if self._named_spare(data, lambda name: rename_if_absent(name, target)):
                 return True
             if self._has_unnamed_files:
                 created = self._create_from_unnamed(target, data)
@@ -448,13 +449,6 @@ def _read_range(descriptor: int, start: int, length: int) -> bytes:
     while (got := sum(map(len, chunks))) < length and (chunk := os.pread(descriptor, length - got, start + got)):
         chunks.append(chunk)
     return b"".join(chunks)
-
-
-def _move_if_absent(name: str, target: str) -> None:
-    """rename(2) that never replaces. Raises FileExistsError."""
-    os.link(name, target)
-    with contextlib.suppress(OSError):  # a second name in a folder that is cleared one day
-        os.unlink(name)
 
 
 def _write_all(descriptor: int, data: bytes | memoryview, name: str) -> None:

@@ -1,6 +1,6 @@
 """Deleted files of a local disk that become new ones, where the disk is slow to make a file from nothing.
 
-I/O: rename(2), leases (fcntl(2)), /sys of Linux.
+I/O: rename(2), renameat2(2), leases (fcntl(2)), /sys of Linux.
 
 An ext4 without a journal takes no inode that was freed within the last minute (six, while its block waits to be
 written) and, to find another, passes over each of these in the block group of the new file's directory, 70 ns each
@@ -12,13 +12,17 @@ does with its segments and RocksDB with `recycle_log_file_num`: no inode is free
 Nobody can tell the difference from a deletion: a file is used again only if no process has it open or mapped (the
 kernel grants a write lease then, and only then) and if it has no second name. Only a power loss tells: the disk may
 have kept the new name and the old content. Then the content belongs elsewhere, and says so: a data file is not what
-its name states (`batch_file.check`), a commit does not follow the one before it (`recover_tail`).
+its name states (`batch_file.check`), a commit does not follow the one before it (`recover_tail`). And a process that is
+killed between two steps leaves one that is not empty in the folder: whoever finds it there empties it, at a start or
+within the next `SHARE` deletions, so that what was deleted, or never came to be, is gone.
 """
 
 from __future__ import annotations
 
 import collections
 import contextlib
+import ctypes
+import errno
 import fcntl
 import itertools
 import os
@@ -37,9 +41,12 @@ SPARES_MIN, SPARES_MAX = 256, 8_192
 """So many are kept back, oldest out first, that whoever was about to open one when it was deleted has done so; and so
 many at most, all empty. Upkeep deletes in turns, of some thousand files where a log takes 1,000 commits a second."""
 SHARE = 256
-"""So many of another process's are taken over at once; so often at most, counted in files, the folder is read."""
+"""So many of another process's are taken over at once; so often, counted in files, the folder is read."""
 _NAME = re.compile(r"[0-9a-f]+-\d+")
 _SYSTEM = Path("/sys")
+_LIBRARY = ctypes.CDLL(None, use_errno=True)
+_HERE, _NO_REPLACE = -100, 1
+"""Linux: AT_FDCWD and RENAME_NOREPLACE."""
 _SET_SIGNAL = 10
 """Linux: F_SETSIG. The signal for whoever's lease is asked back, SIGIO by default, would end the process."""
 
@@ -76,7 +83,7 @@ class SpareFiles:
         self._own = os.urandom(8).hex()
         self._names: collections.deque[str] = collections.deque()
         self._serial = itertools.count()
-        self._refused, self._missed = itertools.count(1), itertools.count()
+        self._refused, self._missed, self._kept = itertools.count(1), itertools.count(), itertools.count()
         self._reading = threading.Lock()
 
     def keep(self, path: str) -> bool:
@@ -90,6 +97,8 @@ class SpareFiles:
             if next(self._refused) % SHARE == 0:
                 self._read(self._count_anew)
             return False
+        if next(self._kept) % SHARE == 0:
+            self._read(self._sweep)
         name = self._next_name()
         try:
             os.rename(path, name)
@@ -97,11 +106,13 @@ class SpareFiles:
             if os.path.isdir(self._folder) or not self._make_folder():
                 return False
             os.rename(path, name)
-        if _is_emptied(name):
-            self._names.append(name)
-        else:
-            os.unlink(name)
+        self._empty(name)
         return True
+
+    def sweep(self) -> None:
+        """Empty what processes that were killed left in the folder."""
+        if self._is_used():
+            self._read(self._sweep)
 
     def take(self) -> SpareFile | None:
         """A file to write over and to rename; None when a new one has to be made."""
@@ -113,8 +124,7 @@ class SpareFiles:
             with contextlib.suppress(IndexError, OSError):  # another thread or process took it
                 name = self._names.popleft()
                 descriptor = os.open(name, os.O_WRONLY | os.O_NOFOLLOW)
-                status = os.fstat(descriptor)
-                if _is_fit(status) and _is_nobody_elses(descriptor):
+                if _is_nobody_elses(descriptor):
                     return SpareFile(name, descriptor)
                 os.close(descriptor)
                 os.unlink(name)
@@ -165,10 +175,27 @@ class SpareFiles:
         the name gone, and makes a new file."""
         others = [name for name in names if _order(name)[0] != self._own]
         for name in others[: SHARE + self._kept_back]:
-            taken = self._next_name()
-            with contextlib.suppress(OSError):
-                os.rename(f"{self._folder}/{name}", taken)
-                self._names.append(taken)
+            self._take_from_other(name)
+
+    def _sweep(self, names: Sequence[str]) -> None:
+        for name in names:
+            if _order(name)[0] != self._own and _size_bytes(f"{self._folder}/{name}"):
+                self._take_from_other(name)
+
+    def _take_from_other(self, name: str) -> None:
+        """Renamed before it is emptied: so it is no file that was given a name just now."""
+        taken = self._next_name()
+        with contextlib.suppress(OSError):
+            os.rename(f"{self._folder}/{name}", taken)
+            self._empty(taken)
+
+    def _empty(self, name: str) -> None:
+        """What is deleted is to be gone, as an erasure says: a file that cannot be emptied is no spare one."""
+        with contextlib.suppress(FileNotFoundError):  # another process does it
+            if _is_emptied(name):
+                self._names.append(name)
+            else:
+                os.unlink(name)
 
 
 def _order(name: str) -> tuple[str, int]:
@@ -186,14 +213,34 @@ def lacks_journal(directory: str) -> bool:
         return False
 
 
+def rename_if_absent(name: str, target: str) -> None:
+    """rename(2) that never replaces, in one step: no process that is killed leaves two names of a file.
+    Raises FileExistsError, and OSError where the disk or the system cannot."""
+    if not hasattr(_LIBRARY, "renameat2"):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    if _LIBRARY.renameat2(_HERE, os.fsencode(name), _HERE, os.fsencode(target), _NO_REPLACE):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), name, None, target)
+
+
 def _is_fit(status: os.stat_result) -> bool:
     return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
 
+def _size_bytes(name: str) -> int:
+    """0 where it is gone."""
+    try:
+        return os.lstat(name).st_size
+    except OSError:
+        return 0
+
+
 def _is_emptied(name: str) -> bool:
-    """Empty a file that was deleted, unless somebody has it open: what is deleted is to be gone, as an erasure says."""
+    """Raises FileNotFoundError."""
     try:
         descriptor = os.open(name, os.O_WRONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        raise
     except OSError:
         return False
     try:
@@ -208,11 +255,11 @@ def _is_emptied(name: str) -> bool:
 
 
 def _is_nobody_elses(descriptor: int) -> bool:
-    """Whether this is the only one by which any process has the file open or mapped."""
+    """Whether this is the only one by which any process has the file open or mapped, and it has one name."""
     try:
         fcntl.fcntl(descriptor, _SET_SIGNAL, signal.SIGURG)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        return _is_fit(os.fstat(descriptor))
     except OSError:
         return False
-    return True

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from storage import spare_files
 from storage.chore import UpkeepDone, UpkeepLimits, UpkeepView, UpkeepWork, Work
 from storage.config import LogConfig
 from storage.erase import Erase, erased_by
@@ -21,6 +22,11 @@ from storage.upkeep import Upkeep
 from tests.storage.logs import FakeClock, Replicas, append, batch, contents, idempotent, list_files, write
 
 BOB = ErasePredicate.parse({"key": {"equals": "bob"}})
+
+
+def everything(root: Path) -> bytes:
+    """What any file holds, whatever its name."""
+    return b"".join(path.read_bytes() for path in root.rglob("*") if path.is_file())
 
 
 def erased(log: PartitionLog, *erases: Erase, high_watermark: int | None = None) -> list[tuple[UpkeepWork, int]]:
@@ -176,7 +182,12 @@ def test_a_producer_goes_on_as_if_nothing_had_gone() -> None:
     assert contents(log) == [(2, "x"), (3, "y")]
 
 
-def test_what_was_erased_leaves_storage_after_the_delay(tmp_path: Path) -> None:
+@pytest.mark.parametrize("disk", ["with a journal", "without"])
+def test_what_was_erased_leaves_storage_after_the_delay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: str
+) -> None:
+    """Wherever it lay: where a disk has no journal, deleted files are kept to be written over."""
+    monkeypatch.setattr(spare_files, "lacks_journal", lambda _: disk == "without")
     replicas = Replicas.new(tmp_path)
     clock: FakeClock = replicas.clock
     clock.now_ms = 1_700_000_000_000
@@ -196,15 +207,16 @@ def test_what_was_erased_leaves_storage_after_the_delay(tmp_path: Path) -> None:
     keep_up(1_000)
     assert contents(log) == [(3, "other")]
     assert list_files(log) == 3
+    assert b"secret" in everything(tmp_path)
     keep_up(58_000)
     assert list_files(log) == 3
     assert 0 < upkeep.rest_ms(clock.now_ms) <= 2_000
     keep_up(2_000)
     keep_up(20_000)
     assert list_files(log) == 1
-    everything = b"".join(path.read_bytes() for path in tmp_path.rglob("*.parquet") if "segment=" in str(path))
-    assert b"secret" not in everything
-    assert b"other" in everything
+    assert b"secret" not in everything(tmp_path)
+    assert b"other" in everything(tmp_path)
+    assert (tmp_path / "1" / spare_files.FOLDER).exists() is (disk == "without")
     rows: Any = DeltaTable(str(tmp_path / "1" / "t-0")).to_pyarrow_table().to_pylist()
     assert [(row["base_offset"] + row["offset_delta"], row["value"]) for row in rows] == [(3, b"other")]
 

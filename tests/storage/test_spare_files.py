@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from storage import spare_files
+from storage import local_store, spare_files
 from storage.errors import StoreUnavailableError
 from storage.local_store import LocalStore
 from storage.spare_files import FOLDER, SPARE_BYTES_MAX, SPARES_MIN, SpareFiles, lacks_journal
@@ -227,6 +227,58 @@ def test_a_process_that_deletes_nothing_takes_over_what_others_deleted(tmp_path:
     assert (living.get("t-0/7"), spares(tmp_path)) == (b"made from nothing", [])
 
 
+KILLED = {
+    "written, before it has its name": "spare_files.rename_if_absent = local_store.rename_if_absent = os.rename = die",
+    "taken away, before it is emptied": "spare_files._is_emptied = die",
+}
+"""Where a process is killed, and how."""
+
+
+@pytest.mark.parametrize("when", KILLED)
+@pytest.mark.parametrize("call", ["put_new", "create"])
+@pytest.mark.parametrize("finder", ["take over", "start", "deletion"])
+def test_what_a_killed_process_left_is_emptied(tmp_path: Path, when: str, call: str, finder: str) -> None:
+    """Else its content would outlive an erasure, and its end would follow a shorter one that is written over it."""
+    code = (
+        "import os, sys; from pathlib import Path; from storage import local_store, spare_files;"
+        "from tests.storage.spare_stores import store_with_spares;"
+        "die = lambda *_: os._exit(9);"
+        f"store = store_with_spares(Path(sys.argv[1]), count=1, kind=local_store.LocalStore); {KILLED[when]};"
+        f"store.{call}('t-0/1', b'longer than what comes after it'); store.delete('t-0/1')"
+    )
+    (tmp_path / "t-0").mkdir()
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == 9
+    assert spares(tmp_path) == ["longer than what comes after it"]
+    mine = SpareFiles(str(tmp_path), are_used=True, kept_back=0)
+    store = LocalStore(str(tmp_path), create=finder == "start", spares=mine)
+    if finder == "deletion":
+        store.put("t-0/2", b"x")
+        store.delete("t-0/2")
+    if finder != "take over":
+        assert set(spares(tmp_path)) <= {""}
+    for number in range(3, 9):
+        getattr(store, call)(f"t-0/{number}", b"short")
+    assert {store.get(f"t-0/{number}") for number in range(3, 9)} == {b"short"}
+    assert spares(tmp_path) == []
+
+
+@pytest.mark.parametrize("other", ["holds it open", "has a second name of it"])
+def test_what_was_left_is_not_emptied_under_anybody(tmp_path: Path, other: str) -> None:
+    """A process that is about to give the file a name, or one that was killed by an older release's link(2)."""
+    (tmp_path / FOLDER).mkdir()
+    left = tmp_path / FOLDER / "abc-1"
+    left.write_bytes(b"content")
+    if other == "has a second name of it":
+        os.link(left, tmp_path / "object")
+        LocalStore(str(tmp_path), create=True, spares=SpareFiles(str(tmp_path), are_used=True))
+        assert (tmp_path / "object").read_bytes() == b"content"
+    else:
+        with left.open("r+b") as file:
+            LocalStore(str(tmp_path), create=True, spares=SpareFiles(str(tmp_path), are_used=True))
+            assert file.read() == b"content"
+    assert list((tmp_path / FOLDER).iterdir()) == []
+
+
 def test_what_others_took_over_is_not_counted_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spare_files, "SPARES_MAX", 2)
     monkeypatch.setattr(spare_files, "SHARE", 2)
@@ -251,28 +303,28 @@ def test_a_forked_process_leaves_them_alone(store: LocalStore, tmp_path: Path) -
     assert len(spares(tmp_path)) == 3
 
 
-@pytest.mark.parametrize("fault", [errno.EXDEV, errno.EPERM])
+@pytest.mark.parametrize("fault", [errno.EXDEV, errno.EPERM, errno.EINVAL])
 def test_where_they_cannot_be_moved_files_are_made_as_usual(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch, fault: int
 ) -> None:
     """As where a replica's directory is on a disk of its own."""
-    real = os.link
 
     def rename(source: str, target: str) -> None:
         raise OSError(fault, os.strerror(fault))
 
-    def link(source: str, target: str, **options: int) -> None:
-        if f"/{FOLDER}/" in source:
-            raise OSError(fault, os.strerror(fault))
-        real(source, target, src_dir_fd=options["src_dir_fd"], follow_symlinks=True)
-
     monkeypatch.setattr(os, "rename", rename)
-    monkeypatch.setattr(os, "link", link)
+    monkeypatch.setattr(local_store, "rename_if_absent", rename)
     store.put_new("t-0/new", b"1")
     assert [store.create("t-0/created", b"3"), store.create("t-0/created", b"4")] == [True, False]
     assert [store.get(f"t-0/{name}") for name in ("new", "created")] == [b"1", b"3"]
     store.delete("t-0/new")
     assert not store.exists("t-0/new")
+
+
+def test_a_system_without_a_rename_that_never_replaces_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spare_files, "_LIBRARY", object())
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSYS)):
+        spare_files.rename_if_absent("a", "b")
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,9 @@ from tests.bench import machine
 from tests.bench.lab import BROKERS, PARTITIONS, Curve, Lab, Outcome, say
 from tests.bench.measures import Row, Spread, quantile
 
-COMMITS, SHORTER_TIMES = 100_000, 100
+RUNS, COMMITS, SHORTER_TIMES = 3, 100_000, 100
+WARM_COMMITS = 5_000
+"""Before those that count: upkeep has nothing to do in the first 3,000, so they are compared with nothing."""
 RECORDS_A_COMMIT, VALUE_BYTES, DISTINCT_RECORDS = 10, 100, 100_000
 SAMPLE_COMMITS = 250
 UPKEEP_MS, REST_MS = 1_000, 3_000
@@ -68,25 +70,32 @@ class Grown:
     append_ms: list[float]
     moments: list[Moment]
 
+    def tenths_ms(self) -> list[list[float]]:
+        counted = self.append_ms[WARM_COMMITS:]
+        tenth = len(counted) // 10
+        return [counted[start : start + tenth] for start in range(0, 10 * tenth, tenth)]
+
     def reopened(self) -> LogReader:
         return LogReader(_table(self.root), SystemClock())
 
 
 def soak_commits(lab: Lab) -> Outcome:
     """100,000 commits to one log with upkeep on: what a commit, a look-up and opening cost first and last."""
-    whole = grow(lab.folder / lab.fresh("soak"), COMMITS)
+    runs = [grow(lab.folder / lab.fresh("soak"), WARM_COMMITS + COMMITS) for _ in range(RUNS)]
+    whole = runs[-1]
     short = grow(lab.folder / lab.fresh("soak"), COMMITS // SHORTER_TIMES)
-    tenth = COMMITS // 10
-    first, last = whole.append_ms[:tenth], whole.append_ms[-tenth:]
+    tenths = [run.tenths_ms() for run in runs]
+    for each in tenths:
+        say(f"soak_commits: p50 of each tenth {[round(quantile(tenth, 0.5), 3) for tenth in each]} ms")
+    last, first = [each[-1] for each in tenths], [each[0] for each in tenths]
     rows = [
         _against("soak_commit", name, last, first, share, "the first tenth")
         for name, share in (("p50", 0.5), ("p99", 0.99))
     ]
-    steady = whole.moments[len(whole.moments) // 10 :]
     rows += [
-        _most("soak_live_files", [moment.live_files for moment in steady]),
-        _most("soak_delta_log_entries", [moment.delta_log_entries for moment in steady]),
-        _most("soak_data_files", [moment.data_files for moment in steady]),
+        _most("soak_live_files", runs, lambda moment: moment.live_files),
+        _most("soak_delta_log_entries", runs, lambda moment: moment.delta_log_entries),
+        _most("soak_data_files", runs, lambda moment: moment.data_files),
         Row("soak_reopen", "", "ms", True, Spread.of([_reopen_ms(whole) for _ in range(REOPENS)]), None),
         *_look_ups(whole, short),
     ]
@@ -172,16 +181,20 @@ def _moment(root: Path, commits: int, log: PartitionLog) -> Moment:
     return Moment(commits, len(log.files), len(os.listdir(table / "_delta_log")), data_files)
 
 
-def _against(bench: str, of: str, ours: Sequence[float], other: Sequence[float], share: float, what: str) -> Row:
-    """A quantile of two parts of the same run."""
-    here, there = (Spread.of([quantile(values, share)]) for values in (ours, other))
+def _against(
+    bench: str, of: str, ours: Sequence[Sequence[float]], other: Sequence[Sequence[float]], share: float, what: str
+) -> Row:
+    """A quantile of two parts of each run."""
+    here, there = (Spread.of([quantile(values, share) for values in parts]) for parts in (ours, other))
     return Row(bench, of, "ms", True, here, there, what)
 
 
-def _most(bench: str, counts: Sequence[int]) -> Row:
-    """The largest count after the first tenth of the run, beside the one in the second tenth."""
-    second = counts[: max(1, len(counts) // 9)]
-    return Row(bench, "most", "", True, Spread.of([max(counts)]), Spread.of([max(second)]), peer_is="the second tenth")
+def _most(bench: str, runs: Sequence[Grown], count: Callable[[Moment], int]) -> Row:
+    """The largest count after the first tenth of each run, beside the one in its second tenth."""
+    counts = [[count(moment) for moment in run.moments] for run in runs]
+    tenth = len(counts[0]) // 10
+    steady, second = ([max(each[tenth:end]) for each in counts] for end in (None, 2 * tenth))
+    return Row(bench, "most", "", True, Spread.of(steady), Spread.of(second), peer_is="the second tenth")
 
 
 def _reopen_ms(grown: Grown) -> float:
@@ -211,7 +224,7 @@ def _look_ups(whole: Grown, short: Grown) -> list[Row]:
                 raise RuntimeError(f"looked for offset {wanted}, found {found} and {at}")
     what = f"a log {SHORTER_TIMES} times shorter"
     return [
-        _against(bench, name, *latencies, share, what)
+        _against(bench, name, latencies[:1], latencies[1:], share, what)
         for bench, latencies in (("soak_offset_look_up", offset_ms), ("soak_time_look_up", time_ms))
         for name, share in (("p50", 0.5), ("p99", 0.99))
     ]

@@ -212,3 +212,21 @@ def test_sync_reaches_the_directories_that_were_made(tmp_path: Path, monkeypatch
     store.sync(["t-0/_delta_log/0.json"])
     root = str(tmp_path)
     assert synced == [f"{root}/t-0/_delta_log/0.json", f"{root}/t-0/_delta_log", f"{root}/t-0", root]
+
+
+@pytest.mark.parametrize("call", ["put", "put_new", "create"])
+def test_large_objects_are_written_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """One large write can take ten times as long (`local_store.WRITE_BYTES_MAX`)."""
+    real, parts = os.write, []
+
+    def write(descriptor: int, data: bytes) -> int:
+        parts.append(len(data))
+        return real(descriptor, data[:200_000])
+
+    data = os.urandom(600_000)
+    store = LocalStore(str(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", write)
+        getattr(store, call)("t-0/1", data)
+    assert store.get("t-0/1") == data
+    assert parts == [262_144, 262_144, 200_000]

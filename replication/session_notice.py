@@ -12,6 +12,7 @@ from storage.clock import Clock
 from storage.store import ObjectStore
 
 KEPT_MS = 3_600_000
+_AT_WORK = ("active", "ending")
 
 
 def notices_prefix(broker_epoch: int) -> str:
@@ -46,7 +47,7 @@ class SessionNotice:
                 continue
             told = json.loads(self._store.get_register(meta.path) or b"{}")
             other = (meta.path, self._taken_over_ms(told))
-            if other not in self._heard and told.get("state") == "active" and other[::-1] > own:
+            if other not in self._heard and told.get("state") in _AT_WORK and other[::-1] > own:
                 relieved = True
             self._heard.add(other)
         return relieved

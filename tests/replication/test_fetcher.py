@@ -5,11 +5,22 @@ from __future__ import annotations
 import json
 
 from replication.config import BrokerConfig
-from replication.fetcher import ACTIVE, BEAT_INTERVAL_MS, ENDING_MS, SILENCE_MS, STANDBY, FetchSession, stop_path
+from replication.fetcher import (
+    ACTIVE,
+    BEAT_INTERVAL_MS,
+    CLOSE_UP_INTERVAL_MS,
+    ENDING_MS,
+    SILENCE_MS,
+    STANDBY,
+    WARM_UP_INTERVAL_MS,
+    FetchSession,
+    stop_path,
+)
+from replication.followed_replica import WARM_UP_COMMITS
 from replication.follower_watch import ENDED
 from replication.metadata import MetadataLog
-from replication.progress import fetch_progress_path
-from replication.progress_object import ProgressReader
+from replication.progress import ReplicaProgress, fetch_progress_path, leader_progress_path
+from replication.progress_object import ProgressReader, ProgressWriter
 from replication.session_notice import notices_prefix
 from replication.state import FenceBrokerRecord, PartitionRecord, RemoveTopicRecord
 from storage.config import LogConfig
@@ -34,6 +45,7 @@ class Following:
         self.metadata: MetadataLog = self.stores.metadata()
         register(self.metadata, 1, 11)
         register(self.metadata, FOLLOWER, FOLLOWER_EPOCH)
+        self.published = ProgressWriter(self.stores.objects("broker-1"), leader_progress_path(11))
         create(self.metadata, "t", *(led_by(1, partition=p) for p in range(partitions)))
         for partition in range(partitions):
             self.leads(led_by(1, partition=partition))
@@ -48,6 +60,15 @@ class Following:
     def log(self, broker: int, partition: int = 0) -> PartitionLog:
         table = self.stores.table(f"broker-{broker}", TopicPartition("t", partition))
         return PartitionLog(table, LogConfig(), self.stores.clock, self.stores.ids)
+
+    def leader_writes(self, *words: str, partition: int = 0) -> None:
+        """Broker 1 appends, a commit for each word, and publishes."""
+        log = self.log(1, partition)
+        write(log, *words)
+        topic_partition = TopicPartition("t", partition)
+        entry = ReplicaProgress(topic_partition, 0, log.log_end_offset, log.version, topic_id=log.topic_id)
+        self.published.update([entry])
+        self.published.publish()
 
     def session(
         self, name: str, *, share: int = 0, config: BrokerConfig = CONFIG, after: FetchSession | None = None
@@ -205,16 +226,64 @@ def test_standing_by_it_folds_what_it_will_need_and_writes_nothing() -> None:
     following = Following(partitions=3)
     elder, younger = following.session("elder"), following.session("younger")
     for partition in range(3):
-        write(following.log(1, partition), "a")
+        following.leader_writes("a", partition=partition)
     following.turn(elder, ms=200)
     following.turn(elder, younger)
-    write(following.log(1, 1), "b")
-    following.turn(elder, younger)
-    for replica in younger.replicas.values():
-        assert (replica.leader.is_folded, replica.own.is_folded) == (True, True)
-        assert (replica.leader.log_end_offset, replica.own.log_end_offset) == (2, 2) or replica.own.log_end_offset == 1
+    following.leader_writes("b", partition=1)
+    following.turn(elder, younger, ms=WARM_UP_INTERVAL_MS)
+    for topic_partition, replica in younger.replicas.items():
+        end = 2 if topic_partition.partition == 1 else 1
+        assert (replica.leader.log_end_offset, replica.own.log_end_offset) == (end, end)
         assert not replica.has_started
     assert younger.copied_count == 0
+
+
+def test_standing_by_it_folds_a_long_log_some_commits_at_a_time() -> None:
+    following = Following()
+    elder, younger = following.session("elder"), following.session("younger")
+    following.turn(elder, ms=50)
+    following.turn(elder, younger)
+    (replica,) = younger.replicas.values()
+    seen = replica.leader.version
+    following.leader_writes(*("abcd" * WARM_UP_COMMITS))
+    following.turn(elder, ms=200)
+    folded = [seen]
+    for _ in range(2 * WARM_UP_INTERVAL_MS // 50):
+        following.turn(elder, younger, ms=50)
+        if replica.leader.version != folded[-1]:
+            folded.append(replica.leader.version)
+    assert [version - seen for version in folded] == [WARM_UP_COMMITS * times for times in range(5)]
+    assert replica.own.log_end_offset == 4 * WARM_UP_COMMITS
+
+
+def test_once_the_elder_is_about_to_end_the_younger_folds_what_it_lacks() -> None:
+    following = Following()
+    elder, younger = following.session("elder"), following.session("younger")
+    following.turn(elder, ms=50)
+    following.turn(elder, younger)
+    (replica,) = younger.replicas.values()
+    following.leader_writes("a")
+    following.turn(elder, younger, ms=1_000)
+    assert (replica.leader.log_end_offset, replica.own.log_end_offset) == (0, 0)
+    elder.announce_end()
+    following.turn(elder, younger, ms=2 * BEAT_INTERVAL_MS)
+    assert (replica.leader.log_end_offset, replica.own.log_end_offset) == (1, 1)
+    following.leader_writes("b")
+    following.turn(elder, ms=50)
+    following.turn(elder, younger, ms=2 * CLOSE_UP_INTERVAL_MS)
+    assert (replica.leader.log_end_offset, replica.own.log_end_offset) == (2, 2)
+    assert (younger.state, younger.copied_count) == (STANDBY, 0)
+
+
+def test_an_elder_that_slept_shortly_before_its_end_stands_by() -> None:
+    following = Following()
+    elder, younger = following.session("elder"), following.session("younger")
+    following.turn(elder, ms=50)
+    following.turn(elder, younger)
+    elder.announce_end()
+    following.turn(younger, ms=2 * SILENCE_MS)
+    following.turn(elder, younger)
+    assert (elder.state, younger.state) == (STANDBY, ACTIVE)
 
 
 def test_it_says_when_it_took_over_and_when_it_ended() -> None:
@@ -237,7 +306,7 @@ def test_it_says_when_it_took_over_and_when_it_ended() -> None:
 def test_it_says_ahead_that_it_will_end() -> None:
     following = Following()
     session = following.session("s")
-    session.run(2_000)
+    session.run(10_000)
     told = json.loads(following.stores.objects("broker-2").get_register(f"{notices_prefix(FOLLOWER_EPOCH)}0-s") or b"")
     assert told["active_ms"] < told["ending_ms"]
     assert ENDING_MS // 2 < told["ended_ms"] - told["ending_ms"] < 2 * ENDING_MS

@@ -40,7 +40,7 @@ STANDBY_BEAT_INTERVAL_MS = 500
 SILENCE_MS = 1_000
 FORGOTTEN_MS = 60_000
 ENDING_MS = 2_000
-"""So long before its end, but in its last quarter, a session says that it will end: for the one that stands by to fold
+"""So long before its end, but in its last fifth, a session says that it will end: for the one that stands by to fold
 what it lacks."""
 OTHERS_WATCHED_INTERVAL_MS = 1_000
 WARM_UP_INTERVAL_MS = 10_000
@@ -147,7 +147,7 @@ class FetchSession:
 
     def _run(self, duration_ms: int) -> None:
         deadline_ms = self._clock.monotonic_ms() + duration_ms
-        ending_ms = min(ENDING_MS, duration_ms // 4)
+        ending_ms = min(ENDING_MS, duration_ms // 5)
         idle_since_ms = self._clock.monotonic_ms()
         while (now_ms := self._clock.monotonic_ms()) < deadline_ms and not self.is_over:
             try:

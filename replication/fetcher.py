@@ -39,15 +39,18 @@ BEAT_INTERVAL_MS = 200
 STANDBY_BEAT_INTERVAL_MS = 500
 SILENCE_MS = 1_000
 FORGOTTEN_MS = 60_000
-ENDING_MS = 300
-"""So long before its end a session says that it will end, and the one that stands by follows closely."""
+ENDING_MS = 2_000
+"""So long before its end, but in its last fifth, a session says that it will end: for the one that stands by to fold
+what it lacks."""
 OTHERS_WATCHED_INTERVAL_MS = 1_000
-WARM_UP_INTERVAL_MS = 2_000
-"""So far behind is one that stands by at most: a look costs as much as a commit, so it is to find several."""
+WARM_UP_INTERVAL_MS = 10_000
+"""So far behind is one that stands by at most. A look costs as much as a commit, and what was not used for a while is
+in no cache of the processor, so each look is to find many commits."""
+CLOSE_UP_INTERVAL_MS = 100
+"""So far behind is it at most when the session at work is about to end."""
 WARM_UP_REST_MS = 20
 IDLE_WAIT_MS = 100
 """Where all that matters is watched, the loop still turns so often, for heartbeats."""
-CLOSE_WAIT_MS = 10
 
 
 def stop_path(broker_epoch: int) -> str:
@@ -144,11 +147,12 @@ class FetchSession:
 
     def _run(self, duration_ms: int) -> None:
         deadline_ms = self._clock.monotonic_ms() + duration_ms
+        ending_ms = min(ENDING_MS, duration_ms // 5)
         idle_since_ms = self._clock.monotonic_ms()
         while (now_ms := self._clock.monotonic_ms()) < deadline_ms and not self.is_over:
             try:
-                if self.state == ACTIVE and deadline_ms - now_ms < ENDING_MS:
-                    self._announce_end(now_ms)
+                if self.state == ACTIVE and deadline_ms - now_ms < ending_ms:
+                    self.announce_end()
                 moved = self.step()
             except StratalogError as reason:
                 _LOG.warning("fetch session %s of broker %d, trying again: %s", self.name, self.broker_id, reason)
@@ -180,7 +184,7 @@ class FetchSession:
             return WARM_UP_REST_MS
         if self._wakeup.is_armed:
             if self.state == STANDBY:
-                return CLOSE_WAIT_MS if self._is_end_near else BEAT_INTERVAL_MS
+                return CLOSE_UP_INTERVAL_MS if self._is_end_near else BEAT_INTERVAL_MS
             return min(IDLE_WAIT_MS, self.followed.due_in_ms(now_ms))
         shortest, longest = self._config.stratalog_progress_poll_min_ms, self._config.stratalog_progress_poll_max_ms
         if self.state == STANDBY:
@@ -194,9 +198,10 @@ class FetchSession:
         self._writer.publish(self._clock.monotonic_ms())
         self._tell(ENDED)
 
-    def _announce_end(self, now_ms: int) -> None:
+    def announce_end(self) -> None:
+        """Say that this session will soon be over, so that the next gets ready."""
         self.state = self._writer.state = ENDING
-        self._writer.publish(now_ms)
+        self._writer.publish(self._clock.monotonic_ms())
         self._tell(ENDING)
 
     def _tell(self, state: str) -> None:
@@ -217,7 +222,7 @@ class FetchSession:
         if self.state == STANDBY and not self._takes_over(now_ms):
             self._stand_by(now_ms)
             return False
-        if self.state == ACTIVE and self._is_relieved(now_ms):
+        if self.state != STANDBY and self._is_relieved(now_ms):
             self._stand_down()
             return False
         self.followed.watch_leaders(now_ms)
@@ -296,16 +301,19 @@ class FetchSession:
         self.followed.stop_work()
 
     def _stand_by(self, now_ms: int) -> None:
-        """Fold ahead what copying will need: little at a time, closely once the elder is about to end."""
+        """Fold ahead what copying will need: now and then, a little at a time; often once the elder is about to end."""
         self._publish(now_ms, STANDBY_BEAT_INTERVAL_MS)
         if not self._is_told:
             self._is_told = True
             self._tell(STANDBY)
             self._notice.delete_old()
         if self._is_end_near:
-            self.followed.listen()
-        if self._is_end_near or self._is_cold or self._is_due("warm up", now_ms, WARM_UP_INTERVAL_MS):
+            is_look_due = self._is_due("close up", now_ms, CLOSE_UP_INTERVAL_MS)
+        else:
+            is_look_due = self._is_due("warm up", now_ms, WARM_UP_INTERVAL_MS)
+        if is_look_due:
             self.followed.watch_leaders(now_ms)
+        if is_look_due or self._is_cold:
             self._is_cold = self.followed.warm_up(now_ms)
 
     def _find_others(self, now_ms: int) -> None:

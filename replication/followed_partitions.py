@@ -465,8 +465,8 @@ class FollowedPartitions:
         for _ in range(len(self._cold)):
             topic_partition, _ = self._cold.popitem(last=False)
             replica = self.replicas.get(topic_partition)
-            if replica is not None:
-                replica.warm_up()
+            if replica is not None and replica.warm_up():
+                self._cold[topic_partition] = None
             if self.clock.monotonic_ms() >= end_ms:
                 break
         return bool(self._cold)

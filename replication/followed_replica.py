@@ -30,6 +30,9 @@ from storage.table import Conflict
 
 _LOG = logging.getLogger("stratalog.fetcher")
 
+WARM_UP_COMMITS = 32
+"""So many commits of a table are folded ahead at a time: one or two milliseconds."""
+
 
 def leader_has_started(leader: PartitionLog, leader_epoch: int) -> bool:
     """Rule (a): the leader's own table shows this very epoch.
@@ -108,11 +111,16 @@ class FollowedReplica:
         """True unless a table that was folded was made anew or cleaned up past the fold: then open both again."""
         return all(log.table.still_stands() for log in (self.own, self.leader) if log.is_folded)
 
-    def warm_up(self) -> None:
-        """Fold both tables, as far as they are there. Commits nothing."""
+    def warm_up(self) -> bool:
+        """Fold some of what is new in both tables, as far as they are there; True when there may be more. Commits
+        nothing."""
+        has_more = False
         for log in (self.leader, self.own):
             with contextlib.suppress(StratalogError):  # whoever copies says so
-                log.refresh()
+                seen = log.version if log.is_folded else None
+                log.refresh(WARM_UP_COMMITS)
+                has_more |= seen is not None and log.version >= seen + WARM_UP_COMMITS
+        return has_more
 
     def catch_up(self, max_bytes: int) -> bool:
         """One bounded round; True when there may be more to do at once.

@@ -12,6 +12,7 @@ from storage.clock import Clock
 from storage.store import ObjectStore
 
 KEPT_MS = 3_600_000
+_AT_WORK = ("active", "ending")
 
 
 def notices_prefix(broker_epoch: int) -> str:
@@ -29,6 +30,7 @@ class SessionNotice:
         self._clock = clock
         self._told: dict[str, int | str] = {}
         self._heard: set[tuple[str, int]] = set()
+        self._ended: set[str] = set()
 
     def tell(self, state: str, **times_ms: int) -> None:
         """Write the new state; `<state>_ms` is now, `times_ms` are further times."""
@@ -42,13 +44,15 @@ class SessionNotice:
         share = self._path[: self._path.index("-", len(self._prefix)) + 1]
         relieved = False
         for meta in self._store.list(share):
-            if meta.path == self._path:
+            if meta.path == self._path or meta.path in self._ended:
                 continue
             told = json.loads(self._store.get_register(meta.path) or b"{}")
             other = (meta.path, self._taken_over_ms(told))
-            if other not in self._heard and told.get("state") == "active" and other[::-1] > own:
+            if other not in self._heard and told.get("state") in _AT_WORK and other[::-1] > own:
                 relieved = True
             self._heard.add(other)
+            if told.get("state") == "ended":  # that is its last word, and an hour's sessions are not to be read again
+                self._ended.add(meta.path)
         return relieved
 
     @staticmethod

@@ -36,6 +36,7 @@ _LOG = logging.getLogger("stratalog.fetcher")
 FORMAT = "stratalog-fetch"
 END_WAIT_MS = 15_000
 SUPERVISE_MS = 2_000
+AFTER_END_MS = 500
 GOLDEN_RATIO = 0.6180339887
 """Its multiples, modulo 1, lie far from each other however many there are."""
 CHECKPOINT_INTERVAL_MS = 3_600_000
@@ -105,6 +106,8 @@ class FetchReader(DataSourceStreamReader):
         session = run_session(job, share, f"{slot}-{number}-{ids.new_id()[:8]}", duration_ms, ids)
         if session.is_over:
             end_sessions(job, ids)
+        else:
+            SystemClock().sleep_ms(after_end_ms(job.config))
         keep_what_is_folded()
         yield pa.RecordBatch.from_arrays(
             [pa.array([job.broker_id], pa.int32()), pa.array([session.copied_count], pa.int64())],
@@ -125,6 +128,12 @@ def first_session_ms(job: FetchJob, slot: int) -> int:
     session_ms, queries = job.config.stratalog_fetch_session_ms, job.config.stratalog_fetch_sessions
     phase = job.broker_id * GOLDEN_RATIO % 1
     return round(session_ms * ((1 + phase) / queries + slot / queries))
+
+
+def after_end_ms(config: BrokerConfig) -> int:
+    """How long a session that has ended keeps its task, while another takes over: what Spark does between two
+    micro-batches is not to meet what that one does first. Not at all where no other session follows meanwhile."""
+    return min(AFTER_END_MS, config.stratalog_fetch_session_ms // 8) if config.stratalog_fetch_sessions > 1 else 0
 
 
 @dataclass(slots=True)

@@ -285,9 +285,9 @@ class PartitionLog(LogReader):
         if self.state.durable_version < self.state.version:
             self.flushing.others_committed(self.state.durable_version + 1)
 
-    def _fold_new_commits(self) -> bool:
+    def _fold_new_commits(self, commits_max: int | None = None) -> bool:
         first = self.state.version + 1
-        changed = super()._fold_new_commits()
+        changed = super()._fold_new_commits(commits_max)
         if changed:
             self.flushing.others_committed(first)
         return changed

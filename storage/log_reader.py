@@ -151,8 +151,8 @@ class LogReader:
         """Those with a record in `[start_offset, end_offset)`, ordered by first offset: what Fetch answers."""
         return self.producers.transactions.aborted_between(start_offset, end_offset)
 
-    def refresh(self) -> bool:
-        """Fold what was committed since; True when anything changed.
+    def refresh(self, commits_max: int | None = None) -> bool:
+        """Fold what was committed since, at most so many commits; True when anything changed.
 
         A table that was made anew is read anew, but whoever writes to it gets TableReplacedError, unless a fold of the
         new one shows that it is of the same topic.
@@ -163,7 +163,7 @@ class LogReader:
             return True
         before = self._state
         try:
-            changed = self._fold_new_commits()
+            changed = self._fold_new_commits(commits_max)
             is_position_gone = not changed and self._is_position_cleaned_up()
         except TableReplacedError:
             if not self.reads_only:
@@ -187,11 +187,13 @@ class LogReader:
             f"{self.name}: the table is of topic {found_id} by now, was of {before.topic_id}: open it again"
         )
 
-    def _fold_new_commits(self) -> bool:
+    def _fold_new_commits(self, commits_max: int | None = None) -> bool:
         state = self.state
         before = state.version
         while (commit := self.table.read_commit(state.version + 1)) is not None:
             self._replay(commit)
+            if state.version - before == commits_max:
+                break
         if state.version != before:
             self._is_in_doubt = False
             self._checked_ms = self.clock.monotonic_ms()

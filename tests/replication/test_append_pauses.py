@@ -28,8 +28,8 @@ from storage.log import PartitionLog
 from storage.records import TopicPartition
 from storage.store import open_store
 from storage.upkeep import Upkeep
+from tests.replication.following import FOLLOWER, FOLLOWER_EPOCH, Following
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores, led_by
-from tests.replication.test_fetcher import FOLLOWER, FOLLOWER_EPOCH, Following
 from tests.replication.test_upkeep_rounds import HandExecutor
 from tests.storage.logs import batch, values, write
 

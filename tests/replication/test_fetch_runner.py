@@ -10,7 +10,7 @@ import pytest
 from replication.config import BrokerConfig
 from replication.fetch_runner import FetchJob, WarmPartitions
 from replication.followed_partitions import FollowedPartitions
-from replication.spark_fetch import first_session_ms
+from replication.spark_fetch import after_end_ms, first_session_ms
 from storage.clock import SystemClock
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores
 
@@ -60,3 +60,13 @@ def test_a_brokers_queries_are_half_a_session_apart_and_brokers_hand_over_at_dif
     phases = sorted(first_session_ms(job, 0) % half for job in jobs)
     gaps = [b - a for a, b in zip(phases, [*phases[1:], phases[0] + half], strict=True)]
     assert min(gaps) > half // 5
+
+
+@pytest.mark.parametrize(
+    ("session_ms", "sessions", "expected_ms"), [(60_000, 2, 500), (60_000, 3, 500), (1_600, 2, 200), (60_000, 1, 0)]
+)
+def test_a_session_that_has_ended_keeps_its_task_while_another_takes_over(
+    session_ms: int, sessions: int, expected_ms: int
+) -> None:
+    settings = {"stratalog.fetch.session.ms": session_ms, "stratalog.fetch.sessions": sessions}
+    assert after_end_ms(BrokerConfig.from_properties(settings)) == expected_ms

@@ -1,84 +1,18 @@
-"""Fetch sessions: they follow, stand by, take over, end; one partition's trouble is not the others' (DESIGN §6)."""
+"""Fetch sessions: they follow and end; one partition's trouble is not the others' (DESIGN §6)."""
 
 from __future__ import annotations
 
-import json
-
 from replication.config import BrokerConfig
-from replication.fetcher import ACTIVE, BEAT_INTERVAL_MS, ENDING_MS, SILENCE_MS, STANDBY, FetchSession, stop_path
+from replication.fetcher import (
+    FetchSession,
+    stop_path,
+)
 from replication.follower_watch import ENDED
-from replication.metadata import MetadataLog
-from replication.progress import fetch_progress_path
-from replication.progress_object import ProgressReader
-from replication.session_notice import notices_prefix
-from replication.state import FenceBrokerRecord, PartitionRecord, RemoveTopicRecord
-from storage.config import LogConfig
-from storage.log import PartitionLog
+from replication.state import FenceBrokerRecord, RemoveTopicRecord
 from storage.records import TopicPartition
-from tests.replication.memory_stores import METADATA_ROOT, MemoryStores, commit, create, led_by, register
+from tests.replication.following import CONFIG, FOLLOWER, FOLLOWER_EPOCH, Following
+from tests.replication.memory_stores import METADATA_ROOT, commit, create, led_by, register
 from tests.storage.logs import started, values, write
-
-CONFIG = BrokerConfig.from_properties({"replica.fetch.backoff.ms": 100, "stratalog.metadata.poll.ms": 10})
-FOLLOWER, FOLLOWER_EPOCH = 2, 12
-
-
-def progress_path(name: str) -> str:
-    return fetch_progress_path(FOLLOWER_EPOCH, f"0-{name}")
-
-
-class Following:
-    """Broker 1 leads topic `t`, broker 2 follows it in sessions that the test turns by hand."""
-
-    def __init__(self, partitions: int = 1) -> None:
-        self.stores = MemoryStores()
-        self.metadata: MetadataLog = self.stores.metadata()
-        register(self.metadata, 1, 11)
-        register(self.metadata, FOLLOWER, FOLLOWER_EPOCH)
-        create(self.metadata, "t", *(led_by(1, partition=p) for p in range(partitions)))
-        for partition in range(partitions):
-            self.leads(led_by(1, partition=partition))
-
-    def leads(self, state: PartitionRecord, topic_id: str = "id") -> PartitionLog:
-        """The leader's own table shows the epoch."""
-        log = self.log(state.leader, state.partition)
-        log.exists_or_create(topic_id)
-        started(log, state.leader_epoch)
-        return log
-
-    def log(self, broker: int, partition: int = 0) -> PartitionLog:
-        table = self.stores.table(f"broker-{broker}", TopicPartition("t", partition))
-        return PartitionLog(table, LogConfig(), self.stores.clock, self.stores.ids)
-
-    def session(
-        self, name: str, *, share: int = 0, config: BrokerConfig = CONFIG, after: FetchSession | None = None
-    ) -> FetchSession:
-        """`after`: the session that ran before in the same process."""
-        return FetchSession(
-            FOLLOWER,
-            FOLLOWER_EPOCH,
-            "broker-2",
-            name,
-            config=config,
-            metadata_root=METADATA_ROOT,
-            stores=self.stores,
-            clock=self.stores.clock,
-            ids=self.stores.ids,
-            share=share,
-            followed=None if after is None else after.followed,
-        )
-
-    def turn(self, *sessions: FetchSession, ms: int = 3_000) -> None:
-        """Both turn by turn for so long, long enough for every rescan and retry."""
-        for _ in range(ms // 50):
-            self.stores.clock.now_ms += 50
-            for session in sessions:
-                session.step()
-
-    def progress(self, name: str) -> ProgressReader:
-        """What session `name` of share 0 published."""
-        reader = ProgressReader(self.stores.objects("broker-2"), progress_path(name))
-        reader.poll()
-        return reader
 
 
 def test_it_follows_and_its_progress_is_the_acknowledgement() -> None:
@@ -119,128 +53,6 @@ def test_what_it_leads_itself_or_nobody_leads_it_does_not_follow() -> None:
     commit(following.metadata, led_by(-1, partition=1, epoch=1))
     following.turn(session)
     assert session.replicas == {}
-
-
-# -- standing by ---------------------------------------------------------------------------------------------
-
-
-def test_alone_it_takes_over_at_once() -> None:
-    following = Following()
-    write(following.log(1), "a")
-    session = following.session("s")
-    assert session.state == STANDBY
-    following.turn(session)
-    assert session.state == ACTIVE
-    assert values(following.log(2)) == "a"
-
-
-def test_the_younger_stands_by_while_the_elder_works() -> None:
-    following = Following()
-    elder, younger = following.session("elder"), following.session("younger")
-    write(following.log(1), "a")
-    following.turn(elder, ms=50)
-    following.turn(elder, younger, ms=10_000)
-    assert (elder.state, younger.state) == (ACTIVE, STANDBY)
-    assert younger.copied_count == 0
-    assert following.progress("younger").entries == {}
-
-
-def test_it_takes_over_when_the_elder_says_that_it_ended() -> None:
-    following = Following()
-    elder, younger = following.session("elder"), following.session("younger")
-    following.turn(elder, ms=50)
-    following.turn(elder, younger)
-    elder.end()
-    assert following.progress("elder").state == ENDED
-    write(following.log(1), "a")
-    following.turn(younger, ms=100)
-    assert younger.state == ACTIVE
-    following.turn(younger)
-    assert values(following.log(2)) == "a"
-
-
-def test_it_takes_over_when_the_elder_falls_silent() -> None:
-    following = Following()
-    elder, younger = following.session("elder"), following.session("younger")
-    following.turn(elder, ms=50)
-    following.turn(elder, younger)
-    following.turn(younger, ms=SILENCE_MS - 2 * BEAT_INTERVAL_MS)
-    assert younger.state == STANDBY
-    following.turn(younger, ms=3 * BEAT_INTERVAL_MS)
-    assert younger.state == ACTIVE
-
-
-def test_shares_follow_each_partition_once_and_stand_by_within_the_share() -> None:
-    """`num.replica.fetchers` tasks for one follower."""
-    config = BrokerConfig.from_properties({**CONFIG.properties(), "num.replica.fetchers": 2})
-    following = Following(partitions=8)
-    sessions = [following.session("s", share=share, config=config) for share in (0, 1)]
-    following.turn(*sessions)
-    assert [session.state for session in sessions] == [ACTIVE, ACTIVE]
-    followed = [tp.partition for session in sessions for tp in session.replicas]
-    assert sorted(followed) == list(range(8))
-    assert all(session.replicas for session in sessions)
-
-
-def test_an_elder_that_wakes_up_again_stands_by() -> None:
-    """Whoever took over last goes on, until it falls silent itself."""
-    following = Following()
-    elder, younger = following.session("elder"), following.session("younger")
-    following.turn(elder, ms=50)
-    following.turn(elder, younger)
-    following.turn(younger, ms=2 * SILENCE_MS)
-    for word in "abc":
-        write(following.log(1), word)
-        following.turn(elder, younger, ms=500)
-    following.turn(elder, younger)
-    assert (elder.state, younger.state) == (STANDBY, ACTIVE)
-    assert values(following.log(2)) == "a b c"
-    write(following.log(1), "d")
-    following.turn(elder, ms=2 * SILENCE_MS)
-    assert elder.state == ACTIVE
-    assert values(following.log(2)) == "a b c d"
-
-
-def test_standing_by_it_folds_what_it_will_need_and_writes_nothing() -> None:
-    following = Following(partitions=3)
-    elder, younger = following.session("elder"), following.session("younger")
-    for partition in range(3):
-        write(following.log(1, partition), "a")
-    following.turn(elder, ms=200)
-    following.turn(elder, younger)
-    write(following.log(1, 1), "b")
-    following.turn(elder, younger)
-    for replica in younger.replicas.values():
-        assert (replica.leader.is_folded, replica.own.is_folded) == (True, True)
-        assert (replica.leader.log_end_offset, replica.own.log_end_offset) == (2, 2) or replica.own.log_end_offset == 1
-        assert not replica.has_started
-    assert younger.copied_count == 0
-
-
-def test_it_says_when_it_took_over_and_when_it_ended() -> None:
-    """Hand-overs can be counted from outside."""
-    following = Following()
-    objects = following.stores.objects("broker-2")
-    elder, younger = following.session("elder"), following.session("younger")
-    write(following.log(1), "a")
-    following.turn(elder, ms=200)
-    following.turn(elder, younger)
-    elder.end()
-    following.turn(younger)
-    prefix = notices_prefix(FOLLOWER_EPOCH)
-    told = {name: json.loads(objects.get_register(f"{prefix}0-{name}") or b"") for name in ("elder", "younger")}
-    assert (told["elder"]["state"], told["younger"]["state"]) == (ENDED, ACTIVE)
-    assert told["elder"]["active_ms"] <= told["elder"]["first_work_ms"] <= told["elder"]["ended_ms"]
-    assert told["younger"]["standby_ms"] < told["elder"]["ended_ms"] <= told["younger"]["active_ms"]
-
-
-def test_it_says_ahead_that_it_will_end() -> None:
-    following = Following()
-    session = following.session("s")
-    session.run(2_000)
-    told = json.loads(following.stores.objects("broker-2").get_register(f"{notices_prefix(FOLLOWER_EPOCH)}0-s") or b"")
-    assert told["active_ms"] < told["ending_ms"]
-    assert ENDING_MS // 2 < told["ended_ms"] - told["ending_ms"] < 2 * ENDING_MS
 
 
 # -- one session after another in one process ----------------------------------------------------------------

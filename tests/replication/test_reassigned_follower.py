@@ -7,8 +7,8 @@ from dataclasses import replace
 from replication.replication_quota import FOLLOWER_RATE, FOLLOWER_REPLICAS
 from replication.state import CLUSTER_WIDE, ConfigRecord, PartitionRecord
 from storage.records import TopicPartition
+from tests.replication.following import Following
 from tests.replication.memory_stores import commit, led_by
-from tests.replication.test_fetcher import Following
 from tests.storage.logs import values, write
 
 WORDS = [f"w{number}" for number in range(40)]

@@ -1,0 +1,87 @@
+"""Broker 1 leads topic `t`, broker 2 follows it in fetch sessions on stores in memory, turned by hand."""
+
+from __future__ import annotations
+
+from replication.config import BrokerConfig
+from replication.fetcher import FetchSession
+from replication.metadata import MetadataLog
+from replication.progress import ReplicaProgress, fetch_progress_path, leader_progress_path
+from replication.progress_object import ProgressReader, ProgressWriter
+from replication.state import PartitionRecord
+from storage.config import LogConfig
+from storage.log import PartitionLog
+from storage.records import TopicPartition
+from tests.replication.memory_stores import METADATA_ROOT, MemoryStores, create, led_by, register
+from tests.storage.logs import started, write
+
+CONFIG = BrokerConfig.from_properties({"replica.fetch.backoff.ms": 100, "stratalog.metadata.poll.ms": 10})
+FOLLOWER, FOLLOWER_EPOCH = 2, 12
+
+
+def progress_path(name: str) -> str:
+    return fetch_progress_path(FOLLOWER_EPOCH, f"0-{name}")
+
+
+class Following:
+    """Broker 1 leads topic `t`, broker 2 follows it in sessions that the test turns by hand."""
+
+    def __init__(self, partitions: int = 1) -> None:
+        self.stores = MemoryStores()
+        self.metadata: MetadataLog = self.stores.metadata()
+        register(self.metadata, 1, 11)
+        register(self.metadata, FOLLOWER, FOLLOWER_EPOCH)
+        self.published = ProgressWriter(self.stores.objects("broker-1"), leader_progress_path(11))
+        create(self.metadata, "t", *(led_by(1, partition=p) for p in range(partitions)))
+        for partition in range(partitions):
+            self.leads(led_by(1, partition=partition))
+
+    def leads(self, state: PartitionRecord, topic_id: str = "id") -> PartitionLog:
+        """The leader's own table shows the epoch."""
+        log = self.log(state.leader, state.partition)
+        log.exists_or_create(topic_id)
+        started(log, state.leader_epoch)
+        return log
+
+    def log(self, broker: int, partition: int = 0) -> PartitionLog:
+        table = self.stores.table(f"broker-{broker}", TopicPartition("t", partition))
+        return PartitionLog(table, LogConfig(), self.stores.clock, self.stores.ids)
+
+    def leader_writes(self, *words: str, partition: int = 0) -> None:
+        """Broker 1 appends, a commit for each word, and publishes."""
+        log = self.log(1, partition)
+        write(log, *words)
+        topic_partition = TopicPartition("t", partition)
+        entry = ReplicaProgress(topic_partition, 0, log.log_end_offset, log.version, topic_id=log.topic_id)
+        self.published.update([entry])
+        self.published.publish()
+
+    def session(
+        self, name: str, *, share: int = 0, config: BrokerConfig = CONFIG, after: FetchSession | None = None
+    ) -> FetchSession:
+        """`after`: the session that ran before in the same process."""
+        return FetchSession(
+            FOLLOWER,
+            FOLLOWER_EPOCH,
+            "broker-2",
+            name,
+            config=config,
+            metadata_root=METADATA_ROOT,
+            stores=self.stores,
+            clock=self.stores.clock,
+            ids=self.stores.ids,
+            share=share,
+            followed=None if after is None else after.followed,
+        )
+
+    def turn(self, *sessions: FetchSession, ms: int = 3_000) -> None:
+        """Both turn by turn for so long, long enough for every rescan and retry."""
+        for _ in range(ms // 50):
+            self.stores.clock.now_ms += 50
+            for session in sessions:
+                session.step()
+
+    def progress(self, name: str) -> ProgressReader:
+        """What session `name` of share 0 published."""
+        reader = ProgressReader(self.stores.objects("broker-2"), progress_path(name))
+        reader.poll()
+        return reader

@@ -16,7 +16,8 @@ from storage.errors import NotLeaderOrFollowerError, StratalogError
 from storage.records import TopicPartition
 
 TURN_MS_MAX = 2
-"""Appends of one turn begin within this time: then followers are told, and their progress is looked at."""
+"""Appends of one turn begin within this time: then followers are told, and their progress is looked at. While many
+partitions move it is longer (`turn_pace`)."""
 
 
 class AppendQueue:
@@ -53,9 +54,9 @@ class AppendQueue:
         while self._inbound:
             self._inbound.popleft().answer(NotLeaderOrFollowerError(reason))
 
-    def append(self, now_ms: int) -> Iterator[LeaderReplica]:
-        """Append one group of each partition that has requests, as far as a turn's time goes; who was cut off
-        comes first in the next turn. Yields the replicas whose log moved."""
+    def append(self, now_ms: int, within_ms: int = TURN_MS_MAX) -> Iterator[LeaderReplica]:
+        """Append one group of each partition that has requests, as long as it is within `within_ms` of the turn's
+        beginning `now_ms`; who was cut off comes first in the next turn. Yields the replicas whose log moved."""
         self._hand_out(now_ms)
         self.held_ms = 0
         for topic_partition in list(self._waiting):
@@ -70,7 +71,7 @@ class AppendQueue:
                     self.held_ms = min(held_ms, self.held_ms or held_ms)
             if has_moved:
                 yield replica
-            if self._clock.monotonic_ms() - now_ms >= TURN_MS_MAX:
+            if self._clock.monotonic_ms() - now_ms >= within_ms:
                 return
 
     def _hand_out(self, now_ms: int) -> None:

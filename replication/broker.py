@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from replication.append_queue import AppendQueue
+from replication.append_queue import TURN_MS_MAX, AppendQueue
 from replication.broker_calls import BrokerCalls
 from replication.broker_decisions import alter_partition, register_broker, report_offline, shut_down_broker
 from replication.broker_inbox import BrokerInbox
@@ -390,7 +390,7 @@ class Broker(BrokerCalls):
 
     def _append_waiting(self, now_ms: int) -> bool:
         moved = self._start_leaders(now_ms)
-        for replica in self._queue.append(now_ms):
+        for replica in self._queue.append(now_ms, self.pace.work_ms(TURN_MS_MAX, now_ms)):
             moved = True
             self.pace.moved(replica.state.topic_partition, now_ms)
             self._changed.add(replica.state.topic_partition)

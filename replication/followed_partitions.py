@@ -355,7 +355,7 @@ class FollowedPartitions:
     def catch_up(self, now_ms: int) -> bool:
         """Copy for about a slice; True when something was copied or there is more to do at once."""
         self._take_up_later(now_ms)
-        end_ms = now_ms + SLICE_MS
+        end_ms = now_ms + self._pace.work_ms(SLICE_MS, now_ms)
         copied = self._drain(self._dirty, end_ms) | self._drain(self._checks, end_ms)
         return copied or bool(self._dirty) or bool(self._checks)
 

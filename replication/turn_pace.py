@@ -3,8 +3,9 @@
 Each turn costs a publication, and a look by everybody who waits for one, whether it tells of one partition or of
 fifty. As long as few partitions move, a turn begins as soon as something happens: that is the shortest way for a
 record. From `PARTITIONS_MIN` on, a turn waits a few milliseconds for company, and the longer the more turns take: a
-loop then works for a third of the time at most, so that three of them find room in one interpreter. One partition may
-be as busy as it likes: its records already go together into one commit.
+loop then works for a third of the time at most, so that three of them find room in one interpreter. For the same
+reason a turn then takes up more before it ends. One partition may be as busy as it likes: its records already go
+together into one commit.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ PARTITIONS_MIN = 8
 APART_MS, APART_MS_MAX = 15, 25
 APART_TIMES = 3
 """Turns begin so many times further apart than they take, within these bounds."""
+WORK_MS_MANY = 8
+"""A turn that is cut off tells of what it did, and the next one follows at once: with many partitions that would be a
+publication, and looks at it, for every second record, and the more of them the more there is to catch up with."""
 
 
 class TurnPace:
@@ -51,6 +55,10 @@ class TurnPace:
             return 0
         took_ms = now_ms - begun_ms
         return max(0, min(max(APART_MS, APART_TIMES * took_ms), APART_MS_MAX) - took_ms)
+
+    def work_ms(self, few_ms: int, now_ms: int) -> int:
+        """How long a turn goes on to take up what waits, `few_ms` while few partitions move."""
+        return max(few_ms, WORK_MS_MANY) if self.moves_many(now_ms) else few_ms
 
     def _turn_window(self, now_ms: int) -> None:
         passed_ms = now_ms - self._began_ms

@@ -40,9 +40,9 @@ class Queued:
             )
         )
 
-    def turn(self) -> list[int]:
+    def turn(self, within_ms: int = TURN_MS_MAX) -> list[int]:
         """The partitions that appended."""
-        return [r.state.partition for r in self.queue.append(self.stores.clock.monotonic_ms())]
+        return [r.state.partition for r in self.queue.append(self.stores.clock.monotonic_ms(), within_ms)]
 
     def slow(self, table_ms: int) -> None:
         """Every commit takes so long."""
@@ -77,6 +77,15 @@ def test_a_turn_ends_in_time_and_the_next_one_goes_on_with_the_others() -> None:
     queued.put(0, "second of 0")
     assert [queued.turn(), queued.turn(), queued.turn()] == [[1], [2], [0]]
     assert queued.queue.is_empty
+
+
+def test_a_turn_that_is_given_more_time_appends_more() -> None:
+    queued = Queued(3)
+    queued.slow(TURN_MS_MAX)
+    for partition in (0, 1, 2):
+        queued.put(partition, f"of {partition}")
+    assert queued.turn(2 * TURN_MS_MAX) == [0, 1]
+    assert queued.turn() == [2]
 
 
 def test_a_turn_touches_only_leaders_with_requests() -> None:

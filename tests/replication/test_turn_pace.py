@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from replication.turn_pace import APART_MS, APART_MS_MAX, APART_TIMES, PARTITIONS_MIN, WINDOW_MS, TurnPace
+from replication.turn_pace import (
+    APART_MS,
+    APART_MS_MAX,
+    APART_TIMES,
+    PARTITIONS_MIN,
+    WINDOW_MS,
+    WORK_MS_MANY,
+    TurnPace,
+)
 from storage.records import TopicPartition
 
 
@@ -49,3 +57,18 @@ def test_the_longer_a_turn_took_the_further_apart_is_the_next_up_to_a_bound(took
     pace = TurnPace()
     moved(pace, PARTITIONS_MIN, 1_000)
     assert pace.rest_ms(begun_ms=1_000, now_ms=1_000 + took_ms) == rest_ms
+
+
+@pytest.mark.parametrize(
+    ("count", "few_ms", "work_ms"),
+    [
+        (PARTITIONS_MIN - 1, 2, 2),
+        (PARTITIONS_MIN, 2, WORK_MS_MANY),
+        (PARTITIONS_MIN, 2 * WORK_MS_MANY, 2 * WORK_MS_MANY),
+    ],
+)
+def test_a_turn_takes_up_more_while_many_partitions_move(count: int, few_ms: int, work_ms: int) -> None:
+    pace = TurnPace()
+    moved(pace, count, 1_000)
+    assert pace.work_ms(few_ms, now_ms=1_001) == work_ms
+    assert pace.work_ms(few_ms, now_ms=1_001 + 2 * WINDOW_MS) == few_ms

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import accumulate, chain, count, groupby
+from collections.abc import Iterable, Iterator
+from itertools import chain, groupby
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -26,47 +26,23 @@ BLOCK_ENTRY_BYTES = 512
 """What a file takes besides its rows once it lies in a block, and each of few rows besides its bytes."""
 
 
-@dataclass(slots=True)
-class _Block:
-    """Rows of one file or of several of one table: of those at `position` from `starts[position]` to the next start.
-
-    file_bytes, row_bytes  what each file takes, and besides that each of its rows
-    left                   how many of the files are still kept
-    """
+class _Entry(NamedTuple):
+    """A file's rows: `record_count` of them from `start` on; or all of few."""
 
     rows: pa.Table | FewRows
-    starts: tuple[int, ...]
-    file_bytes: int
-    row_bytes: int
-    left: int
-
-    def size_bytes(self, position: int) -> int:
-        """What a file takes."""
-        return self.file_bytes + self.row_bytes * (self.starts[position + 1] - self.starts[position])
-
-    def rows_of(self, position: int) -> pa.Table:
-        """A file's rows."""
-        if isinstance(self.rows, tuple):
-            return table_of_rows(self.rows)
-        start, end = self.starts[position : position + 2]
-        return self.rows if end - start == self.rows.num_rows else self.rows.slice(start, end - start)
+    start: int
+    record_count: int
+    size_bytes: int
 
 
 class FileCache:
-    """Rows by (table, path): at most `capacity_bytes`, those not used for longest go first. Any thread may use it.
-
-    A process that leads many partitions keeps tens of thousands of files. A file is therefore a text and a number here,
-    which Python's garbage collector need not look at, and only blocks are objects: `BLOCK_FILES` times the number of
-    the file's block, and its position in there.
-    """
+    """Rows by (table, path): at most `capacity_bytes`, those not used for longest go first. Any thread may use it."""
 
     def __init__(self, capacity_bytes: int = CAPACITY_BYTES) -> None:
         self._lock = threading.Lock()
         self._capacity_bytes = capacity_bytes
         self._size_bytes = 0
-        self._places: OrderedDict[str, int] = OrderedDict()
-        self._blocks: dict[int, _Block] = {}
-        self._numbers = count()
+        self._entries: OrderedDict[tuple[str, str], _Entry] = OrderedDict()
         self._loose: dict[str, list[str]] = {}
 
     @property
@@ -86,82 +62,65 @@ class FileCache:
             return
         if isinstance(rows, tuple):
             size_bytes = sum([BLOCK_ENTRY_BYTES + len(row.key or b"") + len(row.value or b"") for row in rows])
-            row_count = len(rows)
+            count = len(rows)
         else:
             rows, size_bytes = _alone(rows)
-            row_count = rows.num_rows
+            count = rows.num_rows
         if size_bytes > ROWS_BYTES_MAX:
             return
-        key = _key(table, path)
         with self._lock:
-            self._forget(key)
-            self._place([key], _Block(rows, (0, row_count), size_bytes, 0, 1))
+            self._forget((table, path))
+            self._entries[table, path] = _Entry(rows, 0, count, size_bytes)
+            self._size_bytes += size_bytes
             if size_bytes <= 2 * ENTRY_BYTES:
-                self._gather(table, key)
+                self._gather(table, path)
             self._shrink()
 
-    def _place(self, keys: Sequence[str], block: _Block) -> None:
-        number = next(self._numbers)
-        self._blocks[number] = block
-        for position, key in enumerate(keys):
-            self._places[key] = BLOCK_FILES * number + position  # where it is in the order of use, if it was there
-            self._size_bytes += block.size_bytes(position)
-
-    def _gather(self, table: str, key: str) -> None:
+    def _gather(self, table: str, path: str) -> None:
         """Put small files of a table together, once there are enough of them."""
         loose = self._loose.setdefault(table, [])
-        loose.append(key)
+        loose.append(path)
         if len(loose) < BLOCK_FILES:
             return
         del self._loose[table]
-        keys = [each for each in dict.fromkeys(loose) if each in self._places]
-        found = [self._let_go(self._places[each]) for each in keys]
-        rows = pa.concat_tables(list(_joined(block.rows for block in found))).combine_chunks()
-        starts = tuple(accumulate((block.starts[-1] for block in found), initial=0))
-        row_bytes = rows.get_total_buffer_size() // max(1, rows.num_rows)
-        self._place(keys, _Block(rows, starts, BLOCK_ENTRY_BYTES, row_bytes, len(keys)))
+        found = {(table, name): self._entries[table, name] for name in loose if (table, name) in self._entries}
+        block = pa.concat_tables(list(_joined(entry.rows for entry in found.values()))).combine_chunks()
+        rows_bytes = block.get_total_buffer_size() // max(1, block.num_rows)
+        start = 0
+        for key, entry in found.items():
+            size_bytes = BLOCK_ENTRY_BYTES + rows_bytes * entry.record_count
+            self._entries[key] = _Entry(block, start, entry.record_count, size_bytes)
+            self._size_bytes += size_bytes - entry.size_bytes
+            start += entry.record_count
 
     def get(self, table: str, path: str) -> pa.Table | None:
         """The rows of a file, None when they are not here."""
-        key = _key(table, path)
+        key = (table, path)
         with self._lock:
-            place = self._places.get(key)
-            if place is None:
+            found = self._entries.get(key)
+            if found is None:
                 return None
-            self._places.move_to_end(key)
-            number, position = divmod(place, BLOCK_FILES)
-            block = self._blocks[number]
-        return block.rows_of(position)
+            self._entries.move_to_end(key)
+        rows = found.rows
+        if isinstance(rows, tuple):
+            return table_of_rows(rows)
+        return rows if found.record_count == rows.num_rows else rows.slice(found.start, found.record_count)
 
     def discard(self, table: str, paths: Iterable[str]) -> None:
         """These files left their log."""
         with self._lock:
             for path in paths:
-                self._forget(_key(table, path))
+                self._forget((table, path))
 
-    def _forget(self, key: str) -> None:
-        place = self._places.pop(key, None)
-        if place is not None:
-            self._let_go(place)
-
-    def _let_go(self, place: int) -> _Block:
-        """The file at this place is not in its block any more."""
-        number, position = divmod(place, BLOCK_FILES)
-        block = self._blocks[number]
-        block.left -= 1
-        if not block.left:
-            del self._blocks[number]
-        self._size_bytes -= block.size_bytes(position)
-        return block
+    def _forget(self, key: tuple[str, str]) -> None:
+        found = self._entries.pop(key, None)
+        if found is not None:
+            self._size_bytes -= found.size_bytes
 
     def _shrink(self) -> None:
         while self._size_bytes > self._capacity_bytes:
-            self._let_go(self._places.popitem(last=False)[1])
-
-
-def _key(table: str, path: str) -> str:
-    """The object's own path: below a table's there is no other table."""
-    return f"{table}/{path}"
+            _, entry = self._entries.popitem(last=False)
+            self._size_bytes -= entry.size_bytes
 
 
 def _alone(rows: pa.Table) -> tuple[pa.Table, int]:

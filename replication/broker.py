@@ -27,10 +27,11 @@ from replication.follower_watch import FollowerWatch
 from replication.hosted_replicas import STATE_CHANGE_LOG, HostedReplicas
 from replication.inbox import INBOX_PREFIX
 from replication.isr_changes import WantedIsr, all_isr_changes, expansions, isr_change
+from replication.leader_progress import LeaderProgress
 from replication.leader_replica import LeaderReplica
 from replication.metadata import METADATA_COMMITS
-from replication.progress import ReplicaProgress, leader_progress_path
-from replication.progress_object import ProgressWriter, remove_old_progress
+from replication.progress import ReplicaProgress
+from replication.progress_object import remove_old_progress
 from replication.purgatory import ProducePurgatory
 from replication.remote_appends import Appends
 from replication.replica_deletions import ReplicaDeletions
@@ -140,7 +141,7 @@ class Broker(BrokerCalls):
         self._inbox = BrokerInbox(objects, self._enqueue, self._hosted.examine, self._deletions)
         self._inbox_watch = self.wakeup.watch(objects, INBOX_PREFIX, only_new=True)
         self._metadata_watch = self.wakeup.watch(self._metadata_objects, METADATA_COMMITS, only_new=True)
-        self._progress: ProgressWriter | None = None
+        self._progress: LeaderProgress | None = None
         self._touched: set[TopicPartition] = set()
         self._changed: set[TopicPartition] = set()
         self._moved: set[TopicPartition] = set()
@@ -190,15 +191,14 @@ class Broker(BrokerCalls):
 
     def _announce(self) -> None:
         """Begin to publish under the new broker epoch; done again from `step` if the store failed in between."""
-        progress = ProgressWriter(self._stores.objects(self.root), leader_progress_path(self.broker_epoch))
-        progress.publish()
-        self._progress = progress
+        objects, epoch = self._stores.objects(self.root), self.broker_epoch
+        self._progress = LeaderProgress(objects, epoch)
         self._root_seen_ms = self._clock.monotonic_ms()
-        self._put_session(self.broker_epoch)
-        remove_old_progress(self._stores.objects(self.root), self.broker_epoch)
-        self._inbox.broker_epoch = self.broker_epoch
+        self._put_session(epoch)
+        remove_old_progress(objects, epoch)
+        self._inbox.broker_epoch = epoch
         self._follow_all = True
-        self._announced_epoch = self.broker_epoch
+        self._announced_epoch = epoch
         STATE_CHANGE_LOG.info("[Broker %d] registered with epoch %d", self.broker_id, self.broker_epoch)
         self._on_registered(self.broker_epoch)
 
@@ -483,14 +483,12 @@ class Broker(BrokerCalls):
     # -- publishing and upkeep ---------------------------------------------------------------------------
 
     def _publish(self, now_ms: int) -> bool:
-        """True when readers can see everything that changed. Raises StoreUnavailableError: tried again."""
+        """True when everybody can see what changed. Raises StoreUnavailableError: tried again."""
         assert self._progress is not None
         changed = [self.leaders[tp] for tp in self._changed if tp in self.leaders]
         entries = [p for replica in changed if (p := replica.progress()) is not None]
         beat_is_due = self._is_due("beat", now_ms, self.config.broker_heartbeat_interval_ms)
-        self._progress.update(entries)
-        if self._progress.is_unpublished or beat_is_due:
-            self._progress.publish(now_ms)
+        if self._progress.publish(entries, now_ms, beat_is_due=beat_is_due):
             self._root_seen_ms = now_ms
         self._changed.clear()
         return True

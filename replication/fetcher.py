@@ -21,9 +21,9 @@ from replication.fetch_metrics import INTERVAL_MS, CopyClock, fetch_metrics_pref
 from replication.followed_partitions import FollowedPartitions
 from replication.followed_replica import FollowedReplica
 from replication.follower_watch import ENDED
-from replication.progress import fetch_progress_path, image_path, progress_header, progress_prefix
-from replication.progress_object import ProgressWriter
+from replication.progress import fetch_progress_path, progress_header, progress_prefix
 from replication.session_notice import SessionNotice, notices_prefix
+from replication.session_progress import SessionProgress, remove_session_progress
 from replication.stores import Stores
 from replication.upkeep_rounds import most_live_files
 from storage.chore import UpkeepLimits
@@ -103,8 +103,7 @@ class FetchSession:
         self._config = config
         self._clock = clock
         self._objects = stores.objects(root)
-        self._writer = ProgressWriter(self._objects, fetch_progress_path(broker_epoch, self.name))
-        self._writer.state = STANDBY
+        self._progress = SessionProgress(self._objects, broker_epoch, self.name, STANDBY)
         self._notice = SessionNotice(self._objects, broker_epoch, self.name, clock)
         self._wakeup = Wakeup(clock)
         self._notices = self._wakeup.watch(self._objects, notices_prefix(broker_epoch))
@@ -118,7 +117,7 @@ class FetchSession:
         self._others: dict[str, tuple[bytes | None, int]] = {}
         self._first_work_ms = self._last_work_ms = 0
         self._copy_clock = CopyClock(share, clock.monotonic_ms())
-        self.followed.resume(self._writer, self._wakeup)
+        self.followed.resume(self._progress, self._wakeup)
 
     # -- life --------------------------------------------------------------------------------------------
 
@@ -194,15 +193,18 @@ class FetchSession:
 
     def end(self) -> None:
         """Say that this session is over, so that the next takes over at once."""
-        self.state = self._writer.state = ENDED
-        self._writer.publish(self._clock.monotonic_ms())
+        self.state = ENDED
+        self._progress.end(self._clock.monotonic_ms(), ENDED)
         self._tell(ENDED)
 
     def announce_end(self) -> None:
         """Say that this session will soon be over, so that the next gets ready."""
-        self.state = self._writer.state = ENDING
-        self._writer.publish(self._clock.monotonic_ms())
-        self._tell(ENDING)
+        self._enter(ENDING)
+
+    def _enter(self, state: str) -> None:
+        self.state = self._progress.state = state
+        self._progress.beat(self._clock.monotonic_ms())
+        self._tell(state)
 
     def _tell(self, state: str) -> None:
         work = {"first_work_ms": self._first_work_ms, "last_work_ms": self._last_work_ms}
@@ -257,10 +259,9 @@ class FetchSession:
         return self._is_due("stop", now_ms, OTHERS_WATCHED_INTERVAL_MS if self._stop.is_armed else BEAT_INTERVAL_MS)
 
     def _publish(self, now_ms: int, beat_interval_ms: int) -> None:
-        beat_is_due = self._is_due("beat", now_ms, beat_interval_ms)
-        if self._writer.is_unpublished or beat_is_due:
-            self._writer.state = self.state
-            self._writer.publish(now_ms)
+        self._progress.publish(now_ms)
+        if self._is_due("beat", now_ms, beat_interval_ms):
+            self._progress.beat(now_ms)
 
     # -- standing by -------------------------------------------------------------------------------------
 
@@ -273,17 +274,15 @@ class FetchSession:
             # A list, since each look notes what the object says: all of them, not up to the first one at work.
             at_work = [path for path in list(self._others) if self._is_at_work(path, now_ms)]
             if not at_work:
-                self._take_over(now_ms)
+                self._take_over()
         return self.state == ACTIVE
 
     def _others_interval_ms(self) -> int:
         return OTHERS_WATCHED_INTERVAL_MS if self._notices.is_armed else BEAT_INTERVAL_MS
 
-    def _take_over(self, now_ms: int) -> None:
-        self.state = self._writer.state = ACTIVE
+    def _take_over(self) -> None:
         self.followed.begin_work()
-        self._writer.publish(now_ms)
-        self._tell(ACTIVE)
+        self._enter(ACTIVE)
         self._notice.is_relieved()  # who took over before this one is no news
         _LOG.debug("fetch session %s of broker %d takes over", self.name, self.broker_id)
 
@@ -294,9 +293,7 @@ class FetchSession:
     def _stand_down(self) -> None:
         """It was silent for so long that another session took over: two at work would only get in each other's way."""
         _LOG.info("fetch session %s of broker %d stands by again", self.name, self.broker_id)
-        self.state = self._writer.state = STANDBY
-        self._writer.publish(self._clock.monotonic_ms())
-        self._tell(STANDBY)
+        self._enter(STANDBY)
         self._others.clear()
         self.followed.stop_work()
 
@@ -323,8 +320,7 @@ class FetchSession:
             if not meta.path.startswith(prefix) or meta.path == own:
                 continue
             if self._clock.wall_ms() - meta.last_modified_ms > FORGOTTEN_MS:
-                self._objects.delete(image_path(meta.path))
-                self._objects.delete(meta.path)
+                remove_session_progress(self._objects, self.broker_epoch, meta.path)
                 self._others.pop(meta.path, None)
             elif meta.path not in self._others:
                 self._others[meta.path] = (None, now_ms)

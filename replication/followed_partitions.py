@@ -10,20 +10,20 @@ import logging
 from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from zlib import crc32
 
 from replication.config import BrokerConfig
 from replication.erasures import erases_of
+from replication.followed_leader import FollowedLeader
 from replication.followed_replica import FollowedReplica
 from replication.metadata import METADATA_COMMITS
-from replication.progress import ReplicaProgress, leader_progress_path
-from replication.progress_object import ProgressReader, ProgressWriter
+from replication.progress import ReplicaProgress
 from replication.replica_removal import delete_leftover
 from replication.replica_repair import ReplicaRepair
 from replication.replication_quota import ReplicationQuota
+from replication.session_progress import SessionProgress
 from replication.state import NO_LEADER, MetadataRecord, PartitionRecord
 from replication.stores import Stores, open_metadata
 from replication.topic_configs import TopicConfigs
@@ -34,7 +34,6 @@ from storage.clock import Clock, Ids
 from storage.errors import InconsistentTopicIdError, StoreUnavailableError, StratalogError
 from storage.log import PartitionLog
 from storage.records import TopicPartition
-from storage.store import ObjectStore
 from storage.upkeep import Upkeep
 from storage.wakeup import Wakeup, Watch
 
@@ -50,17 +49,6 @@ REPLICA_BACKOFF_MS = 20
 REPLICA_BACKOFF_MS_MAX = 320
 METADATA_WATCHED_INTERVAL_MS = 1_000
 """Where a new commit is told of: only in case something was missed."""
-
-
-@dataclass(slots=True)
-class _Leader:
-    """One broker as a leader: its progress object, and whether that was written since the last look."""
-
-    store: ObjectStore
-    path: str
-    reader: ProgressReader
-    watch: Watch | None = None
-    retry_at_ms: int = 0
 
 
 class FollowedPartitions:
@@ -100,7 +88,7 @@ class FollowedPartitions:
         self._repair = ReplicaRepair(broker_id, broker_epoch, self._metadata, stores)
         self._configs = TopicConfigs(topic_defaults or {})
         self._quota = ReplicationQuota(broker_id, config.num_replica_fetchers)
-        self._leaders: dict[tuple[int, int], _Leader] = {}
+        self._leaders: dict[tuple[int, int], FollowedLeader] = {}
         self._followed_leaders: set[int] = set()
         self._begin()
 
@@ -115,7 +103,7 @@ class FollowedPartitions:
         self._is_assignment_open = True
         self._is_listening = False
         self._wakeup: Wakeup | None = None
-        self._writer: ProgressWriter | None = None
+        self._progress: SessionProgress | None = None
         self._metadata_watch: Watch | None = None
         self._metadata_ms = 0
         self.upkeep = UpkeepRounds(self.clock)
@@ -123,7 +111,7 @@ class FollowedPartitions:
 
     # -- from session to session -------------------------------------------------------------------------
 
-    def resume(self, writer: ProgressWriter, wakeup: Wakeup) -> None:
+    def resume(self, progress: SessionProgress, wakeup: Wakeup) -> None:
         """A session begins: nothing counts as started until its tables were looked at again.
 
         What happened meanwhile is what happens to a session that sleeps: others copied, an epoch began, a table is new.
@@ -134,10 +122,10 @@ class FollowedPartitions:
             if replica.failure is not None:
                 del self.replicas[topic_partition]
         self._begin()
-        self._wakeup, self._writer = wakeup, writer
+        self._wakeup, self._progress = wakeup, progress
         self._metadata_watch = wakeup.watch(self.stores.objects(self._metadata_root), METADATA_COMMITS)
         for leader in self._leaders.values():
-            leader.watch = None
+            leader.stop_listening(None)
         for topic_partition, replica in self.replicas.items():
             self._look_after(topic_partition, replica)
 
@@ -153,9 +141,7 @@ class FollowedPartitions:
         """From now on the session stands by: what it takes up again later is looked at anew."""
         self._is_listening = False
         for leader in self._leaders.values():
-            if leader.watch is not None and self._wakeup is not None:
-                self._wakeup.unwatch(leader.watch)
-            leader.watch = None
+            leader.stop_listening(self._wakeup)
         for replica in self.replicas.values():
             replica.has_started = False
         self._dirty.clear()
@@ -165,8 +151,8 @@ class FollowedPartitions:
         """Be woken by what the leaders publish from now on."""
         self._is_listening = True
         for leader in self._leaders.values():
-            if leader.watch is None and self._wakeup is not None:
-                leader.watch = self._wakeup.watch(leader.store, leader.path)
+            if self._wakeup is not None:
+                leader.listen(self._wakeup)
 
     @property
     def file_count(self) -> int:
@@ -214,18 +200,14 @@ class FollowedPartitions:
             if broker_id != self.broker_id and key not in self._leaders:
                 self._hear(key, broker.registration.root)
         for key in set(self._leaders) - {(i, b.broker_epoch) for i, b in brokers.items()}:
-            watch = self._leaders.pop(key).watch
-            if watch is not None and self._wakeup is not None:
-                self._wakeup.unwatch(watch)
+            self._leaders.pop(key).stop_listening(self._wakeup)
 
     def _hear(self, key: tuple[int, int], root: str) -> None:
-        path = leader_progress_path(key[1])
         try:
-            store = self.stores.objects(root)
+            self._leaders[key] = FollowedLeader(self.stores.objects(root), key[1])
         except StratalogError as reason:
             self._leave_open(f"leader {key[0]}", reason)
             return
-        self._leaders[key] = _Leader(store, path, ProgressReader(store, path))
         if self._is_listening:
             self.listen()
 
@@ -286,28 +268,26 @@ class FollowedPartitions:
         if self.replicas.pop(topic_partition, None) is None:
             return
         self.upkeep.drop(topic_partition)
-        if self._writer is not None:
-            self._writer.forget(topic_partition)
+        if self._progress is not None:
+            self._progress.forget(topic_partition)
 
     # -- leaders -----------------------------------------------------------------------------------------
 
     def watch_leaders(self, now_ms: int) -> None:
         """Mark what leaders published, where their objects were written."""
+        is_rescan_due = now_ms >= self._rescan_ms
         for (broker_id, _), leader in self._leaders.items():
-            is_due = broker_id in self._followed_leaders and now_ms >= leader.retry_at_ms
-            if not is_due or (leader.watch is not None and not leader.watch.take()):
+            if broker_id not in self._followed_leaders or now_ms < leader.retry_at_ms:
                 continue
             try:
-                moved = leader.reader.poll()
+                self._take_in(broker_id, leader.moved())
+                if is_rescan_due:
+                    leader.look_at_marks()
             except StratalogError as reason:
                 # Its storage domain is out of reach: the other leaders must be followed all the same.
                 _LOG.warning("broker %d cannot hear leader %d: %s", self.broker_id, broker_id, reason)
                 leader.retry_at_ms = now_ms + self.config.replica_fetch_backoff_ms
-                if leader.watch is not None:
-                    leader.watch.mark()
-                continue
-            self._take_in(broker_id, moved)
-        if now_ms >= self._rescan_ms:
+        if is_rescan_due:
             self._rescan_ms = now_ms + RESCAN_INTERVAL_MS
             self._rescan()
 
@@ -339,12 +319,15 @@ class FollowedPartitions:
 
     def _published(self, replica: FollowedReplica) -> ReplicaProgress | None:
         """What the leader last published of this epoch."""
-        for (broker_id, _), leader in self._leaders.items():
-            if broker_id == replica.state.leader:
-                entry = leader.reader.entries.get(replica.state.topic_partition)
-                if entry is not None and entry.leader_epoch == replica.leader_epoch:
-                    return entry
+        for leader in self._leaders_of(replica):
+            entry = leader.published(replica.state.topic_partition, replica.leader_epoch)
+            if entry is not None:
+                return entry
         return None
+
+    def _leaders_of(self, replica: FollowedReplica) -> list[FollowedLeader]:
+        """The registrations of its leader that are known."""
+        return [leader for (broker_id, _), leader in self._leaders.items() if broker_id == replica.state.leader]
 
     # -- copying -----------------------------------------------------------------------------------------
 
@@ -408,8 +391,8 @@ class FollowedPartitions:
         return copied
 
     def _tell(self, replica: FollowedReplica) -> None:
-        if (progress := replica.progress()) is not None and self._writer is not None:
-            self._writer.update([progress])
+        if (progress := replica.progress()) is not None and self._progress is not None:
+            self._progress.update(replica.state.leader, progress)
 
     def _catch_up_one(self, topic_partition: TopicPartition, replica: FollowedReplica) -> bool:
         try:
@@ -495,6 +478,8 @@ class FollowedPartitions:
             self._put_off(topic_partition, self.config.replica_fetch_backoff_ms)
 
     def _high_watermark(self, replica: FollowedReplica) -> int:
-        """The high watermark that the leader last published for this epoch; -1 when none."""
-        entry = self._published(replica)
-        return -1 if entry is None else entry.high_watermark
+        """The one that the leader published for this epoch, as of the last rescan; -1 when none."""
+        topic_partition, leader_epoch = replica.state.topic_partition, replica.leader_epoch
+        return max(
+            (each.high_watermark(topic_partition, leader_epoch) for each in self._leaders_of(replica)), default=-1
+        )

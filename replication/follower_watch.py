@@ -1,6 +1,7 @@
 """A leader's view of its followers: the progress objects of other brokers' fetch sessions.
 
-I/O: lists and reads objects in the followers' roots, where they can be watched only when something was written.
+I/O: lists and reads objects in the followers' roots, where they can be watched only when something was written. Only
+those that are for this leader: what a follower has of another one's partitions does not wake it.
 Sessions come and go (they overlap, DESIGN §6), so the listing is repeated now and then and whenever an active
 session says that it ended.
 """
@@ -11,7 +12,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from replication.progress import ReplicaProgress, progress_prefix
+from replication.progress import ReplicaProgress, follower_progress_prefix
 from replication.progress_object import ProgressReader
 from replication.state import BrokerState
 from replication.stores import Stores
@@ -136,7 +137,7 @@ class FollowerWatch:
 
     def _list_sessions(self, follower: _Follower) -> Iterator[ReplicaProgress]:
         store = self._stores.objects(follower.root)
-        prefix = progress_prefix(follower.broker_epoch)
+        prefix = follower_progress_prefix(follower.broker_epoch, self._broker_id)
         if follower.directory is None:
             follower.directory = self._wakeup.watch(store, prefix, only_new=True)
         found = {m.path for m in store.list(prefix) if m.path.startswith(f"{prefix}fetch-")}

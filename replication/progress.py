@@ -94,6 +94,27 @@ def progress_rows(content: bytes, after: int = 0) -> Iterator[ReplicaProgress]:
         yield ReplicaProgress(TopicPartition(topic, partition), *rest)
 
 
+def concerns_followers(before: ReplicaProgress | None, after: ReplicaProgress) -> bool:
+    """Whether a leader's change is one that its followers copy: records, a new log start, an epoch, a topic anew."""
+    return before is None or _followed(before) != _followed(after)
+
+
+def concerns_readers(before: ReplicaProgress | None, after: ReplicaProgress) -> bool:
+    """Whether readers see a leader's change. Records alone they do not: those count once they are committed."""
+    if before is None or _read(before) != _read(after):
+        return True
+    return before.log_end_offset == after.log_end_offset and before.version != after.version
+
+
+def _followed(progress: ReplicaProgress) -> tuple[object, ...]:
+    return (progress.leader_epoch, progress.log_end_offset, progress.log_start_offset, progress.topic_id)
+
+
+def _read(progress: ReplicaProgress) -> tuple[object, ...]:
+    start = (progress.leader_epoch, progress.log_start_offset, progress.start_offset, progress.topic_id)
+    return (*start, progress.high_watermark, progress.known_committed)
+
+
 PROGRESS_PREFIX = "progress/"
 
 
@@ -102,13 +123,31 @@ def progress_prefix(broker_epoch: int) -> str:
 
 
 def leader_progress_path(broker_epoch: int) -> str:
-    """What the broker's leader loop publishes, in the broker's own root."""
+    """What the broker's leaders publish for those who read: high watermarks. In the broker's own root, as the others.
+
+    A log end in it is the newest of the last change that concerned readers.
+    """
     return progress_prefix(broker_epoch) + "leader"
 
 
+def leader_ends_path(broker_epoch: int) -> str:
+    """What the broker's leaders publish for their followers: log ends. A high watermark in it may be an old one."""
+    return progress_prefix(broker_epoch) + "leader-ends"
+
+
 def fetch_progress_path(broker_epoch: int, session: str) -> str:
-    """What one fetch session of the broker publishes, in the broker's own root."""
+    """What one fetch session of the broker says of itself, for the other sessions of its share."""
     return f"{progress_prefix(broker_epoch)}fetch-{session}"
+
+
+def follower_progress_prefix(broker_epoch: int, leader_id: int) -> str:
+    """Where the fetch sessions of the broker publish what they have of that leader's partitions."""
+    return f"{progress_prefix(broker_epoch)}for-{leader_id}/"
+
+
+def follower_progress_path(broker_epoch: int, leader_id: int, session: str) -> str:
+    """What one fetch session has of one leader's partitions, so that a copy wakes only the leader that waits for it."""
+    return f"{follower_progress_prefix(broker_epoch, leader_id)}fetch-{session}"
 
 
 def image_path(path: str) -> str:

@@ -7,7 +7,7 @@ when the ring has lost a change that the image lacks, that is after at least a r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 
 from replication.progress import (
@@ -25,13 +25,18 @@ from storage.store import ObjectStore
 
 RING = 64
 
+Concerns = Callable[[ReplicaProgress | None, ReplicaProgress], bool]
+
 
 class ProgressWriter:
     """The only writer of one progress object. `state` is a word of the writer's (`active`, `ended`, …)."""
 
-    def __init__(self, store: ObjectStore, path: str, *, ring: int = RING) -> None:
+    def __init__(self, store: ObjectStore, path: str, *, concerns: Concerns | None = None, ring: int = RING) -> None:
+        """`concerns` says, of what was published and what is, whether those who read this object are to be told; None:
+        of every change."""
         self._store = store
         self._path = path
+        self._concerns = concerns
         self._ring_size = ring
         self._entries: dict[TopicPartition, ReplicaProgress] = {}
         self._rows: dict[TopicPartition, tuple[int, bytes]] = {}
@@ -49,7 +54,8 @@ class ProgressWriter:
         """Take entries in; `publish` shows them."""
         for entry in entries:
             topic_partition = entry.topic_partition
-            if self._entries.get(topic_partition) == entry:
+            known = self._entries.get(topic_partition)
+            if known == entry or (self._concerns is not None and not self._concerns(known, entry)):
                 continue
             self._entries[topic_partition] = entry
             self._sequence += 1

@@ -64,7 +64,7 @@ class SessionProgress:
 
 
 def remove_session_progress(store: ObjectStore, broker_epoch: int, path: str) -> None:
-    """Delete what a session published that ended long ago. `path`, its word of itself, goes last: it is found by that."""
+    """Delete what a session published that ended long ago. `path`, its word of itself, goes last: that tells of it."""
     names = {name.rpartition("/")[2] for name in (path, image_path(path))}
     for meta in store.list(progress_prefix(broker_epoch)):
         if meta.path != path and meta.path.rpartition("/")[2] in names:

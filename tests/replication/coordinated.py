@@ -10,7 +10,7 @@ from replication.config import BrokerConfig
 from replication.coordinator_kinds import CoordinatorKind
 from replication.coordinator_shard import CoordinatorShard, CoordinatorType, ShardPlace
 from replication.internal_topics import GROUP_METADATA_TOPIC
-from replication.progress import ReplicaProgress, fetch_progress_path
+from replication.progress import ReplicaProgress, follower_progress_path
 from replication.progress_object import ProgressWriter
 from replication.remote_appends import Appends
 from replication.state import ConfigRecord, RegisterBrokerRecord
@@ -61,7 +61,7 @@ class Coordinated:
         states = [led_by(1, topic=GROUP_METADATA_TOPIC, partition=p) for p in range(partitions)]
         create(self.metadata, GROUP_METADATA_TOPIC, *states, topic_id=TOPIC_ID)
         commit(self.metadata, ConfigRecord(GROUP_METADATA_TOPIC, "min.insync.replicas", str(min_isr)))
-        self.writer = ProgressWriter(self.stores.objects("broker-2"), fetch_progress_path(20, "a"))
+        self.writer = ProgressWriter(self.stores.objects("broker-2"), follower_progress_path(20, 1, "a"))
         self.answers: list[object] = []
         self.epoch = 0
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from replication.config import BrokerConfig
 from replication.fetcher import FetchSession
+from replication.leader_progress import LeaderProgress
 from replication.metadata import MetadataLog
-from replication.progress import ReplicaProgress, fetch_progress_path, leader_progress_path
-from replication.progress_object import ProgressReader, ProgressWriter
+from replication.progress import ReplicaProgress, fetch_progress_path, follower_progress_path
+from replication.progress_object import ProgressReader
 from replication.state import PartitionRecord
 from storage.config import LogConfig
 from storage.log import PartitionLog
@@ -30,7 +31,7 @@ class Following:
         self.metadata: MetadataLog = self.stores.metadata()
         register(self.metadata, 1, 11)
         register(self.metadata, FOLLOWER, FOLLOWER_EPOCH)
-        self.published = ProgressWriter(self.stores.objects("broker-1"), leader_progress_path(11))
+        self.published = LeaderProgress(self.stores.objects("broker-1"), 11)
         create(self.metadata, "t", *(led_by(1, partition=p) for p in range(partitions)))
         for partition in range(partitions):
             self.leads(led_by(1, partition=partition))
@@ -52,8 +53,7 @@ class Following:
         write(log, *words)
         topic_partition = TopicPartition("t", partition)
         entry = ReplicaProgress(topic_partition, 0, log.log_end_offset, log.version, topic_id=log.topic_id)
-        self.published.update([entry])
-        self.published.publish()
+        self.published.publish([entry], 0, beat_is_due=False)
 
     def session(
         self, name: str, *, share: int = 0, config: BrokerConfig = CONFIG, after: FetchSession | None = None
@@ -80,8 +80,9 @@ class Following:
             for session in sessions:
                 session.step()
 
-    def progress(self, name: str) -> ProgressReader:
-        """What session `name` of share 0 published."""
-        reader = ProgressReader(self.stores.objects("broker-2"), progress_path(name))
+    def progress(self, name: str, leader: int = 1) -> ProgressReader:
+        """What session `name` of share 0 published to a leader."""
+        path = follower_progress_path(FOLLOWER_EPOCH, leader, f"0-{name}")
+        reader = ProgressReader(self.stores.objects("broker-2"), path)
         reader.poll()
         return reader

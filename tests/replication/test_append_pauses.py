@@ -13,8 +13,7 @@ from replication.append_queue import AppendQueue
 from replication.config import BrokerConfig
 from replication.fetcher import FetchSession
 from replication.leader_replica import LeaderReplica, WaitingAppend
-from replication.progress import ReplicaProgress, leader_progress_path
-from replication.progress_object import ProgressWriter
+from replication.progress import ReplicaProgress
 from replication.purgatory import ProducePurgatory
 from replication.requests import ACKS_LEADER, ProduceRequest, ProduceResponse
 from replication.upkeep_rounds import TELL_MS, UpkeepRounds
@@ -227,9 +226,8 @@ def test_a_follower_copies_slowly_until_its_upkeep_has_caught_up() -> None:
         executor=executor,
     )
     write(following.log(1), *["a"] * 1_100)
-    published = ProgressWriter(following.stores.objects("broker-1"), leader_progress_path(11))
-    published.update([ReplicaProgress(T0, 0, 1_100, 1_101, 1_100, topic_id="id")])
-    published.publish()
+    entry = ReplicaProgress(T0, 0, 1_100, 1_101, 1_100, topic_id="id")
+    following.published.publish([entry], 0, beat_is_due=False)
     following.turn(session, ms=100)
     own = session.replicas[T0].own
     while len(own.files) < 1_003:

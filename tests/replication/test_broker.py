@@ -9,7 +9,7 @@ import pytest
 from replication.broker import RETRY_MS, WATCHED_POLL_MS, Broker, BrokerIdentity
 from replication.config import BrokerConfig
 from replication.metadata import MetadataLog
-from replication.progress import ReplicaProgress, fetch_progress_path, leader_progress_path, progress_rows
+from replication.progress import ReplicaProgress, follower_progress_path, leader_progress_path, progress_rows
 from replication.progress_object import ProgressWriter
 from replication.requests import ACKS_ALL, ProduceRequest, ProduceResponse
 from replication.state import RegisterBrokerRecord
@@ -40,7 +40,7 @@ class Running:
         commit(self.metadata, RegisterBrokerRecord(FOLLOWER, 20, "run", follower_root))
         self.broker.start()
         create(self.metadata, "t", led_by(1))
-        self.follower = ProgressWriter(stores.objects(follower_root), fetch_progress_path(20, "a"))
+        self.follower = ProgressWriter(stores.objects(follower_root), follower_progress_path(20, 1, "a"))
         self.answers: list[ProduceResponse] = []
 
     def settle(self) -> None:

@@ -41,8 +41,9 @@ def test_a_leader_change_is_followed() -> None:
     write(following.log(3), "b", epoch=1)
     following.turn(session)
     assert values(following.log(2)) == "a b"
-    (entry,) = following.progress("s").entries.values()
-    assert (entry.leader_epoch, entry.log_end_offset) == (1, 2)
+    (before,) = following.progress("s").entries.values()
+    (after,) = following.progress("s", leader=3).entries.values()
+    assert [(entry.leader_epoch, entry.log_end_offset) for entry in (before, after)] == [(0, 2), (1, 2)]
 
 
 def test_what_it_leads_itself_or_nobody_leads_it_does_not_follow() -> None:

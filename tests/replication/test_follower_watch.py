@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replication.follower_watch import ENDED, LIST_INTERVAL_MS, RETRY_MS, FollowerWatch
-from replication.progress import ReplicaProgress, fetch_progress_path, image_path
+from replication.progress import ReplicaProgress, fetch_progress_path, follower_progress_path, image_path
 from replication.progress_object import ProgressWriter
 from replication.state import BrokerState, RegisterBrokerRecord
 from storage.errors import StoreUnavailableError
@@ -36,7 +36,7 @@ class Watched:
 
     def session(self, broker_id: int, name: str, broker_epoch: int | None = None) -> ProgressWriter:
         epoch = broker_epoch or 10 + broker_id
-        writer = ProgressWriter(self.stores.objects(f"broker-{broker_id}"), fetch_progress_path(epoch, name))
+        writer = ProgressWriter(self.stores.objects(f"broker-{broker_id}"), follower_progress_path(epoch, 1, name))
         writer.publish()
         return writer
 
@@ -164,7 +164,12 @@ def test_a_broker_that_is_gone_is_forgotten() -> None:
 def test_leaders_objects_images_and_the_stop_sign_are_not_sessions() -> None:
     watched = Watched()
     objects = watched.stores.objects("broker-2")
-    for path in ("progress/12/leader", "progress/12/stop", image_path(fetch_progress_path(12, "a"))):
+    others = (
+        fetch_progress_path(12, "a"),
+        follower_progress_path(12, 3, "a"),
+        image_path(follower_progress_path(12, 1, "a")),
+    )
+    for path in ("progress/12/leader", "progress/12/stop", *others):
         objects.put(path, b"{}")
     assert watched.heard(0) == []
 
@@ -173,6 +178,6 @@ def test_a_session_whose_object_was_deleted_is_dropped() -> None:
     watched = Watched()
     publish(watched.session(2, "a"), 5)
     watched.heard(0)
-    watched.stores.objects("broker-2").delete(fetch_progress_path(12, "a"))
+    watched.stores.objects("broker-2").delete(follower_progress_path(12, 1, "a"))
     watched.heard(LIST_INTERVAL_MS)
     assert list(watched.watch.known(T0)) == []

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replication.progress import ReplicaProgress, fetch_progress_path, image_path, leader_progress_path
+from replication.progress import (
+    ReplicaProgress,
+    fetch_progress_path,
+    follower_progress_path,
+    image_path,
+    leader_ends_path,
+    leader_progress_path,
+)
 from replication.progress_object import ProgressReader, ProgressWriter
 from storage.records import TopicPartition
 from storage.store import MemoryStore
@@ -165,5 +172,7 @@ def test_the_ring_is_newer_than_the_image() -> None:
 
 
 def test_one_object_a_writer() -> None:
-    paths = [leader_progress_path(4), fetch_progress_path(4, "a"), fetch_progress_path(4, "b"), leader_progress_path(5)]
+    paths = [leader_progress_path(4), leader_progress_path(5), leader_ends_path(4)]
+    paths += [fetch_progress_path(4, "a"), fetch_progress_path(4, "b")]
+    paths += [follower_progress_path(4, 1, "a"), follower_progress_path(4, 11, "a"), follower_progress_path(4, 1, "b")]
     assert len(set(paths) | {image_path(path) for path in paths}) == 2 * len(paths)

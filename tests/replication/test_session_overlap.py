@@ -13,12 +13,21 @@ from replication.fetcher import (
     SILENCE_MS,
     STANDBY,
     WARM_UP_INTERVAL_MS,
+    FetchSession,
 )
 from replication.followed_replica import WARM_UP_COMMITS
 from replication.follower_watch import ENDED
 from replication.session_notice import notices_prefix
 from tests.replication.following import CONFIG, FOLLOWER_EPOCH, Following
 from tests.storage.logs import values, write
+
+
+def overlapping(following: Following) -> tuple[FetchSession, FetchSession]:
+    """An elder at work and a younger that stands by."""
+    elder, younger = following.session("elder"), following.session("younger")
+    following.turn(elder, ms=50)
+    following.turn(elder, younger)
+    return elder, younger
 
 
 def test_alone_it_takes_over_at_once() -> None:
@@ -44,9 +53,7 @@ def test_the_younger_stands_by_while_the_elder_works() -> None:
 
 def test_it_takes_over_when_the_elder_says_that_it_ended() -> None:
     following = Following()
-    elder, younger = following.session("elder"), following.session("younger")
-    following.turn(elder, ms=50)
-    following.turn(elder, younger)
+    elder, younger = overlapping(following)
     elder.end()
     assert following.progress("elder").state == ENDED
     write(following.log(1), "a")
@@ -58,9 +65,7 @@ def test_it_takes_over_when_the_elder_says_that_it_ended() -> None:
 
 def test_it_takes_over_when_the_elder_falls_silent() -> None:
     following = Following()
-    elder, younger = following.session("elder"), following.session("younger")
-    following.turn(elder, ms=50)
-    following.turn(elder, younger)
+    _, younger = overlapping(following)
     following.turn(younger, ms=SILENCE_MS - 2 * BEAT_INTERVAL_MS)
     assert younger.state == STANDBY
     following.turn(younger, ms=3 * BEAT_INTERVAL_MS)
@@ -82,9 +87,7 @@ def test_shares_follow_each_partition_once_and_stand_by_within_the_share() -> No
 def test_an_elder_that_wakes_up_again_stands_by() -> None:
     """Whoever took over last goes on, until it falls silent itself."""
     following = Following()
-    elder, younger = following.session("elder"), following.session("younger")
-    following.turn(elder, ms=50)
-    following.turn(elder, younger)
+    elder, younger = overlapping(following)
     following.turn(younger, ms=2 * SILENCE_MS)
     for word in "abc":
         write(following.log(1), word)
@@ -116,9 +119,7 @@ def test_standing_by_it_folds_what_it_will_need_and_writes_nothing() -> None:
 
 def test_standing_by_it_folds_a_long_log_some_commits_at_a_time() -> None:
     following = Following()
-    elder, younger = following.session("elder"), following.session("younger")
-    following.turn(elder, ms=50)
-    following.turn(elder, younger)
+    elder, younger = overlapping(following)
     (replica,) = younger.replicas.values()
     seen = replica.leader.version
     following.leader_writes(*("abcd" * WARM_UP_COMMITS))
@@ -134,9 +135,7 @@ def test_standing_by_it_folds_a_long_log_some_commits_at_a_time() -> None:
 
 def test_once_the_elder_is_about_to_end_the_younger_folds_what_it_lacks() -> None:
     following = Following()
-    elder, younger = following.session("elder"), following.session("younger")
-    following.turn(elder, ms=50)
-    following.turn(elder, younger)
+    elder, younger = overlapping(following)
     (replica,) = younger.replicas.values()
     following.leader_writes("a")
     following.turn(elder, younger, ms=1_000)
@@ -153,9 +152,7 @@ def test_once_the_elder_is_about_to_end_the_younger_folds_what_it_lacks() -> Non
 
 def test_an_elder_that_slept_shortly_before_its_end_stands_by() -> None:
     following = Following()
-    elder, younger = following.session("elder"), following.session("younger")
-    following.turn(elder, ms=50)
-    following.turn(elder, younger)
+    elder, younger = overlapping(following)
     elder.announce_end()
     following.turn(younger, ms=2 * SILENCE_MS)
     following.turn(elder, younger)

@@ -19,6 +19,8 @@ from tests.bench.measures import Row, Spread, is_warm, quantile
 from tests.bench.payload import ROWS_A_TABLE, Payload
 
 RECORDS = {100: 2_000_000, 1024: 300_000}
+ROUND_S = 10
+"""A round is of fewer records where Kafka would need longer for them: the same number on both sides."""
 PRODUCERS, RECORDS_EACH, WARM_EACH = 8, 150_000, 60_000
 PAIRS = 7
 WARM_S_MAX, WARM_AGAIN_S_MAX = 40, 12
@@ -40,13 +42,23 @@ def produce(lab: Lab) -> Outcome:
     with lab.cluster() as cluster:
         ours(cluster, lab.topic(cluster, "warm"), lab.payload(100), RECORDS[100], "none")
         for size_bytes, codec in ((100, "none"), (1024, "none"), (100, "zstd")):
-            warm_peer(lab, size_bytes, codec)
-            rows += _rounds(lab, cluster, size_bytes, codec)
+            count = round_count(RECORDS[size_bytes], warm_peer(lab, size_bytes, codec))
+            rows += _rounds(lab, cluster, size_bytes, codec, count)
     return Outcome(rows)
 
 
-def _rounds(lab: Lab, cluster: Cluster, size_bytes: int, codec: str) -> list[Row]:
-    payload, count = lab.payload(size_bytes), RECORDS[size_bytes]
+def round_count(most: int, peer_records_per_s: float) -> int:
+    """How many records a round has, whole tables.
+
+    >>> round_count(2_000_000, 400_000.0), round_count(2_000_000, 81_234.5), round_count(300_000, 100.0)
+    (2000000, 810000, 10000)
+    """
+    tables = int(peer_records_per_s * ROUND_S) // ROWS_A_TABLE
+    return min(most, max(1, tables) * ROWS_A_TABLE)
+
+
+def _rounds(lab: Lab, cluster: Cluster, size_bytes: int, codec: str, count: int) -> list[Row]:
+    payload = lab.payload(size_bytes)
     name = f"produce_{'100B' if size_bytes == 100 else '1KiB'}{'' if codec == 'none' else '_' + codec}"
     consumes = name == "produce_100B"
     our_rounds, peer_rounds, consumed = [], [], []
@@ -57,7 +69,7 @@ def _rounds(lab: Lab, cluster: Cluster, size_bytes: int, codec: str) -> list[Row
         peer_rounds.append(peers(lab, peer_topic, payload, count, codec))
         if consumes:
             consumed.append((consume_ours(cluster, topic, count), *consume_peers(lab, peer_topic, count)))
-        say(f"{name} {number + 1}: {our_rounds[-1]} against {peer_rounds[-1]}")
+        say(f"{name} {number + 1}, {count:,} records: {our_rounds[-1]} against {peer_rounds[-1]}")
     lab.peer.delete_topics(f"{name}-.*")
     rows = [
         Row(
@@ -119,8 +131,9 @@ def peers(lab: Lab, topic: str, payload: Payload, count: int, codec: str) -> Pro
     return Produced(float(found[-1][0]), float(found[-1][1]))
 
 
-def warm_peer(lab: Lab, size_bytes: int, codec: str = "none") -> None:
-    """Kafka needs some millions of records until its JVMs have compiled what they run: a cold peer would flatter us."""
+def warm_peer(lab: Lab, size_bytes: int, codec: str = "none") -> float:
+    """Kafka needs some millions of records until its JVMs have compiled what they run: a cold peer would flatter us.
+    Returns its last rate, records a second."""
     runs: list[float] = []
     until = time.monotonic() + (WARM_S_MAX if size_bytes == 100 and codec == "none" else WARM_AGAIN_S_MAX)
     while not is_warm(runs) and time.monotonic() < until:
@@ -128,6 +141,7 @@ def warm_peer(lab: Lab, size_bytes: int, codec: str = "none") -> None:
         runs.append(peers(lab, topic, lab.payload(size_bytes), RECORDS[size_bytes] // 2, codec).records_per_s)
     lab.peer.delete_topics("warm-.*")
     say(f"Kafka's warm-up, {size_bytes} B {codec}: {', '.join(f'{run:,.0f}' for run in runs)} records/s")
+    return runs[-1]
 
 
 def consume_ours(cluster: Cluster, topic: str, count: int) -> float:

@@ -3,9 +3,10 @@
 I/O: /proc and setpriority(2), on Linux. Elsewhere, and of a JVM that is not on this machine, it finds no thread.
 
 Between two fetch sessions Spark plans a micro-batch. On two cores this was a burst of 250 ms in which every request
-waited, two thirds of it the JVM's compilers, which go on for minutes after a start. Nobody waits for either: until
-compiled, code runs as it did before, and the other session is at work meanwhile. A nice value is a share of the CPU,
-so that both still come to their end beside a machine that is busy with other things.
+waited, two thirds of it the JVM's compilers, which go on for minutes after a start; now and then its collector marks,
+50 ms and more. Nobody waits for any of them: until compiled, code runs as it did before, what is marked is collected
+later, and the other session is at work meanwhile. A nice value is a share of the CPU, so that all still come to their
+end beside a machine that is busy with other things.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-COMPILERS = ("C1 CompilerThre", "C2 CompilerThre")
+IN_BACKGROUND = ("C1 CompilerThre", "C2 CompilerThre", "G1 Conc#0", "G1 Conc#1", "G1 Main Marker")
 STREAM_EXECUTION = ("stream executio",)
 """Names as the kernel keeps them: 15 characters."""
 GIVING_WAY = 10

@@ -27,7 +27,7 @@ from replication.config import BrokerConfig
 from replication.fetch_runner import FetchJob, end_sessions, is_told_to_end, run_session
 from replication.fetcher import stop_path
 from replication.interpreter import keep_what_is_folded, share_interpreter
-from replication.jvm_threads import COMPILERS, STREAM_EXECUTION, let_give_way, threads_named
+from replication.jvm_threads import IN_BACKGROUND, STREAM_EXECUTION, let_give_way, threads_named
 from replication.stores import DeltaStores
 from storage.clock import RandomIds, SystemClock
 
@@ -165,7 +165,7 @@ class SparkFetchRunner:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = _quiet_session(spark)
         self._jvm_pid = _pid_of_jvm(spark)
-        let_give_way(threads_named(self._jvm_pid, COMPILERS))
+        let_give_way(threads_named(self._jvm_pid, IN_BACKGROUND))
         self._clock = SystemClock()
         self._stores = DeltaStores(RandomIds())
         self._checkpoints = Path(tempfile.mkdtemp(prefix="stratalog-fetch-"))

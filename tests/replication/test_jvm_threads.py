@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from replication.jvm_threads import COMPILERS, GIVING_WAY, let_give_way, threads_named
+from replication.jvm_threads import GIVING_WAY, IN_BACKGROUND, let_give_way, threads_named
 from tests.real.parties import wait_until
 
 
@@ -42,17 +42,17 @@ def nice_of(thread_id: int) -> int:
 def test_only_the_named_threads_give_way() -> None:
     before = nice_of(0)
     with thread_with("C2 CompilerThread0") as compiler, thread_with("stream execution thread") as other:
-        assert threads_named(os.getpid(), COMPILERS) == {compiler}
-        let_give_way(threads_named(os.getpid(), COMPILERS))
+        assert threads_named(os.getpid(), IN_BACKGROUND) == {compiler}
+        let_give_way(threads_named(os.getpid(), IN_BACKGROUND))
         assert (nice_of(compiler), nice_of(other), nice_of(0)) == (GIVING_WAY, before, before)
 
 
 def test_a_thread_that_has_ended_is_passed_over() -> None:
     with thread_with("C1 CompilerThread0") as ended:
         pass
-    assert threads_named(os.getpid(), COMPILERS) == set()
+    assert threads_named(os.getpid(), IN_BACKGROUND) == set()
     let_give_way([ended])
 
 
 def test_a_process_that_is_not_here_has_no_threads() -> None:
-    assert threads_named(2**22 + 1, COMPILERS) == set()
+    assert threads_named(2**22 + 1, IN_BACKGROUND) == set()

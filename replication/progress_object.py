@@ -70,7 +70,7 @@ class ProgressWriter:
             everything = (row for _, row in reversed(self._rows.values()))
             self._store.put_register(image_path(self._path), encode_progress(header, everything))
             self._image_sequence = self._sequence
-        ring = (row for _, row in newest[: self._ring_size])
+        ring = [row for _, row in newest[: self._ring_size]]
         self._store.put_register(self._path, encode_progress(header, ring))
         self._published_sequence = self._sequence
 

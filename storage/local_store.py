@@ -329,7 +329,7 @@ class LocalStore:
         None when this disk cannot: it is not tried again.
         """
         try:
-            descriptor = self._open_new(os.path.dirname(target), os.O_WRONLY | os.O_TMPFILE, target)
+            descriptor = self._open_new(target.rpartition("/")[0], os.O_WRONLY | os.O_TMPFILE, target)
         except OSError as reason:
             if reason.errno not in _CANNOT:
                 raise
@@ -486,6 +486,9 @@ def _send_all(source: int, copy: int, size_bytes: int, target: str) -> bool:
 
 
 def _write_whole(descriptor: int, data: bytes | memoryview) -> None:
-    view = memoryview(data)
+    written = os.write(descriptor, data) if len(data) <= WRITE_BYTES_MAX else 0
+    if written == len(data):
+        return  # nearly always
+    view = memoryview(data)[written:]
     while view:
         view = view[os.write(descriptor, view[:WRITE_BYTES_MAX]) :]

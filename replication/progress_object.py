@@ -99,7 +99,7 @@ class ProgressReader:
             # A row of the ring is newer than the image's of the same partition: it has to come after it.
             rows += progress_rows(self._store.get_register(image_path(self._path)) or b"", self._sequence)
         self._content, self._sequence, self.state = content, header.sequence, header.state
-        return self._merge(reversed(rows))
+        return self._merge(reversed(rows)) if rows else []
 
     def _merge(self, rows: Iterable[ReplicaProgress]) -> list[ReplicaProgress]:
         changed = []

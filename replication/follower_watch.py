@@ -117,12 +117,16 @@ class FollowerWatch:
 
     def _poll_follower(self, follower: _Follower, now_ms: int) -> Iterator[ReplicaProgress]:
         """Hands out each progress as it is read: what a later failure cuts off was not taken in yet."""
+        has_newly_ended = False
         for path, session in follower.sessions.items():
-            if path not in follower.ended and session.watch.take():
+            if path in follower.ended:
+                continue
+            if session.watch.take():
                 yield from _read(session)
-        newly_ended = {n for n, s in follower.sessions.items() if s.reader.state == ENDED} - follower.ended
-        follower.ended |= newly_ended
-        if newly_ended or self._is_listing_due(follower, now_ms):
+            if session.reader.state == ENDED:
+                follower.ended.add(path)
+                has_newly_ended = True
+        if has_newly_ended or self._is_listing_due(follower, now_ms):
             yield from self._list_sessions(follower)
             follower.listed_at_ms = now_ms
 

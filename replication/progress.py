@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from storage.records import TopicPartition
 
 UNKNOWN = -1
 
-_parsed = json.JSONDecoder().decode
+_parsed_at = json.JSONDecoder().raw_decode
 _quoted = json.encoder.encode_basestring_ascii
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaProgress:
+class ReplicaProgress(NamedTuple):
     """One replica as its writer last saw it. A follower leaves `high_watermark` and `start_offset` UNKNOWN.
 
     known_committed   while a leader's high watermark is UNKNOWN, for long if its ISR is under `min.insync.replicas`:
@@ -43,10 +41,12 @@ class ReplicaProgress:
 
         A topic created anew under an old name counts from zero: the later statement of one writer wins.
         """
-        return other is None or other.topic_id != self.topic_id or self._order() > other._order()
-
-    def _order(self) -> tuple[int, int, int, int]:
-        return (self.leader_epoch, self.version, self.high_watermark, self.log_start_offset)
+        return (
+            other is None
+            or other.topic_id != self.topic_id
+            or (self.leader_epoch, self.version, self.high_watermark, self.log_start_offset)
+            > (other.leader_epoch, other.version, other.high_watermark, other.log_start_offset)
+        )
 
 
 class ProgressHeader(NamedTuple):
@@ -76,22 +76,24 @@ def encode_row(sequence: int, p: ReplicaProgress) -> bytes:
 
 def encode_progress(header: ProgressHeader, rows: Iterable[bytes]) -> bytes:
     """A progress object: the header, then `rows`, each of `encode_row`, the newest change first."""
-    return b"\n".join([json.dumps(header, separators=(",", ":")).encode(), *rows])
+    first = f"[{header.sequence},{header.floor},{header.beat},{_quoted(header.state)}]"
+    return b"\n".join([first.encode(), *rows])
 
 
 def progress_header(content: bytes) -> ProgressHeader:
     """The first line of a progress object."""
-    return ProgressHeader(*json.loads(content.partition(b"\n")[0]))
+    return ProgressHeader(*_parsed_at(content.decode())[0])
 
 
 def progress_rows(content: bytes, after: int = 0) -> Iterator[ReplicaProgress]:
     """The rows of a progress object whose change is newer than `after`, newest first. What is not wanted is not
     decoded, so that a look costs what moved and not what there is."""
-    for line in content.split(b"\n")[1:]:
-        if int(line[1 : line.index(b",")]) <= after:
-            return
-        _, topic, partition, *rest = _parsed(line.decode())
+    text = content.decode()
+    start = text.find("\n") + 1
+    while start and int(text[start + 1 : text.index(",", start)]) > after:
+        (_, topic, partition, *rest), end = _parsed_at(text, start)
         yield ReplicaProgress(TopicPartition(topic, partition), *rest)
+        start = text.find("\n", end) + 1
 
 
 def concerns_followers(before: ReplicaProgress | None, after: ReplicaProgress) -> bool:

@@ -76,7 +76,7 @@ class ProgressWriter:
             everything = (row for _, row in reversed(self._rows.values()))
             self._store.put_register(image_path(self._path), encode_progress(header, everything))
             self._image_sequence = self._sequence
-        ring = (row for _, row in newest[: self._ring_size])
+        ring = [row for _, row in newest[: self._ring_size]]
         self._store.put_register(self._path, encode_progress(header, ring))
         self._published_sequence = self._sequence
 
@@ -105,7 +105,7 @@ class ProgressReader:
             # A row of the ring is newer than the image's of the same partition: it has to come after it.
             rows += progress_rows(self._store.get_register(image_path(self._path)) or b"", self._sequence)
         self._content, self._sequence, self.state = content, header.sequence, header.state
-        return self._merge(reversed(rows))
+        return self._merge(reversed(rows)) if rows else []
 
     def _merge(self, rows: Iterable[ReplicaProgress]) -> list[ReplicaProgress]:
         changed = []

@@ -8,7 +8,7 @@ copies from. Replicas in the ISR are never held back. Source: `ReplicationQuotaM
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -63,12 +63,15 @@ class ReplicationQuota:
     def delay_ms(self, image: ClusterImage, topic_partition: TopicPartition, now_ms: int) -> int:
         """How long to wait before this partition is looked at again, a second at most, as rates change; 0: copy now."""
         limits = self._limits(image, topic_partition)
-        owed_ms = max((self._bucket(limit, now_ms).delay_ms(now_ms) for limit in limits), default=0)
+        if not limits:
+            return 0
+        owed_ms = max(self._bucket(limit, now_ms).delay_ms(now_ms) for limit in limits)
         return min(owed_ms, LOOK_MS_MAX)
 
     def max_bytes(self, image: ClusterImage, topic_partition: TopicPartition, wanted_bytes: int) -> int:
         """The aim for one copy: no more than a second's worth."""
-        return min([wanted_bytes, *(limit.rate for limit in self._limits(image, topic_partition))])
+        limits = self._limits(image, topic_partition)
+        return min([wanted_bytes, *(limit.rate for limit in limits)]) if limits else wanted_bytes
 
     def take(self, image: ClusterImage, topic_partition: TopicPartition, size_bytes: int, now_ms: int) -> None:
         """So much was copied."""
@@ -81,20 +84,22 @@ class ReplicationQuota:
             bucket = self._buckets[limit.source] = TokenBucket(limit.rate, float(limit.rate), now_ms)
         return bucket
 
-    def _limits(self, image: ClusterImage, topic_partition: TopicPartition) -> Iterator[_Limit]:
+    def _limits(self, image: ClusterImage, topic_partition: TopicPartition) -> list[_Limit]:
         configs = image.topic_config(topic_partition.topic)
+        limits: list[_Limit] = []
         if FOLLOWER_REPLICAS not in configs and LEADER_REPLICAS not in configs:
-            return
+            return limits
         state = image.partitions.get(topic_partition)
         if state is None or self._broker_id in state.isr:
-            return
+            return limits
         for source, broker_id, replicas, rate in (
             (-1, self._broker_id, FOLLOWER_REPLICAS, FOLLOWER_RATE),
             (state.leader, state.leader, LEADER_REPLICAS, LEADER_RATE),
         ):
             bytes_per_s = image.cluster_config(rate, "")
             if bytes_per_s and is_listed(configs.get(replicas, ""), topic_partition.partition, broker_id):
-                yield _Limit(source, max(1, int(bytes_per_s) // self._tasks))
+                limits.append(_Limit(source, max(1, int(bytes_per_s) // self._tasks)))
+        return limits
 
 
 def is_listed(replicas: str, partition: int, broker_id: int) -> bool:

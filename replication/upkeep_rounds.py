@@ -112,7 +112,7 @@ class UpkeepRounds:
     @property
     def is_pressing(self) -> bool:
         """Whether a log that is behind waits for its next piece of work: a round now, not in its time."""
-        return any(tp in self._due or self._upkeep[tp].has_result for tp in self._behind)
+        return bool(self._behind) and any(tp in self._due or self._upkeep[tp].has_result for tp in self._behind)
 
     def _committed(self, topic_partition: TopicPartition, upkeep: Upkeep, commit: Commit) -> None:
         if commit.data_change:

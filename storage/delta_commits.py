@@ -29,6 +29,8 @@ from storage.object_meta import ObjectMeta
 from storage.store import ObjectStore
 from storage.table import TableSnapshot
 
+_quoted = json.encoder.encode_basestring_ascii
+
 
 class DeltaCommitLog:
     """Commits `<20 digits>.json` and checkpoints of the table at `directory` of a store."""
@@ -53,7 +55,7 @@ class DeltaCommitLog:
         if commit_id is None:
             return self._store.exists(self.path_of(version))
         data = self._store.get_optional(self.path_of(version))
-        return data is not None and f'"stratalogCommitId":{json.dumps(commit_id)}'.encode() in data
+        return data is not None and f'"stratalogCommitId":{_quoted(commit_id)}'.encode() in data
 
     def delete_version(self, version: int) -> None:
         self._store.delete(self.path_of(version))

@@ -376,7 +376,8 @@ class DeltaLogTable:
         self._note_unsynced(full)
 
     def _note_unsynced(self, path: str) -> None:
-        self._forget_synced()
+        if self._syncing[0]:
+            self._forget_synced()
         if not self._store.durable_on_answer:
             self._unsynced[path] = None
 

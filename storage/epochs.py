@@ -77,6 +77,8 @@ class LeaderEpochCache:
 
     def epoch_at(self, offset: int) -> int:
         """The leader epoch under which `offset` was (or would be) written; -1 below the first entry."""
+        if self.entries and self.entries[-1].start_offset <= offset:
+            return self.entries[-1].epoch  # nearly always asked for: no need to search
         above = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset)
         return self.entries[above - 1].epoch if above else UNDEFINED_EPOCH
 

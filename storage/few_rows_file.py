@@ -71,7 +71,8 @@ def encode_few_rows(rows: FewRows) -> bytes:
         _numbers(_INT32, attributes),
     ]
     before, between, after = _footer_around_statistics(count, tuple(map(len, chunks)))
-    of_deltas, of_times = _statistics(_INT32, deltas, 0), _statistics(_INT64, here, count - len(here))
+    of_deltas = _statistics_of_deltas(deltas[0], deltas[-1])
+    of_times = _statistics(_INT64, here, count - len(here))
     footer = b"".join((before, of_deltas, between, of_times, after))
     return b"".join([MAGIC, *chunks, footer, _LENGTH.pack(len(footer)), MAGIC])
 
@@ -103,7 +104,7 @@ def _rows_and_groups(count: int) -> bytes:
 def _page(count: int, content: bytes) -> bytes:
     """A column's only page with its header; the checksum is a signed number of 32 bits."""
     size, crc = _zigzag(len(content)), zlib.crc32(content)
-    signed = _zigzag(crc - (crc >> 31 << 32))
+    signed = _zigzag_of(crc - (crc >> 31 << 32))
     return b"".join((b"\x15\0\x15", size, b"\x15", size, b"\x15", signed, _after_crc(count), content))
 
 
@@ -166,6 +167,12 @@ def _statistics(parquet_type: int, values: Sequence[int], absent: int) -> bytes:
     return b"".join((b"\x3c\x36", _zigzag(absent), b"\x28", size, most, b"\x18", size, least, b"\x11\x11\0\0\0"))
 
 
+@lru_cache(maxsize=_NUMBERS_KEPT)
+def _statistics_of_deltas(first: int, last: int) -> bytes:
+    """They ascend."""
+    return _statistics(_INT32, (first, last), 0)
+
+
 def _zigzag(number: int) -> bytes:
     """A signed number as Thrift writes it.
 
@@ -180,6 +187,9 @@ def _zigzag_of(number: int) -> bytes:
 
 
 def _varint(number: int) -> bytes:
+    if 1 << 28 <= number < 1 << 32:  # nearly every checksum
+        return bytes((number & 127 | 128, number >> 7 & 127 | 128, number >> 14 & 127 | 128,
+                      number >> 21 & 127 | 128, number >> 28))  # fmt: skip
     left, out = number, bytearray()
     while left > 127:
         out.append(left & 127 | 128)

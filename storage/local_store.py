@@ -44,6 +44,8 @@ WRITE_BYTES_MAX = 256 << 10
 """At once. Since Linux 6.16 ext4 takes as large a piece of memory for a write as it can, up to 2 MiB. In a virtual
 machine that gave its unused memory back, each such piece is had from the host again, page by page: 3.5 ms a MiB instead
 of 0.3 for the same bytes in parts, for which memory that was used lately is found."""
+SMALL_BYTES = 8_192
+"""Of an object that is read as a whole, so much is read before its size is asked for."""
 _serial = itertools.count(1)
 
 
@@ -329,7 +331,7 @@ class LocalStore:
         None when this disk cannot: it is not tried again.
         """
         try:
-            descriptor = self._open_new(os.path.dirname(target), os.O_WRONLY | os.O_TMPFILE, target)
+            descriptor = self._open_new(target.rpartition("/")[0], os.O_WRONLY | os.O_TMPFILE, target)
         except OSError as reason:
             if reason.errno not in _CANNOT:
                 raise
@@ -434,9 +436,13 @@ def _plain_path(place: str) -> str:
 
 
 def _read_all(descriptor: int) -> bytes:
-    remaining = os.fstat(descriptor).st_size
-    data = os.read(descriptor, remaining + 1)
-    if len(data) >= remaining:
+    data = os.read(descriptor, SMALL_BYTES)
+    if len(data) < SMALL_BYTES and not os.read(descriptor, 1):
+        return data  # a commit, a file of few rows: asking for the size first would take longer
+    size_bytes = os.fstat(descriptor).st_size
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    data = os.read(descriptor, size_bytes + 1)
+    if len(data) >= size_bytes:
         return data
     chunks = [data]
     while chunk := os.read(descriptor, 1 << 24):
@@ -486,6 +492,9 @@ def _send_all(source: int, copy: int, size_bytes: int, target: str) -> bool:
 
 
 def _write_whole(descriptor: int, data: bytes | memoryview) -> None:
-    view = memoryview(data)
+    written = os.write(descriptor, data) if len(data) <= WRITE_BYTES_MAX else 0
+    if written == len(data):
+        return  # nearly always
+    view = memoryview(data)[written:]
     while view:
         view = view[os.write(descriptor, view[:WRITE_BYTES_MAX]) :]

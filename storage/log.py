@@ -185,7 +185,7 @@ class PartitionLog(LogReader):
             return settled
         state = self._writable(leader_epoch)
         admission = admit(batches, self.producers, self.config, state.log_end_offset, now_ms)
-        accepted = tuple(batches[i] for i in admission.accepted)
+        accepted = tuple([batches[i] for i in admission.accepted])
         if not accepted:
             return Appended(state.version, admission.results)
         segment = segment_of_append(state, accepted, self.config)
@@ -276,7 +276,7 @@ class PartitionLog(LogReader):
         unplaced, self._unplaced = self._unplaced, None
         if unplaced and len(unplaced[0]) == len(batches) and all(map(_is_same, unplaced[0], batches)):
             return unplaced[1]
-        size_bytes = sum(batch.size_bytes for batch in batches)
+        size_bytes = sum([batch.size_bytes for batch in batches])
         codec = codec_of_append(self.config.compression_type, (b.compression_type for b in batches), size_bytes)
         return self.table.write_file(data_rows(batches), segment, codec)
 
@@ -428,7 +428,7 @@ class PartitionLog(LogReader):
         """A commit on what is folded."""
         changes, producer_txns = self._state_producers(producers)
         all_txns = {**self.state.position_txns, **txns, **producer_txns}
-        records = sum(entry.file.record_count for entry in adds) if data_change else 0
+        records = sum([entry.file.record_count for entry in adds]) if data_change else 0
         commit = Commit(self._ids.new_id(), operation, now_ms, adds, removes, all_txns, data_change, producers=changes)
         return _Draft(commit, producers, records, sync or self.flushing.is_due(self.config, records))
 
@@ -437,6 +437,8 @@ class PartitionLog(LogReader):
         if isinstance(outcome, Conflict):
             self._is_in_doubt = True
             return outcome
+        if draft.producers is not None:
+            self._producers_version = -1  # known as a whole below: `_replay` need not work it out
         self._replay(draft.commit)
         self.flushing.committed(draft.record_count, is_synced=draft.sync)
         if draft.producers is not None:

@@ -229,8 +229,8 @@ def segment_of_append(state: LogState, batches: Sequence[NewRecordBatch], config
     newest = [ms for batch in batches if (ms := batch.timestamp_range[1]) is not None]
     return _next_segment(
         state.active_segment,
-        sum(batch.size_bytes for batch in batches),
-        sum(batch.record_count for batch in batches),
+        sum([batch.size_bytes for batch in batches]),
+        sum([batch.record_count for batch in batches]),
         max(newest, default=None),
         state.log_end_offset,
         config,

@@ -175,9 +175,10 @@ def _within(files: Sequence[FileEntry], max_bytes: int, unbroken: Sequence[tuple
     size_bytes = 0
     for entry in files:
         size_bytes += entry.file.size_bytes
-        is_inside = any(base < entry.start_offset <= last for base, last in unbroken)
-        if taken and size_bytes > max_bytes and not is_inside:
-            break
+        if taken and size_bytes > max_bytes:
+            is_inside = any(base < entry.start_offset <= last for base, last in unbroken)
+            if not is_inside:
+                break
         taken.append(entry)
     return tuple(taken)
 

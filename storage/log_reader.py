@@ -96,7 +96,7 @@ class LogReader:
     @property
     def leader_epoch(self) -> int:
         """The epoch that this replica has started; -1 before the first."""
-        return self.state.leader_epoch
+        return (self._state or self.state).leader_epoch
 
     def has_started(self, leader_epoch: int) -> bool:
         """Whether this epoch or a later one began in the table, so that what it shows is what that one has."""
@@ -104,11 +104,11 @@ class LogReader:
 
     @property
     def log_start_offset(self) -> int:
-        return self.state.log_start_offset
+        return (self._state or self.state).log_start_offset
 
     @property
     def log_end_offset(self) -> int:
-        return self.state.log_end_offset
+        return (self._state or self.state).log_end_offset
 
     @property
     def epochs(self) -> LeaderEpochCache:

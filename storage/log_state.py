@@ -163,7 +163,8 @@ class LogState:
             self._add(entry)
         self._state_txns(commit.txns)
         note_producer_changes(self.producer_changes, version, commit)
-        self.garbage_bytes += sum(entry.file.size_bytes for entry in gone)
+        if gone:
+            self.garbage_bytes += sum(entry.file.size_bytes for entry in gone)
         self.version = version
 
     def made_durable(self, version: int) -> None:

@@ -57,11 +57,13 @@ def replace_in_place(path: str, value: bytes) -> bool:
         capacity = _capacity(page)
         if capacity is None or len(value) > capacity:
             return False
-        older, newer = sorted(_slots(descriptor, page, capacity), key=_age)
+        whole = _whole(descriptor, page, capacity)
+        newer = _newest_at_a_glance(whole, capacity) or max(_slots(whole, capacity), key=_age)
         if newer.value is None:
             return False
         data = _slot(newer.sequence + 1, value)
-        return os.pwrite(descriptor, data, older.position) == len(data)
+        older_position = 2 * _HEADER.size + _SLOT.size + capacity - newer.position
+        return os.pwrite(descriptor, data, older_position) == len(data)
     finally:
         os.close(descriptor)
 
@@ -76,22 +78,56 @@ def read(path: str) -> bytes | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        before: list[_Slot] = []
-        newest: bytes | None = None
-        for _ in range(READ_TRIES):
-            page = os.pread(descriptor, _PAGE_BYTES, 0)
-            capacity = _capacity(page)
-            if capacity is None:
-                return page if len(page) < _PAGE_BYTES else page + _rest(descriptor)
-            slots = _slots(descriptor, page, capacity)
-            newest = max(slots, key=_age).value
-            # A slot that is being written may make the other one, read before it, look like the newest.
-            if slots == before or all(slot.value is not None or slot.sequence == 0 for slot in slots):
-                return newest
-            before = slots
-        return newest
+        page = os.pread(descriptor, _PAGE_BYTES, 0)
+        capacity = _capacity(page)
+        if capacity is None:
+            return page if len(page) < _PAGE_BYTES else page + _rest(descriptor)
+        newest = _newest_at_a_glance(_whole(descriptor, page, capacity), capacity)
+        return newest.value if newest is not None else _read_closely(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _newest_at_a_glance(whole: bytes, capacity: int) -> _Slot | None:
+    """The newest slot as it nearly always is: sound, and one ahead of the other, which is not looked into then.
+
+    No write that came after it can have ended before the file was read: that would have gone to the other slot, whose
+    number would be higher. What is otherwise takes a closer look: a slot that is being written, or whose writer died,
+    is not sound and the higher one; if it was written while the one before it was being read, it is further ahead.
+    """
+    second = _HEADER.size + _SLOT.size + capacity
+    if len(whole) < second + _SLOT.size:
+        return None
+    sequence, length, crc = _SLOT.unpack_from(whole, _HEADER.size)
+    other_sequence, other_length, other_crc = _SLOT.unpack_from(whole, second)
+    position = _HEADER.size
+    if sequence != other_sequence + 1:
+        if other_sequence != sequence + 1:
+            return None
+        position, sequence, length, crc = second, other_sequence, other_length, other_crc
+    start = position + _SLOT.size
+    value = whole[start : start + length]
+    if length > capacity or crc32c.crc32c(value, crc32c.crc32c(whole[position : position + _SIGNED.size])) != crc:
+        return None
+    return _Slot(position, sequence, value)
+
+
+def _read_closely(descriptor: int) -> bytes | None:
+    """The newest whole value of a register of which a slot is not sound, or that is being written."""
+    before: list[_Slot] = []
+    newest: bytes | None = None
+    for _ in range(READ_TRIES):
+        page = os.pread(descriptor, _PAGE_BYTES, 0)
+        capacity = _capacity(page)
+        if capacity is None:
+            return None
+        slots = _slots(_whole(descriptor, page, capacity), capacity)
+        newest = max(slots, key=_age).value
+        # A slot that is being written may make the other one, read before it, look like the newest.
+        if slots == before or all(slot.value is not None or slot.sequence == 0 for slot in slots):
+            return newest
+        before = slots
+    return newest
 
 
 def _capacity(page: bytes) -> int | None:
@@ -101,11 +137,14 @@ def _capacity(page: bytes) -> int | None:
     return int(capacity) if magic == MAGIC else None
 
 
-def _slots(descriptor: int, page: bytes, capacity: int) -> list[_Slot]:
+def _whole(descriptor: int, page: bytes, capacity: int) -> bytes:
+    """The register of which `page` is the beginning, or all."""
+    size_bytes = _HEADER.size + 2 * (_SLOT.size + capacity)
+    return page if size_bytes <= len(page) else os.pread(descriptor, size_bytes, 0)
+
+
+def _slots(whole: bytes, capacity: int) -> list[_Slot]:
     slot_bytes = _SLOT.size + capacity
-    whole = page
-    if _HEADER.size + 2 * slot_bytes > len(page):
-        whole = os.pread(descriptor, _HEADER.size + 2 * slot_bytes, 0)
     return [_read_slot(whole, position, capacity) for position in (_HEADER.size, _HEADER.size + slot_bytes)]
 
 

@@ -109,9 +109,14 @@ def files_between(files: Sequence[FileEntry], start_offset: int, end_offset: int
     """The files that cover any offset in `[start_offset, end_offset)`; `files` are ordered by offset."""
     if start_offset >= end_offset:
         return ()
-    near_end = max(0, len(files) - NEAR_END_FILES)
-    is_near = bool(files) and files[near_end].start_offset <= start_offset
-    first = bisect_right(files, start_offset, lo=near_end if is_near else 0, key=lambda entry: entry.end_offset)
+    first = len(files)
+    near_end = max(0, first - NEAR_END_FILES)
+    while first > near_end and files[first - 1].end_offset > start_offset:
+        first -= 1
+    if first == near_end:
+        first = bisect_right(files, start_offset, hi=near_end, key=lambda entry: entry.end_offset)
+    if not files or files[-1].start_offset < end_offset:
+        return files[first:]
     last = bisect_left(files, end_offset, lo=first, key=lambda entry: entry.start_offset)
     return files[first:last]
 

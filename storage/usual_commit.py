@@ -17,7 +17,7 @@ from functools import lru_cache
 import crc32c
 
 from storage.commit_race import StoredCommit
-from storage.producers import ProducerChanges
+from storage.producers import BatchMetadata, ProducerChanges
 from storage.table import Commit, DataFile, FileEntry
 
 ENGINE_INFO = "stratalog/1"
@@ -48,6 +48,8 @@ def _pattern(written: str) -> re.Pattern[bytes]:
 _quoted = json.encoder.encode_basestring_ascii
 _COMMIT = _pattern(_WRITTEN)
 _TXN = re.compile(rb'"appId":"([^"]+)","version":(-?\d+)')
+_ONE_BATCH = re.compile(rb"\[\[\[(-?\d+(?:,-?\d+){6})\]\],\[\]\]")
+"""What `_changes` writes of one batch: producer id and epoch, and the numbers of a `BatchMetadata`."""
 
 
 def encode_usual(stored: StoredCommit) -> bytes | None:
@@ -125,9 +127,17 @@ def decode_usual(data: bytes) -> StoredCommit | None:
         int(written),
         (FileEntry(file, int(segment), int(epoch), int(base)),),
         txns={name.decode(): int(version) for name, version in _TXN.findall(txns)},
-        producers=None if producers is None else ProducerChanges.from_value(json.loads(producers)),
+        producers=None if producers is None else _changes_in(producers),
     )
     return StoredCommit(commit, previous_id.decode())
+
+
+def _changes_in(text: bytes) -> ProducerChanges:
+    one = _ONE_BATCH.fullmatch(text)
+    if one is None:
+        return ProducerChanges.from_value(json.loads(text))
+    producer_id, epoch, *batch = map(int, one[1].split(b","))
+    return ProducerChanges(((producer_id, epoch, BatchMetadata(*batch)),))
 
 
 def _milliseconds(text: bytes) -> int:

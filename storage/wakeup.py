@@ -6,7 +6,6 @@ them. What cannot be watched (other systems, network mounts, object stores) has 
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import re
@@ -100,6 +99,7 @@ class Wakeup:
         self._event: Event = clock.event() if isinstance(clock, WakingClock) else threading.Event()
         self._told_by: dict[Watch, MemoryStore] = {}
         self._watches: set[Watch] = set()
+        self._unarmed: set[Watch] = set()
         self._nodes: dict[int, _Node] = {}
         self._inotify: int | None = None
         self._signal: int | None = None
@@ -113,7 +113,7 @@ class Wakeup:
     @property
     def is_armed(self) -> bool:
         """True when all that was asked to be watched is watched: polling may back off."""
-        return all(watch.is_armed for watch in self._watches)
+        return not self._unarmed
 
     def watch(self, store: ObjectStore, path: str, *, only_new: bool = False) -> Watch:
         """Wake when an object below the directory `path` (it ends in `/`) is written or made, or when the
@@ -125,12 +125,13 @@ class Wakeup:
         root = store.root if isinstance(store, LocalStore) else ""
         watch = Watch(root, f"{root}/{directory}".rstrip("/"), name, _NAMES if name or only_new else _NAMES | _MODIFY)
         self._watches.add(watch)
+        self._unarmed.add(watch)
         if root and self._has_inotify(root):
             self._arm(watch)
         elif isinstance(store, MemoryStore) and store.tells:
             store.listeners[watch] = partial(self._told, watch, path, only_new)
             self._told_by[watch] = store
-            watch.is_armed = True
+            self._is_now_armed(watch)
         return watch
 
     def _told(self, watch: Watch, place: str, only_new: bool, written: str, is_new: bool) -> None:
@@ -145,6 +146,7 @@ class Wakeup:
         store = self._told_by.pop(watch, None)
         if store is not None:
             store.listeners.pop(watch, None)
+        self._unarmed.discard(watch)
         self._disarm(watch)
 
     def wake(self) -> None:
@@ -154,16 +156,20 @@ class Wakeup:
             if self._signal is None:
                 self._event.set()
             else:
-                with contextlib.suppress(OSError):  # closed meanwhile
+                try:  # not `suppress`, which takes as long as the call
                     os.eventfd_write(self._signal, 1)
+                except OSError:  # closed meanwhile
+                    return
 
     def wait_ms(self, timeout_ms: float) -> bool:
         """Sleep until woken, at most `timeout_ms`; True when woken. With 0 it only looks."""
         if self._only_sleeps:
             self._clock.sleep_ms(timeout_ms)
             return self._take_woken()
-        self._arm_again()
-        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._retry_at_ms:
+            self._arm_again(now_ms)
+        deadline_ms = now_ms + timeout_ms
         while True:
             self._is_waiting = True  # before looking: whoever calls `wake` from now on signals
             try:
@@ -182,6 +188,7 @@ class Wakeup:
             store.listeners.pop(watch, None)
         self._told_by.clear()
         self._watches.clear()
+        self._unarmed.clear()
         self._nodes.clear()
         self._poll = None
         for descriptor in (self._inotify, self._signal):
@@ -202,8 +209,10 @@ class Wakeup:
         is_changed = False
         for descriptor, _ in self._poll.poll(max(timeout_ms, 0)):
             if descriptor == self._signal:
-                with contextlib.suppress(BlockingIOError):
+                try:
                     os.eventfd_read(descriptor)
+                except BlockingIOError:
+                    continue
             else:
                 is_changed |= self._read_events(descriptor)
         return is_changed
@@ -227,6 +236,8 @@ class Wakeup:
         node = self._nodes.get(number)
         if node is None:
             return []
+        if mask == _MODIFY and not name:  # of a watched file, as nearly all events are: a register was written
+            return [(watch, False) for watch in node.whole]
         if mask & _GONE:
             del self._nodes[number]
             if not mask & _IGNORED:
@@ -250,15 +261,16 @@ class Wakeup:
             self._poll.register(descriptor, select.POLLIN)
         return True
 
-    def _arm_again(self) -> None:
+    def _arm_again(self, now_ms: int) -> None:
         """What could not be watched, as on a disk that was away, is tried again now and then."""
-        now_ms = self._clock.monotonic_ms()
-        if now_ms < self._retry_at_ms:
-            return
         self._retry_at_ms = now_ms + RETRY_MS
-        for watch in self._watches:
-            if not watch.is_armed and watch.root and self._has_inotify(watch.root):
+        for watch in list(self._unarmed):
+            if watch.root and self._has_inotify(watch.root):
                 self._arm(watch)
+
+    def _is_now_armed(self, watch: Watch) -> None:
+        watch.is_armed = True
+        self._unarmed.discard(watch)
 
     def _arm(self, watch: Watch) -> None:
         """Watch the directory, or the nearest one above it that exists; for an object its file, too."""
@@ -272,7 +284,7 @@ class Wakeup:
                     self._disarm(watch)
                     return
                 if not missing or not os.path.isdir(f"{place}/{missing}"):
-                    watch.is_armed = True
+                    self._is_now_armed(watch)
                     return
                 self._disarm(watch)  # made meanwhile
                 place = watch.directory
@@ -308,6 +320,8 @@ class Wakeup:
 
     def _disarm(self, watch: Watch) -> None:
         watch.is_armed = False
+        if watch in self._watches:
+            self._unarmed.add(watch)
         for number in watch.descriptors:
             node = self._nodes.get(number)
             if node is not None and not node.let_go(watch):
@@ -322,7 +336,7 @@ def _events(data: bytes) -> Iterator[tuple[int, int, str]]:
     while at < len(data):
         number, mask, _, length = _EVENT.unpack_from(data, at)
         at += _EVENT.size + length
-        yield number, mask, os.fsdecode(data[at - length : at].rstrip(b"\0"))
+        yield number, mask, os.fsdecode(data[at - length : at].rstrip(b"\0")) if length else ""
 
 
 def _is_local(root: str) -> bool:

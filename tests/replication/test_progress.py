@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,7 +76,7 @@ def changed_entry(
     known = newest.get(TopicPartition("t", partition))
     if known is None or what == "anew":
         return entry(partition, 0 if what == "anew" else number, topic_id=f"id-{number}")
-    return replace(known, version=known.version + 1, log_end_offset=known.log_end_offset + 1)
+    return known._replace(version=known.version + 1, log_end_offset=known.log_end_offset + 1)
 
 
 def test_only_what_moved_is_returned() -> None:

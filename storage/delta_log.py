@@ -74,7 +74,8 @@ def encode_any(stored: StoredCommit) -> bytes:
         lines.append(_json({"protocol": {"minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION}}))
         lines.append(_json({"metaData": _metadata(commit, stored.properties)}))
     lines.extend(f'{{"txn":{{"appId":{_quoted(name)},"version":{number}}}}}' for name, number in commit.txns.items())
-    lines.extend(_json({"remove": _remove(path, commit)}) for path in commit.removes)
+    after = f',"deletionTimestamp":{commit.timestamp_ms},"dataChange":{_json(commit.data_change)}}}}}'
+    lines.extend([f'{{"remove":{{"path":{_quoted(path)}{after}' for path in commit.removes])
     lines.extend(_json({"add": _add(entry, commit)}) for entry in commit.adds)
     data = "\n".join(lines).encode()
     return _with_crc(data, f"{crc32c.crc32c(data):08x}".encode())
@@ -226,10 +227,6 @@ def _add(entry: FileEntry, commit: Commit) -> dict[str, Any]:
     if (tags := time_tags(file)) is not None:
         add["tags"] = tags
     return {**add, "stats": file_stats(file)}
-
-
-def _remove(path: str, commit: Commit) -> dict[str, Any]:
-    return {"path": path, "deletionTimestamp": commit.timestamp_ms, "dataChange": commit.data_change}
 
 
 def _timestamp_ms(text: str | None, tags: Mapping[str, str] | None, tag: str) -> int | None:

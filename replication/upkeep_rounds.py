@@ -24,7 +24,9 @@ from storage.upkeep import Upkeep
 _LOG = logging.getLogger("stratalog.upkeep")
 
 BUDGET_MS = 10
-"""For so long a round keeps its broker or its session from other work; what takes long is done in the background."""
+"""For so long a round keeps its broker or its session from other work; what takes long is done in the background …"""
+PIECE_MS = 3
+"""… and for so long at once while logs take commits: what is left of the round goes on in the turns that follow."""
 RETRY_MS = 1_000
 TELL_MS = 10_000
 """So often it is said at most that appends wait for upkeep."""
@@ -65,6 +67,9 @@ class UpkeepRounds:
         self._serial = 0
         self._taken_in_bytes = 0
         self._looked_ms = clock.monotonic_ms()
+        self._commits = 0
+        self._left_ms = BUDGET_MS
+        self._is_cut = False
 
     def take(self, topic_partition: TopicPartition, upkeep: Upkeep) -> None:
         """Look after this replica from now on."""
@@ -111,23 +116,28 @@ class UpkeepRounds:
 
     @property
     def is_pressing(self) -> bool:
-        """Whether a log that is behind waits for its next piece of work: a round now, not in its time."""
-        return bool(self._behind) and any(tp in self._due or self._upkeep[tp].has_result for tp in self._behind)
+        """Whether a round was cut, or a log that is behind waits for its next piece of work: `run` now, not in its
+        time."""
+        if self._is_cut or not self._behind:
+            return self._is_cut
+        return any(tp in self._due or self._upkeep[tp].has_result for tp in self._behind)
 
     def _committed(self, topic_partition: TopicPartition, upkeep: Upkeep, commit: Commit) -> None:
+        self._commits += 1
         if commit.data_change:
             self._taken_in_bytes += sum(entry.file.size_bytes for entry in commit.adds)
         if topic_partition not in self._due and upkeep.needs_step(commit):
             self._due[topic_partition] = None
 
     def run(self, step: Step, on_broken: Callable[[TopicPartition, StratalogError], None]) -> None:
-        """Work for about `BUDGET_MS`; goes on where it stopped the last time.
+        """Work for about `BUDGET_MS` a round, in pieces where others wait; goes on where it stopped the last time.
 
         `step` does one piece of work; it is told whether the part is busy. A store that is away is tried again a
         little later; a table that cannot be served, or has a damaged file, is told to `on_broken`; one that is corrupt
         otherwise is served as it is but looked after no more (Kafka's "uncleanable").
         """
         now_ms = self._clock.monotonic_ms()
+        end_ms = now_ms + self._piece_ms()
         is_busy = self._was_busy(now_ms)
         self._come_due(now_ms)
         self._due.update((tp, None) for tp in self._behind if self._upkeep[tp].has_result)
@@ -142,8 +152,17 @@ class UpkeepRounds:
                 self._due[topic_partition] = None
             else:
                 self._put_off(topic_partition, self._clock.monotonic_ms() + max(rest_ms, 1))
-            if self._clock.monotonic_ms() > now_ms + BUDGET_MS:
-                return
+            if self._clock.monotonic_ms() > end_ms:
+                break
+        self._left_ms -= max(1, self._clock.monotonic_ms() - now_ms)
+        self._is_cut = bool(self._due) and self._left_ms > 0
+
+    def _piece_ms(self) -> int:
+        """Where no log took a commit since the last piece there need not be another turn soon."""
+        if not self._is_cut:
+            self._left_ms = BUDGET_MS
+        commits, self._commits = self._commits, 0
+        return min(self._left_ms, PIECE_MS) if commits or self._is_cut else BUDGET_MS
 
     def _was_busy(self, now_ms: int) -> bool:
         bytes_taken_in, passed_ms = self._taken_in_bytes, max(1, now_ms - self._looked_ms)

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from storage.delta_log import add_action, check_protocol, file_entry, own_properties
+from storage.delta_log import (
+    PARTITION_COLUMNS,
+    check_protocol,
+    file_entry,
+    file_stats,
+    own_properties,
+    partition_values,
+    time_tags,
+)
 from storage.errors import CorruptMessageError
 from storage.table import FileEntry, RemovedObject, TableSnapshot
 
@@ -151,24 +159,34 @@ def decode_definition(data: bytes, name: str) -> tuple[Definition, set[str]]:
 
 
 def encode_checkpoint(snapshot: TableSnapshot, definition: Definition) -> tuple[bytes, int]:
-    """A checkpoint as Delta's readers expect it, and how many actions it holds."""
-    actions: dict[str, list[dict[str, Any]]] = {
-        "protocol": [definition.protocol],
-        "metaData": [definition.metadata],
-        "txn": [{"appId": name, "version": number} for name, number in snapshot.txns.items()],
-        "remove": [_tombstone(path, removed) for path, removed in snapshot.removed.items()],
-        "add": [_checkpointed_add(entry) for entry in snapshot.files],
+    """A checkpoint as Delta's readers expect it, and how many actions it holds.
+
+    Column by column: thousands of tombstones as values of their own would be some 10,000 objects, which take longer to
+    make, and the collection of garbage that they bring about looks at all else that the process holds, too.
+    """
+    txns = snapshot.txns
+    actions = {
+        "protocol": pa.array([definition.protocol], _type_of("protocol")),
+        "metaData": pa.array([definition.metadata], _type_of("metaData")),
+        "txn": _bodies("txn", len(txns), {"appId": list(txns), "version": list(txns.values())}),
+        "remove": _tombstones(snapshot.removed),
+        "add": _adds(snapshot.files),
     }
     count = sum(len(bodies) for bodies in actions.values())
     columns, before = [], 0
-    for field in _SCHEMA:
-        bodies = actions[field.name]
+    for bodies in actions.values():
         after = count - before - len(bodies)
-        values = pa.array(bodies, field.type)
-        columns.append(pa.chunked_array([pa.nulls(before, field.type), values, pa.nulls(after, field.type)]))
+        columns.append(pa.chunked_array([pa.nulls(before, bodies.type), bodies, pa.nulls(after, bodies.type)]))
         before += len(bodies)
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns, schema=_SCHEMA), sink, compression="snappy", use_dictionary=False)
+    pq.write_table(
+        pa.table(columns, schema=_SCHEMA),
+        sink,
+        compression="snappy",
+        use_dictionary=False,
+        write_statistics=False,  # of a file that is read as a whole
+        store_schema=False,
+    )
     return sink.getvalue().to_pybytes(), count
 
 
@@ -207,6 +225,56 @@ def _rows(table: pa.Table, action: str) -> pa.StructArray:
     return column.filter(pc.is_valid(column))
 
 
+def _type_of(action: str) -> pa.StructType:
+    return _SCHEMA.field(action).type
+
+
+def _bodies(action: str, count: int, columns: Mapping[str, pa.Array | Sequence[Any]]) -> pa.StructArray:
+    """So many bodies of an action by their fields; a field that is not given is absent in each of them."""
+    arrays = []
+    for field in _type_of(action):
+        values = columns.get(field.name)
+        if values is None:
+            arrays.append(pa.nulls(count, field.type))
+        else:
+            arrays.append(values if isinstance(values, pa.Array) else pa.array(values, field.type))
+    return pa.StructArray.from_arrays(arrays, fields=list(_type_of(action)))
+
+
+def _maps(count: int, names: Sequence[str], values: pa.Array) -> pa.MapArray:
+    """So many maps, each of the same names; `values` are those of the first one, then those of the second one …"""
+    offsets = pa.array(range(0, (count + 1) * len(names), len(names)), pa.int32())
+    return pa.MapArray.from_arrays(offsets, pa.array(list(names) * count, pa.string()), values)
+
+
+def _tombstones(removed: Mapping[str, RemovedObject]) -> pa.StructArray:
+    ends = pa.array([each.end_offset for each in removed.values()], pa.int64())
+    columns = {
+        "path": list(removed),
+        "deletionTimestamp": [each.removed_ms for each in removed.values()],
+        "dataChange": pa.repeat(False, len(removed)),
+        "tags": _maps(len(removed), [_END_OFFSET_TAG], ends.cast(pa.string())),
+    }
+    return _bodies("remove", len(removed), columns)
+
+
+def _adds(entries: Sequence[FileEntry]) -> pa.StructArray:
+    """Files as Delta's `add`. When one was committed is not folded: its newest record dates it."""
+    files = [entry.file for entry in entries]
+    places = [value for entry in entries for value in partition_values(entry)]
+    tags = [time_tags(file) for file in files]
+    columns = {
+        "path": [file.path for file in files],
+        "partitionValues": _maps(len(files), PARTITION_COLUMNS, pa.array(places, pa.string())),
+        "size": [file.size_bytes for file in files],
+        "modificationTime": [max(file.max_timestamp_ms or 0, 0) for file in files],
+        "dataChange": pa.repeat(False, len(files)),
+        "stats": [file_stats(file) for file in files],
+        "tags": [None if each is None else list(each.items()) for each in tags],
+    }
+    return _bodies("add", len(files), columns)
+
+
 def _entries(adds: pa.StructArray) -> tuple[FileEntry, ...]:
     fields: list[list[Any]] = [
         pc.struct_field(adds, name).to_pylist() for name in ("path", "size", "partitionValues", "stats", "tags")
@@ -217,26 +285,12 @@ def _entries(adds: pa.StructArray) -> tuple[FileEntry, ...]:
     )
 
 
-def _checkpointed_add(entry: FileEntry) -> dict[str, Any]:
-    """A file as Delta's `add`. When it was committed is not folded: its newest record dates it."""
-    add = add_action(entry, max(entry.file.max_timestamp_ms or 0, 0), data_change=False)
-    for name in ("partitionValues", "tags"):
-        add[name] = list(add[name].items()) if name in add else None
-    return add
-
-
-def _tombstone(path: str, removed: RemovedObject) -> dict[str, Any]:
-    tags = [(_END_OFFSET_TAG, str(removed.end_offset))]
-    return {"path": path, "deletionTimestamp": removed.removed_ms, "dataChange": False, "tags": tags}
-
-
 def _removed(tombstones: pa.StructArray, version: int) -> dict[str, RemovedObject]:
     """What left the log before the checkpoint; tombstones that are not ours do not say where a file ended."""
-    paths, times, tags = (
-        pc.struct_field(tombstones, name).to_pylist() for name in ("path", "deletionTimestamp", "tags")
-    )
+    paths, times, tags = (pc.struct_field(tombstones, name) for name in ("path", "deletionTimestamp", "tags"))
+    ends = pc.map_lookup(tags, _END_OFFSET_TAG, "first").cast(pa.int64())
     return {
-        path: RemovedObject(version, removed_ms or 0, int(dict(each)[_END_OFFSET_TAG]))
-        for path, removed_ms, each in zip(paths, times, tags, strict=True)
-        if each and _END_OFFSET_TAG in dict(each)
+        path: RemovedObject(version, removed_ms or 0, end_offset)
+        for path, removed_ms, end_offset in zip(paths.to_pylist(), times.to_pylist(), ends.to_pylist(), strict=True)
+        if end_offset is not None
     }

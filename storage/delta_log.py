@@ -74,9 +74,9 @@ def encode_any(stored: StoredCommit) -> bytes:
         lines.append(_json({"protocol": {"minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION}}))
         lines.append(_json({"metaData": _metadata(commit, stored.properties)}))
     lines.extend(f'{{"txn":{{"appId":{_quoted(name)},"version":{number}}}}}' for name, number in commit.txns.items())
-    lines.extend(_json({"remove": _remove(path, commit)}) for path in commit.removes)
-    written_ms, change = commit.timestamp_ms, commit.data_change
-    lines.extend(_json({"add": add_action(entry, written_ms, data_change=change)}) for entry in commit.adds)
+    after = f',"deletionTimestamp":{commit.timestamp_ms},"dataChange":{_json(commit.data_change)}}}}}'
+    lines.extend([f'{{"remove":{{"path":{_quoted(path)}{after}' for path in commit.removes])
+    lines.extend(_json({"add": _add(entry, commit)}) for entry in commit.adds)
     data = "\n".join(lines).encode()
     return _with_crc(data, f"{crc32c.crc32c(data):08x}".encode())
 
@@ -188,36 +188,45 @@ def _metadata(commit: Commit, properties: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def add_action(entry: FileEntry, modified_ms: int, *, data_change: bool) -> dict[str, Any]:
-    """The body of Delta's `add` for a file."""
-    file = entry.file
-    low: dict[str, Any] = {"offset_delta": file.first_delta}
-    high: dict[str, Any] = {"offset_delta": file.last_delta}
-    nulls = {"offset_delta": 0}
-    add: dict[str, Any] = {
-        "path": file.path,
-        "partitionValues": {
-            "segment": f"{entry.segment:020}",
-            "leader_epoch": str(entry.leader_epoch),
-            "base_offset": str(entry.base_offset),
-        },
-        "size": file.size_bytes,
-        "modificationTime": modified_ms,
-        "dataChange": data_change,
-    }
+def partition_values(entry: FileEntry) -> tuple[str, str, str]:
+    """A file's values of `PARTITION_COLUMNS`."""
+    return f"{entry.segment:020}", str(entry.leader_epoch), str(entry.base_offset)
+
+
+def file_stats(file: DataFile) -> str:
+    """Delta's statistics of a file, a text of JSON."""
     least, greatest = file.min_timestamp_ms, file.max_timestamp_ms
+    low = high = nulls = ""
     if least is None or greatest is None:
-        nulls["timestamp"] = file.record_count
+        nulls = f',"timestamp":{file.record_count}'
     elif least >= ISO_MIN_MS and greatest <= ISO_MAX_MS:
-        low["timestamp"], high["timestamp"] = iso_text(least), iso_text(greatest)
-    else:
-        add["tags"] = {_MIN_TAG: str(least), _MAX_TAG: str(greatest)}
-    add["stats"] = _json({"numRecords": file.record_count, "minValues": low, "maxValues": high, "nullCount": nulls})
-    return add
+        low, high = f',"timestamp":"{iso_text(least)}"', f',"timestamp":"{iso_text(greatest)}"'
+    return (
+        f'{{"numRecords":{file.record_count},"minValues":{{"offset_delta":{file.first_delta}{low}}},'
+        f'"maxValues":{{"offset_delta":{file.last_delta}{high}}},"nullCount":{{"offset_delta":0{nulls}}}}}'
+    )
 
 
-def _remove(path: str, commit: Commit) -> dict[str, Any]:
-    return {"path": path, "deletionTimestamp": commit.timestamp_ms, "dataChange": commit.data_change}
+def time_tags(file: DataFile) -> dict[str, str] | None:
+    """The timestamps of a file as Delta's tags, where its statistics have no text for them."""
+    least, greatest = file.min_timestamp_ms, file.max_timestamp_ms
+    if least is None or greatest is None or (least >= ISO_MIN_MS and greatest <= ISO_MAX_MS):
+        return None
+    return {_MIN_TAG: str(least), _MAX_TAG: str(greatest)}
+
+
+def _add(entry: FileEntry, commit: Commit) -> dict[str, Any]:
+    file = entry.file
+    add = {
+        "path": file.path,
+        "partitionValues": dict(zip(PARTITION_COLUMNS, partition_values(entry), strict=True)),
+        "size": file.size_bytes,
+        "modificationTime": commit.timestamp_ms,
+        "dataChange": commit.data_change,
+    }
+    if (tags := time_tags(file)) is not None:
+        add["tags"] = tags
+    return {**add, "stats": file_stats(file)}
 
 
 def _timestamp_ms(text: str | None, tags: Mapping[str, str] | None, tag: str) -> int | None:

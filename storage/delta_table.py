@@ -21,7 +21,7 @@ from storage.damage import DAMAGE_PATH, Damage
 from storage.delta_commits import DeltaCommitLog
 from storage.delta_files import check_footer, check_whole, has_sound_footer, read_part, read_whole
 from storage.errors import CorruptMessageError, KafkaStorageError, ObjectNotFoundError, StoreUnavailableError
-from storage.file_cache import FileCache
+from storage.file_cache import CachedRows, FileCache, joined
 from storage.local_store import LocalStore
 from storage.producers import ProducerStates
 from storage.records import FewRows
@@ -160,6 +160,15 @@ class DeltaLogTable:
             read_range = partial(self._store.get_range, f"{self._directory}/{file.path}")
             return read_part(read_range, self.name, file, wanted, columns, self._footers)
         return read_whole(self.read_object(file.path), self.name, file, columns)
+
+    def read_files(self, files: Sequence[DataFile]) -> pa.Table:
+        names = [file.path for file in files]
+        cached = self._cache.find(self.name, names) if self._cache is not None else [None] * len(files)
+        parts = [
+            found or CachedRows(read_whole(self.read_object(file.path), self.name, file), 0, file.record_count, 0)
+            for file, found in zip(files, cached, strict=True)
+        ]
+        return joined(parts)
 
     def has_file(self, file: DataFile) -> bool:
         return self._store.size(f"{self._directory}/{file.path}") == file.size_bytes

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from itertools import chain, groupby
+from collections.abc import Iterable, Sequence
+from itertools import chain, groupby, pairwise
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ BLOCK_ENTRY_BYTES = 512
 """What a file takes besides its rows once it lies in a block, and each of few rows besides its bytes."""
 
 
-class _Entry(NamedTuple):
+class CachedRows(NamedTuple):
     """A file's rows: `record_count` of them from `start` on; or all of few."""
 
     rows: pa.Table | FewRows
@@ -42,7 +42,7 @@ class FileCache:
         self._lock = threading.Lock()
         self._capacity_bytes = capacity_bytes
         self._size_bytes = 0
-        self._entries: OrderedDict[tuple[str, str], _Entry] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, str], CachedRows] = OrderedDict()
         self._loose: dict[str, list[str]] = {}
 
     @property
@@ -70,7 +70,7 @@ class FileCache:
             return
         with self._lock:
             self._forget((table, path))
-            self._entries[table, path] = _Entry(rows, 0, count, size_bytes)
+            self._entries[table, path] = CachedRows(rows, 0, count, size_bytes)
             self._size_bytes += size_bytes
             if size_bytes <= 2 * ENTRY_BYTES:
                 self._gather(table, path)
@@ -84,12 +84,12 @@ class FileCache:
             return
         del self._loose[table]
         found = {(table, name): self._entries[table, name] for name in loose if (table, name) in self._entries}
-        block = pa.concat_tables(list(_joined(entry.rows for entry in found.values()))).combine_chunks()
+        block = joined(found.values()).combine_chunks()
         rows_bytes = block.get_total_buffer_size() // max(1, block.num_rows)
         start = 0
         for key, entry in found.items():
             size_bytes = BLOCK_ENTRY_BYTES + rows_bytes * entry.record_count
-            self._entries[key] = _Entry(block, start, entry.record_count, size_bytes)
+            self._entries[key] = CachedRows(block, start, entry.record_count, size_bytes)
             self._size_bytes += size_bytes - entry.size_bytes
             start += entry.record_count
 
@@ -105,6 +105,12 @@ class FileCache:
         if isinstance(rows, tuple):
             return table_of_rows(rows)
         return rows if found.record_count == rows.num_rows else rows.slice(found.start, found.record_count)
+
+    def find(self, table: str, paths: Sequence[str]) -> list[CachedRows | None]:
+        """What is here of several files, to be `joined`; None for each that is not. They are about to leave their log,
+        so they are none the younger for it."""
+        with self._lock:
+            return [self._entries.get((table, path)) for path in paths]
 
     def discard(self, table: str, paths: Iterable[str]) -> None:
         """These files left their log."""
@@ -132,13 +138,19 @@ def _alone(rows: pa.Table) -> tuple[pa.Table, int]:
     return rows, ENTRY_BYTES + rows.get_total_buffer_size()
 
 
-def _joined(parts: Iterable[pa.Table | FewRows]) -> Iterator[pa.Table]:
-    """The same rows in order, few ones that follow each other as one table."""
-    for are_few, run in groupby(parts, key=lambda rows: isinstance(rows, tuple)):
-        if are_few:
-            yield table_of_rows(list(chain.from_iterable(run)))
+def joined(parts: Iterable[CachedRows]) -> pa.Table:
+    """The same rows in order as one table: few ones that follow each other at once, and so neighbours in a block."""
+    tables: list[pa.Table] = []
+    for _, run in groupby(parts, key=lambda part: 0 if isinstance(part.rows, tuple) else id(part.rows)):
+        files = list(run)
+        rows, first = files[0].rows, files[0].start
+        if isinstance(rows, tuple):
+            tables.append(table_of_rows(list(chain.from_iterable(part.rows for part in files))))
+        elif all(left.start + left.record_count == right.start for left, right in pairwise(files)):
+            tables.append(rows.slice(first, files[-1].start + files[-1].record_count - first))
         else:
-            yield from run
+            tables += [rows.slice(part.start, part.record_count) for part in files]
+    return pa.concat_tables(tables)
 
 
 SHARED_FILE_CACHE = FileCache()

@@ -59,7 +59,7 @@ def _sync_file(path: str) -> None:
 def _one_for_each_file_system(paths: Sequence[str]) -> list[str]:
     """A directory of each file system that these paths lie on."""
     found: dict[int, str] = {}
-    for directory in {os.path.dirname(path) for path in paths}:
+    for directory in {path.rpartition("/")[0] for path in paths}:
         try:
             found.setdefault(os.stat(directory).st_dev, directory)
         except FileNotFoundError:

@@ -264,7 +264,7 @@ class LocalStore:
     def sync(self, paths: Sequence[str]) -> None:
         """Make durable files, their directories, and what leads to these, whoever made them."""
         targets = [f"{self.root}/{path}" if path else self.root for path in paths]
-        directories = {os.path.dirname(target) for target in targets}
+        directories = {target.rpartition("/")[0] for target in targets}
         entries = self._entries_to_sync(directories)
         above = {os.path.dirname(directory) for directory in entries}
         self._sync(", ".join(paths[:3]), lambda: sync_files([*targets, *sorted(directories | above, reverse=True)]))

@@ -198,12 +198,18 @@ class OpenTransactions:
 def merged_rows(parts: list[tuple[pa.Table, int]], base_offset: int) -> pa.Table:
     """Data files `(rows, base_offset)` in order of offset as one, its deltas relative to `base_offset`."""
     merged = pa.concat_tables([rows for rows, _ in parts])
-    if merged.num_rows < len(parts) * CHUNK_ROWS_MIN:
-        merged = merged.combine_chunks()
-    shifts = np.repeat([base - base_offset for _, base in parts], [rows.num_rows for rows, _ in parts])
+    return rebased_rows(merged, [(rows.num_rows, base) for rows, base in parts], base_offset)
+
+
+def rebased_rows(rows: pa.Table, counts_and_bases: Sequence[tuple[int, int]], base_offset: int) -> pa.Table:
+    """The rows of several data files, of each so many rows from its base offset on, with deltas relative to
+    `base_offset`."""
+    counts, bases = zip(*counts_and_bases, strict=True)
+    merged = rows.combine_chunks() if rows.num_rows < len(counts) * CHUNK_ROWS_MIN else rows
+    shifts = pa.array(np.repeat(np.array(bases, np.int64) - base_offset, counts).astype(np.int32))
     for name in ("offset_delta", "batch_base"):
         position = merged.schema.get_field_index(name)
-        shifted = pc.add_checked(merged[name].combine_chunks(), pa.array(shifts.astype(np.int32)))
+        shifted = pc.add_checked(merged[name].combine_chunks(), shifts)
         merged = merged.set_column(position, merged.schema.field(position), pa.chunked_array([shifted]))
     return merged
 

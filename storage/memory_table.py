@@ -235,6 +235,9 @@ class MemoryLogTable:
             raise ObjectNotFoundError(f"{self.name}/{file.path} does not exist")
         return table if columns is None else table.select(list(columns))
 
+    def read_files(self, files: Sequence[DataFile]) -> pa.Table:
+        return pa.concat_tables([self.read_file(file) for file in files])
+
     def has_file(self, file: DataFile) -> bool:
         self._disk.access("head", self._name, file.path)
         return file.path in self._log.files.data_files

@@ -16,7 +16,7 @@ from storage.cleaner_checkpoint import FIRST_DIRTY
 from storage.codecs import codec_of_merge
 from storage.errors import ObjectNotFoundError
 from storage.log import PartitionLog
-from storage.log_read import merged_rows
+from storage.log_read import rebased_rows
 from storage.log_reader import LogReader
 from storage.log_state import live_paths
 from storage.merges import MergePlan, plan_merges, plan_taken_merges
@@ -184,10 +184,11 @@ def _merged_file(table: LogTable, plan: MergePlan, codec: str) -> DataFile | Non
     """The files of a plan as one, on storage; None when one of them is gone."""
     first = plan.files[0]
     try:
-        parts = [(table.read_file(entry.file), entry.base_offset) for entry in plan.files]
+        rows = table.read_files([entry.file for entry in plan.files])
     except ObjectNotFoundError:
         return None
-    return table.write_file(merged_rows(parts, first.base_offset), first.segment, codec)
+    bases = [(entry.file.record_count, entry.base_offset) for entry in plan.files]
+    return table.write_file(rebased_rows(rows, bases, first.base_offset), first.segment, codec)
 
 
 def _taken_file(table: LogTable, leader: LogTable, taken: FileEntry) -> DataFile | None:

@@ -218,6 +218,10 @@ class LogTable(Protocol):
         """
         ...
 
+    def read_files(self, files: Sequence[DataFile]) -> pa.Table:
+        """All rows of some data files, one file after the other. Raises as `read_file`."""
+        ...
+
     def has_file(self, file: DataFile) -> bool:
         """Whether a data file is there in its full size."""
         ...

@@ -393,6 +393,18 @@ def test_a_copied_file_is_the_same_file(lab: Lab, table: Table) -> None:
     assert follower.read_file(file).equals(table.read_file(file))
 
 
+def test_several_files_are_read_as_one_table_in_the_order_asked_for(lab: Lab, table: Table) -> None:
+    parts = [rows(*(b"%d" % each for each in range(count))) for count in (1, 3, 2, 40)]
+    files = [table.write_file(part, 0) for part in parts]
+    for order in ([0, 1, 2, 3], [3, 1], [2]):
+        wanted = pa.concat_tables([parts[number] for number in order])
+        for each in (table, lab.open()):
+            assert each.read_files([files[number] for number in order]).equals(wanted)
+    table.delete_objects([files[1].path])
+    with pytest.raises(ObjectNotFoundError, match=files[1].path):
+        lab.open().read_files(files)
+
+
 def test_missing_files_and_objects_are_named(table: Table) -> None:
     file = table.write_file(rows(b"a"), 0)
     table.delete_objects([file.path, "never/there"])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from replication.upkeep_rounds import BUDGET_MS, BUSY_BYTES_PER_S, UpkeepRounds
+from replication.upkeep_rounds import BUDGET_MS, BUSY_BYTES_PER_S, PIECE_MS, UpkeepRounds
 from storage.chore import HOUR_MS, UpkeepDone, UpkeepLimits
 from storage.errors import CorruptMessageError, KafkaStorageError, StoreUnavailableError
 from storage.records import TopicPartition
@@ -93,6 +93,28 @@ def test_a_round_ends_when_its_time_is_used_up_and_goes_on_with_the_others():
         watched.steps.clear()
         watched.rounds.run(slow_step, lambda *_: None)
         assert watched.steps == expected
+
+
+def test_while_logs_take_commits_a_round_goes_on_in_pieces_until_its_time_is_used_up():
+    watched = Watched()
+    partitions = [TopicPartition("t", n) for n in range(2 * BUDGET_MS)]
+    for topic_partition in partitions:
+        watched.rounds.take(topic_partition, Upkeep(watched.log, LIMITS))
+
+    def step(topic_partition: TopicPartition, upkeep: Upkeep, is_busy: bool) -> UpkeepDone | None:
+        watched.replicas.clock.sleep_ms(1)
+        return watched.step(topic_partition, upkeep, is_busy)
+
+    pieces, pressing = [], []
+    write(watched.log, "a")
+    for _ in range(4):
+        watched.steps.clear()
+        watched.rounds.run(step, lambda *_: None)
+        pieces.append(len(watched.steps))
+        pressing.append(watched.rounds.is_pressing)
+    round_steps = [PIECE_MS + 1, PIECE_MS + 1, BUDGET_MS - 2 * PIECE_MS - 1]
+    assert pieces == [*round_steps, len(partitions) - sum(round_steps)]
+    assert pressing == [True, True, False, False], "the fourth is another round, in which nothing was committed"
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from storage.clock import RandomIds
 from storage.config import LogConfig
 from storage.delta_table import DeltaLogTable
 from storage.errors import ObjectNotFoundError
-from storage.file_cache import BLOCK_FILES, ENTRY_BYTES, ROWS_BYTES_MAX, FileCache
+from storage.file_cache import BLOCK_FILES, ENTRY_BYTES, ROWS_BYTES_MAX, FileCache, joined
 from storage.log import PartitionLog
 from storage.records import NewRecordBatch, OneRecord, data_rows, data_table, payload_table, table_of_rows
 from storage.store import open_store
@@ -82,6 +83,40 @@ def test_few_rows_are_kept_as_such_and_share_blocks_with_small_tables() -> None:
         assert cache.get("t", path).equals(rows_of_file)
     cache.discard("t", written)
     assert cache.size_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        [0],
+        list(range(2 * BLOCK_FILES + 5)),  # two blocks and what is not in one yet
+        list(range(3, BLOCK_FILES + 3)),
+        [0, 1, 3, 4, BLOCK_FILES, 2 * BLOCK_FILES + 1],
+        [4, 2, 3],
+        [2 * BLOCK_FILES + 2, 0, 2 * BLOCK_FILES + 1],
+    ],
+)
+def test_files_that_are_found_together_are_joined_in_the_order_asked_for(wanted: list[int]) -> None:
+    cache = FileCache()
+    written = []
+    for number in range(2 * BLOCK_FILES + 5):
+        batches = [NewRecordBatch(OneRecord(number, None, b"%d" % number))] * (1 + number % 3)
+        row = data_rows(batches) if number % 5 else data_table(batches)
+        cache.put("t", str(number), row)
+        written.append(table_of_rows(row) if isinstance(row, tuple) else row)
+    found = cache.find("t", [str(number) for number in wanted])
+    assert joined([part for part in found if part]).equals(pa.concat_tables([written[number] for number in wanted]))
+    cache.discard("t", ["1"])
+    assert [part is None for part in cache.find("t", ["0", "1", "none"])] == [False, True, True]
+
+
+def test_files_are_read_from_memory_and_storage_in_turns(tmp_path: Path, cache: FileCache) -> None:
+    files = [table(tmp_path, cache if number % 3 else None).write_file(rows(count=2), 0) for number in range(9)]
+    read = table(tmp_path, cache).read_files(files)
+    assert read.equals(pa.concat_tables([table(tmp_path, None).read_file(file) for file in files]))
+    for number in (1, 2):
+        (tmp_path / "t-0" / files[number].path).unlink()
+    assert table(tmp_path, cache).read_files(files).equals(read)
 
 
 def test_tables_do_not_see_each_others_files() -> None:

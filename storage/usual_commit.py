@@ -24,7 +24,8 @@ ENGINE_INFO = "stratalog/1"
 ISO_MIN_MS, ISO_MAX_MS = -62_135_596_800_000, 253_402_300_799_999
 """The years 1 to 9999; for others Delta has no text."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MS = timedelta(milliseconds=1)
+_MS, _S = timedelta(milliseconds=1), timedelta(seconds=1)
+_ISO_BYTES = len(b"2026-01-31T12:00:00.000Z")
 _ZEROS = b"00000000"
 _WRITTEN = (
     r'{"commitInfo":{"timestamp":<\d+>,"operation":"<[A-Z ]+>","engineInfo":"stratalog/1",'
@@ -141,4 +142,12 @@ def _changes_in(text: bytes) -> ProducerChanges:
 
 
 def _milliseconds(text: bytes) -> int:
-    return (datetime.fromisoformat(text.decode()) - _EPOCH) // _MS
+    """What `iso_text` gave; the time of another writer may be longer or shorter."""
+    if len(text) != _ISO_BYTES:
+        return (datetime.fromisoformat(text.decode()) - _EPOCH) // _MS
+    return _seconds_of(text[:-5]) * 1000 + int(text[-4:-1])
+
+
+@lru_cache(maxsize=256)
+def _seconds_of(text: bytes) -> int:
+    return (datetime.fromisoformat(text.decode() + "+00:00") - _EPOCH) // _S

@@ -62,6 +62,38 @@ def test_a_register_with_no_whole_slot_is_as_good_as_none_and_is_written_anew(tm
     assert store.get_register("r") == b"y"
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "newest", "replaced"),
+    [
+        pytest.param((1, True), (0, True), b"1", SECOND_SLOT, id="written once"),
+        pytest.param((5, True), (6, True), b"6", FIRST_SLOT, id="the second slot is one ahead"),
+        pytest.param((7, True), (6, True), b"7", SECOND_SLOT, id="the first slot is one ahead"),
+        pytest.param((7, True), (6, False), b"7", SECOND_SLOT, id="the older one is not sound"),
+        pytest.param((5, True), (6, False), b"5", SECOND_SLOT, id="the newer one is being written, or its writer died"),
+        pytest.param((6, False), (5, True), b"5", FIRST_SLOT, id="the newer one is torn and comes first"),
+        pytest.param((5, True), (8, False), b"5", SECOND_SLOT, id="one was written twice while the other was read"),
+        pytest.param((5, True), (8, True), b"8", FIRST_SLOT, id="two ahead"),
+        pytest.param((9, True), (6, True), b"9", SECOND_SLOT, id="two ahead, the other way round"),
+        pytest.param((5, False), (6, False), None, None, id="both spoilt"),
+    ],
+)
+def test_the_newest_sound_slot_counts_and_the_other_one_is_replaced(
+    tmp_path: Path, first: tuple[int, bool], second: tuple[int, bool], newest: bytes | None, replaced: int | None
+) -> None:
+    path = tmp_path / "r"
+    path.write_bytes(register_file.new_file(b""))
+    for position, (sequence, is_sound) in ((FIRST_SLOT, first), (SECOND_SLOT, second)):
+        slot = register_file._slot(sequence, str(sequence).encode()) if sequence else bytes(SLOT_BYTES)
+        spoil(path, position, slot if is_sound else slot[:-1] + b"?")
+    before = path.read_bytes()
+    assert register_file.read(str(path)) == newest
+    assert register_file.replace_in_place(str(path), b"next") == (replaced is not None)
+    if replaced is not None:
+        assert register_file.read(str(path)) == b"next"
+        kept = slice(FIRST_SLOT, SECOND_SLOT) if replaced == SECOND_SLOT else slice(SECOND_SLOT, None)
+        assert path.read_bytes()[kept] == before[kept]
+
+
 @pytest.mark.parametrize("size", [0, 1, 2_016, 2_017, 5_000, 300_000])
 def test_a_value_of_any_size_fits_and_may_shrink_again(tmp_path: Path, size: int) -> None:
     store = LocalStore(str(tmp_path))

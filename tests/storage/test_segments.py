@@ -109,3 +109,12 @@ def test_jitter_is_spread_over_logs_below_its_limit_and_repeats():
 def test_files_between_finds_what_covers_the_range(start, end, found):
     files = [file(0, 10, 0), file(10, 10, 0), file(30, 10, 0)]
     assert [entry.base_offset for entry in files_between(files, start, end)] == found
+
+
+def test_files_between_finds_the_same_in_a_long_log_near_its_end_and_far_from_it():
+    files = [file(base, 2, 0) for base in range(0, 90, 3)]  # each third offset is a gap
+    for count in range(len(files) + 1):
+        for start in range(92):
+            for end in (start, start + 1, start + 5, 200):
+                found = [f for f in files[:count] if f.start_offset < end and start < f.end_offset and start < end]
+                assert list(files_between(files[:count], start, end)) == found

@@ -12,7 +12,7 @@ import obstore.store
 import pytest
 
 from storage.errors import KafkaStorageError, LogDirNotFoundError, ObjectNotFoundError, StoreUnavailableError
-from storage.local_store import LocalStore
+from storage.local_store import SMALL_BYTES, LocalStore
 from storage.store import MemoryStore, ObjectStore, ObstoreStore, open_store
 from tests.storage.spare_stores import store_with_spares
 from tests.stores.servers import SERVERS, StoreServer
@@ -107,6 +107,13 @@ def test_big_objects_are_whole(store: ObjectStore) -> None:
     data = os.urandom(6 << 20)
     store.put("big", data)
     assert store.get("big") == data
+
+
+@pytest.mark.parametrize("size", [0, 1, SMALL_BYTES - 1, SMALL_BYTES, SMALL_BYTES + 1, 3 * SMALL_BYTES])
+def test_an_object_of_any_size_is_read_as_a_whole(tmp_path: Path, size: int) -> None:
+    store, data = LocalStore(str(tmp_path)), os.urandom(size)
+    store.put("a", data)
+    assert store.get("a") == store.get_optional("a") == data
 
 
 def test_temporary_files_of_a_crash_are_not_listed(tmp_path: Path) -> None:

@@ -19,7 +19,17 @@ from clients.batch import RECORD_OVERHEAD_BYTES
 from clients.partitioner import check_partition, partitions_for_keys
 from clients.spark_conditions import null_topic_in_data
 from storage.errors import InvalidRecordError, RecordTooLargeError
-from storage.records import NewRecordBatch, as_payload
+from storage.records import (
+    CREATE_TIME,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    TIMESTAMP_MS_LIMIT,
+    DataRow,
+    FewRows,
+    NewRecordBatch,
+    as_payload,
+)
 
 IntArray = npt.NDArray[np.int64]
 
@@ -162,6 +172,28 @@ def split_by_partition(payload: pa.Table, partitions: IntArray) -> Iterator[tupl
     starts: list[int] = [0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist()]
     for start, end in zip(starts, [*starts[1:], len(ordered)], strict=True):
         yield int(ordered[start]), taken.slice(start, end - start)
+
+
+def few_rows_of(payload: pa.Table, counts: Sequence[int]) -> list[FewRows | None]:
+    """The next `counts[0]` rows, then the next `counts[1]` and so on, each as the rows of one batch's file.
+
+    None for those with headers or a timestamp that cannot be stored.
+    """
+    headers, keys, values = payload["headers"], payload["key"].to_pylist(), payload["value"].to_pylist()
+    times: list[int | None] = payload["timestamp"].cast(pa.int64()).to_pylist()
+    producer = (CREATE_TIME, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, 0)
+    found: list[FewRows | None] = []
+    start = 0
+    for count in counts:
+        at, start = start, start + count
+        has_headers = headers.null_count < len(headers) and headers.slice(at, count).null_count < count
+        is_wrong = any(abs(at_ms) > TIMESTAMP_MS_LIMIT for at_ms in times[at:start] if at_ms is not None)
+        if has_headers or is_wrong:
+            found.append(None)
+        else:
+            cells = zip(times[at:start], keys[at:start], values[at:start], strict=True)
+            found.append(tuple([DataRow(*row, *producer, delta) for delta, row in enumerate(cells)]))
+    return found
 
 
 def record_batches(payload: pa.Table, max_bytes: int) -> list[NewRecordBatch]:

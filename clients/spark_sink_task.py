@@ -7,17 +7,25 @@ sends them to the driver instead, which writes one file per partition for all su
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from clients.cluster_view import ClusterView
 from clients.spark_options import SinkOptions
-from clients.spark_sink_rows import StickyPartitions, record_batches, record_sizes, rows_by_topic, split_by_partition
+from clients.spark_sink_rows import (
+    StickyPartitions,
+    few_rows_of,
+    record_batches,
+    record_sizes,
+    rows_by_topic,
+    split_by_partition,
+)
 from replication.state import NO_LEADER
-from storage.codecs import codec_of_append
+from storage.codecs import SMALL_FILE_BYTES, UNCOMPRESSED, codec_of_append
 from storage.config import LogConfig
 from storage.errors import (
     LeaderNotAvailableError,
@@ -27,11 +35,14 @@ from storage.errors import (
     StratalogError,
     UnknownTopicOrPartitionError,
 )
+from storage.few_rows_file import TABLE_ROWS_MAX
 from storage.log_append import check_records
-from storage.records import PAYLOAD_SCHEMA, TopicPartition, data_table
+from storage.records import PAYLOAD_SCHEMA, FewRows, TopicPartition, data_table
 from storage.table import DataFile
 
 RETRY_MS = 50
+METADATA_MAX_AGE_MS = 20
+"""A leader may have moved meanwhile: then the hand-over copies the file to the new one."""
 SENT_BYTES_MAX = 65_536
 """Up to so many bytes of rows a task sends to the driver: a file per task and partition costs every replica more."""
 
@@ -76,51 +87,72 @@ class SinkTask:
                 continue
             sizes = record_sizes(rows.payload)
             partitions = self._sticky.choose(rows, sizes, self._partition_count(rows.topic))
+            bytes_by_partition = np.bincount(partitions, weights=sizes)
             for partition, payload in split_by_partition(rows.payload, partitions):
-                self._buffer(TopicPartition(rows.topic, partition), payload)
+                self._buffer(TopicPartition(rows.topic, partition), payload, int(bytes_by_partition[partition]))
         while sum(self._buffered_bytes.values()) > options.buffer_memory:
             self._flush(max(self._buffered_bytes, key=lambda tp: self._buffered_bytes[tp]))
 
     def take_sent(self, sent: SentRows) -> None:
         """The driver's part: take the few rows of another task."""
         payload, start = pa.ipc.open_stream(sent.stream).read_all(), 0
+        sizes = record_sizes(payload)
         for topic_partition, count in sent.counts:
-            self._partition_count(topic_partition.topic)
-            self._buffer(topic_partition, payload.slice(start, count))
+            self._buffer(topic_partition, payload.slice(start, count), int(sizes[start : start + count].sum()))
             start += count
 
     def send(self) -> SentRows | None:
         """Instead of `finish`: the task's rows when they are few; None when there are many or none."""
         if self._written or not 0 < sum(self._buffered_bytes.values()) <= SENT_BYTES_MAX:
             return None
-        parts = [pa.concat_tables(tables) for tables in self._buffered.values()]
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, PAYLOAD_SCHEMA) as stream:
-            stream.write_table(pa.concat_tables(parts).combine_chunks())
-        counts = tuple((tp, part.num_rows) for tp, part in zip(self._buffered, parts, strict=True))
+            stream.write_table(_joined(self._buffered.values()))
+        counts = tuple((tp, sum(table.num_rows for table in tables)) for tp, tables in self._buffered.items())
         self._buffered, self._buffered_bytes = {}, {}
         return SentRows(counts, sink.getvalue().to_pybytes())
 
     def finish(self) -> tuple[WrittenFile, ...]:
         """Write what is left; all files of the task, each partition's in order."""
+        few = self._few_rows()
         for topic_partition in sorted(self._buffered):
-            self._flush(topic_partition)
+            rows = few.get(topic_partition)
+            if rows is None:
+                self._flush(topic_partition)
+            else:
+                del self._buffered[topic_partition], self._buffered_bytes[topic_partition]
+                self._put(topic_partition, rows, UNCOMPRESSED)
         return tuple(self._written)
 
-    def _buffer(self, topic_partition: TopicPartition, payload: pa.Table) -> None:
+    def _few_rows(self) -> dict[TopicPartition, FewRows | None]:
+        """Of partitions with few rows, in which nothing can be wrong, the rows as their files take them. Taken out of
+        the columns for all partitions at once: each look at a column costs as much as a hundred rows of it."""
+        counts = {tp: sum(table.num_rows for table in tables) for tp, tables in self._buffered.items()}
+        few = {tp: count for tp, count in counts.items() if count <= TABLE_ROWS_MAX and self._is_small(tp)}
+        if not few:
+            return {}
+        rows = few_rows_of(_joined(self._buffered[tp] for tp in few), list(few.values()))
+        return dict(zip(few, rows, strict=True))
+
+    def _is_small(self, topic_partition: TopicPartition) -> bool:
+        config = self._config(topic_partition.topic)
+        return self._buffered_bytes[topic_partition] <= few_rows_limit(config, self._options.compression_type)
+
+    def _buffer(self, topic_partition: TopicPartition, payload: pa.Table, size_bytes: int) -> None:
         self._buffered.setdefault(topic_partition, []).append(payload)
-        size = self._buffered_bytes.get(topic_partition, 0)
-        self._buffered_bytes[topic_partition] = size + payload.nbytes
+        self._buffered_bytes[topic_partition] = self._buffered_bytes.get(topic_partition, 0) + size_bytes
 
     def _flush(self, topic_partition: TopicPartition) -> None:
         del self._buffered_bytes[topic_partition]
-        payload = pa.concat_tables(self._buffered.pop(topic_partition)).combine_chunks()
-        config = self._configs[topic_partition.topic]
+        payload = _joined([self._buffered.pop(topic_partition)])
+        config = self._config(topic_partition.topic)
         batches = record_batches(payload, config.max_message_bytes)
         for batch in batches:
             check_records(batch, config)
-        rows = data_table(batches)
         codec = codec_of_append(config.compression_type, [self._options.compression_type], payload.nbytes)
+        self._put(topic_partition, data_table(batches), codec)
+
+    def _put(self, topic_partition: TopicPartition, rows: pa.Table | FewRows, codec: str) -> None:
         self._written.append(self._retried(lambda: self._write(topic_partition, rows, codec)))
 
     def _partition_count(self, topic: str) -> int:
@@ -131,15 +163,20 @@ class SinkTask:
                 raise RequestTimedOutError(
                     f"Topic {topic} not present in metadata after {self._options.max_block_ms} ms."
                 ) from reason
-            self._configs[topic] = LogConfig.from_properties(self._view.image.topic_config(topic))
         return self._partition_counts[topic]
+
+    def _config(self, topic: str) -> LogConfig:
+        if topic not in self._configs:
+            self._partition_count(topic)
+            self._configs[topic] = LogConfig.from_properties(self._view.image.topic_config(topic))
+        return self._configs[topic]
 
     def _count_partitions(self, topic: str) -> int:
         self._view.refresh()
         return len(self._view.partitions(topic))
 
-    def _write(self, topic_partition: TopicPartition, rows: pa.Table, codec: str) -> WrittenFile:
-        self._view.refresh()
+    def _write(self, topic_partition: TopicPartition, rows: pa.Table | FewRows, codec: str) -> WrittenFile:
+        self._view.refresh(METADATA_MAX_AGE_MS)
         state = self._view.partition_state(topic_partition)
         broker = self._view.image.brokers.get(state.leader)
         if state.leader == NO_LEADER or broker is None:
@@ -164,6 +201,21 @@ class SinkTask:
                 if clock.monotonic_ms() >= deadline_ms:
                     raise reason_with_wait(reason, self._options.max_block_ms) from reason
             clock.sleep_ms(RETRY_MS)
+
+
+def _joined(parts: Iterable[Sequence[pa.Table]]) -> pa.Table:
+    return pa.concat_tables([table for tables in parts for table in tables]).combine_chunks()
+
+
+def few_rows_limit(config: LogConfig, compression_type: str) -> int:
+    """Up to so many bytes of records a file of few rows is written without a further look; -1: never.
+
+    Of a batch within it nothing is above a limit, and its file is plain.
+    """
+    codec = codec_of_append(config.compression_type, [compression_type], 0)
+    if codec != UNCOMPRESSED or config.is_compacted:
+        return -1
+    return min(SMALL_FILE_BYTES - 1, config.max_message_bytes, config.segment_bytes)
 
 
 def reason_with_wait(reason: StratalogError, waited_ms: int) -> StratalogError:

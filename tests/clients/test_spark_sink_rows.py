@@ -13,13 +13,15 @@ from clients.spark_sink_rows import (
     HEADERS_SQL_TYPE,
     StickyPartitions,
     check_columns,
+    few_rows_of,
     record_batches,
     record_sizes,
     rows_by_topic,
     split_by_partition,
 )
 from storage.errors import InvalidRecordError, RecordTooLargeError, UnknownTopicOrPartitionError
-from storage.records import payload_table
+from storage.few_rows_file import few_rows
+from storage.records import PAYLOAD_SCHEMA, NewRecordBatch, data_table, payload_table
 
 
 @pytest.mark.parametrize(
@@ -137,6 +139,22 @@ def test_rows_split_by_partition_keep_their_order() -> None:
 @pytest.mark.parametrize(("count", "max_bytes", "expected"), [(5, 100, [2, 2, 1]), (5, 50, [1] * 5), (5, 10**6, [5])])
 def test_batches_fill_up_to_their_limit(count: int, max_bytes: int, expected: list[int]) -> None:
     assert [b.record_count for b in record_batches(values(count, 26), max_bytes)] == expected
+
+
+def test_few_rows_are_those_that_a_table_of_them_gives() -> None:
+    records = [(1_000, b"k", b"v", None), (None, None, b"", None), (-5, b"", None, None), (7, None, b"w", None)]
+    parts = few_rows_of(payload_table(records), [1, 2, 1])
+    expected = [few_rows(data_table([NewRecordBatch(payload_table(part))])) for part in (records[:1], records[1:3])]
+    assert parts[:2] == expected
+    assert [len(part or ()) for part in parts] == [1, 2, 1]
+
+
+def test_rows_with_headers_or_a_time_that_cannot_be_stored_are_left_to_the_usual_way() -> None:
+    records = [(0, None, b"a", [("h", b"x")]), (0, None, b"b", None), (0, None, b"c", None)]
+    table = payload_table(records)
+    times = pa.array([0, 0, 2**63 - 1]).cast(PAYLOAD_SCHEMA.field("timestamp").type)
+    late = table.set_column(table.schema.get_field_index("timestamp"), PAYLOAD_SCHEMA.field("timestamp"), times)
+    assert [part is None for part in few_rows_of(late, [1, 1, 1])] == [True, False, True]
 
 
 def test_a_record_above_the_limit_is_refused() -> None:

@@ -11,8 +11,13 @@ import pytest
 
 from clients.partitioner import partition_for_key
 from clients.spark_options import SinkOptions
-from clients.spark_sink_task import SENT_BYTES_MAX, SinkTask, WrittenFile
+from clients.spark_sink_task import SENT_BYTES_MAX, SinkTask, WrittenFile, few_rows_limit
+from replication.state import ConfigRecord
+from storage.codecs import SMALL_FILE_BYTES
+from storage.config import LogConfig
 from storage.errors import RecordTooLargeError
+from storage.few_rows_file import TABLE_ROWS_MAX
+from storage.records import PAYLOAD_SCHEMA, NewRecordBatch, data_table
 from tests.clients.still_cluster import StillCluster
 
 
@@ -80,6 +85,52 @@ def test_a_task_that_wrote_a_file_early_writes_the_rest_too(cluster: StillCluste
     executor.add(keyed([str(i) for i in range(100)]))
     assert executor.send() is None
     assert sum(file.file.record_count for file in executor.finish()) == 100
+
+
+@pytest.mark.parametrize("count", [1, TABLE_ROWS_MAX, TABLE_ROWS_MAX + 1])
+def test_a_file_of_few_rows_holds_what_any_other_would(cluster: StillCluster, count: int) -> None:
+    driver, executor = task(cluster), task(cluster)
+    cells = [str(i) for i in range(count)]
+    headers = pa.nulls(count, PAYLOAD_SCHEMA.field("headers").type)
+    columns = [pa.array(cells), pa.array(cells), headers, pa.array([1] * count, pa.int32())]
+    executor.add(pa.RecordBatch.from_arrays(columns, ["key", "value", "headers", "partition"]))
+    sent = executor.send()
+    assert sent is not None
+    driver.take_sent(sent)
+    (written,) = driver.finish()
+    rows = cluster.stores.table(written.root, written.topic_partition).read_file(written.file)
+    payload = rows.select(PAYLOAD_SCHEMA.names)
+    assert rows.equals(data_table([NewRecordBatch(payload.combine_chunks())]))
+    assert payload["value"].to_pylist() == [cell.encode() for cell in cells]
+    assert (written.file.record_count, written.file.first_delta, written.file.last_delta) == (count, 0, count - 1)
+
+
+@pytest.mark.parametrize(
+    ("properties", "compression_type", "limit"),
+    [
+        ({}, "zstd", SMALL_FILE_BYTES - 1),
+        ({"max.message.bytes": "100"}, "zstd", 100),
+        ({"segment.bytes": "2000000", "max.message.bytes": "3000000"}, "none", SMALL_FILE_BYTES - 1),
+        ({"compression.type": "zstd"}, "none", -1),
+        ({"compression.type": "uncompressed"}, "zstd", SMALL_FILE_BYTES - 1),
+        ({"cleanup.policy": "compact"}, "zstd", -1),
+    ],
+)
+def test_who_writes_few_rows_without_a_further_look(
+    properties: dict[str, str], compression_type: str, limit: int
+) -> None:
+    assert few_rows_limit(LogConfig.from_properties(properties), compression_type) == limit
+
+
+def test_few_rows_above_the_limit_of_a_topic_are_refused_as_many_are(cluster: StillCluster) -> None:
+    cluster.tell(ConfigRecord("t", "max.message.bytes", "1000"))
+    driver, executor = task(cluster), task(cluster)
+    executor.add(keyed(["x" * 2_000]))
+    sent = executor.send()
+    assert sent is not None
+    driver.take_sent(sent)
+    with pytest.raises(RecordTooLargeError):
+        driver.finish()
 
 
 def test_a_record_above_the_limit_is_refused_where_it_is_written(cluster: StillCluster) -> None:

@@ -161,7 +161,7 @@ def decode_definition(data: bytes, name: str) -> tuple[Definition, set[str]]:
 def encode_checkpoint(snapshot: TableSnapshot, definition: Definition) -> tuple[bytes, int]:
     """A checkpoint as Delta's readers expect it, and how many actions it holds.
 
-    Column by column: thousands of tombstones as values of their own would be some 10,000 objects, which take longer to
+    Column by column: thousands of tombstones as values of their own would be several objects each, which take longer to
     make, and the collection of garbage that they bring about looks at all else that the process holds, too.
     """
     txns = snapshot.txns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -31,13 +31,13 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("change", "told"), CHANGES)
-def test_a_change_is_told_to_whom_it_concerns(change: dict[str, object], told: tuple[bool, bool]) -> None:
+def test_a_change_is_told_to_whom_it_concerns(change: dict[str, Any], told: tuple[bool, bool]) -> None:
     store = MemoryStore()
     progress = LeaderProgress(store, 4)
     progress.publish([START], 1, beat_is_due=False)
     paths = (leader_ends_path(4), leader_progress_path(4))
     before = [store.get_register(path) for path in paths]
-    after = replace(START, **change)  # type: ignore[arg-type] - fields of the class, by name
+    after = START._replace(**change)
     assert progress.publish([after], 2, beat_is_due=False) == any(told)
     assert tuple(store.get_register(path) != old for path, old in zip(paths, before, strict=True)) == told
     for path, is_told in zip(paths, told, strict=True):
@@ -51,8 +51,8 @@ def test_what_readers_were_not_told_comes_with_what_they_are() -> None:
     progress = LeaderProgress(store, 4)
     progress.publish([START], 1, beat_is_due=False)
     for end in (11, 12, 13):
-        progress.publish([replace(START, log_end_offset=end, version=end)], 2, beat_is_due=False)
-    newest = replace(START, log_end_offset=13, version=13, high_watermark=12)
+        progress.publish([START._replace(log_end_offset=end, version=end)], 2, beat_is_due=False)
+    newest = START._replace(log_end_offset=13, version=13, high_watermark=12)
     progress.publish([newest], 3, beat_is_due=False)
     reader = ProgressReader(store, leader_progress_path(4))
     assert reader.poll() == [newest]
@@ -95,9 +95,9 @@ def test_what_a_failure_kept_back_is_published_by_the_next_call(path: str) -> No
 def test_a_partition_that_is_led_no_more_is_in_neither() -> None:
     store = MemoryStore()
     progress = LeaderProgress(store, 4)
-    other = replace(START, topic_partition=TopicPartition("t", 1))
+    other = START._replace(topic_partition=TopicPartition("t", 1))
     progress.publish([START, other], 1, beat_is_due=False)
     progress.forget(T0)
-    progress.publish([replace(other, log_end_offset=11, version=8, high_watermark=11)], 2, beat_is_due=False)
+    progress.publish([other._replace(log_end_offset=11, version=8, high_watermark=11)], 2, beat_is_due=False)
     for each in (leader_ends_path(4), leader_progress_path(4)):
         assert [entry.topic_partition.partition for entry in ProgressReader(store, each).poll()] == [1]

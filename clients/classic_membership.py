@@ -130,7 +130,10 @@ class ClassicMembership(MembershipRequests):
         return Call(CallKind.LOST if is_lost else CallKind.REVOKED, self.owned, frozenset())
 
     def leave(self, reason: str) -> tuple[Send, ...]:
-        """Say goodbye and be in no group; a static member goes without a word, so that it may come back."""
+        """Say goodbye, to NO_COORDINATOR while it is looked up, and be in no group.
+
+        A static member goes without a word, so that it may come back.
+        """
         self._leave(reason)
         return self._drained()
 
@@ -351,7 +354,7 @@ class ClassicMembership(MembershipRequests):
 
     def _leave(self, reason: str) -> None:
         is_known = self.state != MemberState.UNJOINED and self.generation.member_id != ""
-        if is_known and self.coordinator != NO_COORDINATOR and self.config.group_instance_id is None:
+        if is_known and self.config.group_instance_id is None:
             members = (MemberIdentity(self.generation.member_id, reason=reason),)
             self._send(LeaveGroupRequest(self.config.group_id, members))
         self._reset("consumer pro-actively leaving the group", forget_member=True)

@@ -131,7 +131,10 @@ class ConsumerMembership(MembershipRequests):
         return Call(kind, self.owned, frozenset())
 
     def leave(self, _reason: str) -> tuple[Send, ...]:
-        """Say goodbye; a static member says that it will be back. The protocol has no place for a reason."""
+        """Say goodbye, to NO_COORDINATOR while it is looked up; a static member says that it will be back.
+
+        The protocol has no place for a reason.
+        """
         self._leave()
         self._reset(ConsumerMemberState.JOINING)
         self._poll_end_ms = 0
@@ -345,7 +348,7 @@ class ConsumerMembership(MembershipRequests):
     def _leave(self) -> None:
         """Also while the join is not answered: the coordinator takes the one after the other."""
         is_known = self._is_in_group or self._is_open(ConsumerGroupHeartbeatRequest)
-        if not is_known or self.state in _OUT or self.coordinator == NO_COORDINATOR:
+        if not is_known or self.state in _OUT:
             return
         config = self.config
         epoch = LEAVE_EPOCH if config.group_instance_id is None else STATIC_LEAVE_EPOCH

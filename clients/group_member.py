@@ -19,7 +19,7 @@ from clients.classic_membership import ClassicMembership
 from clients.consumer_membership import ConsumerMembership
 from clients.coordinator_calls import CoordinatorCalls, ask
 from clients.group_offsets import Offsets, commit_error, commit_request
-from clients.group_steps import Call, CallKind, FindCoordinator, Generation, MembershipConfig, Send
+from clients.group_steps import NO_COORDINATOR, Call, CallKind, FindCoordinator, Generation, MembershipConfig, Send
 from clients.offset_fetch import OffsetFetch, as_error
 from clients.rebalance_listener import ConsumerRebalanceListener
 from clients.records import OffsetAndMetadata
@@ -34,6 +34,7 @@ from replication.consumer_group_requests import (
 from replication.group_requests import HeartbeatResponse, LeaveGroupRequest, OffsetCommitResponse
 from storage.clock import Clock
 from storage.errors import (
+    CoordinatorNotAvailableError,
     FencedInstanceIdError,
     RequestTimedOutError,
     StaleMemberEpochError,
@@ -124,7 +125,8 @@ class GroupMember:
         self._auto_commit_ms = clock.monotonic_ms() + config.auto_commit_interval_ms
         self._thread: threading.Thread | None = None
         self._beat = Wakeup(clock)
-        self._goodbyes: set[int] = set()
+        self._goodbyes: dict[int, object] = {}
+        self._unheard: deque[object] = deque()
         self._is_closed = False
 
     # -- membership -----------------------------------------------------------------------------------------
@@ -251,7 +253,7 @@ class GroupMember:
         finally:
             with self._lock:
                 goodbye = self._membership.leave(reason)
-                self._goodbyes |= {send.token for send in goodbye if _is_goodbye(send.request)}
+                self._goodbyes |= {send.token: send.request for send in goodbye if _is_goodbye(send.request)}
                 self._send(goodbye)
                 self._membership.subscribe(frozenset())
             self._hooks.own(frozenset())
@@ -264,22 +266,31 @@ class GroupMember:
         self._performed(call)
 
     def close(self, timeout_ms: int) -> None:
-        """Commit what was consumed (`enable.auto.commit`) and leave; waits for the answers, `timeout_ms` at most."""
+        """Commit what was consumed (`enable.auto.commit`) and leave; waits for the answers, `timeout_ms` at most.
+
+        A goodbye that no coordinator heard is said again. Kafka's consumer says it once, and not at all while it does
+        not know its coordinator; its partitions then rest until its session has expired.
+        """
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         try:
             self._commit_consumed(timeout_ms)
             self._await_commits(deadline_ms)
             if self.is_subscribed:
                 self.unsubscribe("the consumer is being closed")
-            while self._goodbyes and self._clock.monotonic_ms() < deadline_ms:
-                self._calls.poll()
-                self._clock.sleep_ms(1)
+            self._say_goodbye(deadline_ms)
         finally:
             self._is_closed = True
             self._beat.wake()
             if self._thread is not None and self._thread is not threading.current_thread():
                 self._thread.join()
             self._beat.close()
+
+    def _say_goodbye(self, deadline_ms: int) -> None:
+        while self._goodbyes and self._clock.monotonic_ms() < deadline_ms:
+            self._calls.poll()
+            self._clock.sleep_ms(1)
+        while self._unheard and (left_ms := deadline_ms - self._clock.monotonic_ms()) > 0:
+            _asked(self._calls, self.group_id, self._unheard.popleft(), self._clock, left_ms)
 
     # -- background -----------------------------------------------------------------------------------------
 
@@ -299,12 +310,16 @@ class GroupMember:
             told = partial(self._answered, send.token)
             if isinstance(send.request, FindCoordinator):
                 self._calls.find(self.group_id, told)
+            elif send.broker_id == NO_COORDINATOR:
+                told(CoordinatorNotAvailableError(f"group {self.group_id}: its coordinator is not known"))
             else:
                 self._calls.send(send.broker_id, self.group_id, send.request, told)
 
     def _answered(self, token: int, answer: object) -> None:
         self._answers.append((token, answer))
-        self._goodbyes.discard(token)
+        goodbye = self._goodbyes.pop(token, None)
+        if goodbye is not None and isinstance(answer, StratalogError) and answer.retriable:
+            self._unheard.append(goodbye)
         if not self._is_closed:
             self._beat.wake()
             if not _changes_nothing(answer):

@@ -7,7 +7,16 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from clients.classic_membership import ClassicMembership
-from clients.group_steps import Call, CallKind, FindCoordinator, Generation, MembershipConfig, MemberState, Send
+from clients.group_steps import (
+    NO_COORDINATOR,
+    Call,
+    CallKind,
+    FindCoordinator,
+    Generation,
+    MembershipConfig,
+    MemberState,
+    Send,
+)
 from replication.assignor_registry import ASSIGNORS
 from replication.consumer_protocol import (
     Assignment,
@@ -416,6 +425,15 @@ def test_leaving_revokes_what_is_owned_and_tells_the_coordinator() -> None:
     (send,) = talk.member.leave("the consumer is being closed")
     assert isinstance(send.request, LeaveGroupRequest)
     assert talk.member.state == MemberState.UNJOINED
+
+
+def test_a_goodbye_is_there_to_be_said_while_the_coordinator_is_looked_up() -> None:
+    talk = Dialogue().stable(parts(0))
+    talk.now_ms += HEARTBEAT_MS
+    talk.answer(talk.one(HeartbeatRequest), NotCoordinatorError("moved"))
+    (send,) = talk.member.leave("the consumer is being closed")
+    assert isinstance(send.request, LeaveGroupRequest)
+    assert send.broker_id == NO_COORDINATOR
 
 
 def test_partitions_are_lost_when_a_member_leaves_in_the_middle_of_a_rebalance() -> None:

@@ -220,6 +220,22 @@ def test_closing_commits_what_was_consumed_and_says_goodbye(group: Group, coordi
     assert {at.offset for at in other.committed(T).values() if at} == {3}
 
 
+def test_a_goodbye_reaches_the_coordinator_that_took_over(group: Group, coordinator: MemoryCoordinator) -> None:
+    leave_after_fail_over(group, coordinator, heartbeat_interval_ms=3_000)
+
+
+def leave_after_fail_over(group: Group, coordinator: MemoryCoordinator, **settings: object) -> None:
+    """The one who closes still calls the old coordinator; without its goodbye the other would wait for its session."""
+    leaving, staying = (group.consumer(**settings) for _ in range(2))
+    for each in (leaving, staying):
+        each.subscribe(["t"])
+    group.poll_until(lambda: group.settled(leaving, staying))
+    leaving.commit_sync()
+    coordinator.fail_over(2)
+    leaving.close()
+    group.poll_until(lambda: group.settled(staying), staying)
+
+
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_what_is_revoked_was_committed_before(group: Group, strategy: str) -> None:
     told = Told()

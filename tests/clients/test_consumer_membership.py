@@ -7,7 +7,7 @@ import re
 import pytest
 
 from clients.consumer_membership import REQUEST_TIMEOUT_MS, ConsumerMembership, ConsumerMemberState
-from clients.group_steps import FindCoordinator, Generation, MembershipConfig, Send
+from clients.group_steps import NO_COORDINATOR, FindCoordinator, Generation, MembershipConfig, Send
 from replication.consumer_group_requests import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -247,6 +247,16 @@ def test_leaving_is_a_heartbeat_with_an_epoch_of_its_own(instance_id: str | None
     talk.stay(send, epoch)
     assert talk.member.generation == Generation(-1, "m")
     assert talk.beat()[1].member_epoch == 0
+
+
+def test_a_goodbye_is_there_to_be_said_while_the_coordinator_is_looked_up() -> None:
+    talk = Dialogue().stable(4, 0)
+    talk.now_ms += INTERVAL_MS
+    send, _ = talk.beat()
+    talk.answer(send, NotCoordinatorError("moved"))
+    (goodbye,) = talk.member.leave("")
+    assert isinstance(goodbye.request, ConsumerGroupHeartbeatRequest)
+    assert (goodbye.broker_id, goodbye.request.member_epoch) == (NO_COORDINATOR, -1)
 
 
 def test_who_polls_too_late_leaves_and_joins_again_with_the_next_poll() -> None:

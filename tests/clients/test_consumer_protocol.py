@@ -18,7 +18,7 @@ from storage.errors import InvalidConfigError, UnsupportedAssignorError, Unsuppo
 from storage.records import TopicPartition
 from tests.clients.memory_cluster import MemoryCluster
 from tests.clients.memory_coordinator import PARTITIONS, MemoryCoordinator
-from tests.clients.test_consumer_group import Group, T, Told
+from tests.clients.test_consumer_group import Group, T, Told, leave_after_fail_over
 
 QUICK = {"group.consumer.heartbeat.interval.ms": 20, "group.consumer.assignment.interval.ms": 0}
 
@@ -65,6 +65,10 @@ def test_members_come_and_go_and_the_rest_share_everything(group: ConsumerProtoc
     group.consumers.remove(second)
     group.poll_until(lambda: group.settled(first))
     assert group.heartbeats()[0].server_assignor == assignor
+
+
+def test_a_goodbye_reaches_the_coordinator_that_took_over(group: ConsumerProtocolGroup) -> None:
+    leave_after_fail_over(group, group.coordinator)
 
 
 def test_commits_name_the_epoch_and_the_next_member_goes_on_there(group: ConsumerProtocolGroup) -> None:

@@ -23,10 +23,11 @@ from tests.bench.payload import Payload
 from tests.bench.spark_app import VALUE_BYTES
 
 ROWS = 2_000_000
-WARM_ROUNDS = 2
+WARM_ROUNDS, WARM_ROWS = 2, 1_000_000
 COMMITS = 1_000
 TUNED = {"kafka.fetch.max.wait.ms": "10"}
-BATCHES, BATCHES_UNTUNED = 20, 10
+BATCHES, BATCHES_UNTUNED = 12, 6
+"""One a second: the rate source makes rows so often."""
 READY_WAIT_S = 120
 
 Answer = dict[str, Any]
@@ -95,14 +96,15 @@ def _bulk(lab: Lab, cluster: Cluster, app: SparkApp) -> list[Row]:
     """Write, read and stream the same rows; the first rounds only warm both sides up."""
     seconds: dict[str, list[float]] = {}
     for number in range(WARM_ROUNDS + lab.rounds):
+        rows = ROWS if number >= WARM_ROUNDS else WARM_ROWS
         topics = {"ours": lab.topic(cluster, "spark"), "peer": lab.peer_topic("spark")}
-        taken = {f"{side} write": app.ask("write", side, topic=topic, rows=ROWS) for side, topic in topics.items()}
+        taken = {f"{side} write": app.ask("write", side, topic=topic, rows=rows) for side, topic in topics.items()}
         for what in ("read", "stream"):
             taken |= {f"{side} {what}": app.ask(what, side, topic=topic) for side, topic in topics.items()}
         for what in ("read", "stream"):
             taken[f"tuned {what}"] = app.ask(what, "peer", TUNED, topic=topics["peer"])
-        taken["delta write"] = app.ask("delta", rows=ROWS)
-        _check(taken)
+        taken["delta write"] = app.ask("delta", rows=rows)
+        _check(taken, rows)
         say(f"spark {number - WARM_ROUNDS + 1}: " + ", ".join(f"{name} {a['s']:.2f} s" for name, a in taken.items()))
         if number >= WARM_ROUNDS:
             for name, answer in taken.items():
@@ -117,11 +119,11 @@ def _bulk(lab: Lab, cluster: Cluster, app: SparkApp) -> list[Row]:
     return [write, *reads, delta]
 
 
-def _check(taken: dict[str, Answer]) -> None:
+def _check(taken: dict[str, Answer], rows: int) -> None:
     """Whoever read did read everything."""
     for name, answer in taken.items():
-        if answer.get("rows", ROWS) != ROWS or answer.get("bytes", ROWS * VALUE_BYTES) != ROWS * VALUE_BYTES:
-            raise RuntimeError(f"{name} gave {answer}, not {ROWS} rows of {VALUE_BYTES} bytes")
+        if answer.get("rows", rows) != rows or answer.get("bytes", rows * VALUE_BYTES) != rows * VALUE_BYTES:
+            raise RuntimeError(f"{name} gave {answer}, not {rows} rows of {VALUE_BYTES} bytes")
 
 
 def _row(bench: str, ours_s: Sequence[float], peer_s: Sequence[float], peer_is: str = "Kafka") -> Row:

@@ -17,8 +17,7 @@ have kept the new name and the old content. Then the content belongs elsewhere, 
 its name states (`batch_file.check`), a commit does not follow the one before it (`recover_tail`). And a process that is
 killed between two steps leaves one that is not empty in the folder: whoever finds it there empties it, at a start or
 within the next `SHARE` deletions, so that what was deleted, or never came to be, is gone. Its size tells: an empty one
-has `EMPTY_BYTES`, one with content never. After a power loss it may
-tell wrong, so a start looks at the bytes.
+has `EMPTY_BYTES`, one with content never. After a power loss it may tell wrong, so a start looks at the bytes.
 """
 
 from __future__ import annotations

@@ -37,10 +37,10 @@ session every ten seconds. The peer's client is a Java program with the same sch
         "Spark",
         """One Spark application, `local[2]`, beside both clusters; 2,000,000 rows with keys and values of 100 bytes;
 two rounds of warm-up with half as many. `spark_read`: count and sum of lengths. `spark_stream`: AvailableNow from the
-beginning into `noop`. `spark_trigger`: the time of one micro-batch, topic to foreachBatch, while 100 rows/s come in; the writing query
-beside it. Rows `_tuned`: the Kafka connector with `kafka.fetch.max.wait.ms=10` instead of 500. `delta_append`:
-`spark_write` against a plain append of the same rows to one Delta table, neither partitioned nor replicated: the
-floor.""",
+beginning into `noop`. `spark_trigger`: the time of one micro-batch, topic to foreachBatch, while 100 rows/s come in;
+the writing query beside it. Rows `_tuned`: the Kafka connector with `kafka.fetch.max.wait.ms=10` instead of 500.
+`delta_append`: `spark_write` against a plain append of the same rows to one Delta table, neither partitioned nor
+replicated: the floor.""",
     ),
     "standing": (
         "Standing",

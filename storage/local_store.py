@@ -31,7 +31,7 @@ from storage.errors import (
 )
 from storage.file_sync import WritesLostError, sync_files, sync_tree
 from storage.object_meta import ObjectMeta
-from storage.spare_files import FOLDER, SpareFiles, rename_if_absent
+from storage.spare_files import FOLDER, SPARE_BYTES_MAX, SpareFiles, rename_if_absent
 
 _TEMPORARY = re.compile(r"#\d+$")
 _PROBE = ".create-probe"
@@ -310,7 +310,7 @@ class LocalStore:
     def _named_spare(self, data: bytes | memoryview, give_name: Callable[[str], None]) -> bool:
         """Make a file of a spare one, which `give_name` moves to its place. False when there is none, or the file has
         to be made as usual for another reason, which is found out then. Raises FileExistsError."""
-        spare = self._spares.take(len(data))
+        spare = self._spares.take() if len(data) <= SPARE_BYTES_MAX else None
         if spare is None:
             return False
         try:

@@ -6,18 +6,15 @@ An ext4 without a journal takes no inode that was freed within the last minute (
 written) and, to find another, passes over each of these in the block group of the new file's directory, 70 ns each
 (`recently_deleted` in Linux, fs/ext4/ialloc.c). A log that takes 1,000 commits a second frees 2,000 inodes a second, so
 after some seconds a new file costs 0.3 to 0.9 ms instead of 0.07. There, a small file that is deleted is renamed into
-a folder instead and filled with zeros, and the next small file is written into it and renamed to its place, much as
-PostgreSQL does with its segments and RocksDB with `recycle_log_file_num`: no inode is freed and none is looked for, and
-no block either. To cut such a file off instead takes four times as long, as its block is given back to the disk
-(`discard`), and holds up whoever writes there meanwhile.
+a folder instead and emptied, and the next small file is written into it and renamed to its place, much as PostgreSQL
+does with its segments and RocksDB with `recycle_log_file_num`: no inode is freed and none is looked for.
 
 Nobody can tell the difference from a deletion: a file is used again only if no process has it open or mapped (the
 kernel grants a write lease then, and only then) and if it has no second name. Only a power loss tells: the disk may
 have kept the new name and the old content. Then the content belongs elsewhere, and says so: a data file is not what
 its name states (`batch_file.check`), a commit does not follow the one before it (`recover_tail`). And a process that is
 killed between two steps leaves one that is not empty in the folder: whoever finds it there empties it, at a start or
-within the next `SHARE` deletions, so that what was deleted, or never came to be, is gone. Its size tells: an empty one
-has `EMPTY_BYTES`, one with content never. After a power loss it may tell wrong, so a start looks at the bytes.
+within the next `SHARE` deletions, so that what was deleted, or never came to be, is gone.
 """
 
 from __future__ import annotations
@@ -40,15 +37,11 @@ FOLDER = ".spare"
 """Below the root, for all processes that work there: brokers delete, sessions of followers make new files."""
 SPARE_BYTES_MAX = 65_536
 """A larger file is deleted: making one costs little beside writing so much."""
-EMPTY_BYTES = 4_096
-"""The size of an empty one, all zeros; no file of this size is kept or made of one."""
 SPARES_MIN, SPARES_MAX = 256, 8_192
-"""So many are kept back, oldest out first: whoever was about to open one when it was deleted finds it empty, not with
-what another file holds. And so many at most, 32 MiB. Upkeep deletes in turns, of some thousand files where a log takes
-1,000 commits a second."""
+"""So many are kept back, oldest out first, that whoever was about to open one when it was deleted has done so; and so
+many at most, all empty. Upkeep deletes in turns, of some thousand files where a log takes 1,000 commits a second."""
 SHARE = 256
 """So many of another process's are taken over at once; so often, counted in files, the folder is read."""
-_ZEROS = bytes(EMPTY_BYTES)
 _NAME = re.compile(r"[0-9a-f]+-\d+")
 _SYSTEM = Path("/sys")
 _LIBRARY = ctypes.CDLL(None, use_errno=True)
@@ -59,7 +52,7 @@ _SET_SIGNAL = 10
 
 
 class SpareFile:
-    """One spare file, open to be written, with the size that it is to have."""
+    """One spare file, empty and open to be written."""
 
     __slots__ = ("descriptor", "name")
 
@@ -98,7 +91,7 @@ class SpareFiles:
         if not self._is_used():
             return False
         status = os.lstat(path)
-        if not _is_fit(status) or not _is_fit_size(status.st_size):
+        if not _is_fit(status) or not 0 < status.st_size <= SPARE_BYTES_MAX:
             return False
         if len(self._names) >= SPARES_MAX:
             if next(self._refused) % SHARE == 0:
@@ -117,14 +110,12 @@ class SpareFiles:
         return True
 
     def sweep(self) -> None:
-        """Empty what processes that were killed, or a power loss, left in the folder."""
+        """Empty what processes that were killed left in the folder."""
         if self._is_used():
-            self._read(lambda names: self._sweep(names, _holds_zeros))
+            self._read(self._sweep)
 
-    def take(self, size_bytes: int) -> SpareFile | None:
-        """A file to write over with so many bytes and to rename; None when a new one has to be made."""
-        if not _is_fit_size(size_bytes):
-            return None
+    def take(self) -> SpareFile | None:
+        """A file to write over and to rename; None when a new one has to be made."""
         if len(self._names) <= self._kept_back:
             if self._is_used() and next(self._missed) % SHARE == 0:
                 self._read(self._take_over)
@@ -133,7 +124,7 @@ class SpareFiles:
             with contextlib.suppress(IndexError, OSError):  # another thread or process took it
                 name = self._names.popleft()
                 descriptor = os.open(name, os.O_WRONLY | os.O_NOFOLLOW)
-                if _is_nobody_elses(descriptor) and _is_cut(descriptor, size_bytes):
+                if _is_nobody_elses(descriptor):
                     return SpareFile(name, descriptor)
                 os.close(descriptor)
                 os.unlink(name)
@@ -141,12 +132,9 @@ class SpareFiles:
 
     def give_back(self, spare: SpareFile) -> None:
         """Keep a spare that did not become a file."""
-        with contextlib.suppress(FileNotFoundError):  # another process took it for one that was left
-            if _is_zeroed(spare.descriptor):
-                self._names.append(spare.name)
-            else:
-                os.unlink(spare.name)
+        os.ftruncate(spare.descriptor, 0)
         os.close(spare.descriptor)
+        self._names.append(spare.name)
 
     def _is_used(self) -> bool:
         """Not by a forked copy of the process, which would use the same ones."""
@@ -189,9 +177,9 @@ class SpareFiles:
         for name in others[: SHARE + self._kept_back]:
             self._take_from_other(name)
 
-    def _sweep(self, names: Sequence[str], is_empty: Callable[[str], bool] | None = None) -> None:
+    def _sweep(self, names: Sequence[str]) -> None:
         for name in names:
-            if _order(name)[0] != self._own and not (is_empty or _has_size_of_empty)(f"{self._folder}/{name}"):
+            if _order(name)[0] != self._own and _size_bytes(f"{self._folder}/{name}"):
                 self._take_from_other(name)
 
     def _take_from_other(self, name: str) -> None:
@@ -239,63 +227,30 @@ def _is_fit(status: os.stat_result) -> bool:
     return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
 
-def _is_fit_size(size_bytes: int) -> bool:
-    return 0 < size_bytes <= SPARE_BYTES_MAX and size_bytes != EMPTY_BYTES
-
-
-def _has_size_of_empty(name: str) -> bool:
-    """True where it is gone."""
+def _size_bytes(name: str) -> int:
+    """0 where it is gone."""
     try:
-        return os.lstat(name).st_size == EMPTY_BYTES
+        return os.lstat(name).st_size
     except OSError:
-        return True
-
-
-def _holds_zeros(name: str) -> bool:
-    """By its bytes; True where it is gone."""
-    try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    try:
-        return os.read(descriptor, EMPTY_BYTES + 1) == _ZEROS
-    finally:
-        os.close(descriptor)
+        return 0
 
 
 def _is_emptied(name: str) -> bool:
     """Raises FileNotFoundError."""
     try:
         descriptor = os.open(name, os.O_WRONLY | os.O_NOFOLLOW)
-    except OSError as reason:
-        if reason.errno == errno.ENOENT:
-            raise
+    except FileNotFoundError:
+        raise
+    except OSError:
         return False
     try:
-        return _is_nobody_elses(descriptor) and _is_zeroed(descriptor)
+        if not _is_nobody_elses(descriptor):
+            return False
+        os.ftruncate(descriptor, 0)
+    except OSError:
+        return False
     finally:
         os.close(descriptor)
-
-
-def _is_zeroed(descriptor: int) -> bool:
-    """Zeros first, and the size of an empty one last: one that has it is empty, wherever its process is killed."""
-    try:
-        is_whole = os.pwrite(descriptor, _ZEROS, 0) == EMPTY_BYTES
-        if is_whole and os.fstat(descriptor).st_size > EMPTY_BYTES:
-            os.ftruncate(descriptor, EMPTY_BYTES)
-    except OSError:
-        return False
-    return is_whole
-
-
-def _is_cut(descriptor: int, size_bytes: int) -> bool:
-    """Before it is written, so that it no longer has the size of an empty one."""
-    try:
-        os.ftruncate(descriptor, size_bytes)
-    except OSError:
-        return False
     return True
 
 

@@ -16,7 +16,7 @@ import pytest
 from storage import local_store, spare_files
 from storage.errors import StoreUnavailableError
 from storage.local_store import LocalStore
-from storage.spare_files import EMPTY_BYTES, FOLDER, SPARE_BYTES_MAX, SPARES_MIN, SpareFiles, lacks_journal
+from storage.spare_files import FOLDER, SPARE_BYTES_MAX, SPARES_MIN, SpareFiles, lacks_journal
 from storage.store import open_store
 from tests.storage.spare_stores import store_with_spares
 
@@ -27,9 +27,9 @@ def store(tmp_path: Path) -> LocalStore:
 
 
 def spares(root: Path) -> list[str]:
-    """Their content, oldest first, nothing for an empty one."""
+    """Their content, oldest first."""
     found = sorted((root / FOLDER).glob("*"), key=lambda path: int(path.name.partition("-")[2]))
-    return ["" if path.read_bytes() == bytes(EMPTY_BYTES) else path.read_text() for path in found]
+    return [path.read_text() for path in found]
 
 
 def inode(root: Path, path: str) -> int:
@@ -88,7 +88,7 @@ def test_there_is_an_end_to_how_many_are_kept(tmp_path: Path, monkeypatch: pytes
     assert (len(spares(tmp_path)), store.list("")) == (2, [])
 
 
-@pytest.mark.parametrize("kind", ["large", "empty", "as large as an empty one", "linked", "symbolic link"])
+@pytest.mark.parametrize("kind", ["large", "empty", "linked", "symbolic link"])
 def test_what_is_no_plain_small_file_is_deleted(store: LocalStore, tmp_path: Path, kind: str) -> None:
     path = tmp_path / "t-0" / "x"
     path.parent.mkdir(exist_ok=True)
@@ -98,16 +98,13 @@ def test_what_is_no_plain_small_file_is_deleted(store: LocalStore, tmp_path: Pat
     elif kind == "symbolic link":
         path.symlink_to(tmp_path / "elsewhere")
     else:
-        sizes = {"large": SPARE_BYTES_MAX + 1, "empty": 0, "as large as an empty one": EMPTY_BYTES}
-        path.write_bytes(b"x" * sizes[kind])
+        path.write_bytes(b"x" * (SPARE_BYTES_MAX + 1) if kind == "large" else b"")
     store.delete("t-0/x")
     assert (store.exists("t-0/x"), len(spares(tmp_path)), (tmp_path / "elsewhere").read_bytes()) == (False, 3, b"x")
 
 
-@pytest.mark.parametrize("size_bytes", [0, EMPTY_BYTES, SPARE_BYTES_MAX + 1])
-def test_some_files_are_made_from_nothing(store: LocalStore, tmp_path: Path, size_bytes: int) -> None:
-    """Large ones, and those whose size would not tell whether there is something in them."""
-    data = b"x" * size_bytes
+def test_large_files_are_made_from_nothing(store: LocalStore, tmp_path: Path) -> None:
+    data = b"x" * (SPARE_BYTES_MAX + 1)
     store.put_new("t-0/1", data)
     assert store.create("t-0/2", data)
     assert len(spares(tmp_path)) == 3
@@ -135,7 +132,7 @@ def test_what_somebody_reads_or_keeps_is_not_written_over(tmp_path: Path, holder
         (kept,) = (tmp_path / FOLDER).glob("*")
         os.link(kept, tmp_path / "backup")
         store.put_new("t-0/2", b"new")
-        assert (tmp_path / "backup").read_bytes() == bytes(EMPTY_BYTES)
+        assert (tmp_path / "backup").read_bytes() == b""
     else:
         with path.open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) if holder == "map" else None
@@ -145,18 +142,6 @@ def test_what_somebody_reads_or_keeps_is_not_written_over(tmp_path: Path, holder
             store.put_new("t-0/2", b"new")
             assert (mapped[:] if mapped is not None else file.read()) == b"old"
     assert (store.get("t-0/2"), spares(tmp_path)) == (b"new", [])
-
-
-@pytest.mark.parametrize("size_bytes", [1, EMPTY_BYTES - 1, EMPTY_BYTES + 1, 2 * EMPTY_BYTES, SPARE_BYTES_MAX])
-def test_a_file_of_any_size_follows_one_of_any_other(tmp_path: Path, size_bytes: int) -> None:
-    store = store_with_spares(tmp_path, count=0, kind=LocalStore)
-    for other in (3, EMPTY_BYTES + 5, 60_000):
-        store.put_new("t-0/1", b"x" * size_bytes)
-        store.delete("t-0/1")
-        assert spares(tmp_path) == [""]
-        assert store.create("t-0/2", b"y" * other)
-        assert (store.get("t-0/2"), spares(tmp_path)) == (b"y" * other, [])
-        store.delete("t-0/2")
 
 
 def test_a_lease_that_is_asked_back_does_not_end_the_process(tmp_path: Path) -> None:
@@ -275,31 +260,6 @@ def test_what_a_killed_process_left_is_emptied(tmp_path: Path, when: str, call: 
         getattr(store, call)(f"t-0/{number}", b"short")
     assert {store.get(f"t-0/{number}") for number in range(3, 9)} == {b"short"}
     assert spares(tmp_path) == []
-
-
-def test_what_is_killed_before_it_writes_leaves_nothing(tmp_path: Path) -> None:
-    code = (
-        "import os, sys; from pathlib import Path; from storage.local_store import LocalStore;"
-        "from tests.storage.spare_stores import store_with_spares;"
-        "store = store_with_spares(Path(sys.argv[1]), count=1, kind=LocalStore); os.write = lambda *_: os._exit(9);"
-        "store.put_new('t-0/1', b'content')"
-    )
-    (tmp_path / "t-0").mkdir()
-    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == 9
-    assert spares(tmp_path) == ["\0" * 7]
-    LocalStore(str(tmp_path), create=True, spares=SpareFiles(str(tmp_path), are_used=True))
-    assert spares(tmp_path) == [""]
-
-
-@pytest.mark.parametrize("content", [b"x" * EMPTY_BYTES, bytes(EMPTY_BYTES - 1) + b"x", b"", b"of an older release"])
-def test_a_start_finds_what_only_seems_empty(tmp_path: Path, content: bytes) -> None:
-    """After a power loss: the disk may have kept the new size and the old content."""
-    (tmp_path / FOLDER).mkdir()
-    (tmp_path / FOLDER / "abc-1").write_bytes(content)
-    (tmp_path / FOLDER / "abc-2").write_bytes(bytes(EMPTY_BYTES))
-    LocalStore(str(tmp_path), create=True, spares=SpareFiles(str(tmp_path), are_used=True))
-    assert spares(tmp_path) == ["", ""]
-    assert (tmp_path / FOLDER / "abc-2").exists(), "what is empty is left to whoever has it"
 
 
 @pytest.mark.parametrize("other", ["holds it open", "has a second name of it"])

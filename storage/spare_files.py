@@ -38,8 +38,9 @@ FOLDER = ".spare"
 SPARE_BYTES_MAX = 65_536
 """A larger file is deleted: making one costs little beside writing so much."""
 SPARES_MIN, SPARES_MAX = 256, 8_192
-"""So many are kept back, oldest out first, that whoever was about to open one when it was deleted has done so; and so
-many at most, all empty. Upkeep deletes in turns, of some thousand files where a log takes 1,000 commits a second."""
+"""So many are kept back, oldest out first: whoever was about to open one when it was deleted finds it empty, not with
+what another file holds. And so many at most. Upkeep deletes in turns, of some thousand files where a log takes 1,000
+commits a second."""
 SHARE = 256
 """So many of another process's are taken over at once; so often, counted in files, the folder is read."""
 _NAME = re.compile(r"[0-9a-f]+-\d+")

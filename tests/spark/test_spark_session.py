@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import pytest
 from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession as Session
 
+from replication.jvm_threads import threads_named
 from replication.spark_home import linked_home
 from replication.spark_session import (
     CHECKPOINT_FILES,
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHECKPOINT_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+TRIMMER = ("Native Heap Tri",)
+"""The thread that gives freed memory back, as the kernel names it."""
 
 
 @pytest.mark.parametrize(
@@ -118,6 +122,16 @@ def test_a_chosen_home_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     Path(home).chmod(0o700)
     monkeypatch.setenv("SPARK_HOME", "anywhere")
     assert linked_home(tmp_path) is None
+
+
+def test_the_jvm_gives_back_what_it_freed_outside_its_heap(spark: SparkSession) -> None:
+    options = ("-XX:+UnlockExperimentalVMOptions", "-XX:TrimNativeHeapInterval=10000", "-Xlog:trimnative")
+    asked = subprocess.run(["java", *options, "-version"], capture_output=True, text=True, check=False)
+    if "Periodic native trim enabled" not in asked.stdout:
+        pytest.skip("this Java, or this machine's C library, cannot")
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    assert threads_named(int(jvm.java.lang.ProcessHandle.current().pid()), TRIMMER)
 
 
 def test_a_failed_task_leaves_the_terminal_alone(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:

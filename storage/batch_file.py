@@ -36,6 +36,8 @@ LARGE_BYTES = 3 << 20
 """Arrow bytes of a large file. While it grows, a file in memory is moved into ever larger pieces of memory that nobody
 used lately, zeroed by the kernel first: of 12 MiB that took three times as long as writing them did."""
 PIECE_BYTES_MAX = 2 << 20
+"""Pieces of 64 KiB to 1 MiB take the same time for each MiB (0.3 ms), those of 6 MiB up to ten times as long, for which
+see `local_store.WRITE_BYTES_MAX`."""
 DICTIONARY_COLUMNS = ["timestamp_type", "producer_id", "producer_epoch", "sequence", "batch_base", "attributes"]
 STATISTICS_COLUMNS = ["offset_delta", "timestamp"]
 DICTIONARY_ROWS_MIN = 32

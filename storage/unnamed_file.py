@@ -1,4 +1,6 @@
-"""Files that get their name when they are complete. I/O: Linux's files without a name (O_TMPFILE), where a disk has them.
+"""Files that get their name when they are complete.
+
+I/O: Linux's files without a name (O_TMPFILE), where a disk has them.
 
 A directory is changed once for such a file instead of three times, nobody sees a part of it, and nothing is left of one
 whose writer failed. And its name may tell what it holds, as that of a data file does, whose footer is written last.

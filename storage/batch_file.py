@@ -18,6 +18,7 @@ from storage.errors import CorruptMessageError
 from storage.few_rows_file import encode_few_rows, few_rows, fits_one_page
 from storage.records import DATA_SCHEMA, FewRows, table_of_rows, timestamp_range
 from storage.row_groups import (
+    ROWS_MIN,
     TRAILER_BYTES,
     Footer,
     Footers,
@@ -31,6 +32,12 @@ from storage.table import DataFile, RowsWanted
 MAGIC = b"PAR1"
 RANGED_BYTES = 256 << 10
 """Smaller files are read whole: that takes less than asking for their footer first."""
+LARGE_BYTES = 3 << 20
+"""Arrow bytes of a large file. A file in memory is moved, as it grows, into ever larger pieces of memory, which the
+kernel zeroes first: with eight producers, whose groups are large, 14 % of the CPU time of the brokers' process."""
+PIECE_BYTES_MAX = 2 << 20
+"""Pieces of 64 KiB to 1 MiB take the same time for each MiB (0.3 ms), those of 6 MiB up to ten times as long, for which
+see `local_store.WRITE_BYTES_MAX`."""
 DICTIONARY_COLUMNS = ["timestamp_type", "producer_id", "producer_epoch", "sequence", "batch_base", "attributes"]
 STATISTICS_COLUMNS = ["offset_delta", "timestamp"]
 DICTIONARY_ROWS_MIN = 32
@@ -45,13 +52,20 @@ def encode(rows: pa.Table | FewRows, codec: str = "zstd") -> tuple[memoryview, s
 
     codec  uncompressed, zstd, lz4, snappy or gzip; with a level: zstd:6
     """
-    name, _, level = codec.partition(":")
+    name = codec.partition(":")[0]
     few = None if name != UNCOMPRESSED else rows if isinstance(rows, tuple) else few_rows(rows)
     if few is not None and fits_one_page(few):
         small = encode_few_rows(few)
         return memoryview(small), footer_crc(small, "a new file")
-    table = table_of_rows(rows) if isinstance(rows, tuple) else rows
     sink = pa.BufferOutputStream()
+    write(table_of_rows(rows) if isinstance(rows, tuple) else rows, sink, codec)
+    data = memoryview(sink.getvalue()).cast("B")
+    return data, footer_crc(data, "a new file")
+
+
+def write(table: pa.Table, sink: pa.NativeFile, codec: str) -> None:
+    """Rows of `DATA_SCHEMA` into `sink`, as `encode` without what it does for few rows."""
+    name, _, level = codec.partition(":")
     pq.write_table(
         table,
         sink,
@@ -63,8 +77,24 @@ def encode(rows: pa.Table | FewRows, codec: str = "zstd") -> tuple[memoryview, s
         store_schema=False,
         row_group_size=rows_per_group(table),
     )
-    data = memoryview(sink.getvalue()).cast("B")
-    return data, footer_crc(data, "a new file")
+
+
+def is_large(rows: pa.Table | FewRows) -> bool:
+    """True where it pays to `write` a file piece by piece instead of to `encode` it, which has it whole in memory.
+
+    Not where a row group may be of `PIECE_BYTES_MAX` or more, as with few large rows: its pages are pieces, too.
+    """
+    if isinstance(rows, tuple) or rows.num_rows <= ROWS_MIN:
+        return False
+    size_bytes = rows.nbytes
+    return bool(size_bytes >= LARGE_BYTES and size_bytes * rows_per_group(rows) < PIECE_BYTES_MAX * rows.num_rows)
+
+
+def written_crc(read_range: ReadRange, size_bytes: int) -> str:
+    """`footer_crc` of a file that was written. Raises what `read_range` raises."""
+    (footer_bytes,) = struct.unpack("<I", read_range(size_bytes - TRAILER_BYTES, 4))
+    length = footer_bytes + TRAILER_BYTES
+    return f"{crc32c.crc32c(read_range(size_bytes - length, length)):08x}"
 
 
 def footer_crc(data: bytes | memoryview, name: str) -> str:
@@ -84,7 +114,12 @@ def file_path(segment: int, file_id: str, crc: str) -> str:
     >>> file_path(7, "ab", "0000ffff")
     'segment=00000000000000000007/ab.0000ffff.parquet'
     """
-    return f"segment={segment:020}/{file_id}.{crc}.parquet"
+    return f"{segment_directory(segment)}/{file_id}.{crc}.parquet"
+
+
+def segment_directory(segment: int) -> str:
+    """Where a segment's files lie below their table."""
+    return f"segment={segment:020}"
 
 
 def crc_of_path(path: str) -> str:

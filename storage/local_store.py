@@ -32,12 +32,11 @@ from storage.errors import (
 from storage.file_sync import WritesLostError, sync_files, sync_tree
 from storage.object_meta import ObjectMeta
 from storage.spare_files import FOLDER, SPARE_BYTES_MAX, SpareFiles, rename_if_absent
+from storage.unnamed_file import UnnamedFiles
 
 _TEMPORARY = re.compile(r"#\d+$")
 _PROBE = ".create-probe"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_CANNOT = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
-"""How a disk or kernel says that it has no files without a name (O_TMPFILE)."""
 _GET_FLAGS, _SET_FLAGS, _TOP_DIRECTORY = 0x80086601, 0x40086602, 0x00020000
 """Linux: FS_IOC_GETFLAGS, FS_IOC_SETFLAGS and FS_TOPDIR_FL, which is `chattr +T`."""
 WRITE_BYTES_MAX = 256 << 10
@@ -67,7 +66,7 @@ class LocalStore:
         """Those whose entry in the directory above was synced, or was there before this store."""
         self._lost = ""
         self._register_lock = threading.Lock()
-        self._has_unnamed_files = hasattr(os, "O_TMPFILE")
+        self._unnamed = UnnamedFiles(self._open_new)
         self._spares = SpareFiles(self.root) if spares is None else spares
         if create:
             self._make_root()
@@ -116,6 +115,14 @@ class LocalStore:
         except OSError as reason:
             raise self._failed("put", path, reason) from reason
 
+    def put_filled(self, directory: str, fill: Callable[[int], str]) -> bool:
+        """`put_new` of an object that is never in memory as a whole: `fill` writes it into an open file, which it may
+        read again, and answers its path, in `directory`. False when this disk cannot: use `put_new`."""
+        try:
+            return bool(self._unnamed.make(f"{self.root}/{directory}", lambda file: f"{self.root}/{fill(file)}"))
+        except OSError as reason:
+            raise self._failed("put", directory, reason) from reason
+
     def copy_new(
         self, path: str, source: LocalStore, source_path: str, tail_bytes: int, check: Callable[[bytes], bool]
     ) -> bool:
@@ -147,10 +154,13 @@ class LocalStore:
         try:
             if self._named_spare(data, lambda name: rename_if_absent(name, target)):
                 return True
-            if self._has_unnamed_files:
-                created = self._create_from_unnamed(target, data)
-                if created is not None:
-                    return created
+
+            def fill(descriptor: int) -> str:
+                _write_whole(descriptor, data)
+                return target
+
+            if self._unnamed.make(target.rpartition("/")[0], fill):
+                return True
             temporary = self._write_temporary(target, data)
             try:
                 os.link(temporary, target)
@@ -323,32 +333,6 @@ class LocalStore:
             self._spares.give_back(spare)
             return False
         os.close(spare.descriptor)
-        return True
-
-    def _create_from_unnamed(self, target: str, data: bytes) -> bool | None:
-        """Create by giving a name to a file that has none: one change of a directory instead of three.
-
-        None when this disk cannot: it is not tried again.
-        """
-        try:
-            descriptor = self._open_new(target.rpartition("/")[0], os.O_WRONLY | os.O_TMPFILE, target)
-        except OSError as reason:
-            if reason.errno not in _CANNOT:
-                raise
-            self._has_unnamed_files = False
-            return None
-        try:
-            _write_whole(descriptor, data)
-            os.link(f"/proc/self/fd/{descriptor}", target, src_dir_fd=descriptor, follow_symlinks=True)
-        except FileExistsError:
-            return False
-        except OSError as reason:
-            if reason.errno not in (*_CANNOT, errno.ENOENT, errno.EXDEV, errno.EPERM, errno.EACCES):
-                raise
-            self._has_unnamed_files = False
-            return None
-        finally:
-            os.close(descriptor)
         return True
 
     def _open_new(self, name: str, flags: int, target: str = "") -> int:

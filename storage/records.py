@@ -278,24 +278,24 @@ def data_table(batches: Sequence[NewRecordBatch]) -> pa.Table:
             for b in batches
         ]
     )
-    counts = of_batches[:, 0]
-    firsts = np.cumsum(counts) - counts
-    types, producer_ids, epochs, base_sequences, attributes = of_batches[:, 1:].T.repeat(counts, axis=1)
-    deltas, batch_bases = np.arange(len(types)), firsts.repeat(counts)
-    sequences = (base_sequences + deltas - batch_bases) & SEQUENCE_MASK
+    counts, types, producer_ids, epochs, base_sequences, attributes = of_batches.T
+    deltas = np.arange(counts.sum(), dtype=np.int32)
+    batch_bases = (np.cumsum(counts) - counts).astype(np.int32).repeat(counts)
+    base_sequences = base_sequences.astype(np.int32).repeat(counts)
+    sequences = (base_sequences + (deltas - batch_bases)) & SEQUENCE_MASK  # these bits are right after an overflow, too
     sequences[base_sequences == NO_SEQUENCE] = NO_SEQUENCE
     payload = pa.concat_tables([batch.payload for batch in batches])
     if len(batches) > 1 and len(deltas) < COMBINED_ROWS * len(batches):
         payload = payload.combine_chunks()  # a Parquet writer that gets many small pieces takes several times as long
     columns = [
-        pa.array(deltas.astype(np.int32)),
+        pa.array(deltas),
         *payload.columns,
-        pa.array(types.astype(np.int8)),
-        pa.array(producer_ids),
-        pa.array(epochs.astype(np.int16)),
-        pa.array(sequences.astype(np.int32)),
-        pa.array(batch_bases.astype(np.int32)),
-        pa.array(attributes.astype(np.int16)),
+        pa.array(types.astype(np.int8).repeat(counts)),
+        pa.array(producer_ids.repeat(counts)),
+        pa.array(epochs.astype(np.int16).repeat(counts)),
+        pa.array(sequences),
+        pa.array(batch_bases),
+        pa.array(attributes.astype(np.int16).repeat(counts)),
     ]
     return pa.Table.from_arrays(columns, schema=DATA_SCHEMA)
 

@@ -7,9 +7,18 @@ import random
 import pyarrow as pa
 import pytest
 
-from storage.batch_file import check, decode, describe, encode, file_path
+from storage.batch_file import check, decode, describe, encode, file_path, is_large, write, written_crc
 from storage.errors import CorruptMessageError
-from storage.records import DATA_SCHEMA, TIMESTAMP_MS_LIMIT, Header, NewRecordBatch, data_table, payload_table
+from storage.records import (
+    DATA_SCHEMA,
+    TIMESTAMP_MS_LIMIT,
+    Header,
+    NewRecordBatch,
+    OneRecord,
+    data_rows,
+    data_table,
+    payload_table,
+)
 
 
 def rows(count: int) -> pa.Table:
@@ -106,3 +115,33 @@ def test_the_rows_of_many_batches_are_those_of_each_one_after_the_other() -> Non
     sequences = rows["sequence"].to_pylist()
     assert (sequences[0], sequences[1:4]) == (-1, [2_147_483_646, 2_147_483_647, 0])
     assert rows["offset_delta"].to_pylist() == list(range(sum(sizes)))
+
+
+@pytest.mark.parametrize(
+    ("record_count", "value_bytes", "large"),
+    [
+        pytest.param(1_024, 20_000, False, id="few large rows, of which a row group takes them all"),
+        pytest.param(20_000, 100, False, id="2 MiB"),
+        pytest.param(40_000, 100, True, id="5 MiB"),
+        pytest.param(4_000, 1_024, True, id="row groups of 1 MiB"),
+        pytest.param(4_000, 3_000, False, id="row groups of 3 MiB"),
+    ],
+)
+def test_a_file_is_large_if_all_of_its_pieces_are_small(record_count: int, value_bytes: int, large: bool) -> None:
+    records = [(0, None, bytes(value_bytes), None)] * record_count
+    assert is_large(data_table([NewRecordBatch(payload_table(records))])) == large
+
+
+def test_few_rows_are_never_large() -> None:
+    assert not is_large(data_rows([NewRecordBatch(OneRecord(0, None, bytes(8 << 20)))]))
+
+
+@pytest.mark.parametrize("codec", ["uncompressed", "zstd:6", "gzip"])
+@pytest.mark.parametrize("count", [40, 9_000])
+def test_rows_written_in_pieces_are_the_same_file(count: int, codec: str) -> None:
+    data, crc = encode(rows(count), codec)
+    sink = pa.BufferOutputStream()
+    write(rows(count), sink, codec)
+    written = bytes(sink.getvalue())
+    assert written == bytes(data)
+    assert written_crc(lambda start, length: written[start : start + length], len(written)) == crc

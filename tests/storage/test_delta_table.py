@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from storage import batch_file
 from storage.checkpoint import commit_file as _commit
 from storage.checkpoint import covered_count
 from storage.clock import RandomIds
 from storage.delta_table import DeltaLogTable
 from storage.errors import CorruptMessageError, ForeignCommitError, StoreUnavailableError
+from storage.local_store import LocalStore
 from storage.records import NewRecordBatch, data_table, payload_table
 from storage.store import open_store
 from storage.table import LEADER_EPOCH, LOG_END, Commit, Committed, FileEntry
@@ -244,3 +247,42 @@ def test_a_copy_is_equal_byte_for_byte_and_checked(tmp_path: Path, value_bytes: 
         with pytest.raises(CorruptMessageError):
             tables[1].copy_file(tables[0], file)
     assert not (tmp_path / "b" / "t-0" / file.path).exists()
+
+
+class SmallObjects(LocalStore):
+    """Notes the paths of what is written in one piece."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.paths: list[str] = []
+
+    def put_new(self, path: str, data: bytes | memoryview) -> None:
+        self.paths.append(path)
+        super().put_new(path, data)
+
+
+@pytest.mark.parametrize("codec", ["uncompressed", "zstd"])
+@pytest.mark.parametrize("has_unnamed_files", [True, False])
+def test_a_large_file_is_written_in_pieces_where_the_disk_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_unnamed_files: bool, codec: str
+) -> None:
+    """Both ways give the same file, named by the same checksum, and it is synced with its commit."""
+    if not has_unnamed_files:
+        monkeypatch.delattr(os, "O_TMPFILE")
+    store = SmallObjects(str(tmp_path))
+    table = DeltaLogTable(store, "t-0", RandomIds())
+    values = [(1_700_000_000_000 + i, None, b"%0100d" % i, None) for i in range(40_000)]
+    rows = data_table([NewRecordBatch(payload_table(values))])
+    file = table.write_file(rows, 7, codec)
+    data, crc = batch_file.encode(rows, codec)
+    assert store.get(f"t-0/{file.path}") == bytes(data)
+    assert (batch_file.crc_of_path(file.path), file.path.partition("/")[0]) == (crc, batch_file.segment_directory(7))
+    assert (file.size_bytes, file.record_count, file.last_delta) == (len(data), 40_000, 39_999)
+    assert table.read_file(file).equals(rows)
+    assert (store.paths == []) == has_unnamed_files
+    synced: list[str] = []
+    monkeypatch.setattr(store, "sync", synced.extend)
+    assert table.create({"stratalog.topic-id": "t1"}, 1_000, "c0")
+    table.commit(1, Commit("c1", "APPEND", 0, (), (), {LOG_END: 40_000, LEADER_EPOCH: 4}), sync=True)
+    assert f"t-0/{file.path}" in synced
+    assert [path.name for path in tmp_path.rglob("*.parquet")] == [file.path.rpartition("/")[2]]

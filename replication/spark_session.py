@@ -33,6 +33,9 @@ LOG4J2_PROPERTIES = CONF_DIR / "log4j2.properties"
 CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 """Spark's own for file systems without FileContext; on local disk both look and rename."""
 
+EXECUTOR_TIMEOUT = "3650d"
+"""Spark's own is 120 s, of the wall clock."""
+
 _LOGGING_OPTION = f"-Dlog4j2.configurationFile={LOG4J2_PROPERTIES.as_uri()}"
 _LOG_TAIL_LINES = 20
 
@@ -78,6 +81,8 @@ def session_settings(app_name: str, fetch_slots: int, core_count: int, given: Ma
         settings.setdefault("spark.sql.warehouse.dir", _warehouse().as_uri())
         # Hadoop's FileContext starts programs (chmod, readlink) for every file of a checkpoint: 80 ms a micro-batch.
         settings.setdefault("spark.sql.streaming.checkpointFileManagerClass", CHECKPOINT_FILES)
+        # A driver whose machine slept drops its executor, which is itself, and minutes later the JVM exits for that.
+        settings.setdefault("spark.storage.blockManagerHeartbeatTimeoutMs", EXECUTOR_TIMEOUT)
     if _is_checkout():
         settings.setdefault("spark.executorEnv.PYTHONPATH", _python_path())
     return settings

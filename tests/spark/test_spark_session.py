@@ -14,6 +14,7 @@ from replication.jvm_threads import threads_named
 from replication.spark_home import linked_home
 from replication.spark_session import (
     CHECKPOINT_FILES,
+    EXECUTOR_TIMEOUT,
     SPARK_DEFAULTS,
     local_master,
     parse_spark_defaults,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHECKPOINT_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+EXECUTOR_TIMEOUT_MS = "spark.storage.blockManagerHeartbeatTimeoutMs"
 TRIMMER = ("Native Heap Tri",)
 """The thread that gives freed memory back, as the kernel names it."""
 
@@ -50,6 +52,12 @@ def test_what_is_given_comes_before_the_file() -> None:
     assert settings["spark.scheduler.mode"] == "FAIR"
     assert "spark.driver.host" not in settings
     assert CHECKPOINT_MANAGER not in settings
+    assert EXECUTOR_TIMEOUT_MS not in settings
+
+
+def test_a_local_driver_does_not_drop_itself_after_its_machine_slept() -> None:
+    assert session_settings("job", 6, 2, {})[EXECUTOR_TIMEOUT_MS] == EXECUTOR_TIMEOUT
+    assert session_settings("job", 6, 2, {EXECUTOR_TIMEOUT_MS: "9s"})[EXECUTOR_TIMEOUT_MS] == "9s"
 
 
 def test_a_local_session_writes_checkpoints_without_starting_programs(spark: SparkSession, tmp_path: Path) -> None:

@@ -231,9 +231,9 @@ class Broker(BrokerCalls):
         now_ms = self._turn_begun_ms = self._clock.monotonic_ms()
         self._attempt(lambda: self._keep_registered(now_ms))
         moved = self._attempt(lambda: self._follow_followers(now_ms))
-        self._may_go_on = self._attempt(lambda: self._poll_inbox(now_ms))
-        self._may_go_on |= self._attempt(self._coordinators.step)
+        self._may_go_on = self._attempt(self._coordinators.step)
         moved |= self._append_waiting(now_ms)  # its publication also tells the high watermarks that just moved
+        self._may_go_on |= self._attempt(lambda: self._poll_inbox(now_ms))
         self._may_go_on |= self._attempt(self._delete_records)
         self._attempt(lambda: self._change_isrs(self._isr_changes(now_ms)))
         self._attempt(lambda: self._report_offline(now_ms))

@@ -317,9 +317,10 @@ class GroupMember:
 
     def _answered(self, token: int, answer: object) -> None:
         self._answers.append((token, answer))
-        goodbye = self._goodbyes.pop(token, None)
+        goodbye = self._goodbyes.get(token)
         if goodbye is not None and isinstance(answer, StratalogError) and answer.retriable:
-            self._unheard.append(goodbye)
+            self._unheard.append(goodbye)  # before it is taken out below: `close` waits until none is left there
+        self._goodbyes.pop(token, None)
         if not self._is_closed:
             self._beat.wake()
             if not _changes_nothing(answer):

@@ -42,7 +42,9 @@ SPARES_MIN, SPARES_MAX = 256, 8_192
 what another file holds. And so many at most. Upkeep deletes in turns, of some thousand files where a log takes 1,000
 commits a second."""
 SHARE = 256
-"""So many of another process's are taken over at once; so often, counted in files, the folder is read."""
+"""So often, counted in files, the folder is read."""
+TAKEN_OVER_MAX = 2
+"""So many of another process's are taken over for a file: somebody waits for it, and all at once would take 20 ms."""
 _NAME = re.compile(r"[0-9a-f]+-\d+")
 _SYSTEM = Path("/sys")
 _LIBRARY = ctypes.CDLL(None, use_errno=True)
@@ -71,6 +73,7 @@ class SpareFiles:
     """The spare files of one root: `<process>-<number>`, oldest first. The folder is made at the first deletion, so
     that reading a root makes nothing.
 
+    own        how the names of this object's files begin
     are_used   None asks the disk when it comes to that
     kept_back  how many are not used again, oldest out first
     """
@@ -81,8 +84,9 @@ class SpareFiles:
         self._are_used = are_used
         self._kept_back = kept_back
         self._process_id = os.getpid()
-        self._own = os.urandom(8).hex()
+        self.own = os.urandom(8).hex()
         self._names: collections.deque[str] = collections.deque()
+        self._others: collections.deque[str] = collections.deque()
         self._serial = itertools.count()
         self._refused, self._missed, self._kept = itertools.count(1), itertools.count(), itertools.count()
         self._reading = threading.Lock()
@@ -117,10 +121,8 @@ class SpareFiles:
 
     def take(self) -> SpareFile | None:
         """A file to write over and to rename; None when a new one has to be made."""
-        if len(self._names) <= self._kept_back:
-            if self._is_used() and next(self._missed) % SHARE == 0:
-                self._read(self._take_over)
-            return None
+        if len(self._names) <= self._kept_back and self._is_used():
+            self._take_over()
         while len(self._names) > self._kept_back and os.getpid() == self._process_id:
             with contextlib.suppress(IndexError, OSError):  # another thread or process took it
                 name = self._names.popleft()
@@ -144,7 +146,7 @@ class SpareFiles:
         return self._are_used and os.getpid() == self._process_id
 
     def _next_name(self) -> str:
-        return f"{self._folder}/{self._own}-{next(self._serial)}"
+        return f"{self._folder}/{self.own}-{next(self._serial)}"
 
     def _make_folder(self) -> bool:
         try:
@@ -169,18 +171,25 @@ class SpareFiles:
 
     def _count_anew(self, names: Sequence[str]) -> None:
         """Others took some over."""
-        self._names = collections.deque(f"{self._folder}/{name}" for name in names if _order(name)[0] == self._own)
+        self._names = collections.deque(f"{self._folder}/{name}" for name in names if _order(name)[0] == self.own)
 
-    def _take_over(self, names: Sequence[str]) -> None:
+    def _take_over(self) -> None:
         """Take some of other processes, those that ended, too. One that has such a file open just now goes on: it finds
         the name gone, and makes a new file."""
-        others = [name for name in names if _order(name)[0] != self._own]
-        for name in others[: SHARE + self._kept_back]:
-            self._take_from_other(name)
+        if not self._others and next(self._missed) % SHARE == 0:
+            self._read(self._find_others)
+        for _ in range(min(TAKEN_OVER_MAX, len(self._others))):
+            with contextlib.suppress(IndexError):  # another thread took it
+                self._take_from_other(self._others.popleft())
+
+    def _find_others(self, names: Sequence[str]) -> None:
+        """Those after this process first, so that not all begin with the same one."""
+        others = [name for name in names if not name.startswith(self.own)]
+        self._others.extend(sorted(others, key=lambda name: name < self.own))
 
     def _sweep(self, names: Sequence[str]) -> None:
         for name in names:
-            if _order(name)[0] != self._own and _size_bytes(f"{self._folder}/{name}"):
+            if _order(name)[0] != self.own and _size_bytes(f"{self._folder}/{name}"):
                 self._take_from_other(name)
 
     def _take_from_other(self, name: str) -> None:

@@ -35,8 +35,10 @@ DELETIONS_MAX = 500
 """How many objects one piece of work deletes at most …"""
 DELETIONS_MS = 500
 """… within this time: beside a busy disk a deletion takes milliseconds, and merges must have their turn."""
-DELETE_INTERVAL_MS_MAX = 10_000
-"""So often it is looked for objects to delete at least; their removal may become durable without a step of ours."""
+DELETE_INTERVAL_MS_MAX = 1_000
+"""So often it is looked for what is due at most: a little at a time, as who waits for the machine meanwhile …"""
+DURABLE_RECHECK_MS = 10_000
+"""… and so often for what is not removed durably yet, which it may become without a step of ours."""
 BEHIND_TIMES = 4
 """Who has so many times more to do than suits one piece of work is behind."""
 
@@ -288,7 +290,7 @@ class Deletion(Chore):
         if oldest is None or self._looked_ms is None:
             return None
         is_durable = oldest[1].version <= view.log.state.durable_version
-        interval_ms = _delete_interval_ms(view.log) if is_durable else DELETE_INTERVAL_MS_MAX
+        interval_ms = _delete_interval_ms(view.log) if is_durable else DURABLE_RECHECK_MS
         due_ms = oldest[1].removed_ms + view.log.config.file_delete_delay_ms
         return max(due_ms, self._looked_ms + interval_ms) - view.now_ms
 

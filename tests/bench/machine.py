@@ -6,7 +6,7 @@ import mmap
 import os
 import platform
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -86,14 +86,31 @@ def cpu_s_by_process(roots: Iterable[int], without: Collection[int] = ()) -> dic
 
 
 def resident_mib(roots: Iterable[int]) -> dict[str, float]:
-    """MiB of resident memory by the program's name (`java`, `python`), descendants included."""
+    """MiB of resident memory by the program's name (`java`, `python`), descendants included. A page that several
+    processes share, as forked ones do, is counted once: each has its share of it (`Pss`)."""
+    return _by_program(roots, _proportional_mib)
+
+
+def resident_mib_of_each(roots: Iterable[int]) -> dict[str, float]:
+    """As `resident_mib`, with a shared page counted in each process that has it (`Rss`)."""
+    return _by_program(roots, lambda pid: int((_stat(pid) or ["0"] * 22)[21]) * PAGE_BYTES / 2**20)
+
+
+def _by_program(roots: Iterable[int], mib_of: Callable[[int], float]) -> dict[str, float]:
     found: dict[str, float] = {}
     for pid in descendants(roots):
-        stat = _stat(pid)
-        if stat:
-            name = "java" if name_of(pid) == "java" else "python"
-            found[name] = found.get(name, 0.0) + int(stat[21]) * PAGE_BYTES / 2**20
+        name = "java" if name_of(pid) == "java" else "python"
+        found[name] = found.get(name, 0.0) + mib_of(pid)
     return found
+
+
+def _proportional_mib(pid: int) -> float:
+    """0 when the process has ended."""
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8")
+    except OSError:
+        return 0.0
+    return next((int(line.split()[1]) / 1024 for line in text.splitlines() if line.startswith("Pss:")), 0.0)
 
 
 def own_cpu_s(pid: int) -> float:

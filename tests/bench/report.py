@@ -50,7 +50,7 @@ disk blocks of everything below the partitions' folders on three replicas, commi
 our merges came to rest; `one sealed replica`: all lines in one partition whose segment was rolled, our replica with
 its commit log against the peer's `.log` file alone; our merged files are zstd at level 9, which takes 24 ms of CPU for
 these lines. `memory`: resident memory at 20,000 records/s over ten minutes, least squares from the second minute
-on.""",
+on; a page that forked processes share is counted once (`Pss`), in the last line in each of them.""",
     ),
     "group": (
         "Groups",

@@ -7,7 +7,7 @@ process with its brokers, Spark's JVM and the Python workers of the fetch sessio
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -131,7 +131,8 @@ def _when_still(brokers: list[Path], topics: list[str]) -> list[int]:
 def memory(lab: Lab) -> Outcome:
     """Ten minutes at 20,000 records a second: how fast resident memory rises from the second minute on."""
     rows = MEMORY_RECORDS_PER_S // MEMORY_TABLES_PER_S
-    samples: list[tuple[float, dict[str, float]]] = []
+    once: list[tuple[float, dict[str, float]]] = []
+    each: list[tuple[float, dict[str, float]]] = []
     with lab.cluster() as cluster:
         topic, payload = lab.topic(cluster, "memory"), lab.payload(100)
         with Producer(cluster, acks="all") as producer:
@@ -141,16 +142,23 @@ def memory(lab: Lab) -> Outcome:
                 time.sleep(max(0.0, due - time.perf_counter()))
                 producer.send_table(topic, payload.table(number).slice(number % 10 * rows, rows))
                 if number % (5 * MEMORY_TABLES_PER_S) == 0:
-                    samples.append((number / MEMORY_TABLES_PER_S, machine.resident_mib(lab.own_pids)))
+                    once.append((number / MEMORY_TABLES_PER_S, machine.resident_mib(lab.own_pids)))
+                    each.append((number / MEMORY_TABLES_PER_S, machine.resident_mib_of_each(lab.own_pids)))
             producer.flush()
-    late = [(at_s / 60, mib) for at_s, mib in samples if at_s >= MEMORY_FROM_S]
-    rises = {name: slope([(minute, mib.get(name, 0.0)) for minute, mib in late]) for name in ("python", "java")}
-    last = samples[-1][1]
-    say(f"memory: {rises} MiB a minute, in the end {last}")
+    rises, last = _rises(once), once[-1][1]
+    say(f"memory: {rises} MiB a minute, in the end {last}; shared pages counted in each process: {_rises(each)}")
     more = {f"{name}_mib_in_the_end": round(mib) for name, mib in last.items()}
+    counted_in_each = Spread.of([sum(_rises(each).values())])
     return Outcome(
         [
             Row("memory", "", "MiB a minute", True, Spread.of([sum(rises.values())]), None, more=more),
             Row("memory", "Python processes alone", "MiB a minute", True, Spread.of([rises["python"]]), None),
+            Row("memory", "shared pages counted in each process", "MiB a minute", True, counted_in_each, None),
         ]
     )
+
+
+def _rises(samples: Sequence[tuple[float, dict[str, float]]]) -> dict[str, float]:
+    """MiB a minute by program, least squares from the second minute on, of what was seen at so many seconds."""
+    late = [(at_s / 60, mib) for at_s, mib in samples if at_s >= MEMORY_FROM_S]
+    return {name: slope([(minute, mib.get(name, 0.0)) for minute, mib in late]) for name in ("python", "java")}

@@ -44,7 +44,7 @@ commits a second."""
 SHARE = 256
 """So often, counted in files, the folder is read."""
 TAKEN_OVER_MAX = 2
-"""So many of another process's are taken over for a new file, for which somebody waits; 500 at once took 15 to 90 ms."""
+"""So many of another process's are taken over for a file that somebody waits for; 500 at once took 15 to 90 ms."""
 _NAME = re.compile(r"[0-9a-f]+-\d+")
 _SYSTEM = Path("/sys")
 _LIBRARY = ctypes.CDLL(None, use_errno=True)

@@ -182,9 +182,9 @@ class Checkpoints(Chore):
         return Work(partial(_advance, cleaning, log.clock), partial(self._cleaned, view))
 
     def _is_checkpoint_due(self, view: UpkeepView) -> bool:
-        """Counted from the last one, so that restarts neither skip nor repeat it; each table's first one comes earlier by
-        a share of its own, so that those of tables that were made together are spread over the whole time between two:
-        each makes durable what all tables wrote since the one before it, whichever table that was."""
+        """Counted from the last one, so that restarts neither skip nor repeat it; each table's first one comes earlier
+        by a share of its own, so that those of tables that were made together are spread over the whole time between
+        two: each makes durable what all tables wrote since the one before it, whichever table that was."""
         state, every = view.log.state, self._limits.checkpoint_commits
         jitter = crc32(view.log.name.encode()) % (every - every // 10) if state.durable_version < 0 else 0
         self._due_version = max(state.durable_version, 0) + every - jitter

@@ -9,9 +9,23 @@ import pytest
 from storage.chore import DAY_MS, HOUR_MS, UpkeepDone, UpkeepLimits, UpkeepWork
 from storage.config import LogConfig
 from storage.log import PartitionLog
+from storage.memory_table import MemoryDisk, MemoryLogTable
 from storage.table import Committed
 from storage.upkeep import Upkeep
-from tests.storage.logs import MIB, Replicas, append, batch, contents, idempotent, list_files, values, write
+from tests.storage.logs import (
+    MIB,
+    CountingIds,
+    FakeClock,
+    Replicas,
+    append,
+    batch,
+    contents,
+    idempotent,
+    list_files,
+    started,
+    values,
+    write,
+)
 
 FOREVER = 1 << 60
 
@@ -340,6 +354,36 @@ def test_checkpoints_and_clean_up_keep_an_hour_and_some_commits(replicas):
     assert steps(upkeep, start_ms + HOUR_MS + 1, 0) == ["clean log 11"], "what a power cut may need stays"
     assert log.table.read_commit(log.version - 4) is not None
     assert values(replicas.log()) == " ".join(["a"] * 30)
+
+
+def test_first_checkpoints_of_tables_made_together_are_spread_over_the_time_between_two():
+    """Each waits for what all tables of its disk wrote since the last one: all at once wait for all of it."""
+    limits, due = UpkeepLimits(checkpoint_commits=50), []
+    for number in range(100):
+        ids = CountingIds()
+        log = PartitionLog(MemoryLogTable(MemoryDisk(), f"1/t-{number}", ids), LogConfig(), FakeClock(), ids)
+        log.exists_or_create("topic-id")
+        started(log, 0)
+        upkeep = Upkeep(log, limits)
+        while not steps(upkeep, 0, 0):
+            append(log, batch("a"))
+        due.append(log.version)
+    in_each_fifth = [sum(first <= version < first + 10 for version in due) for first in range(1, 51, 10)]
+    assert (min(due) >= 5, max(due) <= 50) == (True, True)
+    assert all(10 <= count <= 30 for count in in_each_fifth), in_each_fifth
+
+
+def test_what_is_due_is_deleted_a_little_at_a_time(replicas):
+    """A log looks once a second: all replicas' of ten seconds at once kept both processors from everything else."""
+    log = replicas.leader()
+    upkeep = Upkeep(log, LIMITS)
+    for removed_ms in (0, 1_500, 3_000):
+        replicas.clock.now_ms = removed_ms
+        write(log, *["a"] * 16)
+        assert steps(upkeep, removed_ms, log.log_end_offset) == ["merge 16"]
+    log.state.made_durable(log.table.checkpoint())
+    found = {now_ms: done for now_ms in range(60_000, 65_000, 250) if (done := steps(upkeep, now_ms, 48))}
+    assert found == {60_000: ["delete files 16"], 62_000: ["delete files 16"], 63_000: ["delete files 16"]}
 
 
 def test_a_checkpoint_of_another_session_counts(replicas):

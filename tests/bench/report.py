@@ -45,7 +45,7 @@ replicated: the floor.""",
     "standing": (
         "Standing",
         """`idle_cpu`: 300 partitions with three replicas and nothing to do; all processes of a side, Spark's JVM and
-the fetch sessions' Python workers included, over 20 s. `disk_bytes`: 10,000 lines of a web log, zstd on both sides;
+the fetch sessions' Python workers included, over 15 s. `disk_bytes`: 10,000 lines of a web log, zstd on both sides;
 disk blocks of everything below the partitions' folders on three replicas, commit logs and indexes included, after
 our merges came to rest; `one sealed replica`: all lines in one partition whose segment was rolled, our replica with
 its commit log against the peer's `.log` file alone; our merged files are zstd at level 9, which takes 24 ms of CPU for

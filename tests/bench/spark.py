@@ -26,7 +26,7 @@ ROWS = 2_000_000
 WARM_ROUNDS, WARM_ROWS = 2, 1_000_000
 COMMITS = 1_000
 TUNED = {"kafka.fetch.max.wait.ms": "10"}
-BATCHES, BATCHES_UNTUNED = 12, 6
+BATCHES, BATCHES_UNTUNED = 12, 4
 """One a second: the rate source makes rows so often."""
 READY_WAIT_S = 120
 

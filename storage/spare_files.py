@@ -43,10 +43,6 @@ what another file holds. And so many at most. Upkeep deletes in turns, of some t
 commits a second."""
 SHARE = 256
 """So often, counted in files, the folder is read."""
-LEFT_TIMES = 2
-"""Of so many times what it keeps back no other process takes any: each makes two files for one that it deletes …"""
-FOLDER_MAX = 4_096
-"""… unless the folder has more than this: then what ended processes left goes, too."""
 TAKEN_OVER_MAX = 2
 """So many of another process's are taken over for a file that somebody waits for; 500 at once took 15 to 90 ms."""
 _NAME = re.compile(r"[0-9a-f]+-\d+")
@@ -188,13 +184,8 @@ class SpareFiles:
 
     def _find_others(self, names: Sequence[str]) -> None:
         """Those after this process first, so that not all begin with the same one."""
-        left = 0 if len(names) > FOLDER_MAX else LEFT_TIMES * self._kept_back
-        found: list[str] = []
-        for process, group in itertools.groupby(names, key=lambda name: _order(name)[0]):
-            of_one = list(group)
-            if process != self.own:
-                found += of_one[: max(0, len(of_one) - left)]
-        self._others.extend(sorted(found, key=lambda name: name < self.own))
+        others = [name for name in names if not name.startswith(self.own)]
+        self._others.extend(sorted(others, key=lambda name: name < self.own))
 
     def _sweep(self, names: Sequence[str]) -> None:
         for name in names:

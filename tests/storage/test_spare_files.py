@@ -227,14 +227,11 @@ def test_a_process_that_deletes_nothing_takes_over_what_others_deleted(tmp_path:
     assert (living.get("t-0/7"), spares(tmp_path)) == (b"made from nothing", [])
 
 
-def test_those_of_others_are_taken_over_a_few_for_each_new_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_those_of_others_are_taken_over_a_few_for_each_new_file(tmp_path: Path) -> None:
     """Whoever writes a file waits for it: a follower's session that took over 500 at once held its log for 20 ms. Those
     taken over last are kept back, as those that the process deleted itself: they may have been deleted just now."""
-    monkeypatch.setattr(spare_files, "FOLDER_MAX", 7)
     store_with_spares(tmp_path, count=8, kind=LocalStore)
-    inodes = in_the_folder(tmp_path)
+    inodes = [path.stat().st_ino for path in sorted((tmp_path / FOLDER).iterdir())]
     mine = SpareFiles(str(tmp_path), are_used=True, kept_back=3)
     store, own = LocalStore(str(tmp_path), spares=mine), []
     (tmp_path / "t-0").mkdir()
@@ -244,24 +241,6 @@ def test_those_of_others_are_taken_over_a_few_for_each_new_file(
     assert own == [2, 3, 4, 3, 4]
     used = [each for number in range(5) if (each := inode(tmp_path, f"t-0/{number}")) in inodes]
     assert used == inodes[:4]
-
-
-def test_each_process_is_left_what_it_may_soon_use_itself(tmp_path: Path) -> None:
-    """All are short of spare files: what one takes from another, that one would take back."""
-    store_with_spares(tmp_path, count=9, kind=LocalStore)
-    inodes = in_the_folder(tmp_path)
-    store = LocalStore(str(tmp_path), spares=SpareFiles(str(tmp_path), are_used=True, kept_back=1))
-    (tmp_path / "t-0").mkdir()
-    for number in range(20):
-        store.put_new(f"t-0/{number}", b"x")
-    used = [each for number in range(20) if (each := inode(tmp_path, f"t-0/{number}")) in inodes]
-    assert used == inodes[:6], "of nine two are left to the other, and one is kept back"
-
-
-def in_the_folder(root: Path) -> list[int]:
-    """The inodes of all spare files, oldest first, of one process."""
-    found = sorted((root / FOLDER).iterdir(), key=lambda path: int(path.name.partition("-")[2]))
-    return [path.stat().st_ino for path in found]
 
 
 KILLED = {

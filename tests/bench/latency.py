@@ -18,7 +18,7 @@ from tests.bench.measures import Row, latency_figures, rows_of
 from tests.bench.stalls import TOLD_MAX, checkpoints_s, looking, stalls_of, told
 
 RATE_PER_S = 200
-WINDOW_S, WARM_S = 108, 12
+WINDOW_S, WARM_S = 115, 12
 SESSION_MS = 20_000
 """Two sessions overlap, so a follower hands over every ten seconds: ten times in the window."""
 

@@ -94,20 +94,21 @@ def wait_for_the_end(server: BrokerServer, stop: Stop) -> int:
 
 def serve(told: BrokerProperties, fetcher: str) -> int:
     """Run the broker to its end; the exit code."""
-    server = BrokerServer.start(
-        told,
-        fetcher=fetcher,  # type: ignore[arg-type]  # one of FETCHERS
-        on_locked=lambda log_folder: quiet_logging(log_folder / "server.log"),
-    )
     code = FAILED
-    try:
-        with stop_signals() as stop:
+    with stop_signals() as stop:
+        server = BrokerServer.start(
+            told,
+            fetcher=fetcher,  # type: ignore[arg-type]  # one of FETCHERS
+            on_locked=lambda log_folder: quiet_logging(log_folder / "server.log"),
+        )
+        stop.listen()
+        try:
             print(f"{server.describe()}\n\nStarted. SIGTERM or Ctrl-C stops the broker.", flush=True)
             code = wait_for_the_end(server, stop)
-    finally:
-        complain("Stopping ...")
-        has_handed_over = server.stop()
-        complain("Stopped." if has_handed_over else "Stopped, without handing over.")
+        finally:
+            complain("Stopping ...")
+            has_handed_over = server.stop()
+            complain("Stopped." if has_handed_over else "Stopped, without handing over.")
     return code if has_handed_over else FAILED
 
 
@@ -117,7 +118,7 @@ def broker(arguments: Sequence[str] | None) -> int:
     told = properties(given)
     try:
         return serve(told, given.fetcher)
-    except (KeyboardInterrupt, Terminated):  # while it started: what there was has been stopped
+    except (KeyboardInterrupt, Terminated):  # a second one while it started: what there was has been stopped
         return DONE
 
 

@@ -145,16 +145,17 @@ def cluster(arguments: Sequence[str] | None) -> int:
     given = parser().parse(arguments)
     if given.brokers < 1:
         raise UsageError(f"A cluster has at least 1 broker, --brokers says {given.brokers}")
-    running = start(given)
-    quiet_logging(running.path / running.config.log_dir / "cluster.log")
-    try:
-        with stop_signals() as stop:
+    with stop_signals() as stop:
+        running = start(given)
+        stop.listen()
+        quiet_logging(running.path / running.config.log_dir / "cluster.log")
+        try:
             print(greeting(running), flush=True)
             return wait_for_the_end(running, stop)
-    finally:
-        complain("Stopping ...")
-        running.stop()
-        complain("Stopped.")
+        finally:
+            complain("Stopping ...")
+            running.stop()
+            complain("Stopped.")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -113,20 +113,31 @@ def quiet_logging(log_file: Path | None = None) -> None:
 
 
 class Stop:
-    """Notes a signal. Not an Event: setting one waits for a lock that the interrupted thread may hold."""
+    """Notes a signal; a second one ends what is under way. Not an Event: setting one waits for a lock that the
+    interrupted thread may hold."""
 
     def __init__(self) -> None:
         self.is_asked = False
 
-    def __call__(self, _signal: int, _frame: FrameType | None) -> None:
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        if self.is_asked:
+            raise KeyboardInterrupt if number == signal.SIGINT else Terminated
         self.is_asked = True
+
+    def listen(self) -> None:
+        """Again, after what takes signals for itself: a Spark context that starts does so with Ctrl-C."""
+        for number in STOP_SIGNALS:
+            signal.signal(number, self)
 
 
 @contextmanager
 def stop_signals() -> Iterator[Stop]:
-    """Ctrl-C, SIGTERM and SIGHUP are noted instead of ending what is under way; after it, a second one ends it."""
-    stop = Stop()
-    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
+    """Ctrl-C, SIGTERM and SIGHUP are noted instead of ending what is under way; a second one ends it. An
+    exception at any place is no way to end a start in order: one that comes in an import may be dropped there
+    ("Exception ignored in: _get_module_lock"), and one that is caught may still end the process by SIGINT (CPython
+    remembers those that passed C code which runs Python)."""
+    stop, before = Stop(), {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    stop.listen()
     try:
         yield stop
     finally:

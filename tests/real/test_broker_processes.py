@@ -198,6 +198,7 @@ def test_ctrl_c_while_it_starts_ends_it_in_order(tmp_path: Path) -> None:
         wait_until(lambda: (tmp_path / "broker-1" / ".lock").exists(), "its lock")
         os.kill(starting.pid, signal.SIGINT)
         assert starting.wait() == 0
+        assert starting.output().endswith("Stopping ...\nStopped.\n")
 
 
 @pytest.mark.parametrize(

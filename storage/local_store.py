@@ -31,6 +31,7 @@ from storage.errors import (
 )
 from storage.file_sync import WritesLostError, sync_files, sync_tree
 from storage.object_meta import ObjectMeta
+from storage.quiet_open import open_quietly
 from storage.spare_files import FOLDER, SPARE_BYTES_MAX, SpareFiles, rename_if_absent
 from storage.unnamed_file import UnnamedFiles
 
@@ -131,7 +132,7 @@ class LocalStore:
         Raises ObjectNotFoundError."""
         target = f"{self.root}/{path}"
         try:
-            descriptor = os.open(f"{source.root}/{source_path}", os.O_RDONLY)
+            descriptor = open_quietly(f"{source.root}/{source_path}")
         except FileNotFoundError as reason:
             raise ObjectNotFoundError(f"{source.root}/{source_path} does not exist") from reason
         except OSError as reason:
@@ -180,7 +181,7 @@ class LocalStore:
 
     def get_optional(self, path: str) -> bytes | None:
         try:
-            descriptor = os.open(f"{self.root}/{path}", os.O_RDONLY)
+            descriptor = open_quietly(f"{self.root}/{path}")
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as reason:
@@ -194,7 +195,7 @@ class LocalStore:
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         try:
-            descriptor = os.open(f"{self.root}/{path}", os.O_RDONLY)
+            descriptor = open_quietly(f"{self.root}/{path}")
         except (FileNotFoundError, NotADirectoryError) as reason:
             raise ObjectNotFoundError(f"{self.root}/{path} does not exist") from reason
         except OSError as reason:

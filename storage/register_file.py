@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import crc32c
 
+from storage.quiet_open import open_quietly
+
 MAGIC = b"\x89slog-r1"
 CAPACITY_MIN = 2_016
 """Bytes of the smallest slot: the whole file then lies in one page."""
@@ -49,7 +51,7 @@ def replace_in_place(path: str, value: bytes) -> bool:
     Two writers at once may spoil each other's values, never the one before. Raises OSError.
     """
     try:
-        descriptor = os.open(path, os.O_RDWR)
+        descriptor = open_quietly(path, os.O_RDWR)
     except FileNotFoundError:
         return False
     try:
@@ -74,7 +76,7 @@ def read(path: str) -> bytes | None:
     Both slots spoilt, which takes a power loss, are as good as no value. Raises OSError.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = open_quietly(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:

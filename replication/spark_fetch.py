@@ -26,7 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from replication.config import BrokerConfig
 from replication.fetch_runner import FetchJob, end_sessions, is_told_to_end, run_session
 from replication.fetcher import stop_path
-from replication.interpreter import keep_what_is_folded, share_interpreter
+from replication.interpreter import give_back_what_is_free, keep_what_is_folded, share_interpreter
 from replication.jvm_threads import IN_BACKGROUND, STREAM_EXECUTION, let_give_way, threads_named
 from replication.stores import DeltaStores
 from storage.clock import RandomIds, SystemClock
@@ -109,6 +109,7 @@ class FetchReader(DataSourceStreamReader):
         else:
             SystemClock().sleep_ms(after_end_ms(job.config))
         keep_what_is_folded()
+        give_back_what_is_free()
         yield pa.RecordBatch.from_arrays(
             [pa.array([job.broker_id], pa.int32()), pa.array([session.copied_count], pa.int64())],
             names=["broker_id", "rounds"],

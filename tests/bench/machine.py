@@ -24,7 +24,7 @@ def describe(folder: Path, *, with_peer: bool = True) -> dict[str, str]:
     memory_gib = os.sysconf("SC_PHYS_PAGES") * PAGE_BYTES / 2**30
     return {
         "cores": f"{len(os.sched_getaffinity(0))} ({_processor()})",
-        "memory": f"{memory_gib:.0f} GiB, first use of a page {_first_use_us():.1f} µs",
+        "memory": f"{memory_gib:.0f} GiB, first use of a page {_first_use_us():.1f} µs{_given_back()}",
         "kernel": f"{platform.system()} {platform.release()}",
         "disk": _file_system(folder),
         **({"Apache Kafka": kafka.version()} if with_peer else {}),
@@ -48,6 +48,15 @@ def _first_use_us() -> float:
         for at in range(0, TOUCHED_PAGES * PAGE_BYTES, PAGE_BYTES):
             memory[at] = 1
         return (time.perf_counter() - began) * 1e6 / TOUCHED_PAGES
+
+
+def _given_back() -> str:
+    """Where the kernel looks for pages that were not used lately (DAMON) and gives them back however much is free:
+    there files that were just written are read from the disk again, ours and the peer's."""
+    schemes = Path("/sys/kernel/mm/damon/admin/kdamonds").glob("*/contexts/*/schemes/*/action")
+    found = [path for path in schemes if path.read_text(encoding="utf-8").strip() == "pageout"]
+    is_on = any((path.parents[4] / "state").read_text(encoding="utf-8").strip() == "on" for path in found)
+    return ", pages not used lately are given back (DAMON)" if is_on else ""
 
 
 def _file_system(folder: Path) -> str:

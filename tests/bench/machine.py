@@ -54,9 +54,16 @@ def _given_back() -> str:
     """Where the kernel looks for pages that were not used lately (DAMON) and gives them back however much is free:
     there files that were just written are read from the disk again, ours and the peer's."""
     schemes = Path("/sys/kernel/mm/damon/admin/kdamonds").glob("*/contexts/*/schemes/*/action")
-    found = [path for path in schemes if path.read_text(encoding="utf-8").strip() == "pageout"]
-    is_on = any((path.parents[4] / "state").read_text(encoding="utf-8").strip() == "on" for path in found)
+    is_on = any(_line(path) == "pageout" and _line(path.parents[4] / "state") == "on" for path in schemes)
     return ", pages not used lately are given back (DAMON)" if is_on else ""
+
+
+def _line(path: Path) -> str:
+    """Empty where it may not be read: that is for root."""
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
 
 
 def _file_system(folder: Path) -> str:

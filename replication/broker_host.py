@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal
 
@@ -19,7 +18,8 @@ from replication.metrics_server import MetricsServer
 from replication.remote_appends import Appends
 from replication.running_broker import RunningBroker, SharedParts
 from replication.text_logs import close_text_logs, open_text_logs
-from storage.clock import RandomIds
+from replication.upkeep_thread import UpkeepThread
+from storage.clock import RandomIds, SystemClock
 from storage.file_cache import SHARED_FILE_CACHE
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class BrokerHost:
             self.joined.close()
             raise
         SHARED_FILE_CACHE.resize(config.stratalog_tail_cache_bytes)
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._executor = UpkeepThread(SystemClock())
         topic_defaults = flatten_toml(TOPICS_TOML.read_text(encoding="utf-8"))
         self._metrics: MetricsServer | None = None
         self._peers: MutableMapping[int, Appends] = {} if peers is None else peers

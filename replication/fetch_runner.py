@@ -9,14 +9,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
 from replication.config import BrokerConfig
 from replication.fetcher import FetchSession, stop_path
 from replication.followed_partitions import FollowedPartitions
 from replication.stores import DeltaStores
+from replication.upkeep_thread import UpkeepThread
 from storage.clock import Ids, SystemClock
 from storage.errors import StratalogError
 
@@ -84,14 +85,12 @@ class WarmPartitions:
 
 
 _WARM = WarmPartitions()
-_EXECUTORS: list[ThreadPoolExecutor] = []
 
 
-def _executor() -> ThreadPoolExecutor:
-    """One background thread for the upkeep of all sessions of this process, made after Spark forked its worker."""
-    if not _EXECUTORS:
-        _EXECUTORS.append(ThreadPoolExecutor(1, thread_name_prefix="upkeep"))
-    return _EXECUTORS[0]
+@cache
+def _upkeep_thread() -> UpkeepThread:
+    """For all sessions of this process, made after Spark forked its worker."""
+    return UpkeepThread(SystemClock())
 
 
 def run_session(job: FetchJob, share: int, name: str, duration_ms: int, ids: Ids) -> FetchSession:
@@ -109,7 +108,7 @@ def run_session(job: FetchJob, share: int, name: str, duration_ms: int, ids: Ids
         ids=ids,
         share=share,
         topic_defaults=job.topic_defaults,
-        executor=_executor(),
+        executor=_upkeep_thread(),
         followed=followed,
     )
     session.run(duration_ms)

@@ -1,11 +1,9 @@
-"""How the threads of one process share Python's interpreter and memory. I/O: settings of this process."""
+"""How the threads of one process share Python's interpreter. I/O: settings of this process."""
 
 from __future__ import annotations
 
 import gc
 import sys
-
-import pyarrow as pa
 
 SWITCH_INTERVAL_S = 0.0005
 COLLECT_AFTER = 10_000
@@ -35,9 +33,3 @@ def keep_what_is_folded() -> None:
     there are next to no cycles (9 objects a session). What goes without one is freed as ever.
     """
     gc.freeze()
-
-
-def give_back_what_is_free() -> None:
-    """At the end of a fetch session: Arrow's allocator keeps 20 to 40 MiB that a merge used and freed until it is
-    called again, which is when the next session of this process has something to merge."""
-    pa.default_memory_pool().release_unused()

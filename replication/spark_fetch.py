@@ -26,9 +26,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from replication.config import BrokerConfig
 from replication.fetch_runner import FetchJob, end_sessions, is_told_to_end, run_session
 from replication.fetcher import stop_path
-from replication.interpreter import give_back_what_is_free, keep_what_is_folded, share_interpreter
+from replication.interpreter import keep_what_is_folded, share_interpreter
 from replication.jvm_threads import IN_BACKGROUND, STREAM_EXECUTION, let_give_way, threads_named
 from replication.stores import DeltaStores
+from replication.upkeep_thread import give_back_what_is_free
 from storage.clock import RandomIds, SystemClock
 
 _LOG = logging.getLogger("stratalog.fetcher")

@@ -26,6 +26,8 @@ from tests.bench.peer.kafka import spark_jars
 VALUE_BYTES = 100
 RATE_ROWS_PER_S = 100
 WAIT_S = 180
+LOOK_S = 1.0
+"""To ask two queries for their progress takes 20 ms of the CPU, and a batch 100: so not often."""
 
 Command = dict[str, Any]
 
@@ -145,7 +147,7 @@ def await_batches(queries: list[StreamingQuery], batches: int) -> None:
                 raise reason
         if time.monotonic() > deadline:
             raise RuntimeError(f"fewer than {batches} batches in {WAIT_S} s")
-        time.sleep(0.2)
+        time.sleep(LOOK_S)
 
 
 def median_trigger_ms(query: StreamingQuery, batches: int) -> float:

@@ -62,7 +62,8 @@ def take_backup(stores: Stores, metadata_root: str, clock: Clock, ids: Ids) -> B
         )
     ]
     objects = stores.objects(metadata_root)
-    notes = {meta.path: objects.get(meta.path).decode() for meta in objects.list(SINKS_PREFIX)}
+    found = {meta.path: objects.get_register(meta.path) for meta in objects.list(SINKS_PREFIX)}
+    notes = {path: note.decode() for path, note in found.items() if note is not None}
     return Backup(metadata.image.cluster_id, end_offset, clock.wall_ms(), tuple(records), notes)
 
 
@@ -151,7 +152,7 @@ def restore_backup(
     check_empty(stores, metadata_root)
     restoration = restored_records(backup, evidence.roots)
     for path, content in backup.notes.items():
-        stores.objects(metadata_root).put(path, content.encode())
+        stores.objects(metadata_root).put_register(path, content.encode())
     metadata = open_metadata(stores, metadata_root, clock, ids)
     metadata.create()
     records = (*(each.record for each in backup.records), *restoration.records)

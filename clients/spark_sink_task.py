@@ -60,9 +60,10 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class SentRows:
-    """A task's few rows on their way to the driver: an Arrow stream of payloads, so many rows for each partition."""
+    """A task's few rows on their way to the driver: an Arrow stream of payloads, so many rows (`counts`) for each
+    partition, of so many bytes."""
 
-    counts: tuple[tuple[TopicPartition, int], ...]
+    counts: tuple[tuple[TopicPartition, int, int], ...]
     stream: bytes
 
 
@@ -96,9 +97,8 @@ class SinkTask:
     def take_sent(self, sent: SentRows) -> None:
         """The driver's part: take the few rows of another task."""
         payload, start = pa.ipc.open_stream(sent.stream).read_all(), 0
-        sizes = record_sizes(payload)
-        for topic_partition, count in sent.counts:
-            self._buffer(topic_partition, payload.slice(start, count), int(sizes[start : start + count].sum()))
+        for topic_partition, count, size_bytes in sent.counts:
+            self._buffer(topic_partition, payload.slice(start, count), size_bytes)
             start += count
 
     def send(self) -> SentRows | None:
@@ -108,7 +108,10 @@ class SinkTask:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, PAYLOAD_SCHEMA) as stream:
             stream.write_table(_joined(self._buffered.values()))
-        counts = tuple((tp, sum(table.num_rows for table in tables)) for tp, tables in self._buffered.items())
+        counts = tuple(
+            (tp, sum(table.num_rows for table in tables), self._buffered_bytes[tp])
+            for tp, tables in self._buffered.items()
+        )
         self._buffered, self._buffered_bytes = {}, {}
         return SentRows(counts, sink.getvalue().to_pybytes())
 

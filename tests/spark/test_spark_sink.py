@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import threading
 import time
@@ -18,7 +17,7 @@ from clients.admin import Admin, NewTopic
 from clients.cluster_view import ClusterView
 from clients.committed_view import committed, create_committed_view
 from clients.partitioner import partition_for_key
-from clients.spark_hand_over import note_path
+from clients.spark_hand_over import decode_note, note_path
 from replication.cluster import Cluster
 from storage.records import TopicPartition
 
@@ -154,8 +153,10 @@ def test_a_stream_keeps_a_note_of_its_newest_batch(
     query = start(spark, cluster, topic, tmp_path).trigger(availableNow=True).start()
     query.awaitTermination(60)
     view = ClusterView(cluster.root)
-    note = json.loads(view.stores.objects(cluster.root).get(note_path(str(query.id))))
-    assert (note["batch_id"], len(note["files"])) == (0, 1)
+    note = view.stores.objects(cluster.root).get_register(note_path(str(query.id)))
+    assert note is not None
+    batch_id, files = decode_note(note)
+    assert (batch_id, len(files)) == (0, 1)
 
 
 def test_a_stream_outlives_its_leaders(spark: SparkSession, cluster: Cluster, topic: str, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ everybody else all."""
 TAIL_BYTES = 64 << 10
 """So much of a file's end is fetched at first: nearly every footer is in it."""
 FOOTERS_KEPT = 32
-"""By each handle of a table: a footer of a file of 32 MiB takes some 50 KiB of memory."""
+"""By each handle of a table: a footer of a file of 32 MiB takes some 400 KiB of memory."""
 SPAN_SHARE_MAX = 1.25
 """Columns are fetched at once when no more than a quarter lies between them."""
 TRAILER_BYTES = 8

@@ -27,7 +27,7 @@ VALUE_BYTES = 100
 RATE_ROWS_PER_S = 100
 WAIT_S = 180
 LOOK_S = 1.0
-"""To ask two queries for their progress takes 20 ms of the CPU, and a batch 100: so not often."""
+"""To ask two queries for their progress takes 9 ms in Python alone, and a batch 100: so not often."""
 
 Command = dict[str, Any]
 

@@ -18,6 +18,8 @@ from storage.records import TopicPartition
 
 LATEST = -1
 EARLIEST = -2
+START_SUFFIX = "@start"
+"""No topic's name has an `@`: the end of a query's first batch says under such names where that batch begins."""
 ROOT = "stratalog.root"
 DEFAULT_MAX_TRIGGER_DELAY = "15m"
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
@@ -199,9 +201,9 @@ def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
 
 
 def parse_offsets(text: str) -> dict[TopicPartition, int]:
-    """`{"topicA":{"0":23,"1":-1}}`."""
+    """`{"topicA":{"0":23,"1":-1}}`, or what a stream's progress says: the start within its first end is passed over."""
     try:
-        return _per_partition(text)
+        return {tp: offset for tp, offset in _per_partition(text).items() if not tp.topic.endswith(START_SUFFIX)}
     except (ValueError, AttributeError, TypeError) as reason:
         raise InvalidConfigError(
             f'Expected e.g. {{"topicA":{{"0":23,"1":-1}},"topicB":{{"0":-2}}}}, got {text}'

@@ -28,6 +28,7 @@ from clients.spark_conditions import (
     unresolved_timestamp_start_past_end,
 )
 from clients.spark_options import (
+    START_SUFFIX,
     OffsetRangeLimit,
     SpecificOffsets,
     SpecificTimestamps,
@@ -66,8 +67,25 @@ def offsets_to_json(offsets: Offsets) -> OffsetsJson:
 
 
 def offsets_from_json(body: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """The inverse of `offsets_to_json`."""
-    return {TopicPartition(topic, int(p)): offset for topic, offsets in body.items() for p, offset in offsets.items()}
+    """The inverse of `offsets_to_json`; without the start that a first batch's end may carry."""
+    return {
+        TopicPartition(topic, int(partition)): offset
+        for topic, offsets in body.items()
+        if not topic.endswith(START_SUFFIX)
+        for partition, offset in offsets.items()
+    }
+
+
+def with_start(end: Offsets, start: Mapping[str, Mapping[str, int]]) -> OffsetsJson:
+    """The end of a query's first batch, and where that batch begins: `{"web": {"0": 9}, "web@start": {"0": 3}}`."""
+    begun = {f"{topic}{START_SUFFIX}": dict(offsets) for topic, offsets in start.items()}
+    return {**offsets_to_json(end), **(begun or {START_SUFFIX: {}})}
+
+
+def start_within(end: Mapping[str, Mapping[str, int]]) -> OffsetsJson | None:
+    """The start that the end of a first batch carries, None when it carries none."""
+    begun = {t.removesuffix(START_SUFFIX): dict(offsets) for t, offsets in end.items() if t.endswith(START_SUFFIX)}
+    return {topic: offsets for topic, offsets in begun.items() if topic} if begun else None
 
 
 def check_specified(limit: OffsetRangeLimit, assigned: Iterable[TopicPartition], *, starting: bool) -> None:

@@ -30,7 +30,9 @@ from clients.spark_plan import (
     offsets_from_json,
     offsets_to_json,
     rate_limited,
+    start_within,
     stream_ranges,
+    with_start,
 )
 from clients.spark_reader import read_partition, read_tasks
 from clients.spark_worker import spare_pandas, view_of
@@ -49,8 +51,7 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     """A stream. One instance plans for the query's whole life; others, made per plan, only read on executors.
 
     Spark logs only where batches end, so a query that dies in its first batch would ask anew where to start
-    and could skip records. The first `latestOffset` therefore answers the start itself: an empty batch 0 that
-    puts the start into the checkpoint.
+    and could skip records. The first batch's end therefore carries its start: see `spark_plan.with_start`.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -92,11 +93,11 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._latest = self._available(start_offsets)
         is_first_batch = self._is_fresh and start == self._initial
         self._is_fresh = False
-        if isinstance(limit, ReadAllAvailable):
-            return offsets_to_json(self._latest)
+        end = self._latest if isinstance(limit, ReadAllAvailable) else self._limited(start_offsets)
         if is_first_batch:
-            return offsets_to_json(start_offsets)
-        return offsets_to_json(self._limited(start_offsets))
+            return with_start(end, start)
+        # Spark compares texts: where nothing is new, what it gave, with all that it carries, is the answer.
+        return dict(start) if end == start_offsets else offsets_to_json(end)
 
     def _available(self, start: Offsets) -> Offsets:
         if self._is_available_now:
@@ -164,20 +165,17 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def partitions(
         self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
     ) -> Sequence[InputPartition]:
+        begun = start_within(end)
+        if begun is not None and start != end:
+            start = begun  # of a first batch; after a crash Spark asks anew for a start, and would plan from there
         first, last = offsets_from_json(start), offsets_from_json(end)
-        is_replay, self._is_fresh = self._is_fresh, False
-        if first == last or (is_replay and self._is_empty_first_batch(start, last)):
+        if first == last:
             return []
         if self._frozen is not None:
             check_available_now(self._frozen, last, self.fetcher.latest())
         earliest_of_new = self.fetcher.earliest(set(last) - set(first))
         ranges = stream_ranges(first, last, earliest_of_new, self._report)
         return read_tasks(ranges, self._options, self.fetcher)
-
-    def _is_empty_first_batch(self, start: Mapping[str, Mapping[str, int]], last: Offsets) -> bool:
-        """A query that died in its empty first batch runs it again; its start, asked anew, may be past its end."""
-        first = offsets_from_json(start)
-        return start == self._initial and all(last[tp] <= first.get(tp, -1) for tp in last)
 
     def _report(self, loss: StratalogError) -> None:
         if self._options.fail_on_data_loss:

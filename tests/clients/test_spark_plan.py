@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from clients.spark_options import GlobalTimestamp, SpecificOffsets, SpecificTimestamps
+from clients.spark_options import GlobalTimestamp, SpecificOffsets, SpecificTimestamps, parse_offsets
 from clients.spark_plan import (
     TASK_RECORDS_MIN,
     OffsetRange,
+    OffsetsJson,
     backlog,
     batch_ranges,
     check_available_now,
@@ -22,8 +23,10 @@ from clients.spark_plan import (
     rate_limited,
     resolve,
     split_ranges,
+    start_within,
     stream_ranges,
     tasks_of,
+    with_start,
 )
 from storage.errors import StratalogError
 from storage.records import TopicPartition
@@ -37,6 +40,22 @@ def test_offsets_travel_as_the_connectors_json_in_one_key_order() -> None:
     text = json.dumps(offsets_to_json(offsets))
     assert text == '{"a": {"0": 4}, "t": {"0": 3, "1": 2, "10": 1}}'
     assert offsets_from_json(json.loads(text)) == offsets
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "carried"),
+    [
+        ({"t": {"0": 3}}, {A: 9}, {"t": {"0": 9}, "t@start": {"0": 3}}),
+        ({"t": {"0": 3}}, {A: 9, B: 1}, {"t": {"0": 9, "1": 1}, "t@start": {"0": 3}}),
+        ({}, {A: 9}, {"t": {"0": 9}, "@start": {}}),
+        ({}, {}, {"@start": {}}),
+    ],
+)
+def test_the_end_of_a_first_batch_carries_its_start(start: OffsetsJson, end: Offsets, carried: OffsetsJson) -> None:
+    assert with_start(end, start) == carried
+    assert start_within(carried) == start
+    assert offsets_from_json(carried) == parse_offsets(json.dumps(carried)) == end
+    assert start_within(offsets_to_json(end)) is None
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import time
 from pathlib import Path
@@ -43,28 +44,52 @@ def shapes(part: InputPartition) -> list[tuple[int, int, int]]:
 
 
 def begun(stream: StratalogStreamReader) -> dict[str, Any]:
-    """The stream after its empty first batch; its start."""
+    """The stream after its first batch, which the topic had no records for; where it ended."""
     start = stream.initialOffset()
-    assert stream.latestOffset(start, LIMIT) == start
-    assert ranges(stream, start, start) == []
-    return start
+    end = stream.latestOffset(start, LIMIT)
+    assert ranges(stream, start, end) == []
+    return end
 
 
-def test_the_first_batch_is_empty_so_that_its_end_keeps_the_start(cluster: StillCluster) -> None:
+def test_the_end_of_the_first_batch_keeps_its_start(cluster: StillCluster) -> None:
     (t0,) = cluster.create_topic("t", 1)
     cluster.commit(t0, list("abc"))
     first_life = reader(cluster)
     start = first_life.initialOffset()
     cluster.commit(t0, list("de"))
     assert first_life.initialOffset() == start == {"t": {"0": 3}}
-    assert first_life.latestOffset(start, LIMIT) == start
+    end = first_life.latestOffset(start, LIMIT)
+    assert end == {"t": {"0": 5}, "t@start": {"0": 3}}
+    assert ranges(first_life, start, end) == [(0, 3, 5)]
     # it dies before batch 0 is committed; in the next life the start is asked anew
+    cluster.commit(t0, ["f"])
     second_life = reader(cluster)
     asked_anew = second_life.initialOffset()
-    assert asked_anew == {"t": {"0": 5}}
-    assert ranges(second_life, asked_anew, start) == []
-    end = second_life.latestOffset(start, LIMIT)
-    assert ranges(second_life, start, end) == [(0, 3, 5)]
+    assert asked_anew == {"t": {"0": 6}}
+    assert ranges(second_life, asked_anew, end) == [(0, 3, 5)]
+    assert second_life.latestOffset(end, LIMIT) == {"t": {"0": 6}}
+    assert ranges(second_life, end, {"t": {"0": 6}}) == [(0, 5, 6)]
+
+
+def test_a_first_batch_that_ended_where_a_later_life_would_start_is_still_read(cluster: StillCluster) -> None:
+    (t0,) = cluster.create_topic("t", 1)
+    start = reader(cluster).initialOffset()
+    cluster.commit(t0, ["a"])
+    end = {"t": {"0": 1}, "t@start": start["t"]}
+    second_life = reader(cluster)
+    assert ranges(second_life, second_life.initialOffset(), end) == [(0, 0, 1)]
+
+
+def test_a_first_batch_without_records_is_answered_as_it_was_until_something_comes(cluster: StillCluster) -> None:
+    (t0,) = cluster.create_topic("t", 1)
+    cluster.commit(t0, ["a"])
+    stream = reader(cluster)
+    end = begun(stream)
+    assert end == {"t": {"0": 1}, "t@start": {"0": 1}}
+    assert json.dumps(stream.latestOffset(end, LIMIT)) == json.dumps(end)
+    assert ranges(stream, end, end) == []
+    cluster.commit(t0, ["b"])
+    assert stream.latestOffset(end, LIMIT) == {"t": {"0": 2}}
 
 
 def test_a_replayed_first_batch_does_not_end_an_available_now_query(cluster: StillCluster) -> None:
@@ -72,9 +97,9 @@ def test_a_replayed_first_batch_does_not_end_an_available_now_query(cluster: Sti
     cluster.commit(t0, ["a"])
     second_life = reader(cluster, startingOffsets="earliest")
     second_life.prepareForTriggerAvailableNow()
-    start = second_life.initialOffset()
-    assert ranges(second_life, start, start) == []  # batch 0 again
-    assert second_life.latestOffset(start, LIMIT) == {"t": {"0": 1}}
+    empty = {**second_life.initialOffset(), "t@start": {"0": 0}}
+    assert ranges(second_life, second_life.initialOffset(), empty) == []  # batch 0 again
+    assert second_life.latestOffset(empty, LIMIT) == {"t": {"0": 1}}
 
 
 def test_trigger_once_reads_everything_in_its_only_batch(cluster: StillCluster) -> None:
@@ -82,15 +107,15 @@ def test_trigger_once_reads_everything_in_its_only_batch(cluster: StillCluster) 
     cluster.commit(t0, list("abc"))
     stream = reader(cluster, startingOffsets="earliest", maxOffsetsPerTrigger=1)
     assert stream.getDefaultReadLimit() == ReadMaxRows(1)
-    assert stream.latestOffset(stream.initialOffset(), ReadAllAvailable()) == {"t": {"0": 3}}
+    end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    assert end == {"t": {"0": 3}, "t@start": {"0": 0}}
 
 
 def test_limits_of_a_trigger(cluster: StillCluster) -> None:
     (t0,) = cluster.create_topic("t", 1)
     cluster.commit(t0, list("abcde"))
     stream = reader(cluster, startingOffsets="earliest", maxOffsetsPerTrigger=3)
-    start = begun(stream)
-    assert stream.latestOffset(start, LIMIT) == {"t": {"0": 3}}
+    assert stream.latestOffset(stream.initialOffset(), LIMIT) == {"t": {"0": 3}, "t@start": {"0": 0}}
     assert stream.reportLatestOffset() == {"t": {"0": 5}}
     assert stream.latestOffset({"t": {"0": 3}}, LIMIT) == {"t": {"0": 5}}
 
@@ -99,9 +124,9 @@ def test_a_batch_waits_for_the_least_number_of_records(cluster: StillCluster) ->
     (t0,) = cluster.create_topic("t", 1)
     cluster.commit(t0, ["a"])
     stream = reader(cluster, startingOffsets="earliest", minOffsetsPerTrigger=3, maxTriggerDelay="5m")
-    start = begun(stream)
-    first = stream.latestOffset(start, LIMIT)  # as the connector: the delay counts from 1970 for the first batch
-    assert first == {"t": {"0": 1}}
+    first = stream.latestOffset(stream.initialOffset(), LIMIT)
+    # as the connector: the delay counts from 1970 for the first batch
+    assert first == {"t": {"0": 1}, "t@start": {"0": 0}}
     cluster.commit(t0, list("bc"))
     assert stream.latestOffset(first, LIMIT) == first
     cluster.commit(t0, ["d"])
@@ -113,11 +138,12 @@ def test_available_now_stops_where_the_log_ended_when_it_began(cluster: StillClu
     cluster.commit(t0, ["a"])
     stream = reader(cluster, startingOffsets="earliest")
     stream.prepareForTriggerAvailableNow()
-    start = begun(stream)
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, LIMIT)
+    assert end == {"t": {"0": 1}, "t@start": {"0": 0}}
     cluster.commit(t0, ["b"])
-    assert stream.latestOffset(start, LIMIT) == {"t": {"0": 1}}
-    assert ranges(stream, start, {"t": {"0": 1}}) == [(0, 0, 1)]
-    assert stream.latestOffset({"t": {"0": 1}}, LIMIT) == {"t": {"0": 1}}
+    assert ranges(stream, start, end) == [(0, 0, 1)]
+    assert stream.latestOffset(end, LIMIT) == end
 
 
 def test_an_idle_stream_waits_the_longer_the_longer_nothing_came(cluster: StillCluster) -> None:
@@ -147,7 +173,7 @@ def test_partitions_with_little_to_read_share_a_task(cluster: StillCluster) -> N
     for topic_partition in partitions:
         cluster.commit(topic_partition, ["a", "b"])
     stream = reader(cluster, startingOffsets="earliest")
-    start = begun(stream)
+    start = stream.initialOffset()
     (task,) = stream.partitions(start, stream.latestOffset(start, LIMIT))
     assert shapes(task) == [(0, 0, 2), (1, 0, 2), (2, 0, 2)]
     assert [b["partition"].to_pylist() for b in stream.read(task)] == [[0, 0], [1, 1], [2, 2]]
@@ -184,9 +210,9 @@ def test_new_and_deleted_partitions(cluster: StillCluster) -> None:
 def test_a_start_beyond_the_end_is_reported_once_it_is_read(cluster: StillCluster) -> None:
     cluster.create_topic("t", 1)
     stream = reader(cluster, startingOffsets='{"t":{"0":7}}')
-    start = begun(stream)
+    start = stream.initialOffset()
     end = stream.latestOffset(start, LIMIT)
-    assert end == {"t": {"0": 0}}
+    assert end == {"t": {"0": 0}, "t@start": {"0": 7}}
     with pytest.raises(DataLossError, match="Partition t-0 offset was changed from 7 to 0"):
         reader(cluster).partitions(start, end)
 
@@ -195,7 +221,7 @@ def test_a_reader_and_its_partitions_travel_to_executors(cluster: StillCluster) 
     (t0,) = cluster.create_topic("t", 1)
     cluster.commit(t0, ["a"])
     stream = reader(cluster, startingOffsets="earliest")
-    start = begun(stream)
+    start = stream.initialOffset()
     (part,) = stream.partitions(start, stream.latestOffset(start, LIMIT))
     elsewhere = pickle.loads(pickle.dumps(reader(cluster)))
     (batch,) = elsewhere.read(pickle.loads(pickle.dumps(part)))

@@ -6,9 +6,11 @@ import gc
 import sys
 
 SWITCH_INTERVAL_S = 0.0005
-COLLECT_AFTER = 10_000
-"""A collection of the youngest after so many new objects (Python: 700). What a broker makes for a record is freed as it
-goes; what stays are folds, and to look through them for cycles again and again finds none."""
+COLLECT_AFTER = (2_000, 5, 200)
+"""A collection of the youngest after so many new objects, of the middle ones after so many of those, of all after so
+many of these (Python: 700, 10, 10). What a broker makes for a record is freed as it goes; what stays are folds, and to
+look through them for cycles finds next to none: 1.5 to 3 ms for 1,000 objects, in which nobody else has the
+interpreter. With 500 records a second over 500 partitions 10,000 and 10 meant stops of 15 to 36 and of 44 to 98 ms."""
 
 
 def share_interpreter() -> None:
@@ -19,9 +21,10 @@ def share_interpreter() -> None:
     full garbage collection holds it the longer the more is loaded; frozen modules are not gone through any more.
     """
     sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
-    youngest, *older = gc.get_threshold()
+    youngest, middle, oldest = gc.get_threshold()
     if youngest:  # 0: the user has turned it off
-        gc.set_threshold(max(youngest, COLLECT_AFTER), *older)
+        after_young, after_middle, after_all = COLLECT_AFTER
+        gc.set_threshold(max(youngest, after_young), min(middle, after_middle), max(oldest, after_all))
     gc.collect()
     gc.freeze()
 

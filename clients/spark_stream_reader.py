@@ -42,6 +42,9 @@ LONG_POLL_MS = 100
 LONG_POLL_SHARE = 0.02
 """Of the time for which nothing has come: so much longer may a batch take because it waited for its first record."""
 PAUSE_MS_MIN, PAUSE_MS_MAX = 2, 20
+GATHER_PAUSE_MS, GATHER_MS_MAX = 4, 20
+"""Who waited for a first record asks again until nothing more has come for the one, at most for the other. What is
+sent together arrives leader by leader: else its first part is a batch of its own, and the rest waits for that."""
 METADATA_MAX_AGE_MS = 50
 
 _LOG = logging.getLogger("stratalog.source")
@@ -127,6 +130,19 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             now_ms = clock.monotonic_ms()
             # "Nothing new" is said after a look at what the metadata says now: `processAllAvailable` relies on it.
             latest = self._published(known, METADATA_MAX_AGE_MS if now_ms < end_ms else 0)
+        if latest != start:
+            self._idle_since_ms = None
+            return self._gathered(known, latest, now_ms)
+        return latest
+
+    def _gathered(self, known: Offsets, latest: Offsets, now_ms: int) -> Offsets:
+        """What comes right after the first that was waited for."""
+        clock = self.fetcher.view.clock
+        end_ms, is_more = now_ms + GATHER_MS_MAX, True
+        while is_more and clock.monotonic_ms() < end_ms:
+            clock.sleep_ms(GATHER_PAUSE_MS)
+            before, latest = latest, self._published(known, METADATA_MAX_AGE_MS)
+            is_more = latest != before
         return latest
 
     def _published(self, known: Offsets, max_age_ms: int) -> Offsets:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,16 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from clients.spark_conditions import DataLossError
 from clients.spark_options import stream_options
 from clients.spark_reader import RangesPartition
-from clients.spark_stream_reader import LONG_POLL_MS, LONG_POLL_SHARE, StratalogStreamReader
+from clients.spark_stream_reader import (
+    GATHER_MS_MAX,
+    LONG_POLL_MS,
+    LONG_POLL_SHARE,
+    PAUSE_MS_MIN,
+    StratalogStreamReader,
+)
 from storage.records import TopicPartition
 from tests.clients.still_cluster import StillCluster
+from tests.storage.logs import FakeClock
 
 LIMIT = ReadMaxRows(2**63 - 1)
 
@@ -166,6 +174,50 @@ def test_an_idle_stream_waits_the_longer_the_longer_nothing_came(cluster: StillC
     began = time.monotonic()
     assert stream.latestOffset(end, LIMIT) == end
     assert time.monotonic() - began < LONG_POLL_MS / 1000
+
+
+class Sleeps(FakeClock):
+    """Each sleep does the next of some things; the last ones do nothing."""
+
+    def __init__(self, *actions: Callable[[], object]) -> None:
+        self.actions = list(actions)
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        super().sleep_ms(duration_ms)
+        if self.actions:
+            self.actions.pop(0)()
+
+
+def test_what_comes_right_after_a_record_that_was_waited_for_is_in_its_batch(cluster: StillCluster) -> None:
+    t0, t1, t2 = cluster.create_topic("t", 3)
+    stream = reader(cluster)
+    start = begun(stream)
+    quiet: Callable[[], object] = lambda: None  # noqa: E731
+    sleeps = Sleeps(
+        lambda: cluster.commit(t0, ["a"]),
+        lambda: cluster.commit(t1, ["b"]),
+        lambda: cluster.commit(t0, ["c"]),
+        quiet,
+        lambda: cluster.commit(t2, ["too late"]),
+    )
+    stream.fetcher.view.clock = sleeps
+    end = stream.latestOffset(start, LIMIT)
+    assert end == {"t": {"0": 2, "1": 1, "2": 0}}
+    assert len(sleeps.actions) == 1
+    # busy: what is there is taken at once
+    cluster.commit(t0, ["d"])
+    assert stream.latestOffset(end, LIMIT) == {"t": {"0": 3, "1": 1, "2": 0}}
+    assert len(sleeps.actions) == 1
+
+
+def test_records_without_a_pause_are_not_gathered_for_long(cluster: StillCluster) -> None:
+    (t0,) = cluster.create_topic("t", 1)
+    stream = reader(cluster)
+    start = begun(stream)
+    sleeps = Sleeps(*[lambda: cluster.commit(t0, ["a"])] * 100)
+    stream.fetcher.view.clock = sleeps
+    stream.latestOffset(start, LIMIT)
+    assert sleeps.now_ms - Sleeps.now_ms <= PAUSE_MS_MIN + GATHER_MS_MAX
 
 
 def test_partitions_with_little_to_read_share_a_task(cluster: StillCluster) -> None:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from storage import register_file
+from storage.clock import SystemClock
 from storage.errors import (
     KafkaStorageError,
     LogDirNotFoundError,
@@ -46,6 +47,7 @@ machine that gave its unused memory back, each such piece is had from the host a
 of 0.3 for the same bytes in parts, for which memory that was used lately is found."""
 SMALL_BYTES = 8_192
 """Of an object that is read as a whole, so much is read before its size is asked for."""
+_CLOCK = SystemClock()
 _serial = itertools.count(1)
 
 
@@ -278,7 +280,9 @@ class LocalStore:
         directories = {target.rpartition("/")[0] for target in targets}
         entries = self._entries_to_sync(directories)
         above = {os.path.dirname(directory) for directory in entries}
-        self._sync(", ".join(paths[:3]), lambda: sync_files([*targets, *sorted(directories | above, reverse=True)]))
+        self._sync(
+            ", ".join(paths[:3]), lambda: sync_files([*targets, *sorted(directories | above, reverse=True)], _CLOCK)
+        )
         self._durable_directories |= {entry for entry in entries if os.path.isdir(entry)}
 
     def sync_all(self) -> None:

@@ -19,11 +19,24 @@ TextLogs = list[tuple[str, logging.Handler]]
 """Logger name and handler of each log that is open."""
 
 
+class LinesInOrder(RotatingFileHandler):
+    """No line has an earlier time than the line above it, which whoever merges files by time relies on: threads take
+    their time and then wait for each other to write, now and then in another order."""
+
+    _newest = (0.0, 0.0)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.created < self._newest[0]:
+            record.created, record.msecs = self._newest
+        self._newest = (record.created, record.msecs)
+        super().emit(record)
+
+
 def open_text_logs(folder: Path, *, file_bytes_max: int = FILE_BYTES_MAX) -> TextLogs:
     """Begin to write the text logs into a folder, which is made if need be. Give them to `close_text_logs`."""
     folder.mkdir(parents=True, exist_ok=True)
     name = "stratalog.state.change"
-    handler = RotatingFileHandler(
+    handler = LinesInOrder(
         folder / STATE_CHANGE_FILE, maxBytes=file_bytes_max, backupCount=FILES_KEPT, encoding="utf-8"
     )
     handler.setFormatter(logging.Formatter("[%(asctime)s] %(levelname)s %(message)s"))

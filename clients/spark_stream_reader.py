@@ -113,27 +113,28 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _long_poll(self, start: Offsets) -> Offsets:
         """Wait a little for something new: Spark asks again at once when there is nothing."""
-        clock = self.fetcher.view.clock
-        now_ms = clock.monotonic_ms()
         known = {**start, **self._latest}
         latest = self._published(known, 0)
+        if latest == start:
+            latest = self._waited(start, known)
         if latest != start:
             self._idle_since_ms = None
-            return latest
+        return latest
+
+    def _waited(self, start: Offsets, known: Offsets) -> Offsets:
+        clock = self.fetcher.view.clock
+        now_ms = clock.monotonic_ms()
         if self._idle_since_ms is None:
             self._idle_since_ms = now_ms
         end_ms = now_ms + min(LONG_POLL_MS, max(PAUSE_MS_MIN, LONG_POLL_SHARE * (now_ms - self._idle_since_ms)))
-        pause_ms: float = PAUSE_MS_MIN
+        latest, pause_ms = start, float(PAUSE_MS_MIN)
         while latest == start and now_ms < end_ms:
             clock.sleep_ms(pause_ms)
             pause_ms = min(2 * pause_ms, PAUSE_MS_MAX)
             now_ms = clock.monotonic_ms()
             # "Nothing new" is said after a look at what the metadata says now: `processAllAvailable` relies on it.
             latest = self._published(known, METADATA_MAX_AGE_MS if now_ms < end_ms else 0)
-        if latest != start:
-            self._idle_since_ms = None
-            return self._gathered(known, latest, now_ms)
-        return latest
+        return latest if latest == start else self._gathered(known, latest, now_ms)
 
     def _gathered(self, known: Offsets, latest: Offsets, now_ms: int) -> Offsets:
         """What comes right after the first that was waited for."""

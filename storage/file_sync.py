@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import math
 import os
 import re
 import sys
@@ -36,15 +37,21 @@ class WritesLostError(OSError):
 
 def sync_files(paths: Sequence[str], clock: Clock) -> None:
     """Make these files and directories durable; what is absent needs none. Raises OSError, WritesLostError."""
-    may_be_whole = _SYNCFS is not None and len(paths) > ONE_BY_ONE_MIN
-    one_by_one_ms = 0 if may_be_whole and _new_count(paths, clock.wall_ms()) > NEW_MAX else ONE_BY_ONE_MS
-    end_ms = clock.monotonic_ms() + one_by_one_ms
+    budget_ms = math.inf if _SYNCFS is None else one_by_one_ms(len(paths), _new_count(paths, clock.wall_ms()))
+    end_ms = clock.monotonic_ms() + budget_ms
     for count, path in enumerate(paths):
-        if may_be_whole and clock.monotonic_ms() >= end_ms:
+        if clock.monotonic_ms() >= end_ms:
             for directory in _one_for_each_file_system(paths[count:]):
                 _sync_file_system(directory)
             return
         _sync_file(path)
+
+
+def one_by_one_ms(count: int, new_count: int) -> float:
+    """Pure. How long to sync `count` files, so many of them new, one by one before one call takes the rest."""
+    if count <= ONE_BY_ONE_MIN:
+        return math.inf
+    return ONE_BY_ONE_MS if new_count <= NEW_MAX else 0
 
 
 def _new_count(paths: Sequence[str], now_ms: int) -> int:

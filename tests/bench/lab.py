@@ -86,11 +86,18 @@ class Lab:
 
     @property
     def peer(self) -> Kafka:
-        """The one Kafka of this run, started at the first use."""
+        """The Kafka of this run, started at the first use."""
         if self._peer is None:
             say("starting Kafka")
-            self._peer = Kafka.start(self.folder / "kafka")
+            self._peer = Kafka.start(self.folder / self.fresh("kafka"))
         return self._peer
+
+    def stop_peer(self) -> None:
+        """Kafka's processes end, its files stay: to remove many would slow the disk down for whoever is measured next.
+        The next use starts another Kafka."""
+        if self._peer is not None:
+            self._peer.stop()
+            self._peer = None
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -125,9 +132,7 @@ class Lab:
 
     def close(self) -> None:
         """Stop what was started, Kafka first: Spark's JVM may be gone already when someone pressed Ctrl-C."""
-        if self._peer is not None:
-            self._peer.stop()
-            self._peer = None
+        self.stop_peer()
         if "spark" in self.__dict__:
             self.spark.stop()
 

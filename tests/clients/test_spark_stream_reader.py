@@ -210,6 +210,27 @@ def test_what_comes_right_after_a_record_that_was_waited_for_is_in_its_batch(clu
     assert len(sleeps.actions) == 1
 
 
+def test_a_stream_that_waited_and_found_something_is_not_idle_any_more(cluster: StillCluster) -> None:
+    (t0,) = cluster.create_topic("t", 1)
+    stream = reader(cluster)
+    start = begun(stream)
+    sleeps = Sleeps()
+    stream.fetcher.view.clock = sleeps
+
+    def waited_ms(offsets: dict[str, Any], end: dict[str, Any]) -> float:
+        began_ms = sleeps.now_ms
+        assert stream.latestOffset(offsets, LIMIT) == end
+        return sleeps.now_ms - began_ms
+
+    waited_ms(start, start)
+    sleeps.now_ms += 2_000
+    assert waited_ms(start, start) >= LONG_POLL_SHARE * 2_000
+    sleeps.actions = [lambda: cluster.commit(t0, ["a"])]
+    end = {"t": {"0": 1}}
+    waited_ms(start, end)
+    assert waited_ms(end, end) == PAUSE_MS_MIN
+
+
 def test_records_without_a_pause_are_not_gathered_for_long(cluster: StillCluster) -> None:
     (t0,) = cluster.create_topic("t", 1)
     stream = reader(cluster)

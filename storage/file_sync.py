@@ -1,9 +1,9 @@
 """Making files of a local disk durable: few new ones one by one, many by one call for their file system.
 
 I/O: fsync(2), and on Linux syncfs(2). The one call takes 0.2 ms for 500 files on a disk at rest. But it writes what
-everybody wrote since, and holds up who makes new files: the first one, a minute after 500 partitions had begun to take
-a record a second each, held up records for 0.5 to 1.6 s in three runs. One by one, files that the kernel has mostly
-written by itself, which it does after half a minute, take 0.23 ms each; new ones take longer.
+everybody wrote since, and holds up who makes new files: with 500 partitions that take a record a second each it took
+0.3 to 2.5 s, and held up records for as long. One by one, files that the kernel has mostly written by itself, which it
+does after half a minute, take 0.2 to 0.7 ms each, and hold up nobody but their own thread.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ NEW_MAX = 100
 """Of more files than this are at most so many new: those of a table with one or two commits a second."""
 NEW_MS = 35_000
 """Older files were written back, unless the kernel was told otherwise (Linux: after 30 s, looking every 5)."""
-ONE_BY_ONE_MS = 250
-"""How long files are synced one by one: 122 mostly old ones took 28 ms; a disk may be slower to answer a flush."""
+ONE_BY_ONE_MS = 10_000
+"""How long files are synced one by one before one call takes the rest: 120 to 300 mostly old ones took 30 to 250 ms."""
 _LOSSES = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
 """What a sync answers when pages could not be written. The kernel tells it once and then takes them for written."""
 

@@ -48,7 +48,7 @@ def files_in(folder: Path, count: int, age_ms: int) -> list[str]:
         (NEW_MAX + 1, 0, 1, 0, 1),
         (NEW_MAX + 1, NEW_MS, 1, NEW_MAX + 2, 0),
         (200, NEW_MS, 1, 201, 0),
-        (200, NEW_MS, 5, ONE_BY_ONE_MS // 5, 1),
+        (200, NEW_MS, ONE_BY_ONE_MS // 50, 50, 1),
         (ONE_BY_ONE_MIN, NEW_MS, ONE_BY_ONE_MS, 1, 1),
         (ONE_BY_ONE_MIN - 1, NEW_MS, ONE_BY_ONE_MS, ONE_BY_ONE_MIN, 0),
     ],

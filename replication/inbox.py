@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from replication.requests import HandedFiles, ProduceResponse
 from storage.errors import CorruptMessageError, error_for_code
@@ -56,7 +55,12 @@ def decode_suspect(data: bytes) -> tuple[TopicPartition, str]:
 
 def encode_request(handed: Sequence[HandedFiles], broker_epoch: int) -> bytes:
     """`broker_epoch` is the leader's registration the writer saw: a later incarnation refuses politely."""
-    return json.dumps({"broker_epoch": broker_epoch, "handed": [asdict(h) for h in handed]}).encode()
+    return json.dumps({"broker_epoch": broker_epoch, "handed": [_as_json(each) for each in handed]}).encode()
+
+
+def _as_json(handed: HandedFiles) -> dict[str, object]:
+    body: dict[str, object] = {name: getattr(handed, name) for name in HandedFiles.__slots__}
+    return {**body, "files": [file.as_json() for file in handed.files]}
 
 
 def decode_request(data: bytes) -> tuple[int, list[HandedFiles]]:

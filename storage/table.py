@@ -45,6 +45,10 @@ class DataFile:
     min_timestamp_ms: int | None
     max_timestamp_ms: int | None
 
+    def as_json(self) -> dict[str, object]:
+        """Its fields; `dataclasses.asdict` copies what it is given, which takes ten times as long."""
+        return {name: getattr(self, name) for name in DataFile.__slots__}
+
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:

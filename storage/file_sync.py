@@ -2,8 +2,8 @@
 
 I/O: fsync(2), and on Linux syncfs(2). The one call takes 0.2 ms for 500 files on a disk at rest. But it writes what
 everybody wrote since, and holds up who makes new files: with 500 partitions that take a record a second each it took
-0.3 to 2.5 s, and held up records for as long. One by one, files that the kernel has mostly written by itself, which it
-does after half a minute, take 0.2 to 0.7 ms each, and hold up nobody but their own thread.
+up to 2.5 s, and held up records for as long. One by one, files that the kernel has mostly written by itself, which it
+does after half a minute, take 0.2 to 2.4 ms each.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NEW_MAX = 100
 NEW_MS = 35_000
 """Older files were written back, unless the kernel was told otherwise (Linux: after 30 s, looking every 5)."""
 ONE_BY_ONE_MS = 10_000
-"""How long files are synced one by one before one call takes the rest: 120 to 300 mostly old ones took 30 to 250 ms."""
+"""How long files are synced one by one before one call takes the rest: 120 to 350 mostly old ones took 30 to 350 ms."""
 _LOSSES = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
 """What a sync answers when pages could not be written. The kernel tells it once and then takes them for written."""
 

@@ -28,8 +28,8 @@ from replication.fetch_runner import FetchJob, end_sessions, is_told_to_end, run
 from replication.fetcher import stop_path
 from replication.interpreter import keep_what_is_folded, share_interpreter
 from replication.jvm_threads import IN_BACKGROUND, STREAM_EXECUTION, let_give_way, threads_named
-from replication.process_memory import give_back_what_is_free, keep_no_large_pieces
 from replication.stores import DeltaStores
+from replication.upkeep_thread import give_back_what_is_free
 from storage.clock import RandomIds, SystemClock
 
 _LOG = logging.getLogger("stratalog.fetcher")
@@ -121,7 +121,6 @@ class FetchReader(DataSourceStreamReader):
 def _settle_worker() -> None:
     """Once for each Python worker: the upkeep of its sessions runs in a thread beside them."""
     share_interpreter()
-    keep_no_large_pieces()
 
 
 def first_session_ms(job: FetchJob, slot: int) -> int:

@@ -1,4 +1,4 @@
-"""The one thread that does the upkeep of all logs of a process. I/O: a thread."""
+"""The one thread that does the upkeep of all logs of a process. I/O: a thread, and the memory of this process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
-from replication.process_memory import give_back_what_is_free
+import pyarrow as pa
+
 from storage.clock import Clock
 
 LONG_MS = 20
@@ -17,6 +18,12 @@ GIVE_BACK_MS = 2_000
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def give_back_what_is_free() -> None:
+    """Arrow's allocator keeps 20 to 40 MiB that a merge used and freed until its thread calls it again, which may be
+    minutes later. Giving them back takes 0.3 ms."""
+    pa.default_memory_pool().release_unused()
 
 
 class UpkeepThread(ThreadPoolExecutor):

@@ -115,6 +115,7 @@ class FetchSession:
         self._due_ms: dict[str, int] = {}
         self._metadata_seen_ms = clock.monotonic_ms()
         self._others: dict[str, tuple[bytes | None, int]] = {}
+        self._elder = ""
         self._first_work_ms = self._last_work_ms = 0
         self._copy_clock = CopyClock(share, clock.monotonic_ms())
         self.followed.resume(self._progress, self._wakeup)
@@ -281,7 +282,7 @@ class FetchSession:
         return OTHERS_WATCHED_INTERVAL_MS if self._notices.is_armed else BEAT_INTERVAL_MS
 
     def _take_over(self) -> None:
-        self.followed.begin_work()
+        self.followed.begin_work(self._elder)
         self._enter(ACTIVE)
         self._notice.is_relieved()  # who took over before this one is no news
         _LOG.debug("fetch session %s of broker %d takes over", self.name, self.broker_id)
@@ -333,6 +334,7 @@ class FetchSession:
                 del self._others[path]
             return False
         self._is_end_near = state == ENDING
+        self._elder = path.removeprefix(fetch_progress_path(self.broker_epoch, ""))
         seen, since_ms = self._others[path]
         if content != seen:
             self._others[path] = (content, now_ms)

@@ -11,19 +11,19 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from functools import partial
-from itertools import islice
 from zlib import crc32
 
 from replication.config import BrokerConfig
 from replication.erasures import erases_of
 from replication.followed_leader import FollowedLeader
 from replication.followed_replica import FollowedReplica
+from replication.look_queue import LookQueue
 from replication.metadata import METADATA_COMMITS
 from replication.progress import ReplicaProgress
 from replication.replica_removal import delete_leftover
 from replication.replica_repair import ReplicaRepair
 from replication.replication_quota import ReplicationQuota
-from replication.session_progress import SessionProgress
+from replication.session_progress import SessionProgress, published_by
 from replication.state import NO_LEADER, MetadataRecord, PartitionRecord
 from replication.stores import Stores, open_metadata
 from replication.topic_configs import TopicConfigs
@@ -93,11 +93,8 @@ class FollowedPartitions:
         self._begin()
 
     def _begin(self) -> None:
-        self._dirty: OrderedDict[TopicPartition, None] = OrderedDict()
-        self._checks: OrderedDict[TopicPartition, None] = OrderedDict()
-        self._later: dict[TopicPartition, int] = {}
-        self._later_ms = 0
-        self._held: set[TopicPartition] = set()
+        self._queue = LookQueue()
+        self._elders: dict[TopicPartition, ReplicaProgress] = {}
         self._cold: OrderedDict[TopicPartition, None] = OrderedDict.fromkeys(self.replicas)
         self._rescan_ms = self._rescanned = 0
         self._is_assignment_open = True
@@ -129,13 +126,16 @@ class FollowedPartitions:
         for topic_partition, replica in self.replicas.items():
             self._look_after(topic_partition, replica)
 
-    def begin_work(self) -> None:
-        """From now on the session copies: all tables are looked at, those whose leaders moved first."""
+    def begin_work(self, elder: str) -> None:
+        """From now on the session copies, after the session `elder`, if there was one. All tables are looked at, first
+        those with something to copy: to look at 333 takes 0.3 s of CPU, too long for the records of a few to wait."""
         self.listen()
-        self._checks = OrderedDict.fromkeys(self.replicas)
-        for topic_partition, replica in self.replicas.items():
-            if self._is_behind(replica):
-                self._mark(topic_partition)
+        self._queue.clear()
+        if elder:
+            objects = self.stores.objects(self.root)
+            self._elders = published_by(objects, self.broker_epoch, elder, self._followed_leaders)
+        self._queue.check(self.replicas)
+        self._look_at_those_behind()
 
     def stop_work(self) -> None:
         """From now on the session stands by: what it takes up again later is looked at anew."""
@@ -144,8 +144,7 @@ class FollowedPartitions:
             leader.stop_listening(self._wakeup)
         for replica in self.replicas.values():
             replica.has_started = False
-        self._dirty.clear()
-        self._checks.clear()
+        self._queue.clear()
 
     def listen(self) -> None:
         """Be woken by what the leaders publish from now on."""
@@ -256,8 +255,8 @@ class FollowedPartitions:
         self.replicas[topic_partition] = FollowedReplica(state, topic_id, own, leader, self.broker_id)
         self._look_after(topic_partition, self.replicas[topic_partition])
         self._cold[topic_partition] = None
-        self._later.pop(topic_partition, None)
-        self._mark(topic_partition)
+        self._queue.begin_anew(topic_partition)
+        self._queue.mark(topic_partition)
 
     def _look_after(self, topic_partition: TopicPartition, replica: FollowedReplica) -> None:
         erases = partial(erases_of, self._metadata.image, topic_partition)
@@ -297,9 +296,8 @@ class FollowedPartitions:
             if replica is None or replica.state.leader != leader_id or replica.has_all_of(progress):
                 continue
             self._cold[progress.topic_partition] = None
-            if progress.topic_partition not in self._held:
-                self._later.pop(progress.topic_partition, None)  # what it waited for may have come
-            self._mark(progress.topic_partition)
+            self._queue.heard_of(progress.topic_partition)
+            self._look_at(progress.topic_partition, replica)
 
     def _rescan(self) -> None:
         """Whoever is behind what the leader published, and a few more each time, is looked at anew."""
@@ -307,15 +305,33 @@ class FollowedPartitions:
         count = max(RESCAN_MIN, -(-len(order) // RESCAN_ROUNDS))
         begin = self._rescanned % max(len(order), 1)
         self._rescanned = begin + count
-        for topic_partition in islice(order, begin, begin + count):
-            self._checks[topic_partition] = None
+        self._queue.check(order[begin : begin + count])
+        self._look_at_those_behind()
+
+    def _look_at_those_behind(self) -> None:
         for topic_partition, replica in self.replicas.items():
             if self._is_behind(replica):
-                self._mark(topic_partition)
+                self._look_at(topic_partition, replica)
+
+    def _look_at(self, topic_partition: TopicPartition, replica: FollowedReplica) -> None:
+        """Soon; those that are only to be started come after those with something to copy."""
+        if replica.has_started or self._lacks_records(replica):
+            self._queue.mark(topic_partition)
+        else:
+            self._queue.check([topic_partition])
 
     def _is_behind(self, replica: FollowedReplica) -> bool:
         entry = self._published(replica)
         return entry is not None and not replica.has_all_of(entry)
+
+    def _lacks_records(self, replica: FollowedReplica) -> bool:
+        """Whether the leader published more than the own log is known to hold, by its fold or by the elder session."""
+        entry, elders = self._published(replica), self._elders.get(replica.state.topic_partition)
+        if entry is None:
+            return False
+        own_end = replica.own.log_end_offset if replica.own.is_folded else 0
+        elders_end = elders.log_end_offset if elders and elders.leader_epoch == replica.leader_epoch else 0
+        return max(own_end, elders_end) < entry.log_end_offset
 
     def _published(self, replica: FollowedReplica) -> ReplicaProgress | None:
         """What the leader last published of this epoch."""
@@ -331,49 +347,30 @@ class FollowedPartitions:
 
     # -- copying -----------------------------------------------------------------------------------------
 
-    def _mark(self, topic_partition: TopicPartition) -> None:
-        if topic_partition not in self._later:
-            self._dirty[topic_partition] = None
-
     def catch_up(self, now_ms: int) -> bool:
         """Copy for about a slice; True when something was copied or there is more to do at once."""
-        self._take_up_later(now_ms)
+        self._queue.take_up(now_ms)
         end_ms = now_ms + self._pace.work_ms(SLICE_MS, now_ms)
-        copied = self._drain(self._dirty, end_ms) | self._drain(self._checks, end_ms)
-        return copied or bool(self._dirty) or bool(self._checks)
+        copied = self._drain(self._queue.soon, end_ms) | self._drain(self._queue.checks, end_ms)
+        return copied or bool(self._queue)
 
     def rest_ms(self, begun_ms: int) -> int:
         """How long to rest after a turn that began at `begun_ms`, unless it left something behind."""
-        return 0 if self._dirty else self._pace.rest_ms(begun_ms, self.clock.monotonic_ms())
+        return 0 if self._queue.soon else self._pace.rest_ms(begun_ms, self.clock.monotonic_ms())
 
     def due_in_ms(self, now_ms: int) -> int:
         """How long until something that was put off is to be tried again; 0 while there is more to do at once."""
-        due_ms = self._later_ms if self._later else now_ms + METADATA_WATCHED_INTERVAL_MS
-        return 0 if self._dirty or self._checks else max(0, due_ms - now_ms)
-
-    def _take_up_later(self, now_ms: int) -> None:
-        if not self._later or now_ms < self._later_ms:
-            return
-        for topic_partition in [tp for tp, due_ms in self._later.items() if due_ms <= now_ms]:
-            del self._later[topic_partition]
-            self._held.discard(topic_partition)
-            self._dirty[topic_partition] = None
-        self._later_ms = min(self._later.values(), default=0)
+        return self._queue.due_in_ms(now_ms, METADATA_WATCHED_INTERVAL_MS)
 
     def _put_off(self, topic_partition: TopicPartition, delay_ms: int, *, is_held: bool = False) -> None:
-        """`is_held`: whatever its leader publishes meanwhile."""
-        due_ms = self.clock.monotonic_ms() + delay_ms
-        self._later_ms = min(self._later_ms, due_ms) if self._later else due_ms
-        self._later[topic_partition] = due_ms
-        if is_held:
-            self._held.add(topic_partition)
+        self._queue.put_off(topic_partition, self.clock.monotonic_ms() + delay_ms, is_held=is_held)
 
     def _drain(self, queue: OrderedDict[TopicPartition, None], end_ms: int) -> bool:
         copied = False
         for _ in range(len(queue)):
             topic_partition, _ = queue.popitem(last=False)
             replica = self.replicas.get(topic_partition)
-            if replica is None or topic_partition in self._later:
+            if replica is None or self._queue.is_put_off(topic_partition):
                 continue
             count_before = self.copied_count
             has_more = self._catch_up_one(topic_partition, replica)
@@ -381,8 +378,8 @@ class FollowedPartitions:
                 copied = True
                 self._pace.moved(topic_partition, end_ms)
                 if has_more or self._is_behind(replica):
-                    self._mark(topic_partition)
-            elif not replica.has_started and replica.failure is None and topic_partition not in self._later:
+                    self._queue.mark(topic_partition)
+            elif not (replica.has_started or replica.failure or self._queue.is_put_off(topic_partition)):
                 self._put_off(topic_partition, min(REPLICA_BACKOFF_MS << replica.waits, REPLICA_BACKOFF_MS_MAX))
                 replica.waits += 1
             self._tell(replica)

@@ -112,14 +112,15 @@ class FollowedReplica:
         return all(log.table.still_stands() for log in (self.own, self.leader) if log.is_folded)
 
     def warm_up(self) -> bool:
-        """Fold some of what is new in both tables, as far as they are there; True when there may be more. Commits
-        nothing."""
+        """Fold some of what is new in both tables, as far as they are there, and what a copy needs besides; True when
+        there may be more. Commits nothing."""
         has_more = False
         for log in (self.leader, self.own):
             with contextlib.suppress(StratalogError):  # whoever copies says so
                 seen = log.version if log.is_folded else None
                 log.refresh(WARM_UP_COMMITS)
                 has_more |= seen is not None and log.version >= seen + WARM_UP_COMMITS
+                log.warm_up()
         return has_more
 
     def catch_up(self, max_bytes: int) -> bool:
@@ -172,9 +173,10 @@ class FollowedReplica:
         self.waits = 0
         if not self.has_started:
             self.own.refresh()
-        elif damage is not None:
+            return True
+        if damage is not None:
             self.own.table.note_damage(None)
-        return True
+        return self._is_short_of_leader()
 
     def _damage(self) -> Damage | None:
         """The damage to be healed now. Raises DamagedFileError when it must not be healed under this epoch."""
@@ -211,8 +213,7 @@ class FollowedReplica:
         self.leader.refresh()
         if not leader_has_started(self.leader, self.leader_epoch):
             return False
-        has_its_end = self.own.log_end_offset >= self.leader.log_end_offset
-        if has_its_end and self.own.log_start_offset >= self.leader.log_start_offset:
+        if not self._is_short_of_leader():
             return False
         if self.own.log_end_offset < self._old_end:
             self._check_old_files(max_bytes)
@@ -227,6 +228,11 @@ class FollowedReplica:
         self.copied_files = len(copied)
         self.copied_bytes += sum(entry.file.size_bytes for entry in copied)
         return self.own.log_end_offset < self.leader.log_end_offset
+
+    def _is_short_of_leader(self) -> bool:
+        """Whether there is something to copy, as far as both logs are folded."""
+        has_its_end = self.own.log_end_offset >= self.leader.log_end_offset
+        return not has_its_end or self.own.log_start_offset < self.leader.log_start_offset
 
     def _check_old_files(self, max_bytes: int) -> None:
         """Bytes are copied as they are. What the leader had when it was taken up may have decayed since it was written,

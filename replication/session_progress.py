@@ -6,6 +6,9 @@ otherwise look at every copy that this broker makes of the others' partitions.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
+
 from replication.progress import (
     ReplicaProgress,
     fetch_progress_path,
@@ -13,7 +16,8 @@ from replication.progress import (
     image_path,
     progress_prefix,
 )
-from replication.progress_object import ProgressWriter
+from replication.progress_object import ProgressReader, ProgressWriter
+from storage.errors import StratalogError
 from storage.records import TopicPartition
 from storage.store import ObjectStore
 
@@ -61,6 +65,19 @@ class SessionProgress:
             writer.state = state
             writer.publish(now_ms)
         self.beat(now_ms)
+
+
+def published_by(
+    store: ObjectStore, broker_epoch: int, session: str, leader_ids: Iterable[int]
+) -> dict[TopicPartition, ReplicaProgress]:
+    """What another session of the broker published of these leaders' partitions; nothing where it is out of reach."""
+    found: dict[TopicPartition, ReplicaProgress] = {}
+    for leader_id in leader_ids:
+        reader = ProgressReader(store, follower_progress_path(broker_epoch, leader_id, session))
+        with suppress(StratalogError):
+            reader.poll()
+        found |= reader.entries
+    return found
 
 
 def remove_session_progress(store: ObjectStore, broker_epoch: int, path: str) -> None:

@@ -138,6 +138,10 @@ class LogReader:
                     raise
         raise ObjectNotFoundError(f"{self.name}: producer state vanished {RESOLVE_TRIES} times")
 
+    def warm_up(self) -> None:
+        """Have ready what is otherwise made when it is first asked for. Raises as `producers` does."""
+        _ = self.producers, self.segments
+
     def last_stable_offset(self, high_watermark: int) -> int:
         """Below it the outcome of every transaction is known, as of what was folded: never above the log end here.
 

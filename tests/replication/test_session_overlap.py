@@ -18,8 +18,9 @@ from replication.fetcher import (
 from replication.followed_replica import WARM_UP_COMMITS
 from replication.follower_watch import ENDED
 from replication.session_notice import notices_prefix
+from storage.log import WHOLE_PRODUCERS_COMMITS
 from tests.replication.following import CONFIG, FOLLOWER_EPOCH, Following
-from tests.storage.logs import values, write
+from tests.storage.logs import append, idempotent, values, write
 
 
 def overlapping(following: Following) -> tuple[FetchSession, FetchSession]:
@@ -148,6 +149,42 @@ def test_once_the_elder_is_about_to_end_the_younger_folds_what_it_lacks() -> Non
     following.turn(elder, younger, ms=2 * CLOSE_UP_INTERVAL_MS)
     assert (replica.leader.log_end_offset, replica.own.log_end_offset) == (2, 2)
     assert (younger.state, younger.copied_count) == (STANDBY, 0)
+
+
+def test_who_takes_over_copies_first_and_then_looks_at_the_tables_that_have_nothing_new() -> None:
+    """With 333 tables that look takes 0.3 s of CPU. What the elder copied last, the younger has not folded yet."""
+    following = Following(partitions=6)
+    elder, younger = overlapping(following)
+    elder.announce_end()
+    following.turn(elder, younger, ms=3 * BEAT_INTERVAL_MS)
+    for partition in range(4):
+        following.leader_writes("z", partition=partition)
+    following.turn(elder, ms=100)
+    following.leader_writes("a", partition=4)
+    elder.end()
+    looked_at: list[str] = []
+    following.stores.disk("broker-1").fault = lambda _, table, __: looked_at.append(table) is not None
+    following.turn(younger)
+    assert looked_at[0] == "t-4"
+    assert sorted(set(looked_at)) == [f"t-{partition}" for partition in range(6)]
+    assert all(replica.has_started for replica in younger.replicas.values())
+    assert values(following.log(2, 4)) == "a"
+
+
+def test_standing_by_it_reads_the_producer_state_that_its_first_copy_needs() -> None:
+    following = Following()
+    for number in range(2 * WHOLE_PRODUCERS_COMMITS):
+        append(following.log(1), idempotent(["a"], sequence=number))
+    following.leader_writes("z")
+    elder, younger = overlapping(following)
+    elder.announce_end()
+    following.turn(elder, younger, ms=3 * BEAT_INTERVAL_MS)
+    (replica,) = younger.replicas.values()
+    assert not replica.has_started
+    for broker in (1, 2):
+        following.stores.disk(f"broker-{broker}").fault = lambda *_: True
+    last_sequences = [log.producers.producers[7].batches[-1].last_sequence for log in (replica.own, replica.leader)]
+    assert last_sequences == [2 * WHOLE_PRODUCERS_COMMITS - 1] * 2
 
 
 def test_an_elder_that_slept_shortly_before_its_end_stands_by() -> None:

@@ -33,7 +33,7 @@ def test_transactions_and_groups_hold_in_every_run(first_seed: int) -> None:
     assert sum(outcome.answered for outcome in outcomes) > 50, "the runs must do some work"
 
 
-@pytest.mark.parametrize("first_seed", range(0, 12, 6))
+@pytest.mark.parametrize("first_seed", range(0, 24, 12))
 def test_transactions_hold_where_the_topic_is_compacted(first_seed: int) -> None:
     """Aborted records and old markers go from each replica by itself, soon."""
     dropped: Counter[bool] = Counter()
@@ -45,7 +45,7 @@ def test_transactions_hold_where_the_topic_is_compacted(first_seed: int) -> None
 
     without_aborted = Transactions.without_aborted
     with quiet(), patch.object(Transactions, "without_aborted", counted):
-        outcomes = [simulate_coordinated(seed, configs=CLEANED)[0] for seed in range(first_seed, first_seed + 6)]
+        outcomes = [simulate_coordinated(seed, configs=CLEANED)[0] for seed in range(first_seed, first_seed + 12)]
     assert {o.seed: str(o.violation) for o in outcomes if o.violation is not None} == {}
     assert sum(outcome.answered for outcome in outcomes) > 25, "the runs must do some work"
     assert dropped[True] > 5, "and the cleaner, too"

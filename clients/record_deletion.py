@@ -96,7 +96,8 @@ class RecordDeletion:
         offsets = {topic_partition: self._offsets[topic_partition] for topic_partition in topic_partitions}
         try:
             objects = self._view.stores.objects(broker.registration.root)
-            request = encode_delete_records(offsets, broker.broker_epoch, max(1, self._left_ms))
+            time_left_ms = max(1, self._left_ms - PAUSE_MS_MAX)  # the leader's own word of what was late comes in time
+            request = encode_delete_records(offsets, broker.broker_epoch, time_left_ms)
             objects.put(delete_records_path(request_id), request)
         except (StoreError, LogDirNotFoundError) as reason:
             self._reasons.update(dict.fromkeys(topic_partitions, reason))

@@ -128,6 +128,8 @@ class SpareFiles:
                 name = self._names.popleft()
                 descriptor = os.open(name, os.O_WRONLY | os.O_NOFOLLOW)
                 if _is_nobody_elses(descriptor):
+                    if os.fstat(descriptor).st_size:  # its last owner was about to use it when it was taken over
+                        os.ftruncate(descriptor, 0)
                     return SpareFile(name, descriptor)
                 os.close(descriptor)
                 os.unlink(name)
@@ -193,11 +195,14 @@ class SpareFiles:
                 self._take_from_other(name)
 
     def _take_from_other(self, name: str) -> None:
-        """Renamed before it is emptied: so it is no file that was given a name just now."""
+        """Renamed before it is looked at: so it is no file that was given a name just now."""
         taken = self._next_name()
         with contextlib.suppress(OSError):
             os.rename(f"{self._folder}/{name}", taken)
-            self._empty(taken)
+            if _size_bytes(taken):
+                self._empty(taken)
+            else:  # nearly always; who else has it open is found out when it is used
+                self._names.append(taken)
 
     def _empty(self, name: str) -> None:
         """What is deleted is to be gone, as an erasure says: a file that cannot be emptied is no spare one."""

@@ -243,6 +243,23 @@ def test_those_of_others_are_taken_over_a_few_for_each_new_file(tmp_path: Path) 
     assert used == inodes[:4]
 
 
+def test_one_that_was_written_while_it_was_taken_over_is_emptied_before_it_is_used(tmp_path: Path) -> None:
+    """Its last owner had it open by then, and was killed before it found the name gone."""
+    store_with_spares(tmp_path, count=1, kind=LocalStore)
+    (spare,) = (tmp_path / FOLDER).iterdir()
+    store = LocalStore(str(tmp_path), spares=SpareFiles(str(tmp_path), are_used=True, kept_back=1))
+    (tmp_path / "t-0").mkdir()
+    with spare.open("wb") as last_owner:
+        store.put_new("t-0/0", b"made from nothing, as the only one is kept back")
+        last_owner.write(b"what was never given a name")
+    (taken,) = (tmp_path / FOLDER).iterdir()
+    assert (taken.name != spare.name, taken.read_bytes()) == (True, b"what was never given a name")
+    store.delete("t-0/0")
+    used = taken.stat().st_ino
+    store.put_new("t-0/1", b"x")
+    assert (inode(tmp_path, "t-0/1"), store.get("t-0/1")) == (used, b"x")
+
+
 KILLED = {
     "written, before it has its name": "spare_files.rename_if_absent = local_store.rename_if_absent = os.rename = die",
     "taken away, before it is emptied": "spare_files._is_emptied = die",

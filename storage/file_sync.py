@@ -37,7 +37,8 @@ class WritesLostError(OSError):
 
 def sync_files(paths: Sequence[str], clock: Clock) -> None:
     """Make these files and directories durable; what is absent needs none. Raises OSError, WritesLostError."""
-    budget_ms = math.inf if _SYNCFS is None else one_by_one_ms(len(paths), _new_count(paths, clock.wall_ms()))
+    is_few = _SYNCFS is None or len(paths) <= ONE_BY_ONE_MIN
+    budget_ms = math.inf if is_few else one_by_one_ms(_new_count(paths, clock.wall_ms()))
     end_ms = clock.monotonic_ms() + budget_ms
     for count, path in enumerate(paths):
         if clock.monotonic_ms() >= end_ms:
@@ -47,10 +48,8 @@ def sync_files(paths: Sequence[str], clock: Clock) -> None:
         _sync_file(path)
 
 
-def one_by_one_ms(count: int, new_count: int) -> float:
-    """Pure. How long to sync `count` files, so many of them new, one by one before one call takes the rest."""
-    if count <= ONE_BY_ONE_MIN:
-        return math.inf
+def one_by_one_ms(new_count: int) -> int:
+    """Pure. How long to sync many files, so many of them new, one by one before one call takes the rest."""
     return ONE_BY_ONE_MS if new_count <= NEW_MAX else 0
 
 

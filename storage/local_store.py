@@ -33,7 +33,7 @@ from storage.errors import (
 from storage.file_sync import WritesLostError, sync_files, sync_tree
 from storage.object_meta import ObjectMeta
 from storage.quiet_open import open_quietly
-from storage.spare_files import FOLDER, SPARE_BYTES_MAX, SpareFiles, rename_if_absent
+from storage.spare_files import FOLDER, SPARE_BYTES_MAX, SpareFiles, rename, rename_if_absent
 from storage.unnamed_file import UnnamedFiles
 
 _TEMPORARY = re.compile(r"#\d+$")
@@ -104,7 +104,7 @@ class LocalStore:
         """As the port says. What stands there already is a try that failed, or of somebody with the same bytes:
         it is replaced as a whole, since its writer may never end."""
         target = f"{self.root}/{path}"
-        if self._named_spare(data, lambda name: os.rename(name, target)):
+        if self._named_spare(data, lambda name: rename(name, target)):
             return
         try:
             descriptor = self._open_new(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)

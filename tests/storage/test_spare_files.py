@@ -16,7 +16,7 @@ import pytest
 from storage import local_store, spare_files
 from storage.errors import StoreUnavailableError
 from storage.local_store import LocalStore
-from storage.spare_files import FOLDER, SPARE_BYTES_MAX, SPARES_MIN, SpareFiles, lacks_journal
+from storage.spare_files import BLOCK_BYTES, EMPTY, FOLDER, SPARE_BYTES_MAX, SPARES_MIN, SpareFiles, lacks_journal
 from storage.store import open_store
 from tests.storage.spare_stores import store_with_spares
 
@@ -27,9 +27,10 @@ def store(tmp_path: Path) -> LocalStore:
 
 
 def spares(root: Path) -> list[str]:
-    """Their content, oldest first."""
+    """Their content, oldest first; a line's end alone is none."""
     found = sorted((root / FOLDER).glob("*"), key=lambda path: int(path.name.partition("-")[2]))
-    return [path.read_text() for path in found]
+    texts = [path.read_text() for path in found]
+    return ["" if text == EMPTY.decode() else text for text in texts]
 
 
 def inode(root: Path, path: str) -> int:
@@ -49,6 +50,22 @@ def test_deleted_files_become_new_ones_oldest_first(tmp_path: Path) -> None:
     assert (store.get("t-0/d"), store.get("t-0/e")) == (b"longer than before", b"short")
     assert [inode(tmp_path, "t-0/d"), inode(tmp_path, "t-0/e")] == inodes[:2]
     assert [(tmp_path / "t-0" / name).stat().st_nlink for name in "de"] == [1, 1]
+
+
+@pytest.mark.parametrize("old", [1, 100, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, SPARE_BYTES_MAX])
+@pytest.mark.parametrize("new", [0, 1, 99, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, SPARE_BYTES_MAX])
+def test_nothing_is_left_of_what_was_deleted(tmp_path: Path, old: int, new: int) -> None:
+    """Neither in the spare file, which keeps one block (512 bytes are a unit of `st_blocks`), nor in the new one."""
+    store = store_with_spares(tmp_path, count=0, kind=LocalStore)
+    store.put_new("t-0/old", b"x" * old)
+    store.delete("t-0/old")
+    (spare,) = (tmp_path / FOLDER).iterdir()
+    assert (spare.read_bytes(), spare.stat().st_blocks * 512 <= BLOCK_BYTES) == (EMPTY, True)
+    assert store.create("t-0/new", b"y" * new)
+    assert (store.get("t-0/new"), list((tmp_path / FOLDER).iterdir())) == (b"y" * new, [])
+    with (tmp_path / "t-0" / "new").open("r+b") as file:
+        file.truncate(2 * BLOCK_BYTES)
+        assert file.read()[new:] == bytes(2 * BLOCK_BYTES)[new:]
 
 
 def test_one_that_loses_a_race_stays_a_spare(store: LocalStore, tmp_path: Path) -> None:
@@ -132,7 +149,7 @@ def test_what_somebody_reads_or_keeps_is_not_written_over(tmp_path: Path, holder
         (kept,) = (tmp_path / FOLDER).glob("*")
         os.link(kept, tmp_path / "backup")
         store.put_new("t-0/2", b"new")
-        assert (tmp_path / "backup").read_bytes() == b""
+        assert (tmp_path / "backup").read_bytes() == EMPTY
     else:
         with path.open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) if holder == "map" else None

@@ -96,7 +96,7 @@ class LocalStore:
     def put(self, path: str, data: bytes | memoryview) -> None:
         target = f"{self.root}/{path}"
         try:
-            os.replace(self._write_temporary(target, data), target)
+            self._spares.replace(self._write_temporary(target, data), target)
         except OSError as reason:
             raise self._failed("put", path, reason) from reason
 
@@ -214,7 +214,7 @@ class LocalStore:
         try:
             with self._register_lock:
                 if not register_file.replace_in_place(target, data):
-                    os.replace(self._write_temporary(target, register_file.new_file(data)), target)
+                    self._spares.replace(self._write_temporary(target, register_file.new_file(data)), target)
         except OSError as reason:
             raise self._failed("put", path, reason) from reason
 

@@ -59,8 +59,8 @@ TAKEN_OVER_MAX = 2
 _NAME = re.compile(r"[0-9a-f]+-\d+")
 _SYSTEM = Path("/sys")
 _LIBRARY = ctypes.CDLL(None, use_errno=True)
-_HERE, _NO_REPLACE = -100, 1
-"""Linux: AT_FDCWD and RENAME_NOREPLACE."""
+_HERE, _NO_REPLACE, _EXCHANGE = -100, 1, 2
+"""Linux: AT_FDCWD, RENAME_NOREPLACE and RENAME_EXCHANGE."""
 _SET_SIGNAL = 10
 """Linux: F_SETSIG. The signal for whoever's lease is asked back, SIGIO by default, would end the process."""
 
@@ -169,6 +169,14 @@ class SpareFiles:
         finally:
             os.close(spare.descriptor)
 
+    def replace(self, name: str, target: str) -> None:
+        """rename(2) over what may be there, which becomes a spare instead of being freed. `name` is no spare itself:
+        of what is replaced, nothing may tell after a power loss to what it belongs. Raises OSError."""
+        if not (self._is_used() and _exchanged(name, target)):
+            os.replace(name, target)
+        elif not self.keep(name):
+            os.unlink(name)
+
     def _is_used(self) -> bool:
         """Not by a forked copy of the process, which would use the same ones."""
         if self._are_used is None:
@@ -272,9 +280,23 @@ def rename_if_absent(name: str, target: str) -> None:
     """`rename` that never replaces, in one step: no process that is killed leaves two names of a file.
     Raises FileExistsError, and OSError where the disk or the system cannot."""
     os.access(target, os.F_OK)
+    _renameat2(name, target, _NO_REPLACE)
+
+
+def _exchanged(name: str, target: str) -> bool:
+    try:
+        if not stat.S_ISREG(os.lstat(target).st_mode):
+            return False
+        _renameat2(name, target, _EXCHANGE)
+    except OSError:
+        return False
+    return True
+
+
+def _renameat2(name: str, target: str, flags: int) -> None:
     if not hasattr(_LIBRARY, "renameat2"):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    if _LIBRARY.renameat2(_HERE, os.fsencode(name), _HERE, os.fsencode(target), _NO_REPLACE):
+    if _LIBRARY.renameat2(_HERE, os.fsencode(name), _HERE, os.fsencode(target), flags):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), name, None, target)
 

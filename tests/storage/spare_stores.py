@@ -15,7 +15,7 @@ def store_with_spares(root: Path, count: int, kind: type[Store]) -> Store:
     """A store with so many spare files to begin with, all of which it would use."""
     store = kind(str(root), spares=SpareFiles(str(root), are_used=True, kept_back=0))
     for number in range(count):
-        store.put(f"was-{number}", b"what was deleted, " * (1 + number % 50))
+        (root / f"was-{number}").write_bytes(b"what was deleted, " * (1 + number % 50))  # not over a spare one
     for number in range(count):
         store.delete(f"was-{number}")
     return store

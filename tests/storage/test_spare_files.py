@@ -76,6 +76,30 @@ def test_one_that_loses_a_race_stays_a_spare(store: LocalStore, tmp_path: Path) 
     assert len(spares(tmp_path)) == 2
 
 
+def test_a_file_that_is_replaced_becomes_a_spare(store: LocalStore, tmp_path: Path) -> None:
+    """A reader that has it open goes on reading it; then it is deleted as ever."""
+    before = {path.stat().st_ino for path in (tmp_path / FOLDER).iterdir()}
+    store.put("t-0/1", b"first, and the longer one")
+    first = inode(tmp_path, "t-0/1")
+    store.put("t-0/1", b"second")
+    assert (store.get("t-0/1"), inode(tmp_path, "t-0/1") in {*before, first}) == (b"second", False)
+    assert {path.stat().st_ino for path in (tmp_path / FOLDER).iterdir()} == {*before, first}
+    with (tmp_path / "t-0" / "1").open("rb") as reader:
+        store.put("t-0/1", b"third")
+        assert reader.read() == b"second"
+    assert (store.get("t-0/1"), spares(tmp_path)) == (b"third", [""] * 4)
+    assert [path.name for path in (tmp_path / "t-0").iterdir()] == ["1"]
+
+
+@pytest.mark.parametrize("change", ["put", "put_new"])
+def test_a_directory_is_not_replaced(store: LocalStore, tmp_path: Path, change: str) -> None:
+    (tmp_path / "t-0" / "1").mkdir(parents=True)
+    with pytest.raises(StoreUnavailableError, match="t-0/1"):
+        getattr(store, change)("t-0/1", b"x")
+    assert (tmp_path / "t-0" / "1").is_dir()
+    assert spares(tmp_path) == ["", "", ""]
+
+
 def test_a_failed_try_is_replaced_as_a_whole(store: LocalStore) -> None:
     store.put("t-0/1", b"a try that failed")
     store.put_new("t-0/1", b"whole")
@@ -337,8 +361,8 @@ def test_what_others_took_over_is_not_counted_for_ever(tmp_path: Path, monkeypat
         path.unlink()
     kept = []
     for number in range(3):
-        store.put(f"t-0/{number}", b"x")
-        store.delete(f"t-0/{number}")
+        (tmp_path / f"{number}").write_bytes(b"x")  # not over a spare one
+        store.delete(f"{number}")
         kept.append(len(spares(tmp_path)))
     assert kept == [0, 0, 1]
 

@@ -94,7 +94,7 @@ class FollowedPartitions:
 
     def _begin(self) -> None:
         self._queue = LookQueue()
-        self._elders: dict[TopicPartition, ReplicaProgress] = {}
+        self._published_by_elder: dict[TopicPartition, ReplicaProgress] = {}
         self._cold: OrderedDict[TopicPartition, None] = OrderedDict.fromkeys(self.replicas)
         self._rescan_ms = self._rescanned = 0
         self._is_assignment_open = True
@@ -133,7 +133,7 @@ class FollowedPartitions:
         self._queue.clear()
         if elder:
             objects = self.stores.objects(self.root)
-            self._elders = published_by(objects, self.broker_epoch, elder, self._followed_leaders)
+            self._published_by_elder = published_by(objects, self.broker_epoch, elder, self._followed_leaders)
         self._queue.check(self.replicas)
         self._look_at_those_behind()
 
@@ -326,7 +326,7 @@ class FollowedPartitions:
 
     def _lacks_records(self, replica: FollowedReplica) -> bool:
         """Whether the leader published more than the own log is known to hold, by its fold or by the elder session."""
-        entry, elders = self._published(replica), self._elders.get(replica.state.topic_partition)
+        entry, elders = self._published(replica), self._published_by_elder.get(replica.state.topic_partition)
         if entry is None:
             return False
         own_end = replica.own.log_end_offset if replica.own.is_folded else 0

@@ -31,6 +31,7 @@ from storage.errors import (
     StoreUnavailableError,
 )
 from storage.file_sync import WritesLostError, sync_files, sync_tree
+from storage.files_ahead import FilesAhead
 from storage.object_meta import ObjectMeta
 from storage.quiet_open import open_quietly
 from storage.spare_files import FOLDER, SPARE_BYTES_MAX, SpareFiles, rename, rename_if_absent
@@ -71,6 +72,7 @@ class LocalStore:
         self._register_lock = threading.Lock()
         self._unnamed = UnnamedFiles(self._open_new)
         self._spares = SpareFiles(self.root) if spares is None else spares
+        self._ahead = FilesAhead(self._spares.made_folder)
         if create:
             self._make_root()
         if not os.path.isdir(self.root):
@@ -107,6 +109,8 @@ class LocalStore:
         if self._named_spare(data, lambda name: rename(name, target)):
             return
         try:
+            if self._ahead.make(data, target):
+                return
             descriptor = self._open_new(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         except FileExistsError:
             self.put(path, data)
@@ -155,7 +159,7 @@ class LocalStore:
     def create(self, path: str, data: bytes) -> bool:
         target = f"{self.root}/{path}"
         try:
-            if self._named_spare(data, lambda name: rename_if_absent(name, target)):
+            if self._named_spare(data, lambda name: rename_if_absent(name, target)) or self._ahead.make(data, target):
                 return True
 
             def fill(descriptor: int) -> str:

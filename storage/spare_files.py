@@ -177,6 +177,10 @@ class SpareFiles:
         elif not self.keep(name):
             os.unlink(name)
 
+    def made_folder(self) -> str | None:
+        """The folder, made if it is missing. None where none is used, or it cannot be made."""
+        return self._folder if self._is_used() and (os.path.isdir(self._folder) or self._make_folder()) else None
+
     def _is_used(self) -> bool:
         """Not by a forked copy of the process, which would use the same ones."""
         if self._are_used is None:

@@ -297,7 +297,7 @@ class FollowedPartitions:
                 continue
             self._cold[progress.topic_partition] = None
             self._queue.heard_of(progress.topic_partition)
-            self._look_at(progress.topic_partition, replica)
+            self._look_at(replica, progress)
 
     def _rescan(self) -> None:
         """Whoever is behind what the leader published, and a few more each time, is looked at anew."""
@@ -309,29 +309,28 @@ class FollowedPartitions:
         self._look_at_those_behind()
 
     def _look_at_those_behind(self) -> None:
-        for topic_partition, replica in self.replicas.items():
-            if self._is_behind(replica):
-                self._look_at(topic_partition, replica)
+        for replica in self.replicas.values():
+            published = self._published(replica)
+            if published is not None and not replica.has_all_of(published):
+                self._look_at(replica, published)
 
-    def _look_at(self, topic_partition: TopicPartition, replica: FollowedReplica) -> None:
+    def _look_at(self, replica: FollowedReplica, published: ReplicaProgress) -> None:
         """Soon; those that are only to be started come after those with something to copy."""
-        if replica.has_started or self._lacks_records(replica):
-            self._queue.mark(topic_partition)
+        if replica.has_started or self._lacks_records(replica, published):
+            self._queue.mark(replica.state.topic_partition)
         else:
-            self._queue.check([topic_partition])
+            self._queue.check([replica.state.topic_partition])
 
     def _is_behind(self, replica: FollowedReplica) -> bool:
         entry = self._published(replica)
         return entry is not None and not replica.has_all_of(entry)
 
-    def _lacks_records(self, replica: FollowedReplica) -> bool:
+    def _lacks_records(self, replica: FollowedReplica, published: ReplicaProgress) -> bool:
         """Whether the leader published more than the own log is known to hold, by its fold or by the elder session."""
-        entry, elders = self._published(replica), self._published_by_elder.get(replica.state.topic_partition)
-        if entry is None:
-            return False
+        elders = self._published_by_elder.get(replica.state.topic_partition)
         own_end = replica.own.log_end_offset if replica.own.is_folded else 0
         elders_end = elders.log_end_offset if elders and elders.leader_epoch == replica.leader_epoch else 0
-        return max(own_end, elders_end) < entry.log_end_offset
+        return published.leader_epoch == replica.leader_epoch and max(own_end, elders_end) < published.log_end_offset
 
     def _published(self, replica: FollowedReplica) -> ReplicaProgress | None:
         """What the leader last published of this epoch."""

@@ -14,7 +14,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from storage.clock import Clock
@@ -37,8 +37,8 @@ class WritesLostError(OSError):
 
 def sync_files(paths: Sequence[str], clock: Clock) -> None:
     """Make these files and directories durable; what is absent needs none. Raises OSError, WritesLostError."""
-    is_few = _SYNCFS is None or len(paths) <= ONE_BY_ONE_MIN
-    budget_ms = math.inf if is_few else one_by_one_ms(_new_count(paths, clock.wall_ms()))
+    can_all = _SYNCFS is not None
+    budget_ms = one_by_one_ms(len(paths), lambda: _new_count(paths, clock.wall_ms())) if can_all else math.inf
     end_ms = clock.monotonic_ms() + budget_ms
     for count, path in enumerate(paths):
         if clock.monotonic_ms() >= end_ms:
@@ -48,9 +48,12 @@ def sync_files(paths: Sequence[str], clock: Clock) -> None:
         _sync_file(path)
 
 
-def one_by_one_ms(new_count: int) -> int:
-    """Pure. How long to sync many files, so many of them new, one by one before one call takes the rest."""
-    return ONE_BY_ONE_MS if new_count <= NEW_MAX else 0
+def one_by_one_ms(count: int, new_count: Callable[[], int]) -> float:
+    """Pure. How long to sync so many files one by one before one call takes the rest. How many of them are new is only
+    asked where it matters: it takes a look at each."""
+    if count <= ONE_BY_ONE_MIN:
+        return math.inf
+    return ONE_BY_ONE_MS if new_count() <= NEW_MAX else 0
 
 
 def _new_count(paths: Sequence[str], now_ms: int) -> int:

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import itertools
 import os
 import threading
 from collections.abc import Callable
 
+from storage.open_file import link_unnamed, write_whole
 from storage.spare_files import SPARE_BYTES_MAX
 
 READY_MAX = 64
@@ -29,6 +29,11 @@ IDLE_S = 10.0
 """After so long without a need they go, and the thread with them."""
 
 
+def are_needed(ready: int, missed: int) -> bool:
+    """Pure. Whether more are to be made: so many are ready, so often there was none."""
+    return missed >= MISSED_MIN and ready <= READY_MAX // 2
+
+
 class FilesAhead:
     """Those of one root. `folder` tells where they are made, None where the disk does not need them."""
 
@@ -36,8 +41,7 @@ class FilesAhead:
         self._folder = folder
         self._process_id = os.getpid()
         self._ready: collections.deque[int] = collections.deque()
-        self._missed = itertools.count(1)
-        self._are_used = True
+        self._missed = 0
         self._is_needed, self._starting = threading.Event(), threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -48,10 +52,8 @@ class FilesAhead:
         if descriptor is None:
             return False
         try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(descriptor, view) :]
-            os.link(f"/proc/self/fd/{descriptor}", target, src_dir_fd=descriptor, follow_symlinks=True)
+            write_whole(descriptor, data)
+            link_unnamed(descriptor, target)
         except FileExistsError:
             raise
         except OSError:
@@ -61,25 +63,27 @@ class FilesAhead:
         return True
 
     def _take(self) -> int | None:
-        if not self._are_used or os.getpid() != self._process_id:  # a forked copy has the same ones open
+        if os.getpid() != self._process_id:  # a forked copy has the same ones open
             return None
         try:
             found = self._ready.popleft()
         except IndexError:
             found = None
-        if found is None and next(self._missed) < MISSED_MIN:
-            return None
-        if len(self._ready) <= READY_MAX // 2:
+            self._missed += 1
+        if are_needed(len(self._ready), self._missed):
             self._is_needed.set()
             if self._thread is None:
                 self._start()
         return found
 
     def _start(self) -> None:
+        """Where the disk needs none, or the folder cannot be made, it is asked again after as many files."""
         folder = self._folder()
-        self._are_used = folder is not None
+        if folder is None:
+            self._missed = 0
+            return
         with self._starting:
-            if folder is not None and self._thread is None:
+            if self._thread is None:
                 self._thread = threading.Thread(target=self._run, args=(folder,), name="files-ahead", daemon=True)
                 self._thread.start()
 
@@ -89,7 +93,7 @@ class FilesAhead:
                 self._is_needed.clear()
                 while len(self._ready) < READY_MAX:
                     self._ready.append(os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o644))
-        self._missed, self._thread = itertools.count(1), None
+        self._missed, self._thread = 0, None
         with contextlib.suppress(IndexError):
             while True:
                 os.close(self._ready.popleft())

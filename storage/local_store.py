@@ -33,6 +33,7 @@ from storage.errors import (
 from storage.file_sync import WritesLostError, sync_files, sync_tree
 from storage.files_ahead import FilesAhead
 from storage.object_meta import ObjectMeta
+from storage.open_file import write_whole
 from storage.quiet_open import open_quietly
 from storage.spare_files import FOLDER, SPARE_BYTES_MAX, SpareFiles, rename, rename_if_absent
 from storage.unnamed_file import UnnamedFiles
@@ -42,10 +43,6 @@ _PROBE = ".create-probe"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _GET_FLAGS, _SET_FLAGS, _TOP_DIRECTORY = 0x80086601, 0x40086602, 0x00020000
 """Linux: FS_IOC_GETFLAGS, FS_IOC_SETFLAGS and FS_TOPDIR_FL, which is `chattr +T`."""
-WRITE_BYTES_MAX = 256 << 10
-"""At once. Since Linux 6.16 ext4 takes as large a piece of memory for a write as it can, up to 2 MiB. In a virtual
-machine that gave its unused memory back, each such piece is had from the host again, page by page: 3.5 ms a MiB instead
-of 0.3 for the same bytes in parts, for which memory that was used lately is found."""
 SMALL_BYTES = 8_192
 """Of an object that is read as a whole, so much is read before its size is asked for."""
 _CLOCK = SystemClock()
@@ -163,7 +160,7 @@ class LocalStore:
                 return True
 
             def fill(descriptor: int) -> str:
-                _write_whole(descriptor, data)
+                write_whole(descriptor, data)
                 return target
 
             if self._unnamed.make(target.rpartition("/")[0], fill):
@@ -457,7 +454,7 @@ def _read_range(descriptor: int, start: int, length: int) -> bytes:
 def _write_all(descriptor: int, data: bytes | memoryview, name: str) -> None:
     """Write a new file and close it; it is removed when that fails."""
     try:
-        _write_whole(descriptor, data)
+        write_whole(descriptor, data)
     except OSError:
         os.unlink(name)
         raise
@@ -482,12 +479,3 @@ def _send_all(source: int, copy: int, size_bytes: int, target: str) -> bool:
     finally:
         os.close(copy)
     return True
-
-
-def _write_whole(descriptor: int, data: bytes | memoryview) -> None:
-    written = os.write(descriptor, data) if len(data) <= WRITE_BYTES_MAX else 0
-    if written == len(data):
-        return  # nearly always
-    view = memoryview(data)[written:]
-    while view:
-        view = view[os.write(descriptor, view[:WRITE_BYTES_MAX]) :]

@@ -38,6 +38,8 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from storage.open_file import write_whole
+
 FOLDER = ".spare"
 """Below the root, for all processes that work there."""
 SPARE_BYTES_MAX = 65_536
@@ -75,13 +77,11 @@ class SpareFile:
 
     def write(self, data: bytes | memoryview) -> None:
         """Raises OSError."""
-        view = memoryview(data)
-        if len(data) < BLOCK_BYTES:
-            view = memoryview(bytes(data).ljust(BLOCK_BYTES, b"\0"))
-        while view:
-            view = view[os.write(self.descriptor, view) :]
-        if len(data) < BLOCK_BYTES:
-            os.ftruncate(self.descriptor, len(data))
+        if len(data) >= BLOCK_BYTES:
+            write_whole(self.descriptor, data)
+            return
+        write_whole(self.descriptor, bytes(data).ljust(BLOCK_BYTES, b"\0"))
+        os.ftruncate(self.descriptor, len(data))
 
 
 class SpareFiles:

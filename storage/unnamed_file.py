@@ -12,6 +12,8 @@ import errno
 import os
 from collections.abc import Callable
 
+from storage.open_file import link_unnamed
+
 _CANNOT = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
 """How a disk or kernel says that it has none …"""
 _CANNOT_NAME = (*_CANNOT, errno.ENOENT, errno.EXDEV, errno.EPERM, errno.EACCES)
@@ -39,7 +41,7 @@ class UnnamedFiles:
             return self._cannot(reason, _CANNOT)
         try:
             path = fill(descriptor)
-            os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
+            link_unnamed(descriptor, path)
         except FileExistsError:
             raise
         except OSError as reason:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from storage import file_sync
-from storage.file_sync import NEW_MAX, NEW_MS, ONE_BY_ONE_MIN, ONE_BY_ONE_MS, sync_files
+from storage.file_sync import NEW_MAX, NEW_MS, ONE_BY_ONE_MIN, ONE_BY_ONE_MS, one_by_one_ms, sync_files
 from tests.storage.logs import FakeClock
 
 
@@ -81,3 +82,19 @@ def test_where_there_is_no_sync_of_everything_each_file_has_its_own(
 
 def test_what_is_absent_needs_no_sync(tmp_path: Path) -> None:
     sync_files([str(tmp_path / f"{number}.json") for number in range(200)], FakeClock())
+
+
+@pytest.mark.parametrize(
+    ("count", "new_count", "expected"),
+    [
+        (ONE_BY_ONE_MIN, None, math.inf),  # few: nobody asks how many are new
+        (ONE_BY_ONE_MIN + 1, NEW_MAX, ONE_BY_ONE_MS),
+        (ONE_BY_ONE_MIN + 1, NEW_MAX + 1, 0),
+    ],
+)
+def test_how_long_files_are_synced_one_by_one(count: int, new_count: int | None, expected: float) -> None:
+    def asked() -> int:
+        assert new_count is not None
+        return new_count
+
+    assert one_by_one_ms(count, asked) == expected

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from storage import files_ahead
-from storage.files_ahead import READY_MAX
+from storage.files_ahead import MISSED_MIN, READY_MAX, FilesAhead, are_needed
 from storage.local_store import LocalStore
 from storage.spare_files import FOLDER, SpareFiles
 from tests.real.parties import wait_until
@@ -38,10 +38,12 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalStore:
 
 @pytest.mark.parametrize("change", ["put_new", "create"])
 def test_they_become_objects(store: LocalStore, tmp_path: Path, change: str) -> None:
-    for number in range(3 * READY_MAX):
-        getattr(store, change)(f"t-0/{number}", b"%d" % number)
-    assert [store.get(f"t-0/{number}") for number in range(3 * READY_MAX)] == [b"%d" % n for n in range(3 * READY_MAX)]
-    assert (tmp_path / "t-0" / "1").stat().st_mode & 0o777 == 0o644
+    """Also in directories that are new."""
+    paths = [f"t-{number % 3}/a/{number}" for number in range(3 * READY_MAX)]
+    for path in paths:
+        getattr(store, change)(path, path.encode())
+    assert [store.get(path) for path in paths] == [path.encode() for path in paths]
+    assert (tmp_path / "t-1" / "a" / "1").stat().st_mode & 0o777 == 0o644
     assert len(store.list("")) == 3 * READY_MAX + 1
     assert list((tmp_path / FOLDER).iterdir()) == []
 
@@ -53,10 +55,29 @@ def test_one_that_loses_a_race_goes(store: LocalStore) -> None:
     assert store.get("t-0/first") == b"whole"
 
 
-def test_a_new_directory_is_made_for_a_new_file(store: LocalStore) -> None:
-    store.put_new("t-1/a/1", b"1")
-    assert store.create("t-2/b/2", b"2")
-    assert [store.get(path) for path in ("t-1/a/1", "t-2/b/2")] == [b"1", b"2"]
+@pytest.mark.parametrize(
+    ("ready_count", "missed", "expected"),
+    [
+        (0, MISSED_MIN - 1, False),  # a process that makes few files
+        (0, MISSED_MIN, True),
+        (READY_MAX // 2, MISSED_MIN, True),
+        (READY_MAX // 2 + 1, MISSED_MIN, False),  # enough for now
+    ],
+)
+def test_when_more_are_made(ready_count: int, missed: int, expected: bool) -> None:
+    assert are_needed(ready_count, missed) is expected
+
+
+def test_a_folder_that_could_not_be_made_is_asked_for_again(tmp_path: Path) -> None:
+    folders: list[str | None] = [None, str(tmp_path)]
+    ahead = FilesAhead(lambda: folders.pop(0))
+    for _ in range(2 * MISSED_MIN - 1):
+        assert not ahead.make(b"", str(tmp_path / "t"))
+    assert folders == [str(tmp_path)]
+    assert not ahead.make(b"", str(tmp_path / "t"))
+    assert folders == []
+    wait_until(lambda: ahead.make(b"made", str(tmp_path / "t")), "a file to be ready")
+    assert (tmp_path / "t").read_bytes() == b"made"
 
 
 def test_a_forked_process_leaves_them_alone(store: LocalStore, tmp_path: Path) -> None:

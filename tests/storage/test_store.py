@@ -223,7 +223,7 @@ def test_sync_reaches_the_directories_that_were_made(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("call", ["put", "put_new", "create"])
 def test_large_objects_are_written_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
-    """One large write can take ten times as long (`local_store.WRITE_BYTES_MAX`)."""
+    """One large write can take ten times as long (`open_file.WRITE_BYTES_MAX`)."""
     real, parts = os.write, []
 
     def write(descriptor: int, data: bytes) -> int:

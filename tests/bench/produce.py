@@ -19,7 +19,7 @@ from tests.bench.measures import Row, Spread, is_warm, quantile
 from tests.bench.payload import ROWS_A_TABLE, Payload
 
 RECORDS = {100: 2_000_000, 1024: 300_000}
-ROUND_S = 6
+ROUND_S = 5
 """A round is of fewer records where Kafka would need longer for them: the same number on both sides."""
 PRODUCERS, RECORDS_EACH, WARM_EACH = 8, 150_000, 60_000
 PAIRS = 7
@@ -51,7 +51,7 @@ def round_count(most: int, peer_records_per_s: float) -> int:
     """How many records a round has, whole tables.
 
     >>> round_count(2_000_000, 400_000.0), round_count(2_000_000, 81_234.5), round_count(300_000, 100.0)
-    (2000000, 480000, 10000)
+    (2000000, 400000, 10000)
     """
     tables = int(peer_records_per_s * ROUND_S) // ROWS_A_TABLE
     return min(most, max(1, tables) * ROWS_A_TABLE)

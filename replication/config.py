@@ -215,7 +215,7 @@ class BrokerConfig:
         33_554_432, "bytes", "memory for the newest record batches as Kafka's producers sent them", 0
     )
     stratalog_fetch_session_ms: int = _setting(
-        60_000, "ms", "length of one fetch session, that is one micro-batch", 100
+        300_000, "ms", "length of one fetch session, that is one micro-batch", 100
     )
     stratalog_fetch_sessions: int = _setting(
         2, "queries", "overlapping fetch sessions of a follower; the second hides the gap between two micro-batches", 1

@@ -29,14 +29,14 @@ eighth of the records; against one of ours in seven pairs, of which each gives a
         "Latency",
         """Open loop: requests of one record of 100 bytes on a fixed schedule, latency from the scheduled time to the
 acknowledgement by all in-sync replicas, linger 0; so a stall counts for every request that waits behind it. One window
-a side. Ours runs with fetch sessions of 20 s (60 s by default), so that each follower hands over from session to
+a side. Ours runs with fetch sessions of 20 s (300 s by default), so that each follower hands over from session to
 session every ten seconds. The peer's client is a Java program with the same schedule
 (`tests/bench/peer/OpenLoop.java`). `partitions_500`: 500 partitions with one record a second each.""",
     ),
     "spark": (
         "Spark",
         """One Spark application, `local[2]`, beside both clusters; 2,000,000 rows with keys and values of 100 bytes;
-two rounds of warm-up with half as many. `spark_read`: count and sum of lengths. `spark_stream`: AvailableNow from the
+one round of warm-up with half as many. `spark_read`: count and sum of lengths. `spark_stream`: AvailableNow from the
 beginning into `noop`. `spark_trigger`: the time of one micro-batch, topic to foreachBatch, while 100 rows/s come in;
 the writing query beside it. Rows `_tuned`: the Kafka connector with `kafka.fetch.max.wait.ms=10` instead of 500.
 `delta_append`: `spark_write` against a plain append of the same rows to one Delta table, neither partitioned nor

@@ -17,7 +17,7 @@ def test_defaults_are_those_of_the_design() -> None:
     config = BrokerConfig()
     assert (config.replica_lag_time_max_ms, config.broker_session_timeout_ms) == (10_000, 9_000)
     assert (config.broker_heartbeat_interval_ms, config.num_replica_fetchers) == (2_000, 1)
-    assert (config.stratalog_fetch_session_ms, config.stratalog_fetch_sessions) == (60_000, 2)
+    assert (config.stratalog_fetch_session_ms, config.stratalog_fetch_sessions) == (300_000, 2)
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ SUPERVISE_MS = 2_000
 AFTER_END_MS = 500
 GOLDEN_RATIO = 0.6180339887
 """Its multiples, modulo 1, lie far from each other however many there are."""
+EARLY_SESSION_MS = 40_000
 CHECKPOINT_INTERVAL_MS = 3_600_000
 """Spark's checkpoint of a fetch query is never read again: a query that died starts with a new one. So it is
 written seldom."""
@@ -101,10 +102,10 @@ class FetchReader(DataSourceStreamReader):
         job = self._job()
         slot = int(self._options["slot"])
         ids = RandomIds()
-        session_ms = job.config.stratalog_fetch_session_ms
         number, share = partition.value
-        duration_ms = first_session_ms(job, slot) if number == 1 else session_ms
-        session = run_session(job, share, f"{slot}-{number}-{ids.new_id()[:8]}", duration_ms, ids)
+        session = run_session(
+            job, share, f"{slot}-{number}-{ids.new_id()[:8]}", session_length_ms(job, slot, number), ids
+        )
         if session.is_over:
             end_sessions(job, ids)
         else:
@@ -123,13 +124,22 @@ def _settle_worker() -> None:
     share_interpreter()
 
 
-def first_session_ms(job: FetchJob, slot: int) -> int:
-    """How long the first session of a broker's query number `slot` takes, so that from then on the broker's queries
-    hand over to each other at even distances, and the brokers not all at once: planning a micro-batch is a burst of
-    CPU that all of them feel."""
-    session_ms, queries = job.config.stratalog_fetch_session_ms, job.config.stratalog_fetch_sessions
-    phase = job.broker_id * GOLDEN_RATIO % 1
-    return round(session_ms * ((1 + phase) / queries + slot / queries))
+def session_length_ms(job: FetchJob, slot: int, number: int) -> int:
+    """How long session `number`, from 1 on, of a broker's query number `slot` takes.
+
+    The second one where sessions are long, else the first, is such that from then on the broker's queries hand over to
+    each other at even distances, and the brokers not all at once: planning a micro-batch is a burst of CPU that all of
+    them feel. Where sessions are long the first is as if they were of `EARLY_SESSION_MS`, so that each query's worker
+    was at work once, and has loaded and folded what it needs, before there is much to fold.
+    """
+    long_ms, queries = job.config.stratalog_fetch_session_ms, job.config.stratalog_fetch_sessions
+    early_ms = min(long_ms, EARLY_SESSION_MS)
+    share = (1 + job.broker_id * GOLDEN_RATIO % 1 + slot) / queries
+    if number == 1:
+        return round(early_ms * share)
+    if number == 2 and long_ms > early_ms:
+        return round(early_ms + long_ms * share - early_ms * share)
+    return long_ms
 
 
 def after_end_ms(config: BrokerConfig) -> int:

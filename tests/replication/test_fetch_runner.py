@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from replication.config import BrokerConfig
 from replication.fetch_runner import FetchJob, WarmPartitions
 from replication.followed_partitions import FollowedPartitions
-from replication.spark_fetch import after_end_ms, first_session_ms
+from replication.spark_fetch import after_end_ms, session_length_ms
 from storage.clock import SystemClock
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores
 
@@ -48,18 +49,31 @@ def test_what_is_left_is_bounded() -> None:
     assert [each is not None for each in taken] == [False, True, True]
 
 
-@pytest.mark.parametrize("session_ms", [2_000, 60_000])
-def test_a_brokers_queries_are_half_a_session_apart_and_brokers_hand_over_at_different_times(session_ms: int) -> None:
+def hand_overs_ms(session_ms: int, broker_id: int, sessions: int) -> list[int]:
+    """When the first sessions of a broker's two queries end, both together, the queries begun at once."""
     config = BrokerConfig.from_properties({"stratalog.fetch.session.ms": session_ms})
-    jobs = [replace(JOB, broker_id=broker_id, config=config) for broker_id in (1, 2, 3)]
-    for job in jobs:
-        first, second = first_session_ms(job, 0), first_session_ms(job, 1)
-        assert session_ms // 2 <= first <= session_ms
-        assert second - first == session_ms // 2
+    job = replace(JOB, broker_id=broker_id, config=config)
+    lengths = [[session_length_ms(job, slot, number) for number in range(1, sessions + 1)] for slot in (0, 1)]
+    return sorted(at_ms for each in lengths for at_ms in accumulate(each))
+
+
+@pytest.mark.parametrize("session_ms", [2_000, 40_000, 60_000, 300_000])
+def test_a_brokers_queries_hand_over_at_even_distances_and_brokers_at_different_times(session_ms: int) -> None:
     half = session_ms // 2
-    phases = sorted(first_session_ms(job, 0) % half for job in jobs)
+    brokers = [hand_overs_ms(session_ms, broker_id, 5)[2:-2] for broker_id in (1, 2, 3)]
+    for at_ms in brokers:
+        assert {round((later - earlier) / half, 3) for earlier, later in pairwise(at_ms)} == {1.0}
+    phases = sorted(at_ms[0] % half for at_ms in brokers)
     gaps = [b - a for a, b in zip(phases, [*phases[1:], phases[0] + half], strict=True)]
     assert min(gaps) > half // 5
+
+
+def test_each_query_was_at_work_before_long_sessions_begin() -> None:
+    for broker_id in (1, 2, 3):
+        first, second, third, _ = hand_overs_ms(300_000, broker_id, 2)
+        assert first < 40_000
+        assert second - first == 20_000
+        assert 150_000 < third <= 340_000
 
 
 @pytest.mark.parametrize(

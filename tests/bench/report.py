@@ -36,7 +36,7 @@ session every ten seconds. The peer's client is a Java program with the same sch
     "spark": (
         "Spark",
         """One Spark application, `local[2]`, beside both clusters; 2,000,000 rows with keys and values of 100 bytes;
-one round of warm-up with half as many. `spark_read`: count and sum of lengths. `spark_stream`: AvailableNow from the
+two rounds of warm-up with half as many. `spark_read`: count and sum of lengths. `spark_stream`: AvailableNow from the
 beginning into `noop`. `spark_trigger`: the time of one micro-batch, topic to foreachBatch, while 100 rows/s come in;
 the writing query beside it. Rows `_tuned`: the Kafka connector with `kafka.fetch.max.wait.ms=10` instead of 500.
 `delta_append`: `spark_write` against a plain append of the same rows to one Delta table, neither partitioned nor
@@ -45,7 +45,7 @@ replicated: the floor.""",
     "standing": (
         "Standing",
         """`idle_cpu`: 300 partitions with three replicas and nothing to do; all processes of a side, Spark's JVM and
-the fetch sessions' Python workers included, over 15 s. `disk_bytes`: 10,000 lines of a web log, zstd on both sides;
+the fetch sessions' Python workers included, over 10 s. `disk_bytes`: 10,000 lines of a web log, zstd on both sides;
 disk blocks of everything below the partitions' folders on three replicas, commit logs and indexes included, after
 our merges came to rest; `one sealed replica`: all lines in one partition whose segment was rolled, our replica with
 its commit log against the peer's `.log` file alone; our merged files are zstd at level 9, which takes 24 ms of CPU for

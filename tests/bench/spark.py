@@ -23,7 +23,7 @@ from tests.bench.payload import Payload
 from tests.bench.spark_app import VALUE_BYTES
 
 ROWS = 2_000_000
-WARM_ROUNDS, WARM_ROWS = 1, 1_000_000
+WARM_ROUNDS, WARM_ROWS = 2, 1_000_000
 COMMITS = 1_000
 TUNED = {"kafka.fetch.max.wait.ms": "10"}
 BATCHES, BATCHES_UNTUNED, BATCHES_WARM = 12, 4, 6
@@ -93,7 +93,7 @@ def spark(lab: Lab) -> Outcome:
 
 
 def _bulk(lab: Lab, cluster: Cluster, app: SparkApp) -> list[Row]:
-    """Write, read and stream the same rows; the first round only warms both sides up."""
+    """Write, read and stream the same rows; the first rounds only warm both sides up."""
     seconds: dict[str, list[float]] = {}
     for number in range(WARM_ROUNDS + lab.rounds):
         rows = ROWS if number >= WARM_ROUNDS else WARM_ROWS

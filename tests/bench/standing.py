@@ -20,7 +20,7 @@ from tests.bench.measures import Row, Spread, slope
 from tests.bench.peer.kafka import NODES
 
 IDLE_PARTITIONS = 300
-IDLE_S, SETTLE_S = 15, 12
+IDLE_S, SETTLE_S = 10, 12
 LINES_A_TABLE = 1_000
 STILL_S, STILL_MAX_S = 8, 90
 MEMORY_S, MEMORY_FROM_S, MEMORY_RECORDS_PER_S, MEMORY_TABLES_PER_S = 600, 120, 20_000, 20

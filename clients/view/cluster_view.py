@@ -27,11 +27,12 @@ from stratalog.clients.offset_spec import (
 from stratalog.clients.records import OffsetAndTimestamp
 from stratalog.clients.view.news import Moves, NewsWait, Place
 from stratalog.replication.controller.eligible_leaders import effective_min_isr, topic_min_isr
-from stratalog.replication.metadata.image import NO_LEADER, ClusterImage, PartitionRecord, Result
-from stratalog.replication.metadata.log import METADATA_PARTITION
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.log import METADATA_PARTITION, open_metadata
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.progress.progress import UNKNOWN, leader_progress_path
 from stratalog.replication.progress.progress_object import ProgressReader
-from stratalog.replication.stores import DeltaStores, Stores, open_metadata
+from stratalog.replication.stores import DeltaStores, Stores
 from stratalog.storage.clock import Clock, Ids, RandomIds, SystemClock
 from stratalog.storage.errors import (
     LeaderNotAvailableError,

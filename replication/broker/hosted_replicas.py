@@ -24,12 +24,13 @@ from stratalog.replication.broker.leader_and_isr import (
 )
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import LeaderReplica
+from stratalog.replication.metadata.configs import TopicConfigs
 from stratalog.replication.metadata.erasures import erases_of
-from stratalog.replication.metadata.image import ClusterImage, PartitionRecord
-from stratalog.replication.metadata.topic_configs import TopicConfigs
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.metrics import BrokerMetrics
 from stratalog.replication.progress.known_committed import KnownCommitted, known_committed, published_before
-from stratalog.replication.replica.replica_removal import Leaving, delete_leftover, is_of_topic, is_sealed, seal
+from stratalog.replication.replica.removal import Leaving, delete_leftover, is_of_topic, is_sealed, seal
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds, most_live_files
 from stratalog.replication.stores import Stores
 from stratalog.storage.clock import Clock, Ids

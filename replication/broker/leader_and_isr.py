@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stratalog.replication.metadata.image import PartitionRecord
+from stratalog.replication.metadata.records import PartitionRecord
 
 NO_CONTROLLER_EPOCH = -1
 

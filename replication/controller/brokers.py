@@ -24,15 +24,13 @@ from stratalog.replication.controller.eligible_leaders import (
     with_eligible_leaders,
 )
 from stratalog.replication.controller.reassignment import with_isr
-from stratalog.replication.metadata.image import (
+from stratalog.replication.metadata.image import BrokerState, ClusterImage, Result, check_broker_epoch
+from stratalog.replication.metadata.records import (
     NO_LEADER,
-    BrokerState,
-    ClusterImage,
     FenceBrokerRecord,
     MetadataRecord,
     PartitionRecord,
     RegisterBrokerRecord,
-    Result,
 )
 from stratalog.storage.errors import (
     DuplicateBrokerRegistrationError,
@@ -40,7 +38,6 @@ from stratalog.storage.errors import (
     InvalidRequestError,
     InvalidUpdateVersionError,
     NotLeaderOrFollowerError,
-    StaleBrokerEpochError,
     StratalogError,
     UnknownLeaderEpochError,
 )
@@ -67,18 +64,6 @@ class IsrChange(NamedTuple):
     partition_epoch: int
     isr: tuple[int, ...]
     broker_epochs: Mapping[int, int] = MappingProxyType({})
-
-
-def check_broker_epoch(image: ClusterImage, broker_id: int, broker_epoch: int) -> None:
-    """StaleBrokerEpochError unless `broker_epoch` is the broker's live registration."""
-    if image.is_current(broker_id, broker_epoch):
-        return
-    known = image.brokers.get(broker_id)
-    if known is None:
-        state = "is not registered"
-    else:
-        state = f"is {'fenced' if known.fenced else 'live'} at broker epoch {known.broker_epoch}"
-    raise StaleBrokerEpochError(f"broker {broker_id} asked under broker epoch {broker_epoch}, but it {state}")
 
 
 def register_broker(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from stratalog.replication.metadata.image import NO_LEADER, PartitionRecord
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 
 
 @dataclass(frozen=True, slots=True)

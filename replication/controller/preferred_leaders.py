@@ -17,7 +17,8 @@ from enum import StrEnum
 
 from stratalog.replication.controller.election import elect_offline, elect_preferred
 from stratalog.replication.controller.eligible_leaders import settle_eligible_leaders
-from stratalog.replication.metadata.image import NO_LEADER, ClusterImage, PartitionRecord, Result
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.storage.errors import (
     ElectionNotNeededError,
     EligibleLeadersNotAvailableError,

@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from stratalog.replication.controller.election import elect_reassigned
 from stratalog.replication.controller.eligible_leaders import settle_eligible_leaders
 from stratalog.replication.controller.placement import assign_replicas, check_replicas
-from stratalog.replication.metadata.image import NO_LEADER, ClusterImage, PartitionRecord, Result
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.storage.errors import (
     InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,

@@ -11,7 +11,7 @@ import contextlib
 import logging
 
 from stratalog.replication.follower.repair import may_heal, sound_end
-from stratalog.replication.metadata.image import NO_LEADER, PartitionRecord
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.storage.delta.table import Conflict
 from stratalog.storage.errors import (

@@ -19,9 +19,9 @@ from typing import Any
 
 import crc32c
 
-from stratalog.replication.metadata.image import (
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import (
     NO_LEADER,
-    ClusterImage,
     ControllerRecord,
     EraseRecord,
     FenceBrokerRecord,

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from stratalog.replication.metadata.image import BrokerState
-from stratalog.replication.progress.progress import ReplicaProgress, follower_progress_prefix
+from stratalog.replication.progress.progress import ENDED, ReplicaProgress, follower_progress_prefix
 from stratalog.replication.progress.progress_object import ProgressReader
 from stratalog.replication.stores import Stores
 from stratalog.storage.errors import StratalogError
@@ -24,7 +24,6 @@ LIST_INTERVAL_MS = 200
 LIST_WATCHED_INTERVAL_MS = 5_000
 """Where a new session is told of: only in case something was missed."""
 RETRY_MS = 500
-ENDED = "ended"
 
 _LOG = logging.getLogger("stratalog.broker")
 

@@ -154,3 +154,6 @@ def follower_progress_path(broker_epoch: int, leader_id: int, session: str) -> s
 
 def image_path(path: str) -> str:
     return path.replace("/fetch-", "/image-fetch-") if "/fetch-" in path else path + "-image"
+
+
+ENDED = "ended"

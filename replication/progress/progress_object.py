@@ -20,7 +20,7 @@ from stratalog.replication.progress.progress import (
     progress_header,
     progress_rows,
 )
-from stratalog.storage.objects.remote import ObjectStore
+from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import TopicPartition
 
 RING = 64

@@ -64,11 +64,11 @@ class FetchSource(DataSource):
     def schema(self) -> str:
         return "broker_id int, rounds bigint"
 
-    def streamReader(self, schema: Any) -> FetchReader:  # noqa: N802, ARG002 - Spark's names
-        return FetchReader(dict(self.options))
+    def streamReader(self, schema: Any) -> FollowerSessionReader:  # noqa: N802, ARG002 - Spark's names
+        return FollowerSessionReader(dict(self.options))
 
 
-class FetchReader(DataSourceStreamReader):
+class FollowerSessionReader(DataSourceStreamReader):
     """Plans one task per fetcher and round; `read` is the session."""
 
     def __init__(self, options: dict[str, str]) -> None:

@@ -13,9 +13,9 @@ import crc32c
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stratalog.storage.delta.table import DataFile, RowsWanted
 from stratalog.storage.errors import CorruptMessageError
 from stratalog.storage.files.codecs import UNCOMPRESSED
+from stratalog.storage.files.data_file import DataFile, RowsWanted
 from stratalog.storage.files.few_rows_file import encode_few_rows, few_rows, fits_one_page
 from stratalog.storage.files.row_groups import (
     ROWS_MIN,

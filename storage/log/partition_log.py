@@ -24,8 +24,6 @@ from stratalog.storage.delta.table import (
     Commit,
     Committed,
     Conflict,
-    DataFile,
-    FileEntry,
     LogTable,
 )
 from stratalog.storage.errors import (
@@ -37,6 +35,7 @@ from stratalog.storage.errors import (
     UnknownLeaderEpochError,
 )
 from stratalog.storage.files.codecs import codec_of_append, codec_of_merge
+from stratalog.storage.files.data_file import DataFile, FileEntry
 from stratalog.storage.log.append import (
     Admission,
     Appended,
@@ -47,9 +46,8 @@ from stratalog.storage.log.append import (
     place_files,
     segment_of_append,
 )
+from stratalog.storage.log.copy import Copied, Cut, plan_copy, plan_cut, producers_after_copy, producers_after_cut
 from stratalog.storage.log.flush import FlushState
-from stratalog.storage.log.log_copy import Copied, Cut, plan_copy, plan_cut
-from stratalog.storage.log.log_producers import producers_after_copy, producers_after_cut
 from stratalog.storage.log.reader import RESOLVE_TRIES, LogReader
 from stratalog.storage.log.rows import rows_before_cut, rows_between
 from stratalog.storage.log.state import TOPIC_ID_PROPERTY, LogState, live_paths

@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from stratalog.replication.metadata.image import (
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.records import (
     NO_LEADER,
-    ClusterImage,
     ConfigRecord,
     ControllerRecord,
     FenceBrokerRecord,
     PartitionRecord,
     RegisterBrokerRecord,
-    Result,
     TopicRecord,
     record_from_json,
     record_to_json,

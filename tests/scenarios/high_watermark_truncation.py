@@ -42,6 +42,6 @@ def truncation_by_high_watermark(sim: ScenarioCluster) -> Iterator[None]:
     with (
         patch.object(FollowedReplica, "_start", start),
         patch.object(FollowedReplica, "_copy", copy),
-        patch("stratalog.storage.log.log_copy.check_agreement", lambda own, leader: None),
+        patch("stratalog.storage.log.copy.check_agreement", lambda own, leader: None),
     ):
         yield

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from stratalog.replication.internal_topics import is_internal
-from stratalog.replication.metadata.image import (
+from stratalog.replication.metadata.records import (
     NO_LEADER,
     ControllerRecord,
     FenceBrokerRecord,
@@ -35,7 +35,8 @@ from stratalog.replication.metadata.image import (
 )
 from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.storage.delta.memory_table import MemoryDisk
-from stratalog.storage.delta.table import LEADER_EPOCH, Commit, FileEntry
+from stratalog.storage.delta.table import LEADER_EPOCH, Commit
+from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.records import TopicPartition
 from tests.simulation.shadow import RowsCache, Shadow, ShadowMarker, ShadowRecord, folded, topic_id_of
 

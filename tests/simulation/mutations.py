@@ -17,8 +17,9 @@ from stratalog.replication.controller.sessions import SessionObserver
 from stratalog.replication.follower.replica import FollowedReplica
 from stratalog.replication.leader.partition import UNKNOWN, Partition
 from stratalog.replication.leader.purgatory import ProducePurgatory
-from stratalog.replication.metadata.image import NO_LEADER, PartitionRecord, RegisterBrokerRecord, Result
+from stratalog.replication.metadata.image import Result
 from stratalog.replication.metadata.log import MetadataLog
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord, RegisterBrokerRecord
 from stratalog.replication.progress.progress import ProgressHeader, ReplicaProgress, encode_progress
 from stratalog.replication.progress.progress_object import ProgressWriter
 from stratalog.storage.delta.commit_race import CommitRace

@@ -6,7 +6,7 @@ import pytest
 
 from stratalog.clients.records import OffsetAndTimestamp
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.replication.metadata.image import ConfigRecord
+from stratalog.replication.metadata.records import ConfigRecord
 from stratalog.replication.progress.progress import UNKNOWN
 from stratalog.storage.errors import (
     LeaderNotAvailableError,

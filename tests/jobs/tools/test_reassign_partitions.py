@@ -23,7 +23,7 @@ from stratalog.jobs.text.reassignment import (
 from stratalog.jobs.tools.reassign_partitions import ReassignCommand, TerseError, check_flags, main, parser
 from stratalog.replication.controller.brokers import IsrChange, alter_partition
 from stratalog.replication.controller.reassignment import PartitionReassignment
-from stratalog.replication.metadata.image import CLUSTER_WIDE, FenceBrokerRecord, RegisterBrokerRecord
+from stratalog.replication.metadata.records import CLUSTER_WIDE, FenceBrokerRecord, RegisterBrokerRecord
 from stratalog.storage.errors import UnknownTopicOrPartitionError
 from stratalog.storage.records import TopicPartition
 from tests.clients.memory_cluster import ROOT, MemoryCluster

@@ -16,7 +16,7 @@ from stratalog.replication.broker.leader_and_isr import (
     UpdateIsr,
     decide_leader_and_isr,
 )
-from stratalog.replication.metadata.image import PartitionRecord
+from stratalog.replication.metadata.records import PartitionRecord
 from tests.replication.images import partition
 
 ME = 1

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from stratalog.replication.controller.brokers import IsrChange, alter_partition, fence_brokers, register_broker
-from stratalog.replication.metadata.image import PartitionRecord
+from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.storage.errors import (
     FencedLeaderEpochError,
     InvalidRequestError,

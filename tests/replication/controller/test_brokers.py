@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stratalog.replication.controller.brokers import fence_brokers, online_partitions, register_broker, shut_down_broker
-from stratalog.replication.metadata.image import FenceBrokerRecord, PartitionRecord, RegisterBrokerRecord
+from stratalog.replication.metadata.records import FenceBrokerRecord, PartitionRecord, RegisterBrokerRecord
 from stratalog.storage.errors import (
     DuplicateBrokerRegistrationError,
     InvalidRequestError,

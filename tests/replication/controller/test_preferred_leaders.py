@@ -12,7 +12,8 @@ from stratalog.replication.controller.preferred_leaders import (
     leader_balance,
     rebalance_leaders,
 )
-from stratalog.replication.metadata.image import ClusterImage, PartitionRecord
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.storage.errors import (
     ElectionNotNeededError,
     EligibleLeadersNotAvailableError,

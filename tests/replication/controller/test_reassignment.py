@@ -27,7 +27,8 @@ from stratalog.replication.controller.reassignment import (
     target_replicas,
 )
 from stratalog.replication.controller.topics import create_partitions
-from stratalog.replication.metadata.image import NO_LEADER, ClusterImage, PartitionRecord
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.storage.errors import (
     InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,

@@ -15,9 +15,9 @@ from stratalog.replication.controller.topics import (
     delete_topic,
 )
 from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC
-from stratalog.replication.metadata.image import (
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import (
     CLUSTER_WIDE,
-    ClusterImage,
     ConfigRecord,
     PartitionRecord,
     RemoveTopicRecord,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stratalog.replication.leader.partition import Partition
-from stratalog.replication.metadata.image import PartitionRecord
+from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress
 from stratalog.storage.records import TopicPartition
 

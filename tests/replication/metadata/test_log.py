@@ -7,15 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from stratalog.replication.controller.topics import create_topic
-from stratalog.replication.metadata.image import (
-    ClusterImage,
-    ConfigRecord,
-    ControllerRecord,
-    RegisterBrokerRecord,
-    Result,
-)
-from stratalog.replication.metadata.log import PROPOSE_TRIES, MetadataLog
-from stratalog.replication.stores import open_metadata
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.log import PROPOSE_TRIES, MetadataLog, open_metadata
+from stratalog.replication.metadata.records import ConfigRecord, ControllerRecord, RegisterBrokerRecord
 from stratalog.storage.errors import (
     LogDirNotFoundError,
     RequestTimedOutError,

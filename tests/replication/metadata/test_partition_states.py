@@ -9,22 +9,21 @@ import pytest
 
 from stratalog.replication.controller.brokers import fence_brokers
 from stratalog.replication.controller.topics import create_partitions, create_topic, delete_topic
-from stratalog.replication.metadata.image import (
-    ClusterImage,
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.records import (
     MetadataRecord,
     PartitionRecord,
     RemoveTopicRecord,
-    Result,
     TopicDeletionRecord,
     TopicRecord,
 )
-from stratalog.replication.metadata.partition_states import (
+from stratalog.replication.metadata.state_changes import check_transitions, partition_lines, replica_lines
+from stratalog.replication.metadata.states import (
     PartitionState,
     illegal_partition_step,
     partition_path,
     state_of_partition,
 )
-from stratalog.replication.metadata.state_changes import check_transitions, partition_lines, replica_lines
 from stratalog.storage.errors import IllegalStateError
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LogConfig

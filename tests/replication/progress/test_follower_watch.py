@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.replication.metadata.image import BrokerState, RegisterBrokerRecord
-from stratalog.replication.progress.follower_watch import ENDED, LIST_INTERVAL_MS, RETRY_MS, FollowerWatch
+from stratalog.replication.metadata.image import BrokerState
+from stratalog.replication.metadata.records import RegisterBrokerRecord
+from stratalog.replication.progress.follower_watch import LIST_INTERVAL_MS, RETRY_MS, FollowerWatch
 from stratalog.replication.progress.progress import (
+    ENDED,
     ReplicaProgress,
     fetch_progress_path,
     follower_progress_path,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from stratalog.storage.delta.table import DataFile, FileEntry
+from stratalog.storage.files.data_file import DataFile, FileEntry
 from stratalog.storage.log.segments import NEAR_END_FILES, files_between, segment_for, segments_of
 from stratalog.storage.log.time_index import TimeIndex, straddling_file
 

@@ -1,7 +1,7 @@
 """The admin client: topics, their configs, and what the cluster looks like.
 
 I/O: through a `ClusterView`. Changes are decided by the controller's pure rules and committed here, by
-compare-and-set on the metadata log; no broker has to run in this process (DESIGN §5).
+compare-and-set on the metadata log; no broker has to run in this process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Replicas verified against each other up to the high watermark, as storage holds them (R10).
+"""Replicas verified against each other up to the high watermark, as storage holds them.
 
 I/O: reads every replica's table, whether its broker runs or not. Nothing is written, and no cache of this process is
 asked: what counts is what lies there.

@@ -1,4 +1,4 @@
-"""What clients did and saw, one event a line: the histories that `history_checker` reads (DESIGN §11). Pure.
+"""What clients did and saw, one event a line: the histories that `clients/history/checker.py` checks. Pure.
 
 A line is a JSON array of an event's fields in their order; fields at the end may be missing. The order of lines is
 the order of time: who takes part writes a line before it asks for something and one after it was answered. Lines of

@@ -1,7 +1,7 @@
 """The producer: records or Arrow tables in, acknowledged offsets out; Kafka's producer semantics.
 
 I/O: through the sender thread; `send` only puts a record into a batch. With idempotence (the default) each
-record is stored once and in order per partition, whatever brokers fail within `delivery.timeout.ms` (R27).
+record is stored once and in order per partition, whatever brokers fail within `delivery.timeout.ms` (promise 20).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How a producer's batch reaches the partition's leader: by a call in the same process, or through its inbox.
 
 I/O: the inbox transport writes a data file and a small request object into the leader's root and polls for
-the answer (DESIGN §4). Both answer each batch once, or never: then the sender gives it up.
+the answer. Both answer each batch once, or never: then the sender gives it up.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 I/O: `inbox/` objects of the leaders' roots, and `sinks/<sink id>.json` below the metadata root, which says
 what a batch consists of before any of it is handed over. Spark runs a batch again when its driver died, and a
 task need not give the same rows to the same partitions then; with that note the batch's first files are
-handed over again, and every partition's log knows those it has by (sink id, batch id) (DESIGN §4).
+handed over again, and every partition's log knows those it has by (sink id, batch id) (promise 31).
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class ClusterView:
         self._moves.tell_all()
 
     def propose(self, decide: Callable[[ClusterImage], Result[T]]) -> T:
-        """Have a decision made and committed on the newest metadata, as an admin client does (DESIGN §5)."""
+        """Decide on the newest metadata image and commit the records, as the admin client does."""
         with self._lock:
             response = self.metadata.propose(decide)
             self._forget_topology()
@@ -363,7 +363,7 @@ class ClusterView:
     def _readable_log(self, topic_partition: TopicPartition, marks: Watermarks) -> tuple[LogReader, int]:
         """A replica's log and the offset up to which it may be read: the leader's, else one that follows its epoch.
 
-        A follower's table that shows the current epoch has been truncated to what the leader has (DESIGN §6).
+        A follower's table that shows the current epoch has been truncated to what the leader has (promise 7).
         """
         state = self.partition_state(topic_partition)
         reason: StoreError | LogDirNotFoundError | None = None
@@ -418,7 +418,7 @@ class ClusterView:
     def _last_entry(self, state: PartitionRecord, life: _Life) -> Watermarks | None:
         """Nobody leads, as after the whole cluster was stopped: the highest high watermark that anybody published.
 
-        Every member of the ISR has what lies below it, so readers need no broker (DESIGN §9).
+        Every member of the ISR has what lies below it (promise 17), so readers need no broker.
         """
         published: list[Watermarks] = []
         for replica in state.replicas:

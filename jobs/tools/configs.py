@@ -1,4 +1,4 @@
-"""`kafka-configs` for stratalog: describe and alter the configs of topics and what all brokers share (R9).
+"""`kafka-configs` for stratalog: describe and alter the configs of topics and what all brokers share.
 
 I/O: the metadata log, through the admin client; it works beside a running cluster, and takes hold there at once.
 """

@@ -1,4 +1,4 @@
-"""`kafka-replica-verification` for stratalog: do all replicas of a set of topics hold the same records? (R10).
+"""`kafka-replica-verification` for stratalog: do all replicas of a set of topics hold the same records?
 
 I/O: reads every replica's table from storage; the brokers need not run. Nothing is written.
 """

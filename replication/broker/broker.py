@@ -2,8 +2,8 @@
 
 I/O: through its stores. `step` is one turn of a single-threaded loop; other threads only call `produce` and
 `hand_over`, which put requests into a queue. The same loop runs in a thread, in a spark-submit driver and,
-turn by turn, in the simulator. What it may do is decided elsewhere: `leader_and_isr` (R4), `partition`
-(R17, R24), `purgatory` (R18), `controller_decisions`.
+turn by turn, in the simulator. What it may do is decided elsewhere: in `leader_and_isr` (becoming leader or
+follower), `partition` (ISR, high watermark), `purgatory` (acks=all), and in the decisions of `controller/`.
 """
 
 from __future__ import annotations
@@ -164,9 +164,9 @@ class Broker(BrokerCalls):
     # -- life ------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Register under a new broker epoch (R5, KIP-380). Raises what the metadata log answers.
+        """Register under a new broker epoch (promise 13, KIP-380). Raises what the metadata log answers.
 
-        After an unclean stop the own tables first lose what a power cut may have torn (hazards 8). Replicas that
+        After an unclean stop the own tables first lose what a power cut may have torn (promise 5). Replicas that
         are not assigned to this broker any more are removed.
         """
         self.metadata.refresh()
@@ -321,7 +321,7 @@ class Broker(BrokerCalls):
         content = encode_session(broker_epoch, self.incarnation_id, self._beat)
         self._metadata_objects.put_register(session_path(self.broker_id), content)
 
-    # -- metadata (R4) ---------------------------------------------------------------------------------
+    # -- metadata --------------------------------------------------------------------------------------
 
     def _follow_metadata(self, now_ms: int) -> None:
         changed = self.metadata.refresh()
@@ -442,7 +442,7 @@ class Broker(BrokerCalls):
         self._moved |= moved
         return bool(moved)
 
-    # -- ISR changes (R17) -------------------------------------------------------------------------------
+    # -- ISR changes -------------------------------------------------------------------------------------
 
     def _isr_changes(self, now_ms: int) -> list[WantedIsr]:
         moved, self._moved = self._moved, set()

@@ -39,7 +39,7 @@ class BrokerCalls:
         self._enqueue(WaitingAppend(request, complete))
 
     def hand_over(self, handed: HandOverRequest) -> Future[ProduceResponse]:
-        """Queue files that already lie in the partition's directory (DESIGN §4)."""
+        """Queue data files that already lie in the partition's directory."""
         return self._submit(handed)
 
     def _submit(self, request: ProduceRequest | HandOverRequest) -> Future[ProduceResponse]:

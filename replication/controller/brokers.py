@@ -147,7 +147,7 @@ def _after_restart(
 def fence_brokers(
     image: ClusterImage, broker_epochs: Mapping[int, int], unclean_of: UncleanOf = always_clean
 ) -> Result[tuple[int, ...]]:
-    """Brokers' sessions expired (ROWS R1): they are fenced and every partition they touch is settled anew.
+    """Brokers' sessions expired: fence them and elect anew in every partition that they lead or are in sync in.
 
     `broker_epochs` maps broker ids to the broker epochs whose sessions expired; a broker that is fenced or
     registered anew since is left alone. A partition led by a dead broker gets a live ISR member, else a live eligible
@@ -165,7 +165,7 @@ def fence_brokers(
 
 
 def online_partitions(image: ClusterImage, unclean_of: UncleanOf = always_clean) -> Result[tuple[TopicPartition, ...]]:
-    """Partitions without a live leader that can get one now do (ROWS R5); the answer names those with a new leader.
+    """Elect a leader for each partition that has no live one and can get one now; the response names those partitions.
 
     To be asked after a broker came up, a config changed, or a controller took over. A partition whose leader is
     fenced and that can get no other one goes offline.

@@ -1,7 +1,7 @@
 """The controller: watches broker sessions, elects leaders, fails over. Every broker runs a candidate.
 
-I/O: session objects and the metadata log. What is decided stands in `controller_decisions` and `election`;
-this is the loop around them: observe, decide, commit under the controller epoch, resign when deposed (R6).
+I/O: session objects and the metadata log. The decisions are in `brokers`, `election` and their neighbours;
+this is the loop around them: observe, decide, commit under the controller epoch, resign when deposed (promise 12).
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Controller:
         return 1_000 * self._config.leader_imbalance_check_interval_seconds
 
     def _rebalance(self, now_ms: int) -> None:
-        """Give leadership back to preferred replicas, now and then (R11). First an interval after the election: whoever
+        """Give leadership back to preferred replicas once per interval. First an interval after the election: whoever
         comes back with the controller shall be in the ISRs by then."""
         if self.epoch is None or not self._config.auto_leader_rebalance_enable or now_ms < self._rebalance_due_ms:
             return

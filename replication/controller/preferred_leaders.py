@@ -1,4 +1,4 @@
-"""Leader elections that somebody asks for, and the balance of leaders over brokers (KIP-460, KIP-183, ROWS R11). Pure.
+"""Leader elections on request, and the balance of leaders over brokers (KIP-460, KIP-183). Pure.
 
 Preferred elections give partitions back to their first assigned replica, when it is live and in sync. Unclean ones are
 for partitions without a leader: they lead again with what is there, and may lose acknowledged records.

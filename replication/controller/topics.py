@@ -1,6 +1,6 @@
 """Topics: created, grown, configured and deleted by a decision anyone with the metadata log can make. Pure.
 
-The answers and refusals are Kafka's (ROWS R2, R9, R16). As everywhere, a refusal is raised and commits nothing.
+Responses and errors are Kafka's. A refused request raises its error and commits nothing.
 """
 
 from __future__ import annotations

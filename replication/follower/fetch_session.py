@@ -6,7 +6,7 @@ tables and publishes one progress object of its own: the commit, then the progre
 
 A follower's partitions may be shared out to several tasks (`num.replica.fetchers`); each watches all leaders.
 Two sessions of a share overlap: the younger stands by, folds what it will need, and takes over when the elder ends or
-falls silent, which hides the gap between two micro-batches (DESIGN §6). Both working at once is safe (§4), only
+falls silent, which hides the gap between two micro-batches. Two sessions at work at once are safe (promise 7), only
 wasteful.
 """
 

@@ -1,9 +1,9 @@
 """One partition as its leader sees it: followers' log ends, the ISR, the high watermark. Pure.
 
 Kafka's `Partition`, only its rules: the broker feeds it what it appended and what the followers
-published, and asks it who is in sync and what is committed (R17, R18, R24, R25).
+published, and asks it which replicas are in sync and what is committed (promise 17).
 
-Which ISRs a leader wants to change: who has caught up joins, who lags leaves (R17). Pure.
+Which ISRs a leader wants to change: a follower that caught up joins, one that lags leaves. Pure.
 
 Kafka's `maybeExpandIsr` and `maybeShrinkIsr`. The changes of all partitions go into one commit.
 """
@@ -29,7 +29,7 @@ class FollowerState:
 
 
 def counts_for_epoch(progress: ReplicaProgress, leader_epoch: int) -> bool:
-    """Rule (c) of DESIGN §4: only progress of exactly the leader's own epoch counts.
+    """Rule (c), promise 8: only progress of exactly the leader's own epoch counts.
 
     A replica that already follows a newer leader may hold other records at these offsets.
     """
@@ -159,7 +159,7 @@ class Partition:
         return caught_up_ms is not None and now_ms - caught_up_ms <= lag_ms_max
 
     def out_of_sync(self, now_ms: int, lag_ms_max: int) -> set[int]:
-        """ISR followers that have not been caught up for longer than `replica.lag.time.max.ms` (R17)."""
+        """ISR followers that have not been caught up for longer than `replica.lag.time.max.ms`."""
         return {r for r in self.isr if r in self.followers and self._lags(self.followers[r], now_ms, lag_ms_max)}
 
     def _lags(self, follower: FollowerState, now_ms: int, lag_ms_max: int) -> bool:
@@ -168,7 +168,7 @@ class Partition:
         return follower.last_caught_up_ms is None or now_ms - follower.last_caught_up_ms > lag_ms_max
 
     def may_join(self, live: Iterable[int], *, again: bool = False) -> set[int]:
-        """Followers outside the ISR whose log reached the high watermark and the epoch's start (R17).
+        """Followers outside the ISR whose log reached the high watermark and the epoch's start.
 
         again   also those whose joining was tried and whose outcome is not known
         While the high watermark stands still, under `min.insync.replicas`, they must have what the ISR holds: else a
@@ -189,7 +189,7 @@ class Partition:
         self.joining = frozenset()
 
     def has_enough_replicas(self, min_insync_replicas: int) -> bool:
-        """R18: the committed ISR is at least `min.insync.replicas` strong."""
+        """Whether the committed ISR has at least `min.insync.replicas` members."""
         return len(self.isr) >= min_insync_replicas
 
 

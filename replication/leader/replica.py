@@ -81,7 +81,7 @@ class _Group:
 
 
 class LeaderReplica:
-    """One led partition for one leader epoch. Not started until its table shows the epoch (DESIGN §4 (a))."""
+    """One led partition for one leader epoch. Not started until its table shows the epoch (promise 6)."""
 
     def __init__(
         self,
@@ -311,7 +311,7 @@ class LeaderReplica:
         self._purgatory.add(delayed)
 
     def complete_waiting(self) -> int:
-        """Answer what the high watermark has passed; with too small an ISR refuse what all of that has (R18)."""
+        """Answer what the high watermark has passed; with too small an ISR refuse what all of it has."""
         if self.partition is None:
             return 0
         enough = self.partition.has_enough_replicas(self.config.min_insync_replicas)

@@ -1,7 +1,7 @@
 """`__cluster_metadata`: the partition log that holds the cluster's state, and how a decision gets into it.
 
 I/O: through its `PartitionLog` only. Refresh, fold, decide, commit; on Conflict the whole round again.
-Every commit is made durable before it counts (DESIGN §3, hazards 7).
+Every commit is made durable before it counts (promise 4).
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class MetadataLog:
         """Become controller of epoch `seen_epoch` + 1; None when somebody else was quicker.
 
         The epoch start in the table (create-if-absent) lets one win and refuses the deposed controller's
-        next commit; the record then names the winner (DESIGN §5, R6).
+        next commit; the record then names the winner (promise 12).
         """
         self._fold()
         if self.image.controller_epoch != seen_epoch:

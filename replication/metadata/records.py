@@ -32,7 +32,7 @@ DYNAMIC_DEFAULT = "<default>"
 
 @dataclass(frozen=True, slots=True)
 class ControllerRecord:
-    """The elected controller (DESIGN §5, ControllerElected)."""
+    """The elected controller of a controller epoch."""
 
     type: ClassVar[str] = "Controller"
     controller_id: int
@@ -247,7 +247,7 @@ class PartitionRecord:
         return TopicPartition(self.topic, self.partition)
 
     def state_json(self) -> str:
-        """The state as Kafka wrote it in ZooKeeper (seed 000), one line."""
+        """The state as Kafka wrote it in ZooKeeper (`/brokers/topics/<topic>/partitions/<n>/state`), one line."""
         state = {
             "controller_epoch": self.controller_epoch,
             "leader": self.leader,

@@ -1,4 +1,4 @@
-"""The states of a partition, as Kafka's controller knows them, and which may follow which (ROWS R15). Pure.
+"""The states of a partition, as Kafka's controller knows them, and which may follow which. Pure.
 
 The image of the cluster is the truth, and a state is what it says of a partition. A record moves a partition along a
 path: one that creates it goes through NewPartition, one that removes it through OfflinePartition, since here a whole
@@ -6,7 +6,7 @@ event is one commit. Every step must stand in the table, which keeps out what wa
 not there any more, or is there already.
 Source: `PartitionState` and `ZkPartitionStateMachine.doHandleStateChanges` of Kafka 3.
 
-The states of a replica, as Kafka's controller knows them, and which may follow which (ROWS R15). Pure.
+The states of a replica, as Kafka's controller knows them, and which may follow which. Pure.
 
 Like a partition's, a state is what the image says: whether the replica is assigned, whether its broker is up, and for
 a removed topic how far its deletion is. A deletion waits for brokers that are down (ReplicaDeletionIneligible) and

@@ -1,4 +1,4 @@
-"""A broker in a process of its own: its root, its controller candidate, its fetch sessions (DESIGN §9).
+"""A broker in a process of its own: its root, its controller candidate, its fetch sessions.
 
 I/O: directories and their locks, threads, log files, and Spark unless it fetches in threads.
 """

@@ -1,4 +1,4 @@
-"""The embedded cluster: several brokers with their storage domains in one Python process (DESIGN §9).
+"""The embedded cluster: several brokers with their storage domains in one Python process.
 
 I/O: directories, threads and, through a fetch runner, Spark. `Cluster.start("path")` makes or reopens
 `path/metadata` and `path/broker-1..n`. Each broker has one thread for its loop and one for its controller

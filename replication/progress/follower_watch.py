@@ -2,7 +2,7 @@
 
 I/O: lists and reads objects in the followers' roots, where they can be watched only when something was written. Only
 those that are for this leader: what a follower has of another one's partitions does not wake it.
-Sessions come and go (they overlap, DESIGN §6), so the listing is repeated now and then and whenever an active
+Sessions come and go (they overlap), so the listing is repeated now and then and whenever an active
 session says that it ended.
 """
 

@@ -1,6 +1,6 @@
 """What one writer says of a replica that it moves, and where it says it. Pure.
 
-Entries merge by (leader epoch, table version), never downwards (DESIGN §6). `progress_object` writes and reads
+Entries merge by (leader epoch, table version), never downwards (promise 21). `progress_object` writes and reads
 the objects that hold them.
 """
 

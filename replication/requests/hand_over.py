@@ -1,6 +1,6 @@
 """The inbox of a broker: how writers in other processes hand files to a leader. Pure encoding.
 
-`inbox/<id>.json` in the leader's root asks, `inbox/<id>.answer.json` answers (DESIGN §4). One object may
+`inbox/<id>.json` in the leader's root asks, `inbox/<id>.answer.json` answers. One object may
 hand over files of several partitions that the broker leads; each gets its own answer.
 """
 

@@ -52,7 +52,7 @@ class ProduceRequest:
 
 @dataclass(frozen=True, slots=True)
 class HandOverRequest:
-    """Data files that a writer outside the broker put into the leader's table directory (DESIGN §4).
+    """Data files that a writer outside the broker put into the leader's table directory.
 
     `sink_id` and `batch_id` make the hand-over exactly-once: at or below the last committed `batch_id` of
     that `sink_id` it answers success without a write. A producer in another process gives its producer

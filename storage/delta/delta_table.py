@@ -1,4 +1,4 @@
-"""One replica's table as a real Delta table on an object store: `LogTable` as DESIGN §3 lays it out.
+"""One replica's table as a real Delta table on an object store: the `LogTable` of the product.
 
 I/O: data files, small objects, commits and checkpoints, all through the `ObjectStore` port.
 Layout below the table's directory: `_delta_log/`, `segment=<20 digits>/`, `_producers/`.

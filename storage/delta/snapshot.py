@@ -1,6 +1,6 @@
 """The fold of a table's commits into a snapshot. Pure.
 
-Which commits survive an unclean stop of a local disk (hazards: torn or missing after power loss). Pure.
+The commits that survive an unclean stop: those before the first torn or missing one (promise 5). Pure.
 """
 
 from __future__ import annotations

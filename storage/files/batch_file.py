@@ -1,7 +1,7 @@
 """One record batch file: an immutable Parquet file whose bits are checked when read. Pure (bytes in, bytes out).
 
 Pages carry checksums; the footer does not, so its CRC32C stands in the file name:
-`segment=<20 digits>/<uuid>.<8 hex digits>.parquet` (DESIGN §3).
+`segment=<20 digits>/<uuid>.<8 hex digits>.parquet`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One replica's log of one partition over a `LogTable`: append, copy, truncate, read. I/O: through its table.
 
 Every commit is compare-and-swap on the version that this instance folded, and is refused when the table's
-leader epoch is not the writer's (DESIGN §4). A lost race is a value: `Conflict`; refresh, then decide again.
+leader epoch is not the writer's (promise 2). A lost race is a value: `Conflict`; refresh, then decide again.
 An instance is not thread-safe; several instances may be open on one table.
 """
 

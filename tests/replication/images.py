@@ -68,7 +68,7 @@ def image_of(
 
 
 def commit(image: ClusterImage, result: Result[T]) -> T:
-    """Fold a decision in as the metadata log would, through its JSON, and check DESIGN §10 on what changed."""
+    """Fold a decision in as the metadata log would, through its JSON, and check promises 9 to 11 on what changed."""
     before = dict(image.partitions)
     check_transitions(image, result.records)
     for record in result.records:

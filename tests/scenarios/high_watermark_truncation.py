@@ -1,4 +1,4 @@
-"""Kafka before 0.11, for comparison: a follower truncates to the high watermark it knows (seed 004, 3.3; R25).
+"""Kafka before 0.11, for comparison: a follower truncates to the high watermark it knows (KIP-101).
 
 The product has no such switch. A follower learns the high watermark with each fetch, thus one fetch late; on
 becoming a follower it cuts its log there at once, without asking the leader, and copies on blindly.

@@ -1,4 +1,4 @@
-"""The invariants of DESIGN §10, looked at after every commit, publication, acknowledgement and read.
+"""The promises of docs/design/promises.md, checked after every commit, publication, acknowledgement and read.
 
 They see everything at once, which no part of the system can: all tables, the metadata image as committed,
 what clients were told. A violation raises `Violation` with the name of the invariant.

@@ -160,7 +160,7 @@ def test_the_leader_assigns_what_all_members_want() -> None:
 def test_a_leader_joins_again_when_a_topic_of_the_group_has_other_partitions(
     topic: str, count: int, rejoins: bool
 ) -> None:
-    """R32: one of the five triggers of a rebalance. Members that do not lead leave it to the leader."""
+    """One of the triggers of a rebalance. Members that do not lead leave it to the leader."""
     leader, other = Dialogue(), Dialogue()
     leader.find()
     leader.sync(leader.join(1, leader="m"), parts(0))

@@ -1,4 +1,4 @@
-"""The reassign-partitions tool: its files, its flags, and its words, which are Kafka's (R12)."""
+"""The reassign-partitions tool: its files, its flags, and its words, which are Kafka's."""
 
 from __future__ import annotations
 

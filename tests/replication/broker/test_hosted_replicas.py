@@ -1,4 +1,4 @@
-"""What a broker does to its replicas when the metadata log changes (R4)."""
+"""What a broker does to its replicas when the metadata log changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker's end of the inbox: every hand-over is taken in and answered once, also over a restart (DESIGN §4)."""
+"""The broker's end of the inbox: every hand-over is taken in and answered once, also over a restart."""
 
 from __future__ import annotations
 

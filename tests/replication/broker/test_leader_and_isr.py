@@ -1,4 +1,4 @@
-"""A broker takes only newer states, and becomes what they say (R4)."""
+"""A broker takes only newer states, and becomes what they say."""
 
 from __future__ import annotations
 

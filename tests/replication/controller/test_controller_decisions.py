@@ -1,4 +1,4 @@
-"""One candidate wins a controller epoch (R6), and no producer id is given out twice."""
+"""One candidate wins a controller epoch (promise 12), and no producer id is given out twice."""
 
 from __future__ import annotations
 

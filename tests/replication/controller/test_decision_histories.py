@@ -1,4 +1,4 @@
-"""Whatever brokers do, in any order: no partition's history breaks an invariant of DESIGN §10.
+"""Whatever brokers do, in any order: no partition's history breaks promises 9 to 11.
 
 `images.check_partition` holds after every commit; here random histories of all decisions run through it.
 """

@@ -1,4 +1,4 @@
-"""Replica states, and the deletion of a topic's replicas through them, also past a broker that is down (R2, R15)."""
+"""Replica states, and the deletion of a topic's replicas through them, also past a broker that is down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics are created, grown, configured and deleted with Kafka's answers (R2, R9)."""
+"""Topics are created, grown, configured and deleted with Kafka's answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetch sessions: they follow and end; one partition's trouble is not the others' (DESIGN §6)."""
+"""Fetch sessions: they follow and end; one partition's trouble is not the others'."""
 
 from __future__ import annotations
 

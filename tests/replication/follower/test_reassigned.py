@@ -1,4 +1,4 @@
-"""A fetch session while replicas come and go: it keeps to the throttle, and makes no table that is not its own (R7)."""
+"""A fetch session while replicas come and go: it keeps to the throttle, and makes no table that is not its own."""
 
 from __future__ import annotations
 

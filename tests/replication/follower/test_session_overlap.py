@@ -1,4 +1,4 @@
-"""Two fetch sessions of a share: the younger stands by, folds ahead, and takes over (DESIGN §6)."""
+"""Two fetch sessions of a share: the younger waits, folds ahead, and takes over (promise 7)."""
 
 from __future__ import annotations
 

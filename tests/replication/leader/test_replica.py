@@ -1,4 +1,4 @@
-"""A led replica: group commits, refusals, and appends whose outcome is not known at once (R18, R27, hazards 9)."""
+"""A led replica: group commits, refusals, and appends whose outcome is not known at once (promises 3 and 20)."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ LOST = [
 
 @pytest.mark.parametrize("lost", LOST)
 def test_a_retry_does_not_append_twice(lost: tuple[str, ...]) -> None:
-    """Hazards 9: without a producer id nothing but the commit itself tells that it was made."""
+    """Promise 3: without a producer id nothing but the commit itself tells that it was made."""
     led = Led().started()
     led.produce("a")
     led.replica.append_waiting(0)

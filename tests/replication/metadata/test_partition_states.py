@@ -1,4 +1,4 @@
-"""The states of partitions, which may follow which, and that every decision is held to them (R15)."""
+"""The states of partitions, which may follow which, and that every decision is held to them (promise 11)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NON_EXISTENT, NEW, ONLINE, OFFLINE = PartitionState
 P0 = TopicPartition(TOPIC, 0)
 
 LEGAL = {
-    # seed 001: NonExistent -> New; Online, Offline -> Online; New, Online -> Offline; Offline -> NonExistent
+    # as in Kafka: NonExistent -> New; Online, Offline -> Online; New, Online -> Offline; Offline -> NonExistent
     (NON_EXISTENT, NEW),
     (NEW, ONLINE), (ONLINE, ONLINE), (OFFLINE, ONLINE),
     (NEW, OFFLINE), (ONLINE, OFFLINE), (OFFLINE, OFFLINE),

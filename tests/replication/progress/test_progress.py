@@ -1,4 +1,4 @@
-"""Progress objects: whatever a reader misses, it ends at the newest state, and never goes back (hazards 12)."""
+"""Progress objects: whatever a reader misses, it ends at the newest state, and never goes back (promise 21)."""
 
 from __future__ import annotations
 

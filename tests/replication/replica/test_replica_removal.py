@@ -1,4 +1,4 @@
-"""A replica that is no longer assigned is sealed and deleted, and never one that was assigned again (R4, R7)."""
+"""A replica that is no longer assigned is sealed and deleted, and never one that was assigned again (promise 23)."""
 
 from __future__ import annotations
 

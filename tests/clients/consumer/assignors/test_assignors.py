@@ -85,7 +85,7 @@ def numbers(shares: MemberAssignments, topic: str) -> dict[str, list[int]]:
 
 
 def test_range_shares_three_topics_of_three_among_two_as_kafka_does_topic_by_topic() -> None:
-    """The article's example. Its formula (D = N/M, R = N%M) is Kafka's, but Kafka takes N of each topic by itself."""
+    """Kafka's formula (D = N/M, R = N%M), with N of each topic by itself."""
     shares = RangeAssignor().assign(
         dict.fromkeys(("T1", "T2", "T3"), 3), group_of("C0", "C1", topics=("T1", "T2", "T3"))
     )

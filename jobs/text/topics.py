@@ -94,8 +94,7 @@ def partition_line(partition: PartitionRecord) -> str:
 
 
 def deletion_line(deletion: TopicDeletion) -> str:
-    """The line on a deleted topic of which brokers still have replicas. Kafka 4 shows nothing of it, earlier versions
-    its mark."""
+    """The line on a deleted topic whose replicas are not all gone. Kafka 4 shows none, earlier versions the mark."""
     states = ",".join(f"{broker_id}:{state}" for broker_id, state in deletion.replica_states.items())
     return (
         f"Topic: {deletion.topic}\tTopicId: {kafka_uuid(deletion.topic_id)}\tPartitionCount: {deletion.partitions}"
@@ -104,7 +103,7 @@ def deletion_line(deletion: TopicDeletion) -> str:
 
 
 def replication_factor(partition: PartitionRecord) -> int:
-    """Of a partition that is being moved: that before or after, not both together."""
+    """The number of replicas without those that a reassignment adds."""
     return len(partition.replicas) - len(partition.adding)
 
 

@@ -31,7 +31,7 @@ from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.metrics import Histogram, image_metrics
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
-from stratalog.storage.topic_config import LogConfig
+from stratalog.storage.topic_config import TOPIC_CONFIGS, LogConfig
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -306,7 +306,7 @@ class Admin:
         """Every config of a topic as in force. UnknownTopicOrPartitionError."""
         self._view.refresh()
         self._view.partitions(topic)
-        described = zip(LogConfig.describe(), topic_configs(self._view.image, topic), strict=True)
+        described = zip(TOPIC_CONFIGS, topic_configs(self._view.image, topic), strict=True)
         return [
             ConfigEntry(known.name, now.value, now.source != DYNAMIC_TOPIC_CONFIG, known.unit, known.doc)
             for known, now in described

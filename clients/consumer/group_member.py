@@ -474,11 +474,10 @@ def _membership(config: ConsumerConfig, hooks: ConsumerHooks, member_id: str) ->
         config.client_rack or None,
         config.group_remote_assignor or None,
     )
-    if config.is_consumer_protocol:
+    if config.is_modern:
         return ConsumerMembership(chosen, member_id, hooks.topic_name)
-    return ClassicMembership(
-        chosen, [ASSIGNORS[name] for name in config.assignors], hooks.partition_count, hooks.partition_racks
-    )
+    assignors = [ASSIGNORS[name] for name in config.partition_assignment_strategy]
+    return ClassicMembership(chosen, assignors, hooks.partition_count, hooks.partition_racks)
 
 
 def _asked(calls: CoordinatorCalls, group_id: str, request: object, clock: Clock, timeout_ms: int) -> object:

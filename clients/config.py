@@ -14,8 +14,6 @@ from stratalog.replication.requests.produce import ACKS_ALL, ACKS_LEADER, ACKS_N
 from stratalog.storage.config_def import ConfigDef, Validator, at_least, config_field, one_of, spelled
 from stratalog.storage.errors import InvalidConfigError
 
-COMPRESSION_TYPES = ("none", "gzip", "snappy", "lz4", "zstd")
-ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 _ACKS = {"all": ACKS_ALL, "-1": ACKS_ALL, "0": ACKS_NONE, "1": ACKS_LEADER}
 _ASSIGNOR_CLASSES = {
     "RangeAssignor": "range",
@@ -89,7 +87,7 @@ class ProducerConfig:
     max_request_size: int = _int(1_048_576)
     metadata_max_age_ms: int = _int(300_000)
     client_id: str = _string()
-    compression_type: str = _string("none", one_of(*COMPRESSION_TYPES))
+    compression_type: str = _string("none", one_of("none", "gzip", "snappy", "lz4", "zstd"))
     transactional_id: str = _string()
     transaction_timeout_ms: int = _int(60_000)
 
@@ -151,7 +149,7 @@ class ConsumerConfig:
     exclude_internal_topics: bool = _boolean(True)
     retry_backoff_ms: int = _int(100)
     auto_offset_reset: str = _string("latest", one_of("latest", "earliest", "none"))
-    isolation_level: str = _string("read_uncommitted", one_of(*ISOLATION_LEVELS))
+    isolation_level: str = _string("read_uncommitted", one_of("read_committed", "read_uncommitted"))
     fetch_max_bytes: int = _int(52_428_800)
     max_partition_fetch_bytes: int = _int(1_048_576)
     max_poll_records: int = _int(500, low=1)

@@ -2,9 +2,9 @@
 
 I/O: a sparse file, mkfs.ext4, mount and umount, as root; /proc and /sys.
 
-A disk's own peculiarities (an ext4 without a journal, `discard` at each deletion, a network volume) decide more about a
-latency than either side does. So both sides' data go to an ext4 with mkfs's defaults in a file that is mounted as a loop
-device. Where that is not allowed they go to a tmpfs, else to the temporary folder; the report says which.
+A disk's own peculiarities (an ext4 without a journal, `discard` at each deletion, a network volume) decide more about
+a latency than either side does. So both sides' data go to an ext4 with mkfs's defaults in a file that is mounted as a
+loop device. Where that is not allowed they go to a tmpfs, else to the temporary folder; the report says which.
 """
 
 from __future__ import annotations

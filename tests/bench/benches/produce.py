@@ -134,8 +134,10 @@ def peers(lab: Lab, topic: str, payload: Payload, count: int, codec: str) -> Pro
 
 
 def warm_peer(lab: Lab, size_bytes: int, codec: str = "none") -> float:
-    """Run until three runs in a row differ by at most 5 %, or the time is up: Kafka's JVMs need some millions of records
-    until they have compiled what they run, and a cold peer would flatter us. Returns its last rate, records a second."""
+    """Run until three runs in a row differ by at most 5 %, or the time is up; returns the last rate, records a second.
+
+    Kafka's JVMs need some millions of records until they have compiled what they run: a cold peer would flatter us.
+    """
     runs: list[float] = []
     until = time.monotonic() + (WARM_S_MAX if size_bytes == 100 and codec == "none" else WARM_AGAIN_S_MAX)
     while not is_warm(runs) and time.monotonic() < until:

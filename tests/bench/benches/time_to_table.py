@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
@@ -28,6 +29,7 @@ NUMBER_DIGITS = 10
 POLL_PAUSE_S = 0.005
 READ_WAIT_S = 30
 READY = "ready"
+BASE_OFFSET = "partition.base_offset"
 
 
 def time_to_table(lab: Lab) -> Outcome:
@@ -105,13 +107,13 @@ class _Followed:
         self.table.update_incremental()
         if self.table.version() == version:
             return []
-        adds = pa.record_batch(self.table.get_add_actions(flatten=True))
-        found = zip(*(adds[name].to_pylist() for name in ("partition.base_offset", "num_records", "path")), strict=True)
-        new = sorted((int(base), int(count), file) for base, count, file in found if int(base) >= self.next_offset)
+        adds = pa.table(self.table.get_add_actions(flatten=True)).select([BASE_OFFSET, "num_records", "path"])
+        new = adds.filter(pc.field(BASE_OFFSET) >= self.next_offset).sort_by(BASE_OFFSET)
         values: list[bytes] = []
-        for base, count, file in new:
-            values += pq.read_table(f"{self.path}/{file}", columns=["value"], partitioning=None)["value"].to_pylist()
-            self.next_offset = base + count
+        for add in new.to_pylist():
+            with pq.ParquetFile(f"{self.path}/{add['path']}") as file:
+                values += file.read(columns=["value"])["value"].to_pylist()
+            self.next_offset = add[BASE_OFFSET] + add["num_records"]
         return values
 
 

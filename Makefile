@@ -63,7 +63,7 @@ java:
 	[ "$${version:-0}" -ge 17 ] || { echo "Spark needs Java 17 or newer: $$java is version $${version:-unknown}" >&2; exit 1; }
 
 demo: $(STAMP) java
-	@$(PYTHON) -m jobs.demo
+	@$(PYTHON) -m stratalog.jobs.demo
 
 test: $(STAMP) java
 	@$(PYTHON) -m pytest -m "not long" --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
@@ -95,10 +95,10 @@ simulate: $(STAMP)
 	@$(PYTHON) -m tests.simulation --seeds $(SEEDS) --first-seed $(FIRST_SEED)
 
 storm: $(STAMP)
-	@$(PYTHON) -m tests.real.storm --minutes $(STORM_MINUTES) --report docs
+	@$(PYTHON) -m tests.real.storm.run --minutes $(STORM_MINUTES) --report docs
 
 exactly-once: $(STAMP)
-	@$(PYTHON) -m tests.real.exactly_once --runs 3 --report docs
+	@$(PYTHON) -m tests.real.exactly_once.run --runs 3 --report docs
 
 # Kafka comes by Maven into tests/bench/peer/libs; the command itself says what is missing.
 bench: $(STAMP) java

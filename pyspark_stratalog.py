@@ -5,6 +5,6 @@ Spark imports every top-level module named `pyspark_*` when it meets an unknown 
 
 from __future__ import annotations
 
-from clients.spark_source import StratalogDataSource as DefaultSource
+from stratalog.clients.spark.source import StratalogDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # who reads storage alone, as a Spark planner does in a new process, needs none of them
-    from replication.coordinator_requests import FindCoordinatorRequest, FindCoordinatorResponse
-    from replication.coordinator_shard import CoordinatorType
-    from replication.requests import ProduceRequest, ProduceResponse
+    from stratalog.replication.coordinator.shard.shard import CoordinatorType
+    from stratalog.replication.requests.coordinators import FindCoordinatorRequest, FindCoordinatorResponse
+    from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse
 
 
 class BrokerFace(Protocol):
@@ -36,7 +36,7 @@ class BrokerFace(Protocol):
 
 
 class RunningCluster(Protocol):
-    """What a client needs of a `replication.cluster.Cluster` in its own process."""
+    """What a client needs of a `replication.process.cluster.Cluster` in its own process."""
 
     @property
     def root(self) -> str:

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from clients.bootstrap import BrokerFace, Cluster, RunningCluster
-from replication.coordinator_requests import FindCoordinatorRequest, FindCoordinatorResponse
-from replication.coordinator_shard import CoordinatorType
-from replication.group_requests import JoinGroupRequest
-from storage.clock import Clock
-from storage.errors import (
+from stratalog.clients.bootstrap import BrokerFace, Cluster, RunningCluster
+from stratalog.replication.coordinator.shard.shard import CoordinatorType
+from stratalog.replication.requests.coordinators import FindCoordinatorRequest, FindCoordinatorResponse
+from stratalog.replication.requests.groups import JoinGroupRequest
+from stratalog.storage.clock import Clock
+from stratalog.storage.errors import (
     BrokerNotAvailableError,
     CoordinatorNotAvailableError,
     RequestTimedOutError,

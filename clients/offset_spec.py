@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from storage.errors import InvalidRequestError
+from stratalog.storage.errors import InvalidRequestError
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2

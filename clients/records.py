@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from storage.errors import RequestTimedOutError, StratalogError
-from storage.records import Header, TopicPartition
+from stratalog.storage.errors import RequestTimedOutError, StratalogError
+from stratalog.storage.records import Header, TopicPartition
 
 UNKNOWN_OFFSET = -1
 

@@ -1,1 +1,8 @@
-"""Entries for the command line and spark-submit: parse, wire, run. No rule lives here."""
+"""Entries for spark-submit and the command line: parse, wire, run. No rule lives here.
+
+broker, cluster   one broker; an embedded cluster
+demo/             the demo
+tools/            one file a tool; its name is the user's command
+command/          flags, terminal, .properties files
+text/             what tools print and read, byte for byte Kafka's
+"""

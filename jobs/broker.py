@@ -10,10 +10,10 @@ import sys
 import time
 from collections.abc import Sequence
 
-from jobs.arguments import Parser
-from jobs.broker_flags import file_settings, identity_table, settings_table
-from jobs.properties import key_values
-from jobs.terminal import (
+from stratalog.jobs.command.arguments import Parser
+from stratalog.jobs.command.broker_flags import file_settings, identity_table, settings_table
+from stratalog.jobs.command.properties import key_values
+from stratalog.jobs.command.terminal import (
     DONE,
     FAILED,
     Stop,
@@ -25,9 +25,9 @@ from jobs.terminal import (
     run,
     stop_signals,
 )
-from replication.broker_properties import IDENTITY, BrokerProperties
-from replication.broker_server import BrokerServer
-from replication.config import settings
+from stratalog.replication.config import settings
+from stratalog.replication.process.broker_properties import IDENTITY, BrokerProperties
+from stratalog.replication.process.broker_server import BrokerServer
 
 PURPOSE = """This tool runs one broker in a process of its own, with its own Spark application for follower fetch. It is
 a candidate for controller, too. It stays up until SIGTERM or Ctrl-C, then hands over what it leads and ends with exit

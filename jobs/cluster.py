@@ -12,13 +12,13 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 
-from clients import Cluster
-from jobs.arguments import Parser, program
-from jobs.broker_flags import file_settings, settings_table
-from jobs.properties import key_values
-from jobs.terminal import DONE, FAILED, Stop, UsageError, complain, quiet_logging, run, stop_signals
-from replication.broker import Broker
-from replication.config import CLUSTER_TOML, BrokerConfig, settings
+from stratalog import Cluster
+from stratalog.jobs.command.arguments import Parser, program
+from stratalog.jobs.command.broker_flags import file_settings, settings_table
+from stratalog.jobs.command.properties import key_values
+from stratalog.jobs.command.terminal import DONE, FAILED, Stop, UsageError, complain, quiet_logging, run, stop_signals
+from stratalog.replication.broker.broker import Broker
+from stratalog.replication.config import CLUSTER_TOML, BrokerConfig, settings
 
 PURPOSE = """This tool runs a stratalog cluster in one process: some brokers, each with a directory of its own, and
 the controller. It stays up until Ctrl-C (or SIGTERM), then shuts down in order. Start it again on the same --path
@@ -104,7 +104,7 @@ In a second terminal:
   {producer} --root {root} --topic events
   {consumer} --root {root} --topic events --from-beginning
 In Python:
-  from clients import Consumer, Producer
+  from stratalog import Consumer, Producer
   producer, consumer = Producer({cluster.root!r}), Consumer({cluster.root!r}, auto_offset_reset="earliest")
 
 Running. Ctrl-C stops the cluster."""

@@ -17,7 +17,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 from deltalake import DeltaTable
 
-from clients import Admin, Cluster, Consumer, NewTopic, Producer
+from stratalog import Admin, Cluster, Consumer, NewTopic, Producer
 
 folder = Path(tempfile.mkdtemp(prefix="stratalog-quickstart-"))
 session_was_given = "spark" in globals()

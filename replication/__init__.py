@@ -1,1 +1,17 @@
-"""Who leads, who is in sync, who may write: brokers, controller, metadata log, follower fetch."""
+"""Who leads, who is in sync, who may write: brokers, controller, metadata log, follower fetch.
+
+config, stores, broker_root  broker settings; the roots and what marks them
+internal_topics, java_strings, metrics
+machine/       what only makes a process faster
+requests/      Kafka's requests as plain values
+metadata/      the cluster as a log: records, image, ACLs, configs, backup
+controller/    decisions on the image, and the loop around them
+progress/      what brokers publish to each other: log ends, high watermarks, session notices
+replica/       what leaders and followers both do with a replica
+leader/        one led partition: append queue, ISR, high watermark, purgatory
+follower/      one fetch session and what it follows
+coordinator/   groups and transactions as folds of their internal topics
+broker/        one broker's loop
+spark/         Structured Streaming as the scheduler of fetch sessions
+process/       brokers as threads and processes
+"""

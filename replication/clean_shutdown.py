@@ -5,8 +5,8 @@ I/O: through the root's object store.
 
 from __future__ import annotations
 
-from replication.state import BrokerState
-from storage.store import ObjectStore
+from stratalog.replication.metadata.image import BrokerState
+from stratalog.storage.objects.remote import ObjectStore
 
 PATH = "clean-shutdown"
 

@@ -4,7 +4,7 @@ A field's Kafka name is the field's name with dots: `replica_lag_time_max_ms` is
 TOML tables flatten to the same names, so `[replica.lag] time.max.ms = 10000` and
 `replica.lag.time.max.ms = 10000` say the same. Names that begin with `stratalog.` have no counterpart
 in Kafka. Who a broker is (id, rack, root) is an argument, not a setting. Topic defaults are in
-`storage.config.LogConfig`, whose keys conf/topics.toml lists.
+`storage.topic_config.LogConfig`, whose keys conf/topics.toml lists.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
-from storage.errors import InvalidConfigError
+from stratalog.storage.errors import InvalidConfigError
 
 CONF_DIR = Path(__file__).resolve().parent.parent / "conf"
 """The folder conf/: beside the rooms in a checkout and in an installed wheel alike."""

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from storage.errors import KafkaStorageError
-from storage.local_store import LocalStore
-from storage.store import ObjectStore
+from stratalog.storage.errors import KafkaStorageError
+from stratalog.storage.objects.local import LocalStore
+from stratalog.storage.objects.remote import ObjectStore
 
 NAME = ".lock"
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from replication.config import BrokerConfig
-from replication.java_strings import string_hash
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.java_strings import string_hash
 
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"

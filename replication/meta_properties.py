@@ -5,8 +5,13 @@ I/O: one object in the broker's root. As Kafka's file of this name.
 
 from __future__ import annotations
 
-from storage.errors import CorruptMessageError, InconsistentClusterIdError, InvalidRequestError, UnsupportedVersionError
-from storage.store import ObjectStore
+from stratalog.storage.errors import (
+    CorruptMessageError,
+    InconsistentClusterIdError,
+    InvalidRequestError,
+    UnsupportedVersionError,
+)
+from stratalog.storage.objects.remote import ObjectStore
 
 PATH = "meta.properties"
 FORMAT_VERSION = 1

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from replication.metadata import METADATA_PARTITION, MetadataLog
-from storage.clock import Clock, Ids
-from storage.delta_table import DeltaLogTable
-from storage.file_cache import SHARED_FILE_CACHE, FileCache
-from storage.records import TopicPartition
-from storage.store import ObjectStore, open_store
-from storage.table import LogTable
+from stratalog.replication.metadata.log import METADATA_PARTITION, MetadataLog
+from stratalog.storage.clock import Clock, Ids
+from stratalog.storage.delta.delta_table import DeltaLogTable
+from stratalog.storage.delta.table import LogTable
+from stratalog.storage.files.cache import SHARED_FILE_CACHE, FileCache
+from stratalog.storage.objects.remote import ObjectStore, open_store
+from stratalog.storage.records import TopicPartition
 
 
 class Stores(Protocol):

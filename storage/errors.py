@@ -10,7 +10,7 @@
       UnsupportedTableFeatureError     a table uses a Delta feature that stratalog does not write
 
 Source: Kafka's `org.apache.kafka.common.protocol.Errors`. Losing a commit race is not an error:
-see `storage.table.Conflict`.
+see `storage.delta.table.Conflict`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
-from storage.errors import (
+from stratalog.storage.errors import (
     InvalidProducerEpochError,
     InvalidTxnStateError,
     OutOfOrderSequenceNumberError,
@@ -21,8 +21,8 @@ from storage.errors import (
     UnknownProducerIdError,
     UnverifiedTransactionError,
 )
-from storage.records import NO_PRODUCER_ID, NO_SEQUENCE
-from storage.transactions import BEGIN, NO_TRANSACTIONS, TransactionChange, Transactions
+from stratalog.storage.records import NO_PRODUCER_ID, NO_SEQUENCE
+from stratalog.storage.transactions import BEGIN, NO_TRANSACTIONS, TransactionChange, Transactions
 
 BATCHES_KEPT = 5
 PRODUCER_ID_EXPIRATION_MS = 86_400_000

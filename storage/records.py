@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.errors import InvalidRecordError, InvalidTimestampError
+from stratalog.storage.errors import InvalidRecordError, InvalidTimestampError
 
 HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]))
 

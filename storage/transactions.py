@@ -14,8 +14,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from storage.errors import InvalidRecordError
-from storage.records import CONTROL_ATTRIBUTE, TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, payload_table
+from stratalog.storage.errors import InvalidRecordError
+from stratalog.storage.records import CONTROL_ATTRIBUTE, TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, payload_table
 
 ABORT, COMMIT = 0, 1
 """Kafka's control record types, the end of a marker's key."""

@@ -42,7 +42,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: (not _is_on_spark(item.path), _place(item.path.parent.name)))
+        items.sort(
+            key=lambda item: (
+                not _is_on_spark(item.path),
+                _place(config, item.path),
+            )
+        )
 
 
 @functools.cache
@@ -51,7 +56,8 @@ def _is_on_spark(file: Path) -> bool:
     return "spark: SparkSession" in file.read_text(encoding="utf-8")
 
 
-def _place(folder: str) -> int:
+def _place(config: pytest.Config, file: Path) -> int:
+    folder = file.relative_to(config.rootpath / "tests").parts[0]
     return LONG_FOLDERS.index(folder) if folder in LONG_FOLDERS else len(LONG_FOLDERS)
 
 
@@ -84,7 +90,7 @@ def _fixtures_of(item: pytest.Item) -> set[str]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark session of the run. Its JVM's logs are in the run's temporary folder."""
-    from replication.spark_session import stratalog_session
+    from stratalog.replication.spark.session import stratalog_session
 
     extra = {"spark.driver.extraJavaOptions": FIRST_COMPILER_ONLY}
     folder = tmp_path_factory.mktemp("spark")

@@ -23,20 +23,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.bench import machine
-from tests.bench.codec import codec
-from tests.bench.group import group
-from tests.bench.handler import handler
+from tests.bench.benches.codec import codec
+from tests.bench.benches.group import group
+from tests.bench.benches.handler import handler
+from tests.bench.benches.latency import latency_acks_all, partitions_500
+from tests.bench.benches.produce import produce, producers_8
+from tests.bench.benches.profile import profile
+from tests.bench.benches.soak import soak_commits, soak_disk
+from tests.bench.benches.spark import spark
+from tests.bench.benches.standing import disk_bytes, idle_cpu, memory
 from tests.bench.lab import Lab, Outcome, say
-from tests.bench.latency import latency_acks_all, partitions_500
 from tests.bench.measures import json_line
 from tests.bench.peer.kafka import PeerError, fetch_jars
-from tests.bench.produce import produce, producers_8
-from tests.bench.profile import profile
 from tests.bench.report import Run
 from tests.bench.results import write_report
-from tests.bench.soak import soak_commits, soak_disk
-from tests.bench.spark import spark
-from tests.bench.standing import disk_bytes, idle_cpu, memory
 
 Bench = Callable[[Lab], Outcome]
 

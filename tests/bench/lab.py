@@ -17,8 +17,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from clients import Admin, Cluster
-from replication.spark_session import stratalog_session
+from stratalog import Admin, Cluster
+from stratalog.replication.spark.session import stratalog_session
 from tests.bench.measures import Row
 from tests.bench.payload import Payload
 from tests.bench.peer.kafka import Kafka

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from importlib.metadata import version
 from pathlib import Path
 
-from storage.spare_files import lacks_journal
+from stratalog.storage.objects.disk.spare_files import lacks_journal
 from tests.bench.peer import kafka
 
 PACKAGES = ("pyspark", "delta-spark", "deltalake", "obstore", "pyarrow", "numpy")
@@ -68,7 +68,7 @@ def _line(path: Path) -> str:
 
 def _file_system(folder: Path) -> str:
     """The type of the file system and its device, e.g. `ext4 on vda`; an ext4 without a journal is named as one, since
-    that makes new files slowly where others were deleted, for which `storage.spare_files` is."""
+    that makes new files slowly where others were deleted, for which `storage.objects.disk.spare_files` is."""
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
     inside = [mount for mount in mounts if folder.resolve().is_relative_to(mount[1])]
     device, _, kind = max(inside, key=lambda mount: len(mount[1]))[:3]

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from clients.batch_headers import BatchHeader, batch_bytes
-from storage.records import Header, NewRecordBatch, payload_table
+from stratalog.clients.kafka.batches.headers import BatchHeader, batch_bytes
+from stratalog.storage.records import Header, NewRecordBatch, payload_table
 
 Record = tuple[int | None, bytes | None, bytes | None, tuple[Header, ...] | None]
 """Timestamp [ms], key, value, headers."""

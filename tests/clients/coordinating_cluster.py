@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import count
 
-from replication.config import BrokerConfig
-from replication.coordinator_requests import FindCoordinatorRequest, FindCoordinatorResponse
-from replication.coordinator_shard import (
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.coordinator.runtime.find_coordinator import coordinator_partition, find_coordinators
+from stratalog.replication.coordinator.shard.shard import (
     Answered,
     CoordinatorShard,
     CoordinatorType,
@@ -15,9 +15,9 @@ from replication.coordinator_shard import (
     ShardFactory,
     ShardPlace,
 )
-from replication.find_coordinator import coordinator_partition, find_coordinators
-from storage.errors import NotCoordinatorError, StratalogError
-from storage.records import TopicPartition
+from stratalog.replication.requests.coordinators import FindCoordinatorRequest, FindCoordinatorResponse
+from stratalog.storage.errors import NotCoordinatorError, StratalogError
+from stratalog.storage.records import TopicPartition
 from tests.clients.memory_cluster import MemoryBroker, MemoryCluster
 
 NO_DELAY = BrokerConfig.from_properties({"group.initial.rebalance.delay.ms": 0})

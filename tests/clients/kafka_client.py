@@ -6,19 +6,19 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
-from clients.bootstrap import RunningCluster
-from clients.cluster_view import ClusterView
-from clients.kafka_api import Connection
-from clients.kafka_broker import Endpoint
-from clients.kafka_entities import build
-from clients.kafka_frames import decode_response, encode_request
-from clients.kafka_handler import KafkaHandler
-from clients.kafka_schema import request_type
-from clients.record_batches import encode_batch
-from replication.acls import Principal
-from replication.config import BrokerConfig
-from replication.stores import Stores
-from storage.records import Header, NewRecordBatch, payload_table
+from stratalog.clients.bootstrap import RunningCluster
+from stratalog.clients.kafka.batches.record_batches import encode_batch
+from stratalog.clients.kafka.handler import KafkaHandler
+from stratalog.clients.kafka.protocol.entities import build
+from stratalog.clients.kafka.protocol.frames import decode_response, encode_request
+from stratalog.clients.kafka.protocol.schema import request_type
+from stratalog.clients.kafka.request.api import Connection
+from stratalog.clients.kafka.request.broker import Endpoint
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.metadata.acls import Principal
+from stratalog.replication.stores import Stores
+from stratalog.storage.records import Header, NewRecordBatch, payload_table
 
 API_VERSIONS, METADATA, PRODUCE, FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH = 18, 3, 0, 1, 2, 23
 ANSWER_S = 30

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from clients.classic_membership import ClassicMembership
-from clients.consumer_membership import ConsumerMembership
-from clients.group_steps import Call, Send
+from stratalog.clients.consumer.classic_membership import ClassicMembership
+from stratalog.clients.consumer.group_steps import Call, Send
+from stratalog.clients.consumer.modern_membership import ConsumerMembership
 
 Membership = TypeVar("Membership", ClassicMembership, ConsumerMembership)
 

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from replication.coordinator_requests import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from replication.coordinator_shard import CoordinatorType
-from replication.progress import UNKNOWN, ReplicaProgress, leader_progress_path
-from replication.progress_object import ProgressWriter
-from replication.requests import ProduceRequest, ProduceResponse, SentBatch
-from replication.state import (
+from stratalog.replication.coordinator.shard.shard import CoordinatorType
+from stratalog.replication.metadata.image import (
     ClusterImage,
     MetadataRecord,
     PartitionRecord,
@@ -17,16 +13,25 @@ from replication.state import (
     Result,
     TopicRecord,
 )
-from replication.stores import open_metadata, replica_of
-from storage.clock import RandomIds, SystemClock
-from storage.config import LogConfig
-from storage.errors import CoordinatorNotAvailableError, LogDirNotFoundError, NotCoordinatorError, StratalogError
-from storage.log import PartitionLog
-from storage.log_append import Appended
-from storage.memory_table import MemoryDisk, MemoryLogTable
-from storage.records import NewRecordBatch, TopicPartition, payload_table
-from storage.store import MemoryStore, ObjectStore
-from storage.table import LogTable
+from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress, leader_progress_path
+from stratalog.replication.progress.progress_object import ProgressWriter
+from stratalog.replication.requests.coordinators import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse, SentBatch
+from stratalog.replication.stores import open_metadata, replica_of
+from stratalog.storage.clock import RandomIds, SystemClock
+from stratalog.storage.delta.memory_table import MemoryDisk, MemoryLogTable
+from stratalog.storage.delta.table import LogTable
+from stratalog.storage.errors import (
+    CoordinatorNotAvailableError,
+    LogDirNotFoundError,
+    NotCoordinatorError,
+    StratalogError,
+)
+from stratalog.storage.log.append import Appended
+from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.objects.remote import MemoryStore, ObjectStore
+from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table
+from stratalog.storage.topic_config import LogConfig
 
 ROOT = "memory:///metadata"
 

@@ -9,15 +9,15 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from replication.config import BrokerConfig
-from replication.consumer_group_kind import ConsumerGroupKind
-from replication.coordinator_requests import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from replication.coordinator_shard import CoordinatorRecord, CoordinatorType, Decision
-from replication.group_shard import GroupShard
-from replication.internal_topics import GROUP_METADATA_TOPIC, partition_of_key
-from replication.state import ClusterImage
-from storage.errors import NotCoordinatorError, StratalogError
-from storage.records import NewRecordBatch, TopicPartition, payload_table
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.coordinator.groups.modern_requests import ConsumerGroupKind
+from stratalog.replication.coordinator.groups.shard import GroupShard
+from stratalog.replication.coordinator.shard.shard import CoordinatorRecord, CoordinatorType, Decision
+from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC, partition_of_key
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.requests.coordinators import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from stratalog.storage.errors import NotCoordinatorError, StratalogError
+from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table
 from tests.clients.memory_cluster import MemoryBroker, MemoryCluster
 
 PARTITIONS = 3

@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from clients.cluster_view import ClusterView
-from replication.progress import ReplicaProgress, leader_progress_path
-from replication.progress_object import ProgressWriter
-from replication.state import MetadataRecord, PartitionRecord, RegisterBrokerRecord, Result, TopicRecord
-from replication.stores import DeltaStores, open_metadata
-from storage.clock import RandomIds, SystemClock
-from storage.config import LogConfig
-from storage.log import PartitionLog
-from storage.log_append import Appended, BatchAppended
-from storage.records import Header, NewRecordBatch, TopicPartition, payload_table
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.metadata.image import (
+    MetadataRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    Result,
+    TopicRecord,
+)
+from stratalog.replication.progress.progress import ReplicaProgress, leader_progress_path
+from stratalog.replication.progress.progress_object import ProgressWriter
+from stratalog.replication.stores import DeltaStores, open_metadata
+from stratalog.storage.clock import RandomIds, SystemClock
+from stratalog.storage.log.append import Appended, BatchAppended
+from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.records import Header, NewRecordBatch, TopicPartition, payload_table
+from stratalog.storage.topic_config import LogConfig
 
 Row = tuple[int | None, bytes | None, bytes | None, Sequence[Header] | None]
 

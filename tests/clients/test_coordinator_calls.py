@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from clients.coordinator_calls import FIND_TIMEOUT_MS, JOIN_GRACE_MS, InProcessCalls
-from clients.producer_transactions import TransactionSession
-from clients.settings import ProducerConfig
-from replication.coordinator_requests import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from replication.coordinator_shard import CoordinatorType
-from replication.group_requests import HeartbeatRequest, JoinGroupRequest
-from replication.state import ClusterImage
-from replication.transaction_requests import InitProducerIdResponse
-from storage.clock import SystemClock
-from storage.errors import CoordinatorNotAvailableError
+from stratalog.clients.config import ProducerConfig
+from stratalog.clients.coordinator_calls import FIND_TIMEOUT_MS, JOIN_GRACE_MS, InProcessCalls
+from stratalog.clients.producer.transactions import TransactionSession
+from stratalog.replication.coordinator.shard.shard import CoordinatorType
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.requests.coordinators import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from stratalog.replication.requests.groups import HeartbeatRequest, JoinGroupRequest
+from stratalog.replication.requests.transaction_requests import InitProducerIdResponse
+from stratalog.storage.clock import SystemClock
+from stratalog.storage.errors import CoordinatorNotAvailableError
 from tests.storage.logs import FakeClock
 
 TIMEOUT_MS = 5_000

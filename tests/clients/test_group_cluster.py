@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from clients.admin import Admin
-from clients.cluster_view import ClusterView
-from clients.consumer import Consumer
-from clients.group_admin import GroupAdmin, StoredGroups
-from clients.producer import Producer
-from clients.records import ConsumerRecord, OffsetAndMetadata
-from jobs.console_consumer import console_consumer
-from jobs.consumer_groups import consumer_groups
-from jobs.transactions import transactions
-from replication.cluster import Cluster
-from storage.records import TopicPartition
+from stratalog.clients.admin.admin import Admin
+from stratalog.clients.admin.groups import GroupAdmin, StoredGroups
+from stratalog.clients.consumer.consumer import Consumer
+from stratalog.clients.producer.producer import Producer
+from stratalog.clients.records import ConsumerRecord, OffsetAndMetadata
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.jobs.tools.console_consumer import console_consumer
+from stratalog.jobs.tools.consumer_groups import consumer_groups
+from stratalog.jobs.tools.transactions import transactions
+from stratalog.replication.process.cluster import Cluster
+from stratalog.storage.records import TopicPartition
 
 QUICK = {
     "broker.session.timeout.ms": 1_500,

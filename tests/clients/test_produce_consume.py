@@ -13,13 +13,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from clients.admin import Admin, NewTopic
-from clients.consumer import Consumer
-from clients.partitioner import partition_for_key
-from clients.producer import Producer
-from clients.records import ConsumerRecord
-from replication.cluster import Cluster
-from storage.errors import (
+from stratalog.clients.admin.admin import Admin, NewTopic
+from stratalog.clients.consumer.consumer import Consumer
+from stratalog.clients.producer.partitioner import partition_for_key
+from stratalog.clients.producer.producer import Producer
+from stratalog.clients.records import ConsumerRecord
+from stratalog.replication.process.cluster import Cluster
+from stratalog.storage.errors import (
     InvalidConfigError,
     InvalidPartitionsError,
     InvalidReplicaAssignmentError,
@@ -31,7 +31,7 @@ from storage.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from storage.records import TopicPartition
+from stratalog.storage.records import TopicPartition
 
 QUICK_SESSIONS = {"broker.session.timeout.ms": 1_500, "broker.heartbeat.interval.ms": 300}
 
@@ -138,7 +138,7 @@ def wait_until(is_so, timeout_s: float = 30) -> None:  # type: ignore[no-untyped
 
 PRODUCE_ELSEWHERE = """
 import sys
-from clients.producer import Producer
+from stratalog.clients.producer.producer import Producer
 with Producer(sys.argv[1], acks="all") as producer:
     sent = [producer.send("elsewhere", str(i), partition=i % 2) for i in range(400)]
     print(sum(future.result(30).offset for future in sent))

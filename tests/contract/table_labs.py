@@ -12,12 +12,12 @@ from typing import Protocol
 
 import obstore.store
 
-from storage.clock import RandomIds
-from storage.delta_table import DeltaLogTable
-from storage.local_store import LocalStore
-from storage.memory_table import MemoryDisk, MemoryLogTable
-from storage.store import ObstoreStore
-from storage.table import DataFile
+from stratalog.storage.clock import RandomIds
+from stratalog.storage.delta.delta_table import DeltaLogTable
+from stratalog.storage.delta.memory_table import MemoryDisk, MemoryLogTable
+from stratalog.storage.delta.table import DataFile
+from stratalog.storage.objects.local import LocalStore
+from stratalog.storage.objects.remote import ObstoreStore
 from tests.storage.spare_stores import store_with_spares
 
 TABLE = "access-log-0"

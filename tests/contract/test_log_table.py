@@ -8,11 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from storage.delta_table import DeltaLogTable
-from storage.errors import CorruptMessageError, KafkaStorageError, ObjectNotFoundError, StoreUnavailableError
-from storage.memory_table import MemoryLogTable
-from storage.records import Header, NewRecordBatch, data_table, payload_table
-from storage.table import (
+from stratalog.storage.delta.delta_table import DeltaLogTable
+from stratalog.storage.delta.memory_table import MemoryLogTable
+from stratalog.storage.delta.table import (
     LEADER_EPOCH,
     LOG_END,
     LOG_START,
@@ -23,6 +21,8 @@ from storage.table import (
     FileEntry,
     RowsWanted,
 )
+from stratalog.storage.errors import CorruptMessageError, KafkaStorageError, ObjectNotFoundError, StoreUnavailableError
+from stratalog.storage.records import Header, NewRecordBatch, data_table, payload_table
 from tests.contract.table_labs import DeltaLab, Lab, MemoryLab, StoreLab
 from tests.stores.servers import SERVERS, StoreServer
 

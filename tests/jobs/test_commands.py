@@ -18,7 +18,7 @@ from tests.jobs.tools import ENVIRONMENT, WAIT_S, Ended, call
 def start_cluster(path: Path) -> subprocess.Popen[str]:
     """A running cluster whose greeting has been read."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "jobs.cluster", "--path", str(path), "--fetcher", "thread"],
+        [sys.executable, "-m", "stratalog.jobs.cluster", "--path", str(path), "--fetcher", "thread"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT,
     )  # fmt: skip
     assert process.stdout is not None

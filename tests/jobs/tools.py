@@ -19,10 +19,17 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from stratalog.jobs.command.arguments import module_of
+
 PROJECT = Path(__file__).resolve().parents[2]
 WAIT_S = 60
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(PROJECT), "PYTHONUNBUFFERED": "1"}
-OFTEN_CALLED = ("jobs.topics", "jobs.console_producer", "jobs.console_consumer", "jobs.configs")
+OFTEN_CALLED = (
+    "stratalog.jobs.tools.topics",
+    "stratalog.jobs.tools.console_producer",
+    "stratalog.jobs.tools.console_consumer",
+    "stratalog.jobs.tools.configs",
+)
 REQUEST_BYTES_MAX = 1 << 16
 
 
@@ -38,7 +45,7 @@ def call(tool: str, *arguments: str, lines: str = "") -> Ended:
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         given.write(lines.encode())
         given.seek(0)
-        code = _run(f"jobs.{tool}", arguments, (given.fileno(), out.fileno(), err.fileno()))
+        code = _run(module_of(tool), arguments, (given.fileno(), out.fileno(), err.fileno()))
         out.seek(0)
         err.seek(0)
         ended = Ended(code, out.read().decode(), err.read().decode())

@@ -10,15 +10,14 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from clients.admin import Admin, NewTopic
-from clients.cluster_view import ClusterView
-from clients.consumer import Consumer
-from clients.producer import Producer
-from replication.cluster import Cluster
-from storage.clock import RandomIds, SystemClock
-from storage.config import LogConfig
-from storage.delta_table import DeltaLogTable
-from storage.errors import (
+from stratalog.clients.admin.admin import Admin, NewTopic
+from stratalog.clients.consumer.consumer import Consumer
+from stratalog.clients.producer.producer import Producer
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.process.cluster import Cluster
+from stratalog.storage.clock import RandomIds, SystemClock
+from stratalog.storage.delta.delta_table import DeltaLogTable
+from stratalog.storage.errors import (
     CorruptMessageError,
     ForeignCommitError,
     InconsistentClusterIdError,
@@ -27,10 +26,11 @@ from storage.errors import (
     OffsetOutOfRangeError,
     StratalogError,
 )
-from storage.log import PartitionLog
-from storage.records import TopicPartition
-from storage.store import open_store
-from tests.real.parties import wait_until
+from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.objects.remote import open_store
+from stratalog.storage.records import TopicPartition
+from stratalog.storage.topic_config import LogConfig
+from tests.real.storm.parties import wait_until
 
 PROJECT = Path(__file__).parents[2]
 PARTITIONS = 4
@@ -212,7 +212,7 @@ def test_a_root_where_no_cluster_is_is_not_made_by_a_client(tmp_path: Path) -> N
 
 START_ELSEWHERE = """
 import sys
-from clients import Cluster, StratalogError
+from stratalog import Cluster, StratalogError
 try:
     Cluster.start(sys.argv[1], fetcher="thread").stop()
 except StratalogError as error:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from clients.admin import Admin, NewTopic
-from replication.cluster import Cluster
-from tests.real.history import ACK, FAIL, SEND, History, assert_clean
-from tests.real.parties import HighWatermarkWatch, Reader, Writer, note_replicas, replicas_are_equal, wait_until
+from stratalog.clients.admin.admin import Admin, NewTopic
+from stratalog.replication.process.cluster import Cluster
+from tests.real.storm.history import ACK, FAIL, SEND, History, assert_clean
+from tests.real.storm.parties import HighWatermarkWatch, Reader, Writer, note_replicas, replicas_are_equal, wait_until
 
 SEED = int(os.environ.get("STRATALOG_KILL_SEED", "20"))
 BROKERS = (1, 2, 3)

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clients.admin import Admin, NewTopic
-from clients.cluster_view import ClusterView
-from clients.consumer import Consumer
-from clients.producer import Producer
-from replication.cluster import Cluster
-from storage.errors import KafkaStorageError
-from tests.real.broker_processes import ENVIRONMENT, PROJECT, BrokerProcess, BrokerProcesses, ClusterWatch
-from tests.real.parties import replicas_are_equal, wait_until
+from stratalog.clients.admin.admin import Admin, NewTopic
+from stratalog.clients.consumer.consumer import Consumer
+from stratalog.clients.producer.producer import Producer
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.process.cluster import Cluster
+from stratalog.storage.errors import KafkaStorageError
+from tests.real.processes.broker_processes import ENVIRONMENT, PROJECT, BrokerProcess, BrokerProcesses, ClusterWatch
+from tests.real.storm.parties import replicas_are_equal, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,8 +97,11 @@ def test_what_one_process_produces_through_them_another_reads(brokers: BrokerPro
 def test_the_console_tools_work_with_brokers_in_other_processes(brokers: BrokerProcesses) -> None:
     new_topic(brokers, "typed", partitions=1)
     flags = ["--root", brokers.metadata_root, "--topic", "typed"]
-    tool(["jobs.console_producer", *flags], "one\ntwo\n")
-    assert tool(["jobs.console_consumer", *flags, "--from-beginning", "--max-messages", "2"]) == "one\ntwo\n"
+    tool(["stratalog.jobs.tools.console_producer", *flags], "one\ntwo\n")
+    assert (
+        tool(["stratalog.jobs.tools.console_consumer", *flags, "--from-beginning", "--max-messages", "2"])
+        == "one\ntwo\n"
+    )
 
 
 def tool(arguments: list[str], lines: str = "") -> str:

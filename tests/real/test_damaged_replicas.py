@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from clients.admin import Admin, NewTopic
-from clients.cluster_view import ClusterView
-from clients.consumer import Consumer
-from clients.producer import Producer
-from replication.cluster import Cluster
-from storage.clock import RandomIds
-from storage.delta_table import DeltaLogTable
-from storage.errors import StratalogError
-from storage.records import TopicPartition
-from storage.store import open_store
-from tests.real.parties import replicas_are_equal, wait_until
-from tests.storage.test_damage import cut_short, in_a_page, in_the_footer
+from stratalog.clients.admin.admin import Admin, NewTopic
+from stratalog.clients.consumer.consumer import Consumer
+from stratalog.clients.producer.producer import Producer
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.process.cluster import Cluster
+from stratalog.storage.clock import RandomIds
+from stratalog.storage.delta.delta_table import DeltaLogTable
+from stratalog.storage.errors import StratalogError
+from stratalog.storage.objects.remote import open_store
+from stratalog.storage.records import TopicPartition
+from tests.real.storm.parties import replicas_are_equal, wait_until
+from tests.storage.files.test_damage import cut_short, in_a_page, in_the_footer
 
 BROKERS = (1, 2, 3)
 SETTINGS = {

@@ -10,14 +10,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from clients.admin import Admin, NewTopic
-from clients.cluster_view import ClusterView
-from clients.consumer import Consumer
-from clients.producer import Producer
-from replication.cluster import Cluster
-from storage.errors import InvalidRequestError, UnknownTopicOrPartitionError
-from storage.records import TopicPartition
-from tests.real.parties import replicas_are_equal, wait_until
+from stratalog.clients.admin.admin import Admin, NewTopic
+from stratalog.clients.consumer.consumer import Consumer
+from stratalog.clients.producer.producer import Producer
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.process.cluster import Cluster
+from stratalog.storage.errors import InvalidRequestError, UnknownTopicOrPartitionError
+from stratalog.storage.records import TopicPartition
+from tests.real.storm.parties import replicas_are_equal, wait_until
 
 PROJECT = Path(__file__).parents[2]
 BROKERS = (1, 2, 3)
@@ -116,7 +116,7 @@ def test_an_erasure_reaches_every_replica_and_is_proved(cluster: Cluster) -> Non
 def test_the_tool_erases_waits_and_reports(cluster: Cluster) -> None:
     send(cluster, 3, "first")
     where = '{"all": [{"key": {"equals": "bob"}}, {"value": {"begins_with": "first-bob-1"}}]}'
-    tool = [sys.executable, "-m", "jobs.delete_where", "--root", cluster.root, "--topic", "events"]
+    tool = [sys.executable, "-m", "stratalog.jobs.tools.delete_where", "--root", cluster.root, "--topic", "events"]
     asked = [*tool, "--where", where, "--wait-seconds", "60"]
     done = subprocess.run(asked, cwd=PROJECT, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")

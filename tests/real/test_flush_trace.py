@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.config import LONG_MAX
-from tests.real.flushed_appends import APPENDS
+from stratalog.storage.topic_config import LONG_MAX
+from tests.real.processes.flushed_appends import APPENDS
 
 PROJECT = Path(__file__).parents[2]
 CALLS = "fsync,fdatasync,syncfs,linkat,write"
@@ -35,7 +35,7 @@ def traced(strace: str, folder: Path, flush_messages: int) -> list[str]:
     """
     trace, said = folder / "trace", folder / "said"
     command = [strace, "-f", "-y", "-qq", "--seccomp-bpf", "-s", "300", "-e", f"trace={CALLS}", "-o", str(trace)]
-    command += [sys.executable, "-m", "tests.real.flushed_appends", str(folder / "cluster"), str(said)]
+    command += [sys.executable, "-m", "tests.real.processes.flushed_appends", str(folder / "cluster"), str(said)]
     subprocess.run([*command, str(flush_messages)], cwd=PROJECT, check=True, timeout=120)
     replica = f"{folder}/cluster/broker-1/orders-0"
     return [event for line in whole_calls(trace) if (event := event_of(line, replica, str(said)))]

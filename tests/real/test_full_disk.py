@@ -26,7 +26,7 @@ def may_mount() -> bool:
 def test_a_full_disk_costs_its_broker_the_leaderships_and_no_record(tmp_path: Path) -> None:
     if not may_mount():
         pytest.skip("no small disk can be mounted here")
-    command = [*NAMESPACE, sys.executable, "-m", "tests.real.full_disk", str(tmp_path / "cluster")]
+    command = [*NAMESPACE, sys.executable, "-m", "tests.real.processes.full_disk", str(tmp_path / "cluster")]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr[-4_000:]
     seen = json.loads(done.stdout.splitlines()[-1])

@@ -11,12 +11,13 @@ from typing import TypeVar
 
 import pytest
 
-from clients.consumer import Consumer
-from jobs.record_decoders import offsets_decoder
-from replication.cluster import Cluster
-from replication.coordinator_requests import FindCoordinatorRequest, FindCoordinatorResponse
-from replication.coordinator_shard import CoordinatorType
-from replication.group_requests import (
+from stratalog.clients.consumer.consumer import Consumer
+from stratalog.jobs.text.record_decoders import offsets_decoder
+from stratalog.replication.coordinator.shard.shard import CoordinatorType
+from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC
+from stratalog.replication.process.cluster import Cluster
+from stratalog.replication.requests.coordinators import FindCoordinatorRequest, FindCoordinatorResponse
+from stratalog.replication.requests.groups import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -25,9 +26,8 @@ from replication.group_requests import (
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
 )
-from replication.internal_topics import GROUP_METADATA_TOPIC
-from storage.errors import StratalogError
-from tests.real.parties import wait_until
+from stratalog.storage.errors import StratalogError
+from tests.real.storm.parties import wait_until
 
 GROUP = CoordinatorType.GROUP
 GROUPS = tuple(f"group-{number}" for number in range(6))

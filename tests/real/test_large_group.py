@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from clients.admin import Admin
-from replication.cluster import Cluster
-from tests.bench.group import CLUSTER_CONFIG, PARTITIONS, PROTOCOLS, TOPICS, BusyGroup, rebalances_ms
+from stratalog.clients.admin.admin import Admin
+from stratalog.replication.process.cluster import Cluster
+from tests.bench.benches.group import CLUSTER_CONFIG, PARTITIONS, PROTOCOLS, TOPICS, BusyGroup, rebalances_ms
 
 LIMIT_MS = 10_000
 """The bench's bar is 2,000 ms on a quiet machine; beside other tests it may take longer."""

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from clients.admin import Admin
-from clients.consumer import Consumer
-from clients.producer import Producer
-from jobs.metadata_backup import backup, main, parser, restore
-from jobs.replica_verification import main as verify_replicas
-from replication.cluster import Cluster
-from storage.errors import CorruptMessageError, InvalidRequestError, KafkaStorageError
-from storage.records import TopicPartition
-from tests.real.parties import wait_until
+from stratalog.clients.admin.admin import Admin
+from stratalog.clients.consumer.consumer import Consumer
+from stratalog.clients.producer.producer import Producer
+from stratalog.jobs.tools.metadata_backup import backup, main, parser, restore
+from stratalog.jobs.tools.replica_verification import main as verify_replicas
+from stratalog.replication.process.cluster import Cluster
+from stratalog.storage.errors import CorruptMessageError, InvalidRequestError, KafkaStorageError
+from stratalog.storage.records import TopicPartition
+from tests.real.storm.parties import wait_until
 
 SETTINGS = {
     "broker.session.timeout.ms": 1_500,

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from storage.clock import RandomIds, SystemClock
-from storage.delta_table import DeltaLogTable
-from storage.log_reader import LogReader
-from storage.store import open_store
-from tests.real.history import ACK, Event, History, assert_clean, read_events
-from tests.real.killed_process import READY
-from tests.real.parties import note_replicas, table_rows, wait_until
+from stratalog.storage.clock import RandomIds, SystemClock
+from stratalog.storage.delta.delta_table import DeltaLogTable
+from stratalog.storage.log.reader import LogReader
+from stratalog.storage.objects.remote import open_store
+from tests.real.processes.killed_process import READY
+from tests.real.storm.history import ACK, Event, History, assert_clean, read_events
+from tests.real.storm.parties import note_replicas, table_rows, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +65,14 @@ class Run:
 
     @contextmanager
     def _process(self, name: str, *more: str) -> Iterator[subprocess.Popen[bytes]]:
-        command = [sys.executable, "-m", "tests.real.killed_process", str(self.cluster), str(self.history), name]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.real.processes.killed_process",
+            str(self.cluster),
+            str(self.history),
+            name,
+        ]
         with self._log.open("ab") as log:
             process = subprocess.Popen(
                 [*command, self._fetcher, TOPIC, str(PARTITIONS), *more],

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from clients.admin import Admin, NewTopic
-from jobs.demo_run import DURABLE, PARTITIONS, TOPIC
-from jobs.reassign_partitions import reassign
-from replication.cluster import Cluster
-from tests.real.history import ACK, FAIL, SEND, History, assert_clean
-from tests.real.parties import HighWatermarkWatch, Reader, Writer, note_replicas, replicas_are_equal, wait_until
+from stratalog.clients.admin.admin import Admin, NewTopic
+from stratalog.jobs.demo.run import DURABLE, PARTITIONS, TOPIC
+from stratalog.jobs.tools.reassign_partitions import reassign
+from stratalog.replication.process.cluster import Cluster
+from tests.real.storm.history import ACK, FAIL, SEND, History, assert_clean
+from tests.real.storm.parties import HighWatermarkWatch, Reader, Writer, note_replicas, replicas_are_equal, wait_until
 
 OLD, NEW = (1, 2, 3), (4, 5, 6)
 SETTINGS = {

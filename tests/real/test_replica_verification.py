@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from clients.admin import Admin, NewTopic
-from clients.cluster_view import ClusterView
-from clients.replica_comparison import UnmatchedRecord
-from clients.replica_verification import PartitionVerified, ReplicaVerification
-from replication.cluster import Cluster
-from storage.clock import RandomIds, SystemClock
-from storage.config import LogConfig
-from storage.delta_table import DeltaLogTable
-from storage.log import PartitionLog
-from storage.records import TopicPartition
-from storage.store import open_store
-from tests.clients.test_replica_verification import one_other_bit
-from tests.real.history import ACK, History, assert_clean
-from tests.real.parties import Writer, wait_until
+from stratalog.clients.admin.admin import Admin, NewTopic
+from stratalog.clients.admin.replica_comparison import UnmatchedRecord
+from stratalog.clients.admin.replica_verification import PartitionVerified, ReplicaVerification
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.process.cluster import Cluster
+from stratalog.storage.clock import RandomIds, SystemClock
+from stratalog.storage.delta.delta_table import DeltaLogTable
+from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.objects.remote import open_store
+from stratalog.storage.records import TopicPartition
+from stratalog.storage.topic_config import LogConfig
+from tests.clients.admin.test_replica_verification import one_other_bit
+from tests.real.storm.history import ACK, History, assert_clean
+from tests.real.storm.parties import Writer, wait_until
 
 SETTINGS = {
     "broker.session.timeout.ms": 1_500,

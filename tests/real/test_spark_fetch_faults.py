@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clients.admin import Admin, NewTopic
-from clients.producer import Producer
-from replication.cluster import Cluster
-from replication.fetcher import ACTIVE, STANDBY
-from replication.follower_watch import ENDED
-from replication.progress import progress_header
-from storage.store import open_store
-from tests.real.history import ACK, FAIL, History, assert_clean
-from tests.real.parties import Reader, Writer, note_replicas, replicas_are_equal, wait_until
-from tests.real.python_workers import busiest_worker, kill, python_workers
+from stratalog.clients.admin.admin import Admin, NewTopic
+from stratalog.clients.producer.producer import Producer
+from stratalog.replication.follower.fetch_session import ACTIVE, STANDBY
+from stratalog.replication.process.cluster import Cluster
+from stratalog.replication.progress.follower_watch import ENDED
+from stratalog.replication.progress.progress import progress_header
+from stratalog.storage.objects.remote import open_store
+from tests.real.processes.python_workers import busiest_worker, kill, python_workers
+from tests.real.storm.history import ACK, FAIL, History, assert_clean
+from tests.real.storm.parties import Reader, Writer, note_replicas, replicas_are_equal, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from clients.admin import Admin, NewTopic
-from clients.cluster_view import ClusterView
-from clients.producer import Producer
-from tests.real.broker_processes import PROJECT, BrokerProcess, BrokerProcesses, ClusterWatch
-from tests.real.parties import replicas_are_equal, wait_until
-from tests.real.python_workers import children
+from stratalog.clients.admin.admin import Admin, NewTopic
+from stratalog.clients.producer.producer import Producer
+from stratalog.clients.view.cluster_view import ClusterView
+from tests.real.processes.broker_processes import PROJECT, BrokerProcess, BrokerProcesses, ClusterWatch
+from tests.real.processes.python_workers import children
+from tests.real.storm.parties import replicas_are_equal, wait_until
 
 SETTINGS = {"broker.session.timeout.ms": 6_000, "broker.heartbeat.interval.ms": 1_000}
 TOPIC, SUBMITTED = "orders", 3

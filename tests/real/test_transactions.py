@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from clients.admin import Admin
-from clients.cluster_view import ClusterView
-from clients.consumer import Consumer
-from clients.group_member import ConsumerGroupMetadata
-from clients.producer import Producer
-from clients.records import OffsetAndMetadata
-from replication.cluster import Cluster
-from replication.internal_topics import TRANSACTION_STATE_TOPIC, partition_of_key
-from storage.errors import ProducerFencedError, StratalogError
-from storage.records import TopicPartition
+from stratalog.clients.admin.admin import Admin
+from stratalog.clients.consumer.consumer import Consumer
+from stratalog.clients.consumer.group_member import ConsumerGroupMetadata
+from stratalog.clients.producer.producer import Producer
+from stratalog.clients.records import OffsetAndMetadata
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.internal_topics import TRANSACTION_STATE_TOPIC, partition_of_key
+from stratalog.replication.process.cluster import Cluster
+from stratalog.storage.errors import ProducerFencedError, StratalogError
+from stratalog.storage.records import TopicPartition
 
 SETTINGS = {
     "offsets.topic.num.partitions": 2,

@@ -7,11 +7,15 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from replication.config import BrokerConfig
-from replication.consumer_group import ConsumerGroup
-from replication.consumer_group_heartbeat import owned_partitions
-from replication.consumer_group_kind import ConsumerGroupKind
-from replication.consumer_group_requests import (
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.coordinator.groups.modern_group import ConsumerGroup
+from stratalog.replication.coordinator.groups.modern_heartbeat import owned_partitions
+from stratalog.replication.coordinator.groups.modern_requests import ConsumerGroupKind
+from stratalog.replication.coordinator.groups.table import Draft, GroupTable
+from stratalog.replication.coordinator.groups.target_shares import TopicIdPartition
+from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
+from stratalog.replication.metadata.image import ClusterImage, PartitionRecord, TopicRecord
+from stratalog.replication.requests.consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
@@ -19,11 +23,7 @@ from replication.consumer_group_requests import (
     DescribedConsumerGroup,
     TopicPartitions,
 )
-from replication.coordinator_shard import CoordinatorRecord
-from replication.group_table import Draft, GroupTable
-from replication.state import ClusterImage, PartitionRecord, TopicRecord
-from replication.target_shares import TopicIdPartition
-from storage.errors import FencedMemberEpochError, StratalogError, UnknownMemberIdError
+from stratalog.storage.errors import FencedMemberEpochError, StratalogError, UnknownMemberIdError
 
 GROUP = "orders"
 

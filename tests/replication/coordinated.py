@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from replication.broker import Broker, BrokerIdentity
-from replication.config import BrokerConfig
-from replication.coordinator_kinds import CoordinatorKind
-from replication.coordinator_shard import CoordinatorShard, CoordinatorType, ShardPlace
-from replication.internal_topics import GROUP_METADATA_TOPIC
-from replication.progress import ReplicaProgress, follower_progress_path
-from replication.progress_object import ProgressWriter
-from replication.remote_appends import Appends
-from replication.state import ConfigRecord, RegisterBrokerRecord
-from storage.clock import RandomIds
-from storage.errors import StratalogError
-from storage.records import TopicPartition
+from stratalog.replication.broker.broker import Broker, BrokerIdentity
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.coordinator.runtime.kinds import CoordinatorKind
+from stratalog.replication.coordinator.runtime.remote_appends import Appends
+from stratalog.replication.coordinator.shard.shard import CoordinatorShard, CoordinatorType, ShardPlace
+from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC
+from stratalog.replication.metadata.image import ConfigRecord, RegisterBrokerRecord
+from stratalog.replication.progress.progress import ReplicaProgress, follower_progress_path
+from stratalog.replication.progress.progress_object import ProgressWriter
+from stratalog.storage.clock import RandomIds
+from stratalog.storage.errors import StratalogError
+from stratalog.storage.records import TopicPartition
 from tests.replication.list_shard import Added, Gone, ListShard
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores, commit, create, led_by
 from tests.storage.logs import FakeClock

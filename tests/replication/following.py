@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from replication.config import BrokerConfig
-from replication.fetcher import FetchSession
-from replication.leader_progress import LeaderProgress
-from replication.metadata import MetadataLog
-from replication.progress import ReplicaProgress, fetch_progress_path, follower_progress_path
-from replication.progress_object import ProgressReader
-from replication.state import PartitionRecord
-from storage.config import LogConfig
-from storage.log import PartitionLog
-from storage.records import TopicPartition
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.follower.fetch_session import FetchSession
+from stratalog.replication.metadata.image import PartitionRecord
+from stratalog.replication.metadata.log import MetadataLog
+from stratalog.replication.progress.leader_progress import LeaderProgress
+from stratalog.replication.progress.progress import ReplicaProgress, fetch_progress_path, follower_progress_path
+from stratalog.replication.progress.progress_object import ProgressReader
+from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.records import TopicPartition
+from stratalog.storage.topic_config import LogConfig
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores, create, led_by, register
 from tests.storage.logs import started, write
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from replication.group_requests import HeartbeatRequest, JoinGroupResponse, OffsetCommitRequest, SyncGroupResponse
+from stratalog.replication.requests.groups import (
+    HeartbeatRequest,
+    JoinGroupResponse,
+    OffsetCommitRequest,
+    SyncGroupResponse,
+)
 from tests.replication.group_coordinator import Coordinator, commit_request, error_name, join_request, sync_request
 
 JOINING, SYNCING, BEATING, COMMITTING = "join", "sync", "heartbeat", "commit"

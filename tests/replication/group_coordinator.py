@@ -6,10 +6,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from replication.config import BrokerConfig
-from replication.coordinator_shard import Answered, CoordinatorRecord, Decision
-from replication.group import ClassicGroup
-from replication.group_requests import (
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.coordinator.groups.classic_group import ClassicGroup
+from stratalog.replication.coordinator.groups.shard import GroupShard
+from stratalog.replication.coordinator.shard.shard import Answered, CoordinatorRecord, Decision
+from stratalog.replication.requests.groups import (
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -26,8 +27,7 @@ from replication.group_requests import (
     SyncGroupRequestAssignment,
     TxnOffsetCommitRequest,
 )
-from replication.group_shard import GroupShard
-from storage.errors import InvalidProducerEpochError, NotCoordinatorError
+from stratalog.storage.errors import InvalidProducerEpochError, NotCoordinatorError
 
 START_MS = 1_700_000_000_000
 NO_DELAY = BrokerConfig(group_initial_rebalance_delay_ms=0)

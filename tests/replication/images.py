@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from replication.state import (
+from stratalog.replication.metadata.image import (
     NO_LEADER,
     ClusterImage,
     ConfigRecord,
@@ -19,8 +19,8 @@ from replication.state import (
     record_from_json,
     record_to_json,
 )
-from replication.state_changes import check_transitions
-from storage.records import TopicPartition
+from stratalog.replication.metadata.state_changes import check_transitions
+from stratalog.storage.records import TopicPartition
 
 TOPIC = "orders"
 CONTROLLER_EPOCH = 3

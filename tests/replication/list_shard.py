@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from replication.coordinator_metrics import Held
-from replication.coordinator_shard import (
+from stratalog.replication.coordinator.shard.metrics import Held
+from stratalog.replication.coordinator.shard.shard import (
     NO_TOKEN,
     Answered,
     CoordinatorRecord,
@@ -14,8 +14,8 @@ from replication.coordinator_shard import (
     RemoteAppended,
     ShardPlace,
 )
-from storage.errors import InvalidRequestError, StratalogError
-from storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from stratalog.storage.errors import InvalidRequestError, StratalogError
+from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

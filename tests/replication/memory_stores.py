@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from replication.metadata import MetadataLog
-from replication.state import ClusterImage, MetadataRecord, PartitionRecord, RegisterBrokerRecord, Result, TopicRecord
-from replication.stores import open_metadata, replica_of
-from storage.errors import StoreUnavailableError
-from storage.memory_table import MemoryDisk, MemoryLogTable
-from storage.records import TopicPartition
-from storage.store import MemoryStore
+from stratalog.replication.metadata.image import (
+    ClusterImage,
+    MetadataRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    Result,
+    TopicRecord,
+)
+from stratalog.replication.metadata.log import MetadataLog
+from stratalog.replication.stores import open_metadata, replica_of
+from stratalog.storage.delta.memory_table import MemoryDisk, MemoryLogTable
+from stratalog.storage.errors import StoreUnavailableError
+from stratalog.storage.objects.remote import MemoryStore
+from stratalog.storage.records import TopicPartition
 from tests.storage.logs import CountingIds, FakeClock
 
 METADATA_ROOT = "metadata"

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from clients.admin import Admin, NewTopic
-from clients.producer import Producer
-from replication.clean_shutdown import PATH, mark_clean_shutdown, was_shut_down
-from replication.cluster import Cluster
-from replication.state import BrokerState, RegisterBrokerRecord
-from storage.delta_table import DeltaLogTable
-from storage.local_store import LocalStore
-from storage.store import MemoryStore
+from stratalog.clients.admin.admin import Admin, NewTopic
+from stratalog.clients.producer.producer import Producer
+from stratalog.replication.clean_shutdown import PATH, mark_clean_shutdown, was_shut_down
+from stratalog.replication.metadata.image import BrokerState, RegisterBrokerRecord
+from stratalog.replication.process.cluster import Cluster
+from stratalog.storage.delta.delta_table import DeltaLogTable
+from stratalog.storage.objects.local import LocalStore
+from stratalog.storage.objects.remote import MemoryStore
+from tests.replication.broker.test_broker import Running
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores
-from tests.replication.test_broker import Running
 from tests.storage.power_cut_store import PowerCutStore, PowerFailure
 
 

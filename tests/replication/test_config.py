@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from replication.config import CLUSTER_TOML, TOPICS_TOML, BrokerConfig, flatten_toml, settings
-from storage.config import LogConfig
-from storage.errors import InvalidConfigError
+from stratalog.replication.config import CLUSTER_TOML, TOPICS_TOML, BrokerConfig, flatten_toml, settings
+from stratalog.storage.errors import InvalidConfigError
+from stratalog.storage.topic_config import LogConfig
 
 
 def test_defaults_are_those_of_the_design() -> None:

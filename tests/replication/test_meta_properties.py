@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from replication.meta_properties import PATH, check_meta_properties
-from storage.errors import InconsistentClusterIdError, InvalidRequestError, StratalogError, UnsupportedVersionError
-from storage.store import MemoryStore
+from stratalog.replication.meta_properties import PATH, check_meta_properties
+from stratalog.storage.errors import (
+    InconsistentClusterIdError,
+    InvalidRequestError,
+    StratalogError,
+    UnsupportedVersionError,
+)
+from stratalog.storage.objects.remote import MemoryStore
 
 
 def test_a_new_root_is_marked_in_kafkas_format() -> None:

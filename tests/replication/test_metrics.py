@@ -9,15 +9,22 @@ from urllib.error import HTTPError
 
 import pytest
 
-from clients.admin import Admin
-from clients.producer import Producer
-from replication.cluster import Cluster
-from replication.fetch_metrics import STALE_MS, CopyClock, CopyTimes, fetch_metrics
-from replication.metrics import BrokerMetrics, Histogram, Metric, counter_metrics, image_metrics, prometheus_text
-from replication.metrics_server import MetricsServer
-from replication.state import NO_LEADER, ClusterImage, ConfigRecord
-from storage.errors import KafkaStorageError
-from tests.real.parties import wait_until
+from stratalog.clients.admin.admin import Admin
+from stratalog.clients.producer.producer import Producer
+from stratalog.replication.follower.metrics import STALE_MS, CopyClock, CopyTimes, fetch_metrics
+from stratalog.replication.metadata.image import NO_LEADER, ClusterImage, ConfigRecord
+from stratalog.replication.metrics import (
+    BrokerMetrics,
+    Histogram,
+    Metric,
+    counter_metrics,
+    image_metrics,
+    prometheus_text,
+)
+from stratalog.replication.process.cluster import Cluster
+from stratalog.replication.process.metrics_server import MetricsServer
+from stratalog.storage.errors import KafkaStorageError
+from tests.real.storm.parties import wait_until
 from tests.replication.images import TOPIC, image_of, partition
 
 MIN_ISR_2 = ConfigRecord(TOPIC, "min.insync.replicas", "2")

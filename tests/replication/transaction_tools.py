@@ -6,12 +6,18 @@ from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
-from replication.config import BrokerConfig
-from replication.coordinator_shard import Answered, CoordinatorRecord, Decision, RemoteAppend, RemoteAppended
-from replication.transaction import Transaction, TransactionState
-from replication.transaction_records import transaction_of, transactional_id_of
-from replication.transaction_shard import TransactionShard
-from storage.records import TopicPartition
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.coordinator.shard.shard import (
+    Answered,
+    CoordinatorRecord,
+    Decision,
+    RemoteAppend,
+    RemoteAppended,
+)
+from stratalog.replication.coordinator.transactions.records import transaction_of, transactional_id_of
+from stratalog.replication.coordinator.transactions.shard import TransactionShard
+from stratalog.replication.coordinator.transactions.transaction import Transaction, TransactionState
+from stratalog.storage.records import TopicPartition
 
 A, B, C = TopicPartition("in", 0), TopicPartition("in", 1), TopicPartition("out", 0)
 TX = "tx"

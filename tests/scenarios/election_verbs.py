@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from jobs.leader_election import TYPES, answer_lines
-from replication.config import BrokerConfig
-from replication.leader_election import elect_leaders, leader_balance
-from replication.state import ClusterImage, PartitionRecord
-from replication.topic_deletion import topic_deletions
-from storage.records import TopicPartition
+from stratalog.jobs.tools.leader_election import TYPES, answer_lines
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.controller.preferred_leaders import elect_leaders, leader_balance
+from stratalog.replication.controller.topic_deletion import topic_deletions
+from stratalog.replication.metadata.image import ClusterImage, PartitionRecord
+from stratalog.storage.records import TopicPartition
 from tests.scenarios.scenario_cluster import ScenarioCluster
 from tests.simulation import cluster as simulated
 

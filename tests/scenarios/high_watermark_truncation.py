@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from replication.followed_replica import FollowedReplica, state_epoch_first
+from stratalog.replication.follower.replica import FollowedReplica, state_epoch_first
 from tests.scenarios.scenario_cluster import ScenarioCluster
 
 
@@ -42,6 +42,6 @@ def truncation_by_high_watermark(sim: ScenarioCluster) -> Iterator[None]:
     with (
         patch.object(FollowedReplica, "_start", start),
         patch.object(FollowedReplica, "_copy", copy),
-        patch("storage.log_copy.check_agreement", lambda own, leader: None),
+        patch("stratalog.storage.log.log_copy.check_agreement", lambda own, leader: None),
     ):
         yield

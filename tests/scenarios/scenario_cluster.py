@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from replication.broker import Broker
-from replication.controller import Controller
-from replication.state import MetadataRecord, PartitionRecord
-from replication.stores import open_metadata
-from storage.memory_table import MemoryDisk
-from storage.records import TopicPartition
+from stratalog.replication.broker.broker import Broker
+from stratalog.replication.controller.controller import Controller
+from stratalog.replication.metadata.image import MetadataRecord, PartitionRecord
+from stratalog.replication.stores import open_metadata
+from stratalog.storage.delta.memory_table import MemoryDisk
+from stratalog.storage.records import TopicPartition
 from tests.simulation.cluster import METADATA_ROOT, Host, Setting, SimCluster
 from tests.simulation.faults import Faults
 

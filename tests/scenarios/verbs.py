@@ -28,22 +28,22 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
 
-from clients.cluster_view import ClusterView
-from clients.reassignment import alter_reassignments, list_reassignments
-from clients.record_deletion import RecordDeletion
-from jobs.reassignment_text import under_way_line
-from replication.broker_decisions import IsrChange, alter_partition, fence_brokers
-from replication.progress import UNKNOWN, leader_progress_path
-from replication.progress_object import ProgressReader
-from replication.requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceRequest, ProduceResponse
-from replication.state import PartitionRecord
-from replication.topics import alter_config, create_topic, delete_topic
-from storage.config import LogConfig
-from storage.errors import LogDirNotFoundError, StratalogError
-from storage.log_reader import LogReader
-from storage.records import NewRecordBatch, TopicPartition, payload_table
-from storage.store import ObjectStore
-from storage.table import LogTable
+from stratalog.clients.admin.reassignment import alter_reassignments, list_reassignments
+from stratalog.clients.admin.record_deletion import RecordDeletion
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.jobs.text.reassignment import under_way_line
+from stratalog.replication.controller.brokers import IsrChange, alter_partition, fence_brokers
+from stratalog.replication.controller.topics import alter_config, create_topic, delete_topic
+from stratalog.replication.metadata.image import PartitionRecord
+from stratalog.replication.progress.progress import UNKNOWN, leader_progress_path
+from stratalog.replication.progress.progress_object import ProgressReader
+from stratalog.replication.requests.produce import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceRequest, ProduceResponse
+from stratalog.storage.delta.table import LogTable
+from stratalog.storage.errors import LogDirNotFoundError, StratalogError
+from stratalog.storage.log.reader import LogReader
+from stratalog.storage.objects.remote import ObjectStore
+from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table
+from stratalog.storage.topic_config import LogConfig
 from tests.scenarios.election_verbs import ElectionVerbs, eligible_lines, partition_assignment, settings
 from tests.scenarios.high_watermark_truncation import truncation_by_high_watermark
 from tests.scenarios.scenario_cluster import ScenarioCluster

@@ -18,7 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 
-from tests.simulation.coordinated import run_coordinated
+from tests.simulation.coordinators.coordinated import run_coordinated
 from tests.simulation.run import Outcome, run_seeds
 from tests.simulation.search import BUGS, pin, pinned, state_first_seeds
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from replication.delete_records import delete_records_path, encode_delete_records
-from replication.leader_election import ElectionType, elect_leaders
-from replication.metadata import MetadataLog
-from replication.progress import leader_progress_path, progress_rows
-from replication.reassignment import alter_partition_reassignments, is_reassigning
-from replication.requests import ACKS_ALL, ACKS_LEADER, ProduceRequest, ProduceResponse
-from replication.state import BrokerState, PartitionRecord
-from replication.stores import open_metadata
-from replication.topics import alter_config, create_topic, delete_topic
-from storage.config import LogConfig
-from storage.errors import OffsetOutOfRangeError, StratalogError
-from storage.log_reader import LogReader
-from storage.records import CONTROL_ATTRIBUTE, NewRecordBatch, TopicPartition, payload_table
-from storage.retention import HIGH_WATERMARK
+from stratalog.replication.controller.preferred_leaders import ElectionType, elect_leaders
+from stratalog.replication.controller.reassignment import alter_partition_reassignments, is_reassigning
+from stratalog.replication.controller.topics import alter_config, create_topic, delete_topic
+from stratalog.replication.leader.delete_records import delete_records_path, encode_delete_records
+from stratalog.replication.metadata.image import BrokerState, PartitionRecord
+from stratalog.replication.metadata.log import MetadataLog
+from stratalog.replication.progress.progress import leader_progress_path, progress_rows
+from stratalog.replication.requests.produce import ACKS_ALL, ACKS_LEADER, ProduceRequest, ProduceResponse
+from stratalog.replication.stores import open_metadata
+from stratalog.storage.errors import OffsetOutOfRangeError, StratalogError
+from stratalog.storage.log.reader import LogReader
+from stratalog.storage.records import CONTROL_ATTRIBUTE, NewRecordBatch, TopicPartition, payload_table
+from stratalog.storage.topic_config import LogConfig
+from stratalog.storage.upkeep.retention import HIGH_WATERMARK
 from tests.simulation.cluster import METADATA_ROOT, TOPIC, SimCluster
 from tests.simulation.invariants import Log
 from tests.simulation.scheduler import SimEvent

@@ -9,27 +9,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from replication.broker import Broker, BrokerIdentity
-from replication.config import BrokerConfig
-from replication.controller import Controller
-from replication.coordinator_kinds import CoordinatorKind
-from replication.coordinator_shard import CoordinatorType
-from replication.fetcher import FetchSession
-from replication.followed_partitions import FollowedPartitions
-from replication.internal_topics import is_internal
-from replication.metadata import METADATA_COMMITS
-from replication.progress import progress_rows
-from replication.sessions import session_path
-from replication.state import FenceBrokerRecord, MetadataRecord, TopicRecord, record_from_json
-from replication.stores import open_metadata, replica_of
-from replication.topics import create_topic
-from storage.chore import UpkeepLimits
-from storage.commit_race import StoredCommit
-from storage.config import LogConfig
-from storage.errors import StratalogError
-from storage.memory_table import MemoryLogTable
-from storage.records import TopicPartition
-from storage.table import LogTable
+from stratalog.replication.broker.broker import Broker, BrokerIdentity
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.controller.controller import Controller
+from stratalog.replication.controller.sessions import session_path
+from stratalog.replication.controller.topics import create_topic
+from stratalog.replication.coordinator.runtime.kinds import CoordinatorKind
+from stratalog.replication.coordinator.shard.shard import CoordinatorType
+from stratalog.replication.follower.fetch_session import FetchSession
+from stratalog.replication.follower.partitions import FollowedPartitions
+from stratalog.replication.internal_topics import is_internal
+from stratalog.replication.metadata.image import FenceBrokerRecord, MetadataRecord, TopicRecord, record_from_json
+from stratalog.replication.metadata.log import METADATA_COMMITS
+from stratalog.replication.progress.progress import progress_rows
+from stratalog.replication.stores import open_metadata, replica_of
+from stratalog.storage.delta.commit_race import StoredCommit
+from stratalog.storage.delta.memory_table import MemoryLogTable
+from stratalog.storage.delta.table import LogTable
+from stratalog.storage.errors import StratalogError
+from stratalog.storage.records import TopicPartition
+from stratalog.storage.topic_config import LogConfig
+from stratalog.storage.upkeep.chore import UpkeepLimits
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Invariants
 from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimIds

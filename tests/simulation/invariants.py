@@ -22,9 +22,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from replication.internal_topics import is_internal
-from replication.progress import ReplicaProgress
-from replication.state import (
+from stratalog.replication.internal_topics import is_internal
+from stratalog.replication.metadata.image import (
     NO_LEADER,
     ControllerRecord,
     FenceBrokerRecord,
@@ -34,9 +33,10 @@ from replication.state import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from storage.memory_table import MemoryDisk
-from storage.records import TopicPartition
-from storage.table import LEADER_EPOCH, Commit, FileEntry
+from stratalog.replication.progress.progress import ReplicaProgress
+from stratalog.storage.delta.memory_table import MemoryDisk
+from stratalog.storage.delta.table import LEADER_EPOCH, Commit, FileEntry
+from stratalog.storage.records import TopicPartition
 from tests.simulation.shadow import RowsCache, Shadow, ShadowMarker, ShadowRecord, folded, topic_id_of
 
 Log = tuple[str, int]

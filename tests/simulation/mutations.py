@@ -12,20 +12,20 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from unittest.mock import patch
 
-from replication.broker import register_broker
-from replication.followed_replica import FollowedReplica
-from replication.metadata import MetadataLog
-from replication.partition import UNKNOWN, Partition
-from replication.progress import ProgressHeader, ReplicaProgress, encode_progress
-from replication.progress_object import ProgressWriter
-from replication.purgatory import ProducePurgatory
-from replication.sessions import SessionObserver
-from replication.state import NO_LEADER, PartitionRecord, RegisterBrokerRecord, Result
-from storage.commit_race import CommitRace
-from storage.log import PartitionLog
-from storage.log_state import LogState
-from storage.producers import Accept, ProducerStates
-from storage.table import LEADER_EPOCH, Conflict
+from stratalog.replication.broker.broker import register_broker
+from stratalog.replication.controller.sessions import SessionObserver
+from stratalog.replication.follower.replica import FollowedReplica
+from stratalog.replication.leader.partition import UNKNOWN, Partition
+from stratalog.replication.leader.purgatory import ProducePurgatory
+from stratalog.replication.metadata.image import NO_LEADER, PartitionRecord, RegisterBrokerRecord, Result
+from stratalog.replication.metadata.log import MetadataLog
+from stratalog.replication.progress.progress import ProgressHeader, ReplicaProgress, encode_progress
+from stratalog.replication.progress.progress_object import ProgressWriter
+from stratalog.storage.delta.commit_race import CommitRace
+from stratalog.storage.delta.table import LEADER_EPOCH, Conflict
+from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.log.state import LogState
+from stratalog.storage.producers import Accept, ProducerStates
 from tests.simulation.cluster import QUICK_UPKEEP, Setting
 from tests.simulation.faults import Faults, Focus
 
@@ -37,7 +37,7 @@ Patches = Callable[[], AbstractContextManager[object]]
 
 def no_wait_for_the_leaders_start() -> AbstractContextManager[object]:
     """A follower compares its log with a leader whose table does not show the epoch yet."""
-    return patch("replication.followed_replica.leader_has_started", lambda leader, leader_epoch: True)
+    return patch("stratalog.replication.follower.replica.leader_has_started", lambda leader, leader_epoch: True)
 
 
 @contextmanager
@@ -55,15 +55,15 @@ def no_epoch_in_the_followers_table() -> Iterator[None]:
         return True
 
     with (
-        patch("replication.followed_replica.state_epoch_first", state_epoch_first),
-        patch("replication.followed_replica.is_still_under", is_still_under),
+        patch("stratalog.replication.follower.replica.state_epoch_first", state_epoch_first),
+        patch("stratalog.replication.follower.replica.is_still_under", is_still_under),
     ):
         yield
 
 
 def progress_of_any_epoch_counts() -> AbstractContextManager[object]:
     """A leader takes a follower's log end whatever epoch it was reached under."""
-    return patch("replication.partition.counts_for_epoch", lambda progress, leader_epoch: True)
+    return patch("stratalog.replication.leader.partition.counts_for_epoch", lambda progress, leader_epoch: True)
 
 
 # -- fencing and elections -------------------------------------------------------------------------------
@@ -87,7 +87,9 @@ def leader_epoch_stays() -> AbstractContextManager[object]:
 
 def unclean_elections() -> AbstractContextManager[object]:
     """Any live replica may lead when no member of the ISR is alive, whatever the topic says."""
-    return patch("replication.controller.Controller._unclean_of", lambda self, image: lambda topic: True)
+    return patch(
+        "stratalog.replication.controller.controller.Controller._unclean_of", lambda self, image: lambda topic: True
+    )
 
 
 def deposed_controllers_go_on() -> AbstractContextManager[object]:
@@ -115,8 +117,10 @@ def registration_changes_nothing() -> Iterator[None]:
         return Result(tuple(r for r in result.records if isinstance(r, RegisterBrokerRecord)), result.response)
 
     with (
-        patch("replication.broker.register_broker", register),
-        patch("replication.broker_decisions.check_broker_epoch", lambda image, broker_id, broker_epoch: None),
+        patch("stratalog.replication.broker.broker.register_broker", register),
+        patch(
+            "stratalog.replication.controller.brokers.check_broker_epoch", lambda image, broker_id, broker_epoch: None
+        ),
     ):
         yield
 

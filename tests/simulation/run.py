@@ -11,9 +11,9 @@ from functools import lru_cache
 from random import Random
 from unittest.mock import patch
 
-from replication.reassignment import is_reassigning
-from replication.state import NO_LEADER, record_from_json
-from storage.cleaner import SHARED_TURN
+from stratalog.replication.controller.reassignment import is_reassigning
+from stratalog.replication.metadata.image import NO_LEADER, record_from_json
+from stratalog.storage.upkeep.cleaner import SHARED_TURN
 from tests.simulation.clients import start_clients
 from tests.simulation.cluster import QUICK_UPKEEP, UPKEEP, Setting, SimCluster
 from tests.simulation.faults import Faults
@@ -104,10 +104,10 @@ def _repeatable() -> Iterator[None]:
     """
     SHARED_TURN.forget()
     with (
-        patch("replication.controller.UPKEEP_INTERVAL_MS", METADATA_UPKEEP_MS),
-        patch("storage.log.WHOLE_PRODUCERS_COMMITS", WHOLE_PRODUCERS_COMMITS),
-        patch("storage.upkeep.WHOLE_PRODUCERS_COMMITS", WHOLE_PRODUCERS_COMMITS),
-        patch("replication.metadata.record_from_json", lru_cache(record_from_json)),
+        patch("stratalog.replication.controller.controller.UPKEEP_INTERVAL_MS", METADATA_UPKEEP_MS),
+        patch("stratalog.storage.log.partition_log.WHOLE_PRODUCERS_COMMITS", WHOLE_PRODUCERS_COMMITS),
+        patch("stratalog.storage.upkeep.upkeep.WHOLE_PRODUCERS_COMMITS", WHOLE_PRODUCERS_COMMITS),
+        patch("stratalog.replication.metadata.log.record_from_json", lru_cache(record_from_json)),
     ):
         yield
 

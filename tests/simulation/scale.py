@@ -20,14 +20,14 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from replication.broker_decisions import fence_brokers, register_broker
-from replication.metadata import MetadataLog
-from replication.state import ClusterImage, Result
-from replication.stores import DeltaStores, open_metadata
-from replication.topics import create_topic
-from storage.clock import RandomIds, SystemClock
-from storage.config import LogConfig
-from storage.file_cache import FileCache
+from stratalog.replication.controller.brokers import fence_brokers, register_broker
+from stratalog.replication.controller.topics import create_topic
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.log import MetadataLog
+from stratalog.replication.stores import DeltaStores, open_metadata
+from stratalog.storage.clock import RandomIds, SystemClock
+from stratalog.storage.files.cache import FileCache
+from stratalog.storage.topic_config import LogConfig
 
 PARTITIONS_A_TOPIC = 100
 FAILOVER_S_MAX, REFOLD_S_MAX, FOLD_S_MAX, FOLD_BYTES_MAX = 1.0, 2.0, 10.0, 1 << 30

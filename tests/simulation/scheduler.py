@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 
 import greenlet
 
-from storage.errors import StoreUnavailableError
+from stratalog.storage.errors import StoreUnavailableError
 from tests.simulation.faults import Faults
 
 WALL_MS = 1_700_000_000_000

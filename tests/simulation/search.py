@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from tests.simulation.coordinator_mutations import COORDINATOR_MUTATIONS, CoordinatorMutation
+from tests.simulation.coordinators.coordinator_mutations import COORDINATOR_MUTATIONS, CoordinatorMutation
 from tests.simulation.mutations import MUTATIONS, Mutation
 from tests.simulation.run import Outcome, quiet, simulate
 

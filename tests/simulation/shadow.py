@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from storage.log_state import TOPIC_ID_PROPERTY
-from storage.memory_table import MemoryFiles
-from storage.records import CONTROL_ATTRIBUTE
-from storage.table import LEADER_EPOCH, LOG_END, LOG_START, Commit, FileEntry
-from storage.transactions import marker_of
+from stratalog.storage.delta.memory_table import MemoryFiles
+from stratalog.storage.delta.table import LEADER_EPOCH, LOG_END, LOG_START, Commit, FileEntry
+from stratalog.storage.log.state import TOPIC_ID_PROPERTY
+from stratalog.storage.records import CONTROL_ATTRIBUTE
+from stratalog.storage.transactions import marker_of
 
 
 class ShadowRecord(NamedTuple):

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from storage.commit_race import StoredCommit
-from storage.memory_table import MemoryCommitLog, MemoryDisk, MemoryFiles
-from storage.store import MemoryStore, ObjectMeta
+from stratalog.storage.delta.commit_race import StoredCommit
+from stratalog.storage.delta.memory_table import MemoryCommitLog, MemoryDisk, MemoryFiles
+from stratalog.storage.objects.remote import MemoryStore, ObjectMeta
 from tests.simulation.scheduler import Scheduler, SimClock
 
 LATE_MS_MAX = 2_000

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from storage.log import PartitionLog
+from stratalog.storage.log.partition_log import PartitionLog
+from tests.storage.files.test_few_rows_file import FILES, in_order, made
 from tests.storage.logs import Replicas, contents, write
-from tests.storage.test_few_rows_file import FILES, in_order, made
-from tests.storage.test_foreign_hands import STAGES
+from tests.storage.upkeep.test_foreign_hands import STAGES
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -10,9 +10,9 @@ import pytest
 from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession as Session
 
-from replication.jvm_threads import threads_named
-from replication.spark_home import linked_home
-from replication.spark_session import (
+from stratalog.replication.machine.priorities import threads_named
+from stratalog.replication.machine.spark_home import linked_home
+from stratalog.replication.spark.session import (
     CHECKPOINT_FILES,
     EXECUTOR_TIMEOUT,
     SPARK_DEFAULTS,
@@ -21,7 +21,7 @@ from replication.spark_session import (
     session_settings,
     stratalog_session,
 )
-from storage.errors import UnknownServerError
+from stratalog.storage.errors import UnknownServerError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,7 +77,7 @@ def test_the_delta_jar_of_the_file_is_the_one_that_the_installed_delta_asks_for(
 
 
 def test_java_that_is_missing_is_said_clearly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from replication import spark_session
+    from stratalog.replication.spark import session as spark_session
 
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(UnknownServerError, match="Spark needs Java 17 or newer"):
@@ -98,7 +98,7 @@ def test_a_running_session_is_returned_as_it_is(spark: SparkSession) -> None:
 
 def test_a_worker_imports_the_rooms(spark: SparkSession) -> None:
     def codes(batches):  # type: ignore[no-untyped-def]
-        from storage.errors import NAME_OF_CODE
+        from stratalog.storage.errors import NAME_OF_CODE
 
         assert NAME_OF_CODE[3] == "UNKNOWN_TOPIC_OR_PARTITION"
         yield from batches

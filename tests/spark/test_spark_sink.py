@@ -13,13 +13,13 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from clients.admin import Admin, NewTopic
-from clients.cluster_view import ClusterView
-from clients.committed_view import committed, create_committed_view
-from clients.partitioner import partition_for_key
-from clients.spark_hand_over import decode_note, note_path
-from replication.cluster import Cluster
-from storage.records import TopicPartition
+from stratalog.clients.admin.admin import Admin, NewTopic
+from stratalog.clients.producer.partitioner import partition_for_key
+from stratalog.clients.spark.committed_view import committed, create_committed_view
+from stratalog.clients.spark.hand_over import decode_note, note_path
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.process.cluster import Cluster
+from stratalog.storage.records import TopicPartition
 
 FAST_FAILOVER = {"broker.session.timeout.ms": 2_000, "broker.heartbeat.interval.ms": 400}
 

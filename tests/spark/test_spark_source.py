@@ -15,9 +15,9 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from clients.committed_view import committed
-from storage.errors import ForeignCommitError
-from storage.records import Header, TopicPartition
+from stratalog.clients.spark.committed_view import committed
+from stratalog.storage.errors import ForeignCommitError
+from stratalog.storage.records import Header, TopicPartition
 from tests.clients.still_cluster import StillCluster
 
 SCHEMA = (

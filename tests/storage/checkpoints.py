@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from storage.chore import UpkeepLimits
-from storage.upkeep import Upkeep
+from stratalog.storage.upkeep.chore import UpkeepLimits
+from stratalog.storage.upkeep.upkeep import Upkeep
 from tests.storage.logs import Replicas, append, batch, idempotent
 
 ODD_TIMES = (None, -1, 253_402_300_800_000)

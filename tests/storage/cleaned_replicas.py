@@ -7,14 +7,14 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from storage.chore import UpkeepLimits, Work
-from storage.cleaner import Cleaner, CleanerTurn
-from storage.config import LogConfig
-from storage.epochs import LeaderEpochCache
-from storage.log import PartitionLog
-from storage.log_copy import Copied
-from storage.table import Committed
-from storage.upkeep import Upkeep
+from stratalog.storage.delta.table import Committed
+from stratalog.storage.log.leader_epochs import LeaderEpochCache
+from stratalog.storage.log.log_copy import Copied
+from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.topic_config import LogConfig
+from stratalog.storage.upkeep.chore import UpkeepLimits, Work
+from stratalog.storage.upkeep.cleaner import Cleaner, CleanerTurn
+from stratalog.storage.upkeep.upkeep import Upkeep
 from tests.storage.keyed import compacted, view_of
 from tests.storage.logs import Replicas
 

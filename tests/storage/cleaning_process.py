@@ -12,13 +12,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from storage.chore import UpkeepLimits, UpkeepWork
-from storage.clock import RandomIds, SystemClock
-from storage.config import LogConfig
-from storage.delta_table import DeltaLogTable
-from storage.log import PartitionLog
-from storage.store import open_store
-from storage.upkeep import Upkeep
+from stratalog.storage.clock import RandomIds, SystemClock
+from stratalog.storage.delta.delta_table import DeltaLogTable
+from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.objects.remote import open_store
+from stratalog.storage.topic_config import LogConfig
+from stratalog.storage.upkeep.chore import UpkeepLimits, UpkeepWork
+from stratalog.storage.upkeep.upkeep import Upkeep
 
 CONFIG = LogConfig.from_properties(
     {"cleanup.policy": "compact", "segment.bytes": str(64 << 20), "file.delete.delay.ms": "0"}

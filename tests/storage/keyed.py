@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from storage.chore import Chore, UpkeepDone, UpkeepView, UpkeepWork, Work
-from storage.cleaner import Cleaner, CleanerTurn
-from storage.config import LogConfig
-from storage.log import PartitionLog
-from storage.log_reader import LogReader
-from storage.records import (
+from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.log.reader import LogReader
+from stratalog.storage.records import (
     CONTROL_ATTRIBUTE,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -17,6 +14,9 @@ from storage.records import (
     NewRecordBatch,
     payload_table,
 )
+from stratalog.storage.topic_config import LogConfig
+from stratalog.storage.upkeep.chore import Chore, UpkeepDone, UpkeepView, UpkeepWork, Work
+from stratalog.storage.upkeep.cleaner import Cleaner, CleanerTurn
 
 Rows = list[tuple[int, str, str | None]]
 """(offset, key, value)"""

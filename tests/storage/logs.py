@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.config import LogConfig
-from storage.delta_table import DeltaLogTable
-from storage.log import PartitionLog
-from storage.log_append import Appended, BatchAppended
-from storage.memory_table import MemoryDisk, MemoryLogTable
-from storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NewRecordBatch, payload_table
-from storage.store import open_store
-from storage.table import Committed, LogTable
+from stratalog.storage.delta.delta_table import DeltaLogTable
+from stratalog.storage.delta.memory_table import MemoryDisk, MemoryLogTable
+from stratalog.storage.delta.table import Committed, LogTable
+from stratalog.storage.log.append import Appended, BatchAppended
+from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.objects.remote import open_store
+from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NewRecordBatch, payload_table
+from stratalog.storage.topic_config import LogConfig
 
 MIB = 1 << 20
 

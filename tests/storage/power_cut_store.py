@@ -2,7 +2,7 @@
 
 A file whose content was not synced may be gone, whole, a part of itself, or of the right size and full of zeros. A
 file that was replaced or deleted may be as it was before, unless its directory was synced. A new file may have been
-written over one that was deleted (`storage.spare_files`), and hold what that one held, or its end.
+written over one that was deleted (`storage.objects.disk.spare_files`), and hold what that one held, or its end.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from storage.store import MemoryStore
+from stratalog.storage.objects.remote import MemoryStore
 
 
 class PowerFailure(Exception):  # noqa: N818 - no error of ours: nobody may catch it

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeVar
 
-from storage.local_store import LocalStore
-from storage.spare_files import SpareFiles
+from stratalog.storage.objects.disk.spare_files import SpareFiles
+from stratalog.storage.objects.local import LocalStore
 
 Store = TypeVar("Store", bound=LocalStore)
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from storage.errors import InvalidProducerEpochError, OutOfOrderSequenceNumberError, UnknownProducerIdError
-from storage.producers import Accept, BatchMetadata, Duplicate, ProducerStates, SinkBatch, sequence_after
+from stratalog.storage.errors import InvalidProducerEpochError, OutOfOrderSequenceNumberError, UnknownProducerIdError
+from stratalog.storage.producers import Accept, BatchMetadata, Duplicate, ProducerStates, SinkBatch, sequence_after
 
 INT_MAX = (1 << 31) - 1
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from storage.errors import (
+from stratalog.storage.errors import (
     InvalidProducerEpochError,
     InvalidRecordError,
     InvalidTxnStateError,
     TransactionCoordinatorFencedError,
     UnverifiedTransactionError,
 )
-from storage.producers import BatchMetadata, ProducerStates, Truncated
-from storage.records import TRANSACTIONAL_ATTRIBUTE
-from storage.transactions import (
+from stratalog.storage.producers import BatchMetadata, ProducerStates, Truncated
+from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE
+from stratalog.storage.transactions import (
     ABORT,
     BEGIN,
     COMMIT,

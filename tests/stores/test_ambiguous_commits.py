@@ -8,15 +8,15 @@ from datetime import timedelta
 import pytest
 from obstore.store import S3Store
 
-from storage import store as store_module
-from storage.config import LogConfig
-from storage.delta_table import DeltaLogTable
-from storage.errors import StoreUnavailableError
-from storage.log import PartitionLog
-from storage.log_append import Appended
-from storage.records import NewRecordBatch
-from storage.store import ObjectStore, ObstoreStore, open_store
-from storage.table import Committed, Conflict
+from stratalog.storage.delta.delta_table import DeltaLogTable
+from stratalog.storage.delta.table import Committed, Conflict
+from stratalog.storage.errors import StoreUnavailableError
+from stratalog.storage.log.append import Appended
+from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.objects import remote as store_module
+from stratalog.storage.objects.remote import ObjectStore, ObstoreStore, open_store
+from stratalog.storage.records import NewRecordBatch
+from stratalog.storage.topic_config import LogConfig
 from tests.storage.logs import CountingIds, FakeClock, batch, contents, started, write
 from tests.stores.s3_double import BUCKET, S3Double, Wrong
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from clients.admin import Admin, NewTopic
-from clients.cluster_view import ClusterView
-from clients.consumer import Consumer
-from clients.producer import Producer
-from replication.cluster import Cluster
-from storage.records import TopicPartition
-from storage.store import open_store
-from tests.real.parties import wait_until
+from stratalog.clients.admin.admin import Admin, NewTopic
+from stratalog.clients.consumer.consumer import Consumer
+from stratalog.clients.producer.producer import Producer
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.process.cluster import Cluster
+from stratalog.storage.objects.remote import open_store
+from stratalog.storage.records import TopicPartition
+from tests.real.storm.parties import wait_until
 from tests.stores.servers import SERVERS, StoreServer
 
 COUNT = 50

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from storage import store as store_module
-from storage.errors import StoreUnavailableError
-from storage.store import ObjectStore, open_store
+from stratalog.storage.errors import StoreUnavailableError
+from stratalog.storage.objects import remote as store_module
+from stratalog.storage.objects.remote import ObjectStore, open_store
 from tests.stores.s3_double import BUCKET, S3Double, Wrong
 
 TIMES = 3
@@ -63,7 +63,7 @@ def test_a_store_that_never_answers_is_unavailable(s3: S3Double, monkeypatch: py
 
 
 def test_retries_end_before_the_broker_s_session_would(store: ObjectStore) -> None:
-    from replication.config import BrokerConfig
+    from stratalog.replication.config import BrokerConfig
 
     assert store_module.RETRY["retry_timeout"].total_seconds() * 1_000 < BrokerConfig().broker_session_timeout_ms
 

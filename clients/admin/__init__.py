@@ -1,0 +1,1 @@
+"""What an administrator asks: topics, configs, groups, placement, erasure, backup."""

@@ -1,0 +1,415 @@
+"""The admin client: topics, their configs, and what the cluster looks like.
+
+I/O: through a `ClusterView`. Changes are decided by the controller's pure rules and committed here, by
+compare-and-set on the metadata log; no broker has to run in this process (DESIGN §5).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self, TypeVar
+
+from stratalog.clients.admin.configs import DYNAMIC_TOPIC_CONFIG, ConfigInForce, cluster_configs, topic_configs
+from stratalog.clients.admin.erasure import ErasureReport, ask_to_erase, erasure_report
+from stratalog.clients.admin.log_dirs import LogDirDescription, describe_log_dirs
+from stratalog.clients.admin.reassignment import alter_reassignments, list_reassignments
+from stratalog.clients.admin.record_deletion import RecordDeletion
+from stratalog.clients.bootstrap import Cluster
+from stratalog.clients.offset_spec import ListedOffset, OffsetSpec
+from stratalog.clients.view.cluster_view import DEFAULT_TIMEOUT_MS, ClusterView
+from stratalog.replication.controller import topics
+from stratalog.replication.controller.preferred_leaders import Answers, ElectionType, elect_leaders
+from stratalog.replication.controller.reassignment import PartitionReassignment
+from stratalog.replication.controller.topic_deletion import TopicDeletion, topic_deletions
+from stratalog.replication.leader.delete_records import DeletedRecords
+from stratalog.replication.metadata.acls import AclBinding, AclFilter, create_acls, delete_acls, describe_acls
+from stratalog.replication.metadata.cluster_configs import alter_cluster_config
+from stratalog.replication.metadata.image import ClusterImage, PartitionRecord, Result
+from stratalog.replication.metrics import Histogram, image_metrics
+from stratalog.storage.errors import StratalogError
+from stratalog.storage.records import TopicPartition
+from stratalog.storage.topic_config import LogConfig
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be created, with numbers or a `replica_assignment`: partition -> brokers, preferred leader first."""
+
+    name: str
+    partitions: int = topics.NOT_GIVEN
+    replication_factor: int = topics.NOT_GIVEN
+    configs: Mapping[str, object] = field(default_factory=dict)
+    replica_assignment: Mapping[int, Sequence[int]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic: its id, its partitions in order (leader, ISR, epochs) and the configs it overrides."""
+
+    name: str
+    topic_id: str
+    partitions: tuple[PartitionRecord, ...]
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDescription:
+    """A registered broker; `fenced` when it is down."""
+
+    broker_id: int
+    broker_epoch: int
+    root: str
+    rack: str | None
+    fenced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """The cluster: who is the controller (-1: nobody yet) and who the brokers are, by id."""
+
+    cluster_id: str
+    controller_id: int
+    controller_epoch: int
+    brokers: tuple[BrokerDescription, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One topic config as in force; `is_default` when the topic does not override it."""
+
+    name: str
+    value: str
+    is_default: bool
+    unit: str
+    doc: str
+
+
+class Admin:
+    """Calls block until their commit stands and, where it matters, until the leaders have started.
+
+    cluster  a running `Cluster`, or the URL or path of its metadata root.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        view: ClusterView | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._view = view or ClusterView(cluster, timeout_ms=timeout_ms)
+        self._timeout_ms = timeout_ms
+        self._rng = rng or random.Random()
+
+    # -- topics ------------------------------------------------------------------------------------------
+
+    def create_topics(
+        self, new_topics: Iterable[NewTopic], *, wait: bool = True, validate_only: bool = False
+    ) -> dict[str, str]:
+        """Create topics and wait until their leaders have started; topic ids by name.
+
+        Every topic is tried; then the first error is raised: InvalidTopicError, TopicAlreadyExistsError,
+        InvalidPartitionsError, InvalidReplicationFactorError, InvalidReplicaAssignmentError,
+        InvalidConfigError, LeaderNotAvailableError (created, but not up in time). With `validate_only` nothing is
+        made, but the errors are the same.
+        """
+        created = _each(new_topics, lambda topic: (topic.name, self._create(topic, validate_only)))
+        if wait and not validate_only:
+            for name, _ in created:
+                self.await_leaders(name)
+        return dict(created)
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = topics.NOT_GIVEN,
+        replication_factor: int = topics.NOT_GIVEN,
+        **configs: object,
+    ) -> str:
+        """Create one topic, configs by their Kafka names with underscores (`retention_ms=1000`); its topic id."""
+        dotted = {key.replace("_", "."): value for key, value in configs.items()}
+        return self.create_topics([NewTopic(name, partitions, replication_factor, dotted)])[name]
+
+    def _create(self, topic: NewTopic, validate_only: bool) -> str:
+        topic_id = self._view.ids.new_id()
+        assignment = topic.replica_assignment
+        start_index, shift = self._rng.randrange(1 << 16), self._rng.randrange(1 << 16)
+
+        def decide(image: ClusterImage) -> Result[str]:
+            return topics.create_topic(
+                image,
+                topic.name,
+                topic_id,
+                topic.partitions,
+                topic.replication_factor,
+                assignment,
+                {name: _spelled(value) for name, value in topic.configs.items()},
+                start_index=start_index,
+                shift=shift,
+                check_configs=LogConfig.from_properties,
+            )
+
+        return self._decided(decide, validate_only)
+
+    def _decided(self, decide: Callable[[ClusterImage], Result[Answer]], validate_only: bool) -> Answer:
+        """The answer of a decision, which is committed unless it is only to be tried."""
+        if not validate_only:
+            return self._view.propose(decide)
+        self._view.refresh()
+        return decide(self._view.image).response
+
+    def await_leaders(self, topic: str, timeout_ms: int | None = None) -> None:
+        """Wait until every partition's leader has started. LeaderNotAvailableError names one that has not."""
+        self._view.end_offsets(self._view.partitions(topic), timeout_ms)
+
+    def list_topics(self) -> list[str]:
+        """All topics by name."""
+        return self._view.topics()
+
+    def describe_topics(self, names: Iterable[str] | None = None) -> dict[str, TopicDescription]:
+        """The named topics, or all. UnknownTopicOrPartitionError."""
+        self._view.refresh()
+        return {name: self._describe(name) for name in (self.list_topics() if names is None else names)}
+
+    def _describe(self, name: str) -> TopicDescription:
+        partitions = tuple(self._view.partition_state(tp) for tp in self._view.partitions(name))
+        image = self._view.image
+        return TopicDescription(name, image.topic_ids[name], partitions, dict(image.topic_config(name)))
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete topics; brokers then drop their replicas. Every one is tried, then the first error is raised.
+
+        TopicDeletionDisabledError (`delete.topic.enable` is false), UnknownTopicOrPartitionError.
+        """
+        _each(names, lambda name: self._view.propose(lambda image: topics.delete_topic(image, name)))
+
+    def list_topic_deletions(self) -> list[TopicDeletion]:
+        """Deleted topics whose replicas are not all gone, and which brokers have them: one that is down deletes its
+        own when it is back."""
+        self._view.refresh()
+        return topic_deletions(self._view.image)
+
+    def create_partitions(
+        self,
+        name: str,
+        count: int,
+        new_assignments: Sequence[Sequence[int]] | None = None,
+        *,
+        wait: bool = True,
+        validate_only: bool = False,
+    ) -> int:
+        """Grow a topic to `count` partitions and wait for their leaders; how many are new.
+
+        new_assignments  the brokers of each new partition, the preferred leader first; None: they are placed
+        InvalidPartitionsError, InvalidReplicaAssignmentError, UnknownTopicOrPartitionError.
+        """
+        start_index, shift = self._rng.randrange(1 << 16), self._rng.randrange(1 << 16)
+
+        def decide(image: ClusterImage) -> Result[int]:
+            first = len(image.partitions_of(name))
+            placed = None if new_assignments is None else dict(enumerate(new_assignments, start=first))
+            return topics.create_partitions(image, name, count, placed, start_index=start_index, shift=shift)
+
+        # A repeat after an unclear commit would find its own effect and be refused: Kafka's clients see the same.
+        new = self._decided(decide, validate_only)
+        if wait and not validate_only:
+            self.await_leaders(name)
+        return new
+
+    def elect_leaders(
+        self, election_type: ElectionType, topic_partitions: Iterable[TopicPartition] | None = None
+    ) -> Answers:
+        """Elect leaders of these partitions, or of all (None), in one commit (KIP-460).
+
+        PREFERRED gives leadership back to the first assigned replica, UNCLEAN gives partitions without a leader one,
+        which may lose acknowledged records. The answer for a partition is None or its error; for all partitions those
+        that need no election are left out: see `replication.controller.preferred_leaders`.
+        """
+        named = None if topic_partitions is None else list(topic_partitions)
+        return self._view.propose(lambda image: elect_leaders(image, election_type, named))
+
+    # -- reassignment --------------------------------------------------------------------------------------
+
+    def alter_partition_reassignments(
+        self,
+        targets: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        allow_replication_factor_change: bool = True,
+    ) -> dict[TopicPartition, StratalogError | None]:
+        """Move partitions to these replicas, the preferred leader first; None cancels what is under way (KIP-455).
+
+        All requests are one commit; the copying goes on in the brokers, whoever is the controller. The answer for a
+        partition is None or its error, nothing is raised: UnknownTopicOrPartitionError, InvalidReplicaAssignmentError
+        (an empty list, a broker named twice or not registered; a cancellation that would leave nobody in sync),
+        InvalidReplicationFactorError, NoReassignmentInProgressError (nothing to cancel).
+        """
+        allowed = allow_replication_factor_change
+        return alter_reassignments(self._view, targets, allow_replication_factor_change=allowed)
+
+    def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """What is under way, of these partitions or of all; empty when every reassignment has ended."""
+        return list_reassignments(self._view, None if partitions is None else list(partitions))
+
+    # -- offsets -------------------------------------------------------------------------------------------
+
+    def list_offsets(self, specs: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, ListedOffset]:
+        """For each partition the offset that is asked for, among committed records (Kafka's ListOffsets, KIP-396).
+
+        Every partition is tried; then the first error is raised: UnknownTopicOrPartitionError,
+        LeaderNotAvailableError.
+        """
+        return dict(_each(specs.items(), lambda item: (item[0], self._view.list_offset(*item))))
+
+    def delete_records(
+        self, offsets: Mapping[TopicPartition, int], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, DeletedRecords]:
+        """Delete what lies before an offset in each partition; -1: all below the high watermark (KIP-107).
+
+        The answer for a partition has the low watermark, the least log start offset of its live replicas, or its
+        `error`: OffsetOutOfRangeError (above the high watermark), PolicyViolationError (`cleanup.policy` without
+        delete), UnknownTopicOrPartitionError, RequestTimedOutError (a live replica has not followed in time). Nothing
+        is raised, and no partition waits for another. Readers see the new start at once; segments that lie below it
+        wholly leave storage later, with retention.
+        """
+        return RecordDeletion(self._view, offsets, self._timeout_ms if timeout_ms is None else timeout_ms).run()
+
+    def delete_where(self, topic: str, predicate: str | Mapping[str, object], timeout_ms: int | None = None) -> int:
+        """Have every committed record that matches erased on every replica, for good; the erasure's id in its topic.
+
+        `predicate` is JSON or the same as a mapping, on key, value, timestamp and headers:
+        `storage.upkeep.erase_predicate`. The request is part of the metadata: a replica that is down erases when it is
+        back, whoever leads then. Records that are sent later stay. Offsets stay, readers pass over the gaps. What was
+        erased leaves storage `file.delete.delay.ms` later. `describe_erasure` tells how far it is. InvalidRequestError,
+        UnknownTopicOrPartitionError, LeaderNotAvailableError.
+        """
+        return ask_to_erase(self._view, topic, predicate, timeout_ms)
+
+    def describe_erasure(self, topic: str, erase_id: int) -> ErasureReport:
+        """What each replica did for an erasure and what its files hold now. Reads every replica of the topic.
+
+        InvalidRequestError (no such erasure), UnknownTopicOrPartitionError.
+        """
+        return erasure_report(self._view, topic, erase_id)
+
+    # -- configs and the cluster ----------------------------------------------------------------------------
+
+    def describe_configs(self, topic: str) -> list[ConfigEntry]:
+        """Every config of a topic as in force. UnknownTopicOrPartitionError."""
+        self._view.refresh()
+        self._view.partitions(topic)
+        described = zip(LogConfig.describe(), topic_configs(self._view.image, topic), strict=True)
+        return [
+            ConfigEntry(known.name, now.value, now.source != DYNAMIC_TOPIC_CONFIG, known.unit, known.doc)
+            for known, now in described
+        ]
+
+    def alter_configs(self, topic: str, changes: Mapping[str, object | None]) -> dict[str, str]:
+        """Set overrides, or remove those given as None; all overrides afterwards.
+
+        InvalidConfigError for an unknown name or a bad value, UnknownTopicOrPartitionError; nothing is changed then.
+        """
+        spelled = {name: None if value is None else _spelled(value) for name, value in changes.items()}
+
+        def decide(image: ClusterImage) -> Result[dict[str, str]]:
+            return topics.alter_config(image, topic, spelled, check_configs=LogConfig.from_properties)
+
+        return self._view.propose(decide)
+
+    def describe_cluster_configs(self) -> list[ConfigInForce]:
+        """The settings that all brokers share as in force, with where each value comes from."""
+        self._view.refresh()
+        return cluster_configs(self._view.image)
+
+    def alter_cluster_configs(self, changes: Mapping[str, object | None]) -> dict[str, str]:
+        """Alter shared settings while the cluster runs, or with None undo that; all altered ones afterwards.
+
+        They hold at once and outlive restarts. InvalidConfigError: unknown, a bad value, or one that takes a restart.
+        """
+        spelled = {name: None if value is None else _spelled(value) for name, value in changes.items()}
+        return self._view.propose(lambda image: alter_cluster_config(image, spelled))
+
+    def create_acls(self, bindings: Sequence[AclBinding]) -> None:
+        """Add ACL bindings, those that are not there yet; they count once `authorizer.class.name` is set.
+
+        InvalidRequestError for a binding that means nothing.
+        """
+        self._view.propose(lambda image: create_acls(image, bindings, self._view.ids))
+
+    def describe_acls(self, wanted: AclFilter | None = None) -> tuple[AclBinding, ...]:
+        """The bindings that a filter matches; all without one."""
+        self._view.refresh()
+        return describe_acls(self._view.image, wanted or AclFilter())
+
+    def delete_acls(self, filters: Sequence[AclFilter]) -> tuple[AclBinding, ...]:
+        """Remove the bindings that any of the filters matches; these are returned."""
+        return self._view.propose(lambda image: delete_acls(image, filters))
+
+    def describe_cluster(self) -> ClusterDescription:
+        """Controller and brokers as of now."""
+        self._view.refresh()
+        image = self._view.image
+        brokers = tuple(
+            BrokerDescription(broker_id, b.broker_epoch, b.registration.root, b.registration.rack, b.fenced)
+            for broker_id, b in sorted(image.brokers.items())
+        )
+        return ClusterDescription(image.cluster_id, image.controller_id, image.controller_epoch, brokers)
+
+    def describe_log_dirs(
+        self, broker_ids: Iterable[int] | None = None, topics: Iterable[str] | None = None
+    ) -> dict[int, LogDirDescription]:
+        """The log directory of each broker named, or of all, with the replicas of these topics, or of all.
+
+        Reads storage: brokers need not run. BrokerNotAvailableError for a broker that never registered; a root that
+        cannot be read has its error.
+        """
+        return describe_log_dirs(self._view, broker_ids, topics)
+
+    def describe_metrics(self) -> dict[int, dict[str, float]]:
+        """What the metadata says of each broker, by the names of Kafka's metrics: leaders, under-replicated and offline
+        partitions, the controller. What brokers count themselves is in `Cluster.metrics` and on their metrics port."""
+        self._view.refresh()
+        image = self._view.image
+        told = {broker_id: image_metrics(image, broker_id) for broker_id in sorted(image.brokers)}
+        return {
+            broker_id: {m.name: v for m in found for v in m.values.values() if not isinstance(v, Histogram)}
+            for broker_id, found in told.items()
+        }
+
+    def close(self) -> None:
+        """Nothing to give back; here so that all clients end alike."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def _spelled(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+def _each(items: Iterable[Item], act: Callable[[Item], Answer]) -> list[Answer]:
+    """Act on every item; raise the first error only after all were tried."""
+    answers: list[Answer] = []
+    errors: list[StratalogError] = []
+    for item in items:
+        try:
+            answers.append(act(item))
+        except StratalogError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    return answers

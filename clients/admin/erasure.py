@@ -1,0 +1,143 @@
+"""Proof of an erasure: what every replica of a topic says it did, and what its files still hold.
+
+I/O: reads every replica's table and lists its files, whether its broker runs or not. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.compute as pc
+
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.metadata.erasures import erase_of, request_erase
+from stratalog.replication.metadata.image import ClusterImage, EraseRecord, Result
+from stratalog.storage.errors import InvalidRequestError, ObjectNotFoundError, StratalogError
+from stratalog.storage.log.reader import LogReader
+from stratalog.storage.records import TopicPartition
+from stratalog.storage.upkeep.erase import Erase, erased_by, matching
+from stratalog.storage.upkeep.erase_predicate import ErasePredicate
+
+RESOLVE_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaErasure:
+    """One replica's part.
+
+    version         its table's, as of which the rest holds
+    is_applied      it looked through all that the request is about
+    files_rewritten, records_erased  so many; a replica that was copied from one that had erased has less to do
+    records_left    records that match and are still in the log, counted now
+    files_waiting   data files that may hold an erased record and are still on storage, though not in the log: they go
+                    after `file.delete.delay.ms`
+    error           why it could not be read; the numbers then mean nothing
+    """
+
+    topic_partition: TopicPartition
+    broker_id: int
+    version: int = -1
+    is_applied: bool = False
+    files_rewritten: int = 0
+    records_erased: int = 0
+    records_left: int = 0
+    files_waiting: int = 0
+    error: StratalogError | None = None
+
+    @property
+    def is_erased(self) -> bool:
+        """No reader of this replica gets a matching record any more."""
+        return self.error is None and self.is_applied and self.records_left == 0
+
+    @property
+    def is_gone(self) -> bool:
+        """Nor does a file that holds one lie on storage."""
+        return self.is_erased and self.files_waiting == 0
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureReport:
+    """An erasure on every replica of its topic, by partition and broker."""
+
+    topic: str
+    erase_id: int
+    predicate: str
+    replicas: tuple[ReplicaErasure, ...]
+
+    @property
+    def is_erased(self) -> bool:
+        return all(replica.is_erased for replica in self.replicas)
+
+    @property
+    def is_gone(self) -> bool:
+        return all(replica.is_gone for replica in self.replicas)
+
+
+def ask_to_erase(view: ClusterView, topic: str, predicate: str | Mapping[str, Any], timeout_ms: int | None) -> int:
+    """Commit the request for all that is committed now; its id. See `Admin.delete_where`."""
+    text = ErasePredicate.parse(predicate).text
+    ends = view.end_offsets(view.partitions(topic), timeout_ms)
+    end_offsets = [ends[place] for place in sorted(ends)]
+    request_id = view.ids.new_id()
+
+    def decide(image: ClusterImage) -> Result[EraseRecord]:
+        return request_erase(image, topic, text, end_offsets, request_id)
+
+    return view.propose(decide).erase_id
+
+
+def erasure_report(view: ClusterView, topic: str, erase_id: int) -> ErasureReport:
+    """See `Admin.describe_erasure`."""
+    places = view.partitions(topic)
+    view.refresh()
+    image = view.image
+    record = image.erases.get(topic, {}).get(erase_id)
+    if record is None:
+        known = sorted(image.erases.get(topic, {}))
+        raise InvalidRequestError(f"topic '{topic}' has no erasure {erase_id}, only {known}")
+    replicas = [
+        _replica_erasure(view, place, broker_id, image.brokers[broker_id].registration.root, record)
+        for place in places
+        for broker_id in sorted(image.partition(place).replicas)
+    ]
+    return ErasureReport(topic, erase_id, record.predicate, tuple(replicas))
+
+
+def _replica_erasure(
+    view: ClusterView, place: TopicPartition, broker_id: int, root: str, record: EraseRecord
+) -> ReplicaErasure:
+    erase = erase_of(record, place.partition)
+    try:
+        for _ in range(RESOLVE_TRIES):
+            log = LogReader(view.stores.table(root, place), view.clock)
+            try:
+                return _looked_through(log, place, broker_id, erase)
+            except ObjectNotFoundError:
+                continue  # a file was replaced while it was being read
+        return _looked_through(LogReader(view.stores.table(root, place), view.clock), place, broker_id, erase)
+    except StratalogError as error:
+        return ReplicaErasure(place, broker_id, error=error)
+
+
+def _looked_through(log: LogReader, place: TopicPartition, broker_id: int, erase: Erase) -> ReplicaErasure:
+    log.remembers_removed = True
+    log.refresh()
+    listed = {path for path, _ in log.table.list_objects("segment=")}
+    left = 0
+    for entry in log.files:
+        if entry.start_offset < erase.end_offset:
+            left += pc.sum(matching(log.table.read_file(entry.file), entry, erase)).as_py() or 0
+    told = erased_by(log.state, erase.erase_id)
+    harmless = {path for path, removed in log.state.removed.items() if removed.removed_ms > told.swapped_ms}
+    return ReplicaErasure(
+        place,
+        broker_id,
+        log.version,
+        told.is_complete,
+        told.file_count,
+        told.record_count,
+        left,
+        len(listed - {entry.path for entry in log.files} - harmless),
+    )

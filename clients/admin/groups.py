@@ -1,0 +1,231 @@
+"""Groups as an administrator sees and changes them: through their coordinators, or as they are stored.
+
+I/O: calls coordinators, or reads `__consumer_offsets` from storage. What is stored tells members, states and offsets
+without any broker; changing them takes a coordinator, since it alone knows who is a member right now.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa
+
+from stratalog.clients.bootstrap import RunningCluster
+from stratalog.clients.consumer.group_offsets import (
+    Offsets,
+    commit_error,
+    commit_request,
+    fetch_request,
+    fetched_offsets,
+)
+from stratalog.clients.consumer.group_steps import Generation
+from stratalog.clients.coordinator_calls import InProcessCalls, ask
+from stratalog.clients.records import OffsetAndMetadata
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.coordinator.groups.shard import GroupShard
+from stratalog.replication.coordinator.shard.shard import CoordinatorRecord, CoordinatorType
+from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC, partition_of_key
+from stratalog.replication.metadata.image import NO_LEADER
+from stratalog.replication.requests.groups import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from stratalog.storage.clock import Clock
+from stratalog.storage.errors import BrokerNotAvailableError, RequestTimedOutError, StratalogError, UnknownServerError
+from stratalog.storage.records import TopicPartition
+
+FETCH_BYTES = 1 << 23
+TRANSACTIONAL, CONTROL = 0x10, 0x20
+"""Kafka's attribute bits of a batch."""
+_COMMIT = 1
+"""The type of a transaction marker that commits, in its key: version and type, two bytes each."""
+
+Response = TypeVar("Response")
+
+
+class Groups(Protocol):
+    """Where requests about groups go."""
+
+    def ask(self, group_id: str, request: object) -> object:
+        """The response of the group's coordinator. Raises a StratalogError that it gives instead."""
+        ...
+
+    def ask_all(self, request: object) -> list[object]:
+        """The responses of all coordinators."""
+        ...
+
+
+class LiveGroups:
+    """Asks the brokers of this process; see `InProcessCalls`."""
+
+    def __init__(self, cluster: RunningCluster, clock: Clock, timeout_ms: int) -> None:
+        self._cluster = cluster
+        self._calls = InProcessCalls(cluster, clock)
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+
+    def ask(self, group_id: str, request: object) -> object:
+        return ask(self._calls, group_id, request, self._clock, self._timeout_ms)
+
+    def ask_all(self, request: object) -> list[object]:
+        answers: list[object] = []
+        for broker_id, face in sorted(self._cluster.brokers().items()):
+            done = threading.Event()
+
+            def told(found: list[object], done: threading.Event = done) -> None:
+                answers.extend(found)
+                done.set()
+
+            face.every_coordinator(CoordinatorType.GROUP, request, told)
+            if not done.wait(self._timeout_ms / 1000):
+                raise RequestTimedOutError(f"broker {broker_id} did not answer within {self._timeout_ms} ms")
+        return answers
+
+
+class StoredGroups:
+    """Folds `__consumer_offsets` as it is committed, a partition when it is first asked for; nothing can be changed."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+        self._shards: dict[int, GroupShard] = {}
+
+    def ask(self, group_id: str, request: object) -> object:
+        if not isinstance(request, DescribeGroupsRequest | OffsetFetchRequest):
+            raise BrokerNotAvailableError(
+                f"group {group_id}: a change goes through the group's coordinator, and no broker can be called from "
+                "this process. Groups across processes need the Kafka endpoint, which does not exist yet."
+            )
+        return self._answer(self._shard_of(group_id), request)
+
+    def ask_all(self, request: object) -> list[object]:
+        partitions = self._view.image.partitions_of(GROUP_METADATA_TOPIC)
+        return [self._answer(self._shard(each.partition), request) for each in partitions]
+
+    def _answer(self, shard: GroupShard, request: object) -> object:
+        (answered,) = shard.decide(request, 0, self._view.clock.wall_ms()).answers
+        return answered.response
+
+    def _shard_of(self, group_id: str) -> GroupShard:
+        count = len(self._view.image.partitions_of(GROUP_METADATA_TOPIC))
+        return self._shard(partition_of_key(group_id, count)) if count else self._empty()
+
+    def _empty(self) -> GroupShard:
+        return GroupShard(BrokerConfig(), self._view.ids)
+
+    def _shard(self, partition: int) -> GroupShard:
+        if partition not in self._shards:
+            self._shards[partition] = self._folded(TopicPartition(GROUP_METADATA_TOPIC, partition))
+        return self._shards[partition]
+
+    def _folded(self, topic_partition: TopicPartition) -> GroupShard:
+        shard = self._empty()
+        marks = self._view.watermarks(topic_partition)
+        offset = marks.log_start_offset
+        while offset < marks.high_watermark:
+            fetched = self._view.fetch(topic_partition, offset, FETCH_BYTES, marks.high_watermark)
+            times = fetched.rows["timestamp"].cast(pa.int64())
+            for row in fetched.rows.append_column("timestamp_ms", times).to_pylist():
+                _replay(shard, row)
+            offset = fetched.next_offset
+        return shard
+
+
+def _replay(shard: GroupShard, row: Mapping[str, Any]) -> None:
+    producer = (row["producer_id"], row["producer_epoch"])
+    if row["attributes"] & CONTROL:
+        shard.replay_end_transaction(*producer, int.from_bytes(row["key"][2:4]) == _COMMIT)
+        return
+    is_transactional = row["attributes"] & TRANSACTIONAL
+    record = CoordinatorRecord(row["key"], row["value"])
+    shard.replay(record, row["timestamp_ms"], *(producer if is_transactional else ()))
+
+
+class GroupAdmin:
+    """What `kafka-consumer-groups` can do. Errors of single groups and partitions are values; others are raised."""
+
+    def __init__(self, groups: Groups, view: ClusterView) -> None:
+        self._groups = groups
+        self._view = view
+
+    def list_groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
+        """All groups in these states and of these types (none: any), by name."""
+        found: list[ListedGroup] = []
+        for response in self._groups.ask_all(ListGroupsRequest(tuple(states), tuple(types))):
+            listed = _as(ListGroupsResponse, response)
+            if listed.error is not None:
+                raise listed.error
+            found += listed.groups
+        return sorted(found, key=lambda group: group.group_id)
+
+    def describe_group(self, group_id: str) -> DescribedGroup:
+        """State, assignor and members. Its `error` is GROUP_ID_NOT_FOUND for a group that is not there."""
+        response = _as(DescribeGroupsResponse, self._groups.ask(group_id, DescribeGroupsRequest((group_id,))))
+        return response.groups[0]
+
+    def committed(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """All offsets that the group has committed."""
+        request = fetch_request(group_id, None, require_stable=False)
+        found = fetched_offsets(_as(OffsetFetchResponse, self._groups.ask(group_id, request)))
+        return {tp: committed for tp, committed in found.items() if committed is not None}
+
+    def alter_offsets(self, group_id: str, offsets: Offsets) -> None:
+        """Commit for a group without members. UnknownMemberIdError when it has some."""
+        request = commit_request(group_id, offsets, Generation())
+        error = commit_error(_as(OffsetCommitResponse, self._groups.ask(group_id, request)))
+        if error is not None:
+            raise error
+
+    def delete_groups(self, group_ids: Iterable[str]) -> dict[str, StratalogError | None]:
+        """Remove groups without members, offsets and all; None where it was done, else NON_EMPTY_GROUP, …"""
+        outcomes: dict[str, StratalogError | None] = {}
+        for group_id in group_ids:
+            response = _as(DeleteGroupsResponse, self._groups.ask(group_id, DeleteGroupsRequest((group_id,))))
+            outcomes[group_id] = response.results[0].error
+        return outcomes
+
+    def delete_offsets(
+        self, group_id: str, topic_partitions: Iterable[TopicPartition]
+    ) -> tuple[StratalogError | None, dict[TopicPartition, StratalogError | None]]:
+        """Remove offsets of topics that no member reads: the group's error, and that of each partition."""
+        by_topic: dict[str, list[OffsetDeleteRequestPartition]] = {}
+        for topic, partition in topic_partitions:
+            by_topic.setdefault(topic, []).append(OffsetDeleteRequestPartition(partition))
+        topics = tuple(OffsetDeleteRequestTopic(topic, tuple(rows)) for topic, rows in by_topic.items())
+        response = _as(OffsetDeleteResponse, self._groups.ask(group_id, OffsetDeleteRequest(group_id, topics)))
+        rows = {
+            TopicPartition(topic.name, row.partition_index): row.error
+            for topic in response.topics
+            for row in topic.partitions
+        }
+        return response.error, rows
+
+    def coordinator(self, group_id: str) -> int:
+        """The broker that coordinates the group, -1 when nobody does."""
+        partitions = self._view.image.partitions_of(GROUP_METADATA_TOPIC)
+        if not partitions:
+            return NO_LEADER
+        return self._view.leader(partitions[partition_of_key(group_id, len(partitions))])
+
+
+def _as(kind: type[Response], response: object) -> Response:
+    if isinstance(response, StratalogError):
+        raise response
+    if not isinstance(response, kind):
+        raise UnknownServerError(f"expected {kind.__name__}, the coordinator answered {response!r}")
+    return response

@@ -1,0 +1,176 @@
+"""Backing the metadata log up, and making it again from a backup and from what lies on the brokers' roots.
+
+I/O: reads the metadata root and, for a restore, every replica's table; writes a new metadata log in one commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from stratalog.replication.meta_properties import read_meta_properties
+from stratalog.replication.metadata.backup import (
+    Backup,
+    BackupRecord,
+    ReplicaEvidence,
+    Restoration,
+    RootEvidence,
+    restored_records,
+)
+from stratalog.replication.metadata.image import ControllerRecord, Result
+from stratalog.replication.metadata.log import METADATA_PARTITION, MetadataLog
+from stratalog.replication.progress.progress import PROGRESS_PREFIX, leader_progress_path
+from stratalog.replication.stores import Stores, open_metadata
+from stratalog.storage.clock import Clock, Ids
+from stratalog.storage.delta.table import ERASED, Conflict
+from stratalog.storage.errors import (
+    InconsistentClusterIdError,
+    InvalidRequestError,
+    KafkaStorageError,
+    StratalogError,
+    UnknownTopicOrPartitionError,
+)
+from stratalog.storage.log.reader import LogReader
+from stratalog.storage.objects.remote import ObjectStore
+from stratalog.storage.records import TopicPartition
+
+SINKS_PREFIX = "sinks/"
+READ_BYTES = 8 << 20
+LOOK_MS = 5_000
+"""Between two looks at what a broker publishes: more than two of its heartbeats by default."""
+
+
+def take_backup(stores: Stores, metadata_root: str, clock: Clock, ids: Ids) -> Backup:
+    """A consistent copy as of now, beside running brokers: all commits up to one, and the notes of sinks.
+
+    LogDirNotFoundError when there is no metadata log.
+    """
+    metadata = open_metadata(stores, metadata_root, clock, ids)
+    metadata.refresh()
+    log = metadata.log
+    end_offset = log.log_end_offset
+    records = [
+        BackupRecord(offset, timestamp, value.decode())
+        for rows in log.read_range(log.log_start_offset, end_offset, READ_BYTES)
+        for offset, timestamp, value in zip(
+            rows["offset"].to_pylist(),
+            rows["timestamp"].cast(pa.int64()).to_pylist(),
+            rows["value"].to_pylist(),
+            strict=True,
+        )
+    ]
+    objects = stores.objects(metadata_root)
+    found = {meta.path: objects.get_register(meta.path) for meta in objects.list(SINKS_PREFIX)}
+    notes = {path: note.decode() for path, note in found.items() if note is not None}
+    return Backup(metadata.image.cluster_id, end_offset, clock.wall_ms(), tuple(records), notes)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What could be read of the brokers' roots, and what could not: root or table -> why."""
+
+    roots: tuple[RootEvidence, ...]
+    unreadable: Mapping[str, str]
+
+
+def read_evidence(backup: Backup, stores: Stores, clock: Clock, extra_roots: Iterable[str] = ()) -> Evidence:
+    """What the roots of the backup's brokers say, and `extra_roots`: those that moved or came after the backup.
+
+    InconsistentClusterIdError for an extra root of another cluster.
+    """
+    image = backup.image()
+    places = {broker_id: broker.registration.root for broker_id, broker in image.brokers.items()}
+    for root in extra_roots:
+        broker_id, cluster_id = read_meta_properties(stores.objects(root))
+        if cluster_id != backup.cluster_id:
+            raise InconsistentClusterIdError(f"{root} belongs to cluster {cluster_id}, not {backup.cluster_id}")
+        places[broker_id] = root
+    roots: list[RootEvidence] = []
+    unreadable: dict[str, str] = {}
+    for broker_id, root in sorted(places.items()):
+        try:
+            objects = stores.objects(root)
+            replicas = [
+                _replica(broker_id, root, topic_partition, stores, clock, unreadable)
+                for topic_partition in stores.replicas(root)
+            ]
+            found = tuple(replica for replica in replicas if replica is not None)
+            roots.append(RootEvidence(broker_id, root, _broker_epoch(objects), found))
+        except StratalogError as reason:
+            unreadable[root] = str(reason)
+    return Evidence(tuple(roots), unreadable)
+
+
+def _replica(
+    broker_id: int,
+    root: str,
+    topic_partition: TopicPartition,
+    stores: Stores,
+    clock: Clock,
+    unreadable: dict[str, str],
+) -> ReplicaEvidence | None:
+    log = LogReader(stores.table(root, topic_partition), clock)
+    try:
+        log.refresh()
+    except UnknownTopicOrPartitionError:
+        return None  # a directory whose table was never made
+    except StratalogError as reason:
+        unreadable[log.name] = str(reason)
+        return None
+    erased = max(log.state.stated(ERASED), 0)
+    return ReplicaEvidence(broker_id, topic_partition, log.topic_id, log.leader_epoch, log.log_end_offset, erased)
+
+
+def _broker_epoch(objects: ObjectStore) -> int:
+    names = (meta.path.removeprefix(PROGRESS_PREFIX).partition("/")[0] for meta in objects.list(PROGRESS_PREFIX))
+    return max((int(name) for name in names if name.isdecimal()), default=-1)
+
+
+def check_stopped(evidence: Evidence, stores: Stores, clock: Clock, look_ms: int = LOOK_MS) -> None:
+    """KafkaStorageError naming a broker that still publishes. Looks twice, `look_ms` apart."""
+    before = {root.broker_id: _published(root, stores) for root in evidence.roots}
+    clock.sleep_ms(look_ms)
+    running = [root for root in evidence.roots if _published(root, stores) != before[root.broker_id]]
+    if running:
+        raise KafkaStorageError(f"broker {running[0].broker_id} runs on {running[0].root}: stop all brokers first")
+
+
+def _published(root: RootEvidence, stores: Stores) -> bytes | None:
+    return stores.objects(root.root).get_register(leader_progress_path(root.broker_epoch))
+
+
+def restore_backup(
+    backup: Backup, evidence: Evidence, stores: Stores, metadata_root: str, clock: Clock, ids: Ids
+) -> Restoration:
+    """Make the metadata log in an empty root, in one commit: the backup's records and what makes them fit the roots.
+
+    Every broker is down then and comes back when it is started, with a new registration. InvalidRequestError unless
+    the root is empty, RequestTimedOutError and store errors when the commit could not be made.
+    """
+    check_empty(stores, metadata_root)
+    restoration = restored_records(backup, evidence.roots)
+    for path, content in backup.notes.items():
+        stores.objects(metadata_root).put_register(path, content.encode())
+    metadata = open_metadata(stores, metadata_root, clock, ids)
+    metadata.create()
+    records = (*(each.record for each in backup.records), *restoration.records)
+    metadata.propose(lambda _image: Result(records, None), checks_transitions=False)
+    _start_epoch(metadata, restoration)
+    return restoration
+
+
+def _start_epoch(metadata: MetadataLog, restoration: Restoration) -> None:
+    """A controller of before, should one still run, is refused by the table, too."""
+    epoch = max(r.controller_epoch for r in restoration.records if isinstance(r, ControllerRecord))
+    if isinstance(metadata.log.start_epoch(epoch, as_leader=True), Conflict):
+        raise KafkaStorageError(f"{metadata.log.name}: somebody else writes to the metadata log that is being restored")
+
+
+def check_empty(stores: Stores, metadata_root: str) -> None:
+    """InvalidRequestError naming what lies in a metadata root already."""
+    found = stores.objects(metadata_root).list("")
+    if found:
+        what = METADATA_PARTITION if any(m.path.startswith(str(METADATA_PARTITION)) for m in found) else found[0].path
+        raise InvalidRequestError(f"{metadata_root} holds {what}: a backup is restored into an empty root")

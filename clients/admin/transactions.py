@@ -1,0 +1,108 @@
+"""Transactions as they are stored: what coordinators and partitions know of them, without asking any broker.
+
+I/O: reads `__transaction_state` and the producer state of partitions from storage. Ending a transaction takes its
+coordinator or the partition's leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
+from stratalog.replication.coordinator.transactions.shard import TransactionShard
+from stratalog.replication.internal_topics import TRANSACTION_STATE_TOPIC, partition_of_key
+from stratalog.replication.requests.active_producers import active_producers
+from stratalog.replication.requests.transaction_requests import (
+    ActiveProducer,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionListing,
+)
+from stratalog.storage.errors import StratalogError, TransactionalIdNotFoundError, UnknownServerError
+from stratalog.storage.records import TopicPartition
+
+FETCH_BYTES = 1 << 23
+CONTROL = 0x20
+_NOBODY = 0
+"""The coordinator epoch of a fold that decides nothing."""
+
+
+class StoredTransactions:
+    """A partition of `__transaction_state` is folded when it is first asked for."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+        self._shards: dict[TopicPartition, TransactionShard] = {}
+
+    def listed(self, duration_filter_ms: int = -1) -> list[tuple[int, TransactionListing]]:
+        """All transactional ids with their coordinator's broker id (-1: none), by id.
+
+        With a filter of 0 ms or more only transactions that have been open for longer.
+        """
+        found: list[tuple[int, TransactionListing]] = []
+        request = ListTransactionsRequest(duration_filter=duration_filter_ms)
+        for partition in self._view.image.partitions_of(TRANSACTION_STATE_TOPIC):
+            response = self._ask(partition, request)
+            if not isinstance(response, ListTransactionsResponse):
+                raise UnknownServerError(f"expected a list of transactions, got {response!r}")
+            found += [(self._view.leader(partition), each) for each in response.transaction_states]
+        return sorted(found, key=lambda each: each[1].transactional_id)
+
+    def described(self, transactional_id: str) -> tuple[int, DescribeTransactionsResponse]:
+        """The coordinator's broker id and what it knows. TransactionalIdNotFoundError."""
+        partitions = self._view.image.partitions_of(TRANSACTION_STATE_TOPIC)
+        if not partitions:
+            raise TransactionalIdNotFoundError(f"transactional id {transactional_id} is not known")
+        partition = partitions[partition_of_key(transactional_id, len(partitions))]
+        response = self._ask(partition, DescribeTransactionsRequest(transactional_id))
+        if not isinstance(response, DescribeTransactionsResponse):
+            raise UnknownServerError(f"expected a transaction, got {response!r}")
+        if response.error is not None:
+            raise response.error
+        return self._view.leader(partition), response
+
+    def producers(self, topic_partition: TopicPartition, broker_id: int | None = None) -> tuple[ActiveProducer, ...]:
+        """The producers that the leader's replica of a partition remembers, or that of `broker_id`.
+
+        UnknownTopicOrPartitionError, LogDirNotFoundError for a broker that never was.
+        """
+        leader = self._view.leader(topic_partition)
+        return active_producers(self._view.producers(topic_partition, leader if broker_id is None else broker_id))
+
+    def hanging(
+        self, partitions: list[TopicPartition], older_than_ms: int
+    ) -> Iterator[tuple[TopicPartition, ActiveProducer]]:
+        """Transactions open in these partitions for `older_than_ms` that no coordinator knows to be open there."""
+        now_ms = self._view.clock.wall_ms()
+        by_producer = {listing.producer_id: listing.transactional_id for _, listing in self.listed()}
+        for partition in partitions:
+            for producer in self.producers(partition):
+                is_old = now_ms - producer.last_timestamp > older_than_ms
+                if producer.current_txn_start_offset >= 0 and is_old:
+                    transactional_id = by_producer.get(producer.producer_id)
+                    if transactional_id is None or partition not in self.described(transactional_id)[1].topics:
+                        yield partition, producer
+
+    def _ask(self, partition: TopicPartition, request: object) -> object:
+        (answered,) = self._shard(partition).decide(request, 0, self._view.clock.wall_ms()).answers
+        if isinstance(answered.response, StratalogError):
+            raise answered.response
+        return answered.response
+
+    def _shard(self, partition: TopicPartition) -> TransactionShard:
+        if partition not in self._shards:
+            shard = TransactionShard(_NOBODY, BrokerConfig(), lambda: self._view.image, lambda: None)
+            marks = self._view.watermarks(partition)
+            offset = marks.log_start_offset
+            while offset < marks.high_watermark:
+                fetched = self._view.fetch(partition, offset, FETCH_BYTES, marks.high_watermark)
+                for row in fetched.rows.select(["key", "value", "attributes"]).to_pylist():
+                    if not row["attributes"] & CONTROL:
+                        shard.replay(CoordinatorRecord(row["key"], row["value"]), 0)
+                offset = fetched.next_offset
+            self._shards[partition] = shard
+        return self._shards[partition]

@@ -1,0 +1,1 @@
+"""Records out, and a consumer's part in its group."""

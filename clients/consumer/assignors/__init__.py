@@ -1,0 +1,1 @@
+"""Assignors of the classic protocol: the client decides the assignment, as in Kafka."""

@@ -1,0 +1,203 @@
+"""Sticky and cooperative sticky: shares that are as even as can be and move as little as can be. Pure.
+
+Source: `AbstractStickyAssignor`, `StickyAssignor` and `CooperativeStickyAssignor` of Kafka 4.3.1, whose choices among
+equals are kept too (`java_strings.hash_order`), so that a group may have leaders of both kinds. We differ where Kafka
+4.3.1 gives a member a topic that it does not subscribe to: when the first member walked has no topics at all, and when
+a partition goes back to an owner of an older generation that has dropped the topic since. Owned partitions that a
+topic no longer has are forgotten, where Kafka hands others out twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from stratalog.clients.consumer.assignors.assignors import (
+    NO_RACKS,
+    GroupMember,
+    MemberAssignments,
+    PartitionRacks,
+    subscribed_counts,
+)
+from stratalog.clients.consumer.assignors.sticky_even import share_evenly
+from stratalog.clients.consumer.assignors.sticky_racks import StickyRacks
+from stratalog.clients.consumer.assignors.uneven_shares import UnevenShares
+from stratalog.replication.java_strings import hash_order
+from stratalog.replication.requests.consumer_protocol import UNKNOWN_GENERATION, Subscription, partitions_by_topic
+from stratalog.replication.requests.kafka_bytes import KafkaReader, KafkaWriter
+from stratalog.storage.errors import CorruptMessageError
+from stratalog.storage.records import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class _Holding:
+    """What a member says it owns, and since which generation."""
+
+    partitions: tuple[TopicPartition, ...]
+    generation: int
+
+
+@dataclass(slots=True)
+class _Claims:
+    """Who owns what after disputes: `owned` by member, newer generations first; `contested` partitions, which two
+    members of one generation claim, are owned by nobody."""
+
+    owned: dict[str, list[TopicPartition]] = field(default_factory=dict)
+    contested: set[TopicPartition] = field(default_factory=set)
+
+
+class StickyAssignor:
+    """Members give up all partitions for a rebalance and remember them in their user data (KIP-54, KIP-341)."""
+
+    name = "sticky"
+    cooperative = False
+
+    def assign(
+        self,
+        partition_counts: Mapping[str, int],
+        members: Mapping[str, GroupMember],
+        partition_racks: PartitionRacks = NO_RACKS,
+    ) -> MemberAssignments:
+        holdings = {member_id: _remembered(member.subscription) for member_id, member in members.items()}
+        return _shares(partition_counts, members, partition_racks, holdings)[0]
+
+    def user_data(self, partitions: Sequence[TopicPartition], generation_id: int) -> bytes | None:
+        writer = KafkaWriter(flexible=False)
+
+        def write_topic(topic: tuple[str, list[int]]) -> None:
+            writer.string(topic[0])
+            writer.array(topic[1], writer.int32)
+
+        writer.array(partitions_by_topic(partitions).items(), write_topic)
+        writer.int32(generation_id)
+        return writer.bytes_written()
+
+
+class CooperativeStickyAssignor:
+    """The same shares, but a partition that moves is given to nobody until its owner has given it up: the next
+    rebalance, which that owner asks for, hands it on (KIP-429)."""
+
+    name = "cooperative-sticky"
+    cooperative = True
+
+    def assign(
+        self,
+        partition_counts: Mapping[str, int],
+        members: Mapping[str, GroupMember],
+        partition_racks: PartitionRacks = NO_RACKS,
+    ) -> MemberAssignments:
+        holdings = {member_id: _owned_since(member.subscription) for member_id, member in members.items()}
+        assignments, moving = _shares(partition_counts, members, partition_racks, holdings)
+        if moving is None:
+            moving = _moving(members, assignments)
+        return {
+            member_id: [partition for partition in partitions if moving.get(partition) != member_id]
+            for member_id, partitions in assignments.items()
+        }
+
+    def user_data(self, _partitions: Sequence[TopicPartition], generation_id: int) -> bytes | None:
+        writer = KafkaWriter(flexible=False)
+        writer.int32(generation_id)
+        return writer.bytes_written()
+
+
+def _shares(
+    partition_counts: Mapping[str, int],
+    members: Mapping[str, GroupMember],
+    partition_racks: PartitionRacks,
+    holdings: Mapping[str, _Holding],
+) -> tuple[MemberAssignments, dict[TopicPartition, str] | None]:
+    """Shares, and which partitions move to whom; None where that is to be seen from the shares."""
+    if not members:
+        return {}, {}
+    counts = subscribed_counts(partition_counts, members)
+    walked = hash_order(members)
+    claims = _settle_claims(walked, counts, members, holdings)
+    partitions = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
+    racks = StickyRacks(
+        {member_id: member.subscription.rack_id for member_id, member in members.items()}, partitions, partition_racks
+    )
+    if len({frozenset(member.subscription.topics) for member in members.values()}) == 1:
+        return share_evenly(counts, claims.owned, claims.contested, racks)
+    topics = {member_id: frozenset(members[member_id].subscription.topics) & counts.keys() for member_id in walked}
+    previous = _previous_owners(walked, holdings)
+    return UnevenShares(counts, topics, claims.owned, previous, racks).share(), None
+
+
+def _settle_claims(
+    walked: Sequence[str],
+    counts: Mapping[str, int],
+    members: Mapping[str, GroupMember],
+    holdings: Mapping[str, _Holding],
+) -> _Claims:
+    claims = _Claims()
+    owner: dict[TopicPartition, str] = {}
+    for member_id in walked:
+        claims.owned[member_id] = []
+        generation = holdings[member_id].generation
+        for partition in holdings[member_id].partitions:
+            if partition.partition >= counts.get(partition.topic, 0):
+                continue
+            other = owner.get(partition)
+            # Kafka takes the other's generation from the field of its subscription, not from its user data.
+            other_generation = members[other].subscription.generation_id if other is not None else UNKNOWN_GENERATION
+            if other is not None and generation < other_generation:
+                continue
+            if other is not None and partition in claims.owned[other]:
+                claims.owned[other].remove(partition)
+            if other is not None and generation == other_generation:
+                claims.contested.add(partition)
+            else:
+                claims.owned[member_id].append(partition)
+            owner[partition] = member_id
+    return claims
+
+
+def _previous_owners(walked: Sequence[str], holdings: Mapping[str, _Holding]) -> dict[TopicPartition, str]:
+    """Owners of an older generation than the newest, of each partition the newest of them."""
+    newest = max(holding.generation for holding in holdings.values())
+    found: dict[TopicPartition, tuple[int, str]] = {}
+    for member_id in walked:
+        generation = holdings[member_id].generation
+        if generation >= newest:
+            continue
+        for partition in holdings[member_id].partitions:
+            if partition not in found or generation > found[partition][0]:
+                found[partition] = (generation, member_id)
+    return {partition: member_id for partition, (_, member_id) in found.items()}
+
+
+def _moving(members: Mapping[str, GroupMember], assignments: MemberAssignments) -> dict[TopicPartition, str]:
+    """Partitions that somebody gives up and another gets, with who gets them."""
+    added: dict[TopicPartition, str] = {}
+    given_up: set[TopicPartition] = set()
+    for member_id, partitions in assignments.items():
+        owned = set(members[member_id].subscription.owned_partitions)
+        added.update((partition, member_id) for partition in partitions if partition not in owned)
+        given_up |= owned.difference(partitions)
+    return {partition: member_id for partition, member_id in added.items() if partition in given_up}
+
+
+def _remembered(subscription: Subscription) -> _Holding:
+    """What a sticky member's user data says; nothing if it cannot be read. Version 0 has no generation."""
+    if not subscription.user_data:
+        return _Holding((), UNKNOWN_GENERATION)
+    reader = KafkaReader(subscription.user_data, flexible=False)
+
+    def read_topic() -> list[TopicPartition]:
+        topic = reader.string()
+        return [TopicPartition(topic, number) for number in reader.array(reader.int32)]
+
+    try:
+        partitions = tuple(partition for topic in reader.array(read_topic) for partition in topic)
+        return _Holding(partitions, reader.int32() if reader.left >= 4 else UNKNOWN_GENERATION)
+    except (CorruptMessageError, UnicodeDecodeError):
+        return _Holding((), UNKNOWN_GENERATION)
+
+
+def _owned_since(subscription: Subscription) -> _Holding:
+    """What a cooperative member owns; its generation is in its user data before version 2."""
+    generation = subscription.generation_id
+    if generation < 0 and subscription.user_data is not None and len(subscription.user_data) >= 4:
+        generation = KafkaReader(subscription.user_data, flexible=False).int32()
+    return _Holding(subscription.owned_partitions, max(generation, UNKNOWN_GENERATION))

@@ -1,0 +1,451 @@
+"""A consumer's membership in a classic group, as a state machine: what to send, and when partitions come and go. Pure.
+
+    UNJOINED --JoinGroup--> PREPARING_REBALANCE --SyncGroup--> COMPLETING_REBALANCE --assignment--> STABLE
+        ^---- unknown member, stale generation, fenced, left ----------------------------------------'
+
+`step(now_ms)` gives the requests that are due and at most one `Call`: something that the application's thread has to do
+first (give partitions up, take new ones) and then tell by `performed`. Answers come by `answered`. Time, metadata and
+assignors are arguments; whoever drives it (`clients.consumer.group_member`) owns threads and transport.
+
+Source: Kafka's AbstractCoordinator, ConsumerCoordinator and Heartbeat. Different: a cooperative member commits before
+it gives partitions up in the middle of a rebalance, too (Kafka commits before it joins only); waits between attempts
+have no random part.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from stratalog.clients.consumer.assignors.assignors import NO_RACKS, Assignor, PartitionRacks
+from stratalog.clients.consumer.group_steps import (
+    CONSUMER,
+    NO_COORDINATOR,
+    NO_GENERATION_ID,
+    Call,
+    CallKind,
+    FindCoordinator,
+    Generation,
+    MembershipConfig,
+    MemberState,
+    Owned,
+    Plan,
+    Send,
+    Step,
+    join_protocols,
+    leader_plan,
+)
+from stratalog.clients.consumer.membership_requests import KICKED_OUT, LOCAL_HOST, LOST_COORDINATOR, MembershipRequests
+from stratalog.replication.requests.consumer_protocol import Assignment, decode_assignment
+from stratalog.replication.requests.groups import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from stratalog.storage.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    IllegalGenerationError,
+    InconsistentGroupProtocolError,
+    MemberIdRequiredError,
+    RebalanceInProgressError,
+    StratalogError,
+    UnknownMemberIdError,
+)
+from stratalog.storage.records import TopicPartition
+
+_STALE = (UnknownMemberIdError, IllegalGenerationError, FencedInstanceIdError)
+_AT_ONCE = (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError, MemberIdRequiredError)
+"""After these a member joins again without a pause."""
+
+
+COMMIT_DURING_REBALANCE = (
+    "Offset commit cannot be completed since {what} for auto partition assignment. "
+    "You can try completing the rebalance by calling poll() and then retry the operation."
+)
+
+
+class ClassicMembership(MembershipRequests):
+    """One member. Not thread-safe: its driver holds a lock.
+
+    assignors        in order of preference; the group takes one that all members have. With one that is not
+                     cooperative among them the member revokes everything before it joins, as Kafka's.
+    partition_count  of a topic as the client's metadata has it now; 0 for an unknown one
+    partition_racks  of topics' partitions, likewise: the racks of their replicas; asked where a member has a rack
+    `generation` is the newest, `assigned` that in which the application was given what it has.
+    """
+
+    def __init__(
+        self,
+        config: MembershipConfig,
+        assignors: Sequence[Assignor],
+        partition_count: Callable[[str], int],
+        partition_racks: Callable[[Iterable[str]], PartitionRacks] = lambda _: NO_RACKS,
+    ) -> None:
+        super().__init__(config.group_id, config.retry_backoff_ms)
+        self.config = config
+        self.state = MemberState.UNJOINED
+        self.assigned = Generation()
+        self.owned: frozenset[TopicPartition] = frozenset()
+        self._assignors = {assignor.name: assignor for assignor in assignors}
+        self._is_cooperative = all(assignor.cooperative for assignor in assignors)
+        self._partition_count = partition_count
+        self._partition_racks = partition_racks
+        self._topics: frozenset[str] = frozenset()
+        self._pattern: re.Pattern[str] | None = None
+        self._joined_topics: frozenset[str] | None = None
+        self._planned_from: dict[str, int] = {}
+        self._last = Owned()
+        self._arrived: Assignment | None = None
+        self._rejoin_reason: str | None = None
+        self._needs_prepare = True
+        self._must_rejoin = True
+        self._heartbeat_due_ms = self._session_end_ms = self._poll_end_ms = 0
+
+    # -- what the application wants -------------------------------------------------------------------------
+
+    @property
+    def is_subscribed(self) -> bool:
+        """Whether the member wants to be in the group at all."""
+        return bool(self._topics) or self._pattern is not None
+
+    @property
+    def topics(self) -> frozenset[str]:
+        return self._topics
+
+    def subscribe(self, topics: frozenset[str], pattern: re.Pattern[str] | None = None) -> None:
+        """Want these topics from now on; of a pattern, those that match it now. A change makes the member join anew."""
+        self._topics, self._pattern = topics, pattern
+
+    def leaving(self) -> Call | None:
+        """What is to be given up before `leave`; None when nothing is owned (ConsumerCoordinator.onLeavePrepare)."""
+        if not self.owned:
+            return None
+        is_lost = self.generation.generation_id == NO_GENERATION_ID or self._is_rebalancing
+        return Call(CallKind.LOST if is_lost else CallKind.REVOKED, self.owned, frozenset())
+
+    def leave(self, reason: str) -> tuple[Send, ...]:
+        """Say goodbye, to NO_COORDINATOR while it is looked up, and be in no group.
+
+        A static member goes without a word, so that it may come back.
+        """
+        self._leave(reason)
+        return self._drained()
+
+    # -- driving -------------------------------------------------------------------------------------------
+
+    def step(self, now_ms: int, *, is_polling: bool) -> Step:
+        """What is due. `is_polling`: the application's thread asks, which may be called back and proves it is alive;
+        otherwise only heartbeats and what keeps them going."""
+        if not self.is_subscribed:
+            return Step(self._drained())
+        if is_polling:
+            self._poll_end_ms = now_ms + self.config.max_poll_interval_ms
+        self._keep_alive(now_ms)
+        call = self._rebalance(now_ms) if is_polling else None
+        return Step(self._drained(), call)
+
+    def next_due_ms(self, *, is_polling: bool) -> int | None:
+        """When the next `step` has something to do without an answer coming in; None: nothing is waited for."""
+        due: list[int] = []
+        is_joining = self._is_open(JoinGroupRequest, SyncGroupRequest)
+        if not self.is_subscribed:
+            return None
+        if self.coordinator == NO_COORDINATOR:
+            due += (
+                [self._retry_at_ms] if (is_polling or self._has_joined) and not self._is_open(FindCoordinator) else []
+            )
+        elif is_polling and self._must_rejoin and not is_joining:
+            due.append(self._retry_at_ms)
+        if self._has_joined and self.coordinator != NO_COORDINATOR:
+            due += [self._heartbeat_due_ms, self._session_end_ms, self._poll_end_ms]
+        return min(due, default=None)
+
+    def performed(self, call: Call) -> None:
+        """The application's thread did what the call asked for."""
+        self.owned = call.owned
+
+    def request_rejoin(self, reason: str) -> None:
+        """Join again with the next poll."""
+        self._rejoin_reason = reason
+        self._must_rejoin = True
+
+    # -- commits -------------------------------------------------------------------------------------------
+
+    def identity_for_commit(self) -> Generation:
+        """Under what a commit is sent. RebalanceInProgressError, CommitFailedError when there is no such thing."""
+        if self.state == MemberState.STABLE:
+            return self.generation
+        if self._is_rebalancing:
+            raise RebalanceInProgressError(
+                COMMIT_DURING_REBALANCE.format(what="the consumer is undergoing a rebalance")
+            )
+        raise CommitFailedError(KICKED_OUT)
+
+    def commit_answered(self, error: StratalogError, sent: Generation) -> StratalogError:
+        """What an error of OffsetCommit means for the membership, and the error that the application is to see."""
+        if isinstance(error, LOST_COORDINATOR):
+            self._forget_coordinator()
+        elif isinstance(error, RebalanceInProgressError):
+            self.request_rejoin("offset commit failed since group is already rebalancing")
+            return RebalanceInProgressError(COMMIT_DURING_REBALANCE.format(what="the group is executing a rebalance"))
+        elif isinstance(error, _STALE) and not (isinstance(error, FencedInstanceIdError) and sent == self.generation):
+            if sent != self.generation and self.state == MemberState.PREPARING_REBALANCE:
+                what = "the member's generation is stale: it has joined another rebalance"
+                return RebalanceInProgressError(COMMIT_DURING_REBALANCE.format(what=what))
+            if not isinstance(error, FencedInstanceIdError):
+                self._reset_by(error, "OFFSET_COMMIT")
+            return CommitFailedError(KICKED_OUT)
+        return error
+
+    # -- answers -------------------------------------------------------------------------------------------
+
+    def answered(self, token: int, answer: object, now_ms: int) -> None:
+        """The answer to a request: its response value, the coordinator's broker id, or a StratalogError.
+
+        Unknown tokens, as after a reset, are passed over.
+        """
+        kind, sent = self._open.pop(token, (object, Generation()))
+        error = answer if isinstance(answer, StratalogError) else getattr(answer, "error", None)
+        if kind is FindCoordinator:
+            self._coordinator_answered(answer, error, now_ms)
+        elif kind is JoinGroupRequest:
+            self._join_answered(answer, error, sent, now_ms)
+        elif kind is SyncGroupRequest:
+            self._sync_answered(answer, error, sent, now_ms)
+        elif kind is HeartbeatRequest:
+            self._heartbeat_answered(answer, error, sent, now_ms)
+
+    def _coordinator_answered(self, answer: object, error: StratalogError | None, now_ms: int) -> None:
+        super()._coordinator_answered(answer, error, now_ms)
+        if isinstance(answer, int):
+            self._session_end_ms = now_ms + self.config.session_timeout_ms
+
+    def _join_answered(self, answer: object, error: StratalogError | None, sent: Generation, now_ms: int) -> None:
+        if error is None and isinstance(answer, JoinGroupResponse):
+            if self.state == MemberState.PREPARING_REBALANCE:
+                self._joined(answer, now_ms)
+            return
+        if isinstance(error, MemberIdRequiredError) and isinstance(answer, JoinGroupResponse):
+            self.generation = Generation(member_id=answer.member_id)
+            self.request_rejoin(f"need to re-join with the given member-id: {answer.member_id}")
+        elif isinstance(error, UnknownMemberIdError) and sent == self.generation:
+            self._reset_by(error, "JOIN_GROUP")
+        self._rejoin_after(error, now_ms)
+
+    def _joined(self, joined: JoinGroupResponse, now_ms: int) -> None:
+        if joined.protocol_type not in (None, CONSUMER) or joined.protocol_name not in self._assignors:
+            mine = ", ".join(self._assignors)
+            self._rejoin_after(
+                InconsistentGroupProtocolError(
+                    f"group {self.config.group_id} is of type {joined.protocol_type} with protocol "
+                    f"{joined.protocol_name}; this member has type {CONSUMER} with {mine}"
+                ),
+                now_ms,
+            )
+            return
+        self.state = MemberState.COMPLETING_REBALANCE
+        self.generation = Generation(joined.generation_id, joined.member_id, joined.protocol_name)
+        self._heartbeat_due_ms = now_ms + self.config.heartbeat_interval_ms
+        self._session_end_ms = now_ms + self.config.session_timeout_ms
+        self._poll_end_ms = now_ms + self.config.max_poll_interval_ms
+        plan = Plan((), {})
+        if joined.leader == joined.member_id:
+            assignor = self._assignors[joined.protocol_name]
+            known = (self._partition_count, self._partition_racks)
+            plan = leader_plan(assignor, joined.members, *known, skip_assignment=joined.skip_assignment)
+        self._planned_from = plan.made_from
+        self._send(
+            SyncGroupRequest(
+                self.config.group_id,
+                joined.generation_id,
+                joined.member_id,
+                self.config.group_instance_id,
+                CONSUMER,
+                joined.protocol_name,
+                plan.assignments,
+            )
+        )
+
+    def _sync_answered(self, answer: object, error: StratalogError | None, sent: Generation, now_ms: int) -> None:
+        if error is None and isinstance(answer, SyncGroupResponse):
+            if self.state != MemberState.COMPLETING_REBALANCE or sent != self.generation:
+                return
+            if answer.protocol_name not in (None, self.generation.protocol_name):
+                error = InconsistentGroupProtocolError(
+                    f"SyncGroup says protocol {answer.protocol_name}, JoinGroup said {self.generation.protocol_name}"
+                )
+            else:
+                self.state = MemberState.STABLE
+                self._arrived = decode_assignment(answer.assignment)
+                self._must_rejoin, self._rejoin_reason = False, None
+                self._attempts = 0
+                return
+        if isinstance(error, UnknownMemberIdError | IllegalGenerationError) and sent == self.generation:
+            self._reset_by(error, "SYNC_GROUP")
+        self._rejoin_after(error, now_ms)
+
+    def _rejoin_after(self, error: StratalogError | None, now_ms: int) -> None:
+        """A rebalance failed: join again, at once or after a pause, or tell the application."""
+        if error is None or not self.is_subscribed:
+            return
+        if isinstance(error, LOST_COORDINATOR):
+            self._forget_coordinator()
+        if not isinstance(error, MemberIdRequiredError):
+            self.request_rejoin(f"rebalance failed due to {type(error).__name__}")
+        self._must_rejoin = True
+        if isinstance(error, _AT_ONCE):
+            return
+        if error.retriable:
+            self._pause(now_ms)
+        else:
+            self._fail(error, now_ms)
+
+    def _heartbeat_answered(self, answer: object, error: StratalogError | None, sent: Generation, now_ms: int) -> None:
+        if error is None and isinstance(answer, HeartbeatResponse):
+            self._session_end_ms = now_ms + self.config.session_timeout_ms
+        elif isinstance(error, RebalanceInProgressError):
+            self._session_end_ms = now_ms + self.config.session_timeout_ms
+            if self.state == MemberState.STABLE:
+                self.request_rejoin("group is already rebalancing")
+        elif isinstance(error, _STALE):
+            if sent == self.generation:
+                self._reset_by(error, "HEARTBEAT")
+                if isinstance(error, FencedInstanceIdError):
+                    self._fail(error, now_ms)
+        elif isinstance(error, LOST_COORDINATOR):
+            self._forget_coordinator()
+        elif error is not None and not error.retriable:
+            self._fail(error, now_ms)
+        else:
+            self._heartbeat_due_ms = now_ms + self.config.retry_backoff_ms
+
+    # -- inside --------------------------------------------------------------------------------------------
+
+    @property
+    def _is_rebalancing(self) -> bool:
+        return self.state in (MemberState.PREPARING_REBALANCE, MemberState.COMPLETING_REBALANCE)
+
+    @property
+    def _has_joined(self) -> bool:
+        """Whether heartbeats are due: the coordinator knows the member and does not keep it waiting in a JoinGroup."""
+        return self.state in (MemberState.COMPLETING_REBALANCE, MemberState.STABLE)
+
+    def _keep_alive(self, now_ms: int) -> None:
+        if not self._has_joined:
+            return
+        if self.coordinator == NO_COORDINATOR:
+            self._look_up(now_ms)
+        elif now_ms >= self._session_end_ms:
+            self._forget_coordinator()
+        elif now_ms >= self._poll_end_ms:
+            # Left like this, others get its partitions while the application is still busy with the last records.
+            self._leave("consumer poll timeout has expired.")
+        elif now_ms >= self._heartbeat_due_ms:
+            self._heartbeat_due_ms = now_ms + self.config.heartbeat_interval_ms
+            generation_id, member_id = self.generation.generation_id, self.generation.member_id
+            identity = (generation_id, member_id, self.config.group_instance_id)
+            self._send(HeartbeatRequest(self.config.group_id, *identity))
+
+    def _leave(self, reason: str) -> None:
+        is_known = self.state != MemberState.UNJOINED and self.generation.member_id != ""
+        if is_known and self.config.group_instance_id is None:
+            members = (MemberIdentity(self.generation.member_id, reason=reason),)
+            self._send(LeaveGroupRequest(self.config.group_id, members))
+        self._reset("consumer pro-actively leaving the group", forget_member=True)
+
+    def _rebalance(self, now_ms: int) -> Call | None:
+        if self.coordinator == NO_COORDINATOR:
+            self._look_up(now_ms)
+            return None
+        if self._arrived is not None and (call := self._take_assignment(self._arrived)):
+            return call
+        self._notice_changes()
+        if not self._must_rejoin or self._is_open(JoinGroupRequest, SyncGroupRequest):
+            return None
+        if self._needs_prepare:
+            self._needs_prepare = False
+            call = self._giving_up()
+            if call is not None:
+                return call
+        if now_ms >= self._retry_at_ms:
+            self._join()
+        return None
+
+    def _notice_changes(self) -> None:
+        if self._must_rejoin:
+            return
+        if any(self._partition_count(topic) != count for topic, count in self._planned_from.items()):
+            self.request_rejoin("cached metadata has changed")
+        if self._joined_topics is not None and self._joined_topics != self._topics:
+            self.request_rejoin("subscription has changed")
+
+    def _giving_up(self) -> Call | None:
+        """What goes before joining (ConsumerCoordinator.onJoinPrepare)."""
+        self._planned_from = {}
+        if not self.owned:
+            return None
+        if self.generation.generation_id == NO_GENERATION_ID or self.generation.member_id == "":
+            return Call(CallKind.LOST, self.owned, frozenset())
+        if not self._is_cooperative:
+            return Call(CallKind.REVOKED, self.owned, frozenset())
+        going = frozenset(tp for tp in self.owned if tp.topic not in self._topics)
+        return Call(CallKind.REVOKED, going, self.owned - going) if going else None
+
+    def _take_assignment(self, arrived: Assignment) -> Call | None:
+        """What SyncGroup brought (ConsumerCoordinator.onJoinComplete): first what goes, then what comes."""
+        assigned = frozenset(arrived.partitions)
+        if not all(self._accepts(tp.topic) for tp in assigned):
+            self._arrived = None
+            self._needs_prepare = True
+            self.request_rejoin("received assignment does not match the current subscription")
+            return None
+        if self._is_cooperative and not self.owned <= assigned:
+            self.request_rejoin("need to revoke partitions and re-join")
+            return Call(CallKind.REVOKED, self.owned - assigned, self.owned & assigned)
+        self._arrived = None
+        self._needs_prepare = True
+        self.assigned = self.generation
+        self._last = Owned(arrived.partitions, self.generation.generation_id)
+        return Call(CallKind.ASSIGNED, assigned - self.owned, assigned)
+
+    def _accepts(self, topic: str) -> bool:
+        return topic in self._topics or (self._pattern is not None and self._pattern.fullmatch(topic) is not None)
+
+    def _join(self) -> None:
+        self.state = MemberState.PREPARING_REBALANCE
+        self._joined_topics = self._topics
+        newest = self.generation.generation_id
+        rack = self.config.client_rack
+        protocols = join_protocols(self._assignors.values(), self._topics, self.owned, newest, self._last, rack)
+        self._send(
+            JoinGroupRequest(
+                self.config.group_id,
+                self.config.session_timeout_ms,
+                self.config.max_poll_interval_ms,
+                self.generation.member_id,
+                self.config.group_instance_id,
+                CONSUMER,
+                protocols,
+                self._rejoin_reason,
+                self.config.client_id,
+                LOCAL_HOST,
+            )
+        )
+
+    def _reset_by(self, error: StratalogError, request: str) -> None:
+        is_kept = isinstance(error, IllegalGenerationError)
+        self._reset(f"encountered {error.name} from {request} response", forget_member=not is_kept)
+
+    def _reset(self, reason: str, *, forget_member: bool) -> None:
+        self.state = MemberState.UNJOINED
+        self.generation = Generation() if forget_member else Generation(member_id=self.generation.member_id)
+        self._arrived = None
+        self._needs_prepare = True
+        self._forget_requests()
+        self.request_rejoin(reason)

@@ -1,0 +1,504 @@
+"""A consumer in its group: drives the membership, keeps it alive in the background, commits and reads offsets.
+
+I/O: calls coordinators and runs a thread for heartbeats. Everything but heartbeats happens on the application's
+thread, within `Consumer.poll` and its like. Answers come from brokers' threads and are only noted there.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+
+from stratalog.clients.config import ConsumerConfig
+from stratalog.clients.consumer.assignors.assignors import PartitionRacks
+from stratalog.clients.consumer.assignors.registry import ASSIGNORS
+from stratalog.clients.consumer.classic_membership import ClassicMembership
+from stratalog.clients.consumer.group_offsets import Offsets, commit_error, commit_request
+from stratalog.clients.consumer.group_steps import (
+    NO_COORDINATOR,
+    Call,
+    CallKind,
+    FindCoordinator,
+    Generation,
+    MembershipConfig,
+    Send,
+)
+from stratalog.clients.consumer.modern_membership import ConsumerMembership
+from stratalog.clients.consumer.offset_fetch import OffsetFetch, as_error
+from stratalog.clients.consumer.rebalance_listener import ConsumerRebalanceListener
+from stratalog.clients.coordinator_calls import CoordinatorCalls, ask
+from stratalog.clients.records import OffsetAndMetadata
+from stratalog.replication.requests.consumer_groups import (
+    JOIN_EPOCH,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from stratalog.replication.requests.groups import HeartbeatResponse, LeaveGroupRequest, OffsetCommitResponse
+from stratalog.storage.clock import Clock
+from stratalog.storage.errors import (
+    CoordinatorNotAvailableError,
+    FencedInstanceIdError,
+    RequestTimedOutError,
+    StaleMemberEpochError,
+    StratalogError,
+    UnsupportedVersionError,
+)
+from stratalog.storage.objects.wakeup import Wakeup
+from stratalog.storage.records import TopicPartition
+
+CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], StratalogError | None], None]
+"""Told what became of an asynchronous commit, on the application's thread: the offsets and an error or None."""
+
+BEAT_WAIT_MS_MAX = 1_000
+RETRY_MS = 20
+
+_NUMBERS = count(1)
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMetadata:
+    """Who a consumer is in its group: what a transactional producer sends its offsets with (KIP-447)."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerHooks:
+    """What a group member needs of its consumer.
+
+    own              read exactly these partitions from now on
+    consumed         the positions to commit: of each partition whose position is decided
+    partition_count  of a topic, as the metadata is known now; 0 for an unknown one
+    topic_name       of a topic id, likewise; None for an unknown one
+    partition_racks  of topics' partitions: the racks of their replicas
+    wake             end the consumer's wait, from any thread: an answer is there
+    """
+
+    own: Callable[[frozenset[TopicPartition]], None]
+    consumed: Callable[[], dict[TopicPartition, OffsetAndMetadata]]
+    partition_count: Callable[[str], int]
+    topic_name: Callable[[str], str | None]
+    partition_racks: Callable[[Iterable[str]], PartitionRacks]
+    wake: Callable[[], None]
+
+
+@dataclass(slots=True)
+class _Commit:
+    """An asynchronous commit under way, until `answer` is there; `refusal`: it could not even be sent."""
+
+    offsets: Offsets
+    sent: Generation
+    callback: CommitCallback | None
+    answer: object = None
+    is_answered: bool = False
+    refusal: StratalogError | None = None
+
+
+class GroupMember:
+    """One consumer's part in group `config.group_id`. Not thread-safe, as the consumer itself.
+
+    calls      reaches the coordinators
+    member_id  under KIP-848 the client makes it
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        calls: CoordinatorCalls,
+        clock: Clock,
+        hooks: ConsumerHooks,
+        member_id: str = "",
+    ) -> None:
+        self.group_id = config.group_id
+        self._config = config
+        self._calls = calls
+        self._clock = clock
+        self._hooks = hooks
+        self._listener = ConsumerRebalanceListener()
+        self._lock = threading.RLock()
+        self._membership = _membership(config, hooks, member_id)
+        self._answers: deque[tuple[int, object]] = deque()
+        self._commits: deque[_Commit] = deque()
+        self.offsets = OffsetFetch(config, calls, clock, hooks.wake)
+        self._auto_commit_ms = clock.monotonic_ms() + config.auto_commit_interval_ms
+        self._thread: threading.Thread | None = None
+        self._beat = Wakeup(clock)
+        self._goodbyes: dict[int, object] = {}
+        self._unheard: deque[object] = deque()
+        self._is_closed = False
+
+    # -- membership -----------------------------------------------------------------------------------------
+
+    @property
+    def is_subscribed(self) -> bool:
+        return self._membership.is_subscribed
+
+    def subscription(self) -> frozenset[str]:
+        return self._membership.topics
+
+    def metadata(self) -> ConsumerGroupMetadata:
+        """Who this consumer was when it was given the partitions that it has, as Kafka's (ConsumerCoordinator).
+
+        A generation that the background joined or lost since then would let offsets of records from before pass.
+        """
+        with self._lock:
+            generation = self._membership.assigned
+        instance = self._config.group_instance_id or None
+        return ConsumerGroupMetadata(self.group_id, generation.generation_id, generation.member_id, instance)
+
+    def subscribe(
+        self, topics: frozenset[str], pattern: re.Pattern[str] | None, listener: ConsumerRebalanceListener | None
+    ) -> None:
+        """Be in the group for these topics, from the next `poll` on."""
+        if listener is not None:
+            self._listener = listener
+        with self._lock:
+            self._membership.subscribe(topics, pattern)
+        self._start()
+
+    def subscribe_to_regex(self, regex: str, listener: ConsumerRebalanceListener | None) -> None:
+        """Be in the group for what its coordinator finds to match. UnsupportedVersionError in the classic protocol."""
+        membership = self._membership
+        if not isinstance(membership, ConsumerMembership):
+            raise UnsupportedVersionError(
+                "Subscribe to RE2/J regex is not supported when using the CLASSIC protocol "
+                "defined in config group.protocol"
+            )
+        if listener is not None:
+            self._listener = listener
+        with self._lock:
+            membership.subscribe_to_regex(regex)
+        self._start()
+
+    def _start(self) -> None:
+        if self._thread is None:
+            name = f"heartbeat-{self.group_id}"
+            self._thread = threading.Thread(target=self._keep_alive, name=name, daemon=True)
+            self._thread.start()
+
+    def resubscribe(self, topics: frozenset[str], pattern: re.Pattern[str]) -> None:
+        """The topics that the pattern matches now."""
+        with self._lock:
+            self._membership.subscribe(topics, pattern)
+
+    def rejoin(self, reason: str) -> None:
+        """Join again with the next poll."""
+        with self._lock:
+            self._membership.request_rejoin(reason)
+
+    def poll(self) -> None:
+        """Do what is due on the application's thread: calls of the listener, commits, joining. Does not wait.
+
+        Raises what the listener raises, and errors that no retry helps against: FencedInstanceIdError,
+        GroupMaxSizeReachedError, InconsistentGroupProtocolError, GroupAuthorizationFailedError, …
+        """
+        self._complete_commits()
+        self._calls.poll()
+        if self.is_subscribed:
+            while self._step():
+                pass
+        self._auto_commit()
+
+    def _step(self) -> bool:
+        """One step of the membership; True when there was something to do."""
+        with self._lock:
+            self._take_answers()
+            step = self._membership.step(self._clock.monotonic_ms(), is_polling=True)
+            self._send(step.sends)
+            failure = self._membership.take_failure()
+        if failure is not None:
+            raise failure
+        if step.call is not None:
+            self._perform(step.call)
+        return step.call is not None or bool(step.sends)
+
+    def _perform(self, call: Call) -> None:
+        """Tell the listener. The membership goes on even if that raises, as in Kafka."""
+        if call.kind == CallKind.ASSIGNED:
+            self._performed(call)
+            self._auto_commit_ms = self._clock.monotonic_ms() + self._config.auto_commit_interval_ms
+            self._listener.on_partitions_assigned(sorted(call.partitions))
+            return
+        try:
+            if call.kind == CallKind.LOST:
+                self._listener.on_partitions_lost(sorted(call.partitions))
+            else:
+                self._commit_consumed(self._config.default_api_timeout_ms)
+                self._listener.on_partitions_revoked(sorted(call.partitions))
+        finally:
+            self._performed(call)
+
+    def _performed(self, call: Call) -> None:
+        with self._lock:
+            self._membership.performed(call)
+        self._hooks.own(call.owned)
+        self.offsets.forget()
+
+    def next_due_ms(self) -> int | None:
+        """When `poll` has something to do by itself, on the monotonic clock."""
+        with self._lock:
+            due = self._membership.next_due_ms(is_polling=True)
+        auto = self._auto_commit_ms if self._config.enable_auto_commit else None
+        return min((each for each in (due, auto) if each is not None), default=None)
+
+    def unsubscribe(self, reason: str = "the consumer unsubscribed from all topics") -> None:
+        """Give everything up and leave the group; a static member only falls silent."""
+        with self._lock:
+            call = self._membership.leaving()
+        try:
+            if call is not None:
+                self._perform_leaving(call)
+        finally:
+            with self._lock:
+                goodbye = self._membership.leave(reason)
+                self._goodbyes |= {send.token: send.request for send in goodbye if _is_goodbye(send.request)}
+                self._send(goodbye)
+                self._membership.subscribe(frozenset())
+            self._hooks.own(frozenset())
+
+    def _perform_leaving(self, call: Call) -> None:
+        if call.kind == CallKind.LOST:
+            self._listener.on_partitions_lost(sorted(call.partitions))
+        else:
+            self._listener.on_partitions_revoked(sorted(call.partitions))
+        self._performed(call)
+
+    def close(self, timeout_ms: int) -> None:
+        """Commit what was consumed (`enable.auto.commit`) and leave; waits for the answers, `timeout_ms` at most.
+
+        A goodbye that no coordinator heard is said again. Kafka's consumer says it once, and not at all while it does
+        not know its coordinator; its partitions then rest until its session has expired.
+        """
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        try:
+            self._commit_consumed(timeout_ms)
+            self._await_commits(deadline_ms)
+            if self.is_subscribed:
+                self.unsubscribe("the consumer is being closed")
+            self._say_goodbye(deadline_ms)
+        finally:
+            self._is_closed = True
+            self._beat.wake()
+            if self._thread is not None and self._thread is not threading.current_thread():
+                self._thread.join()
+            self._beat.close()
+
+    def _say_goodbye(self, deadline_ms: int) -> None:
+        while self._goodbyes and self._clock.monotonic_ms() < deadline_ms:
+            self._calls.poll()
+            self._clock.sleep_ms(1)
+        while self._unheard and (left_ms := deadline_ms - self._clock.monotonic_ms()) > 0:
+            _asked(self._calls, self.group_id, self._unheard.popleft(), self._clock, left_ms)
+
+    # -- background -----------------------------------------------------------------------------------------
+
+    def _keep_alive(self) -> None:
+        while not self._is_closed:
+            self._calls.poll()
+            with self._lock:
+                self._take_answers()
+                now_ms = self._clock.monotonic_ms()
+                self._send(self._membership.step(now_ms, is_polling=False).sends)
+                due_ms = self._membership.next_due_ms(is_polling=False)
+            wait_ms = BEAT_WAIT_MS_MAX if due_ms is None else due_ms - now_ms
+            self._beat.wait_ms(max(0, min(wait_ms, BEAT_WAIT_MS_MAX)))
+
+    def _send(self, sends: Iterable[Send]) -> None:
+        for send in sends:
+            told = partial(self._answered, send.token)
+            if isinstance(send.request, FindCoordinator):
+                self._calls.find(self.group_id, told)
+            elif send.broker_id == NO_COORDINATOR:
+                told(CoordinatorNotAvailableError(f"group {self.group_id}: its coordinator is not known"))
+            else:
+                self._calls.send(send.broker_id, self.group_id, send.request, told)
+
+    def _answered(self, token: int, answer: object) -> None:
+        self._answers.append((token, answer))
+        goodbye = self._goodbyes.get(token)
+        if goodbye is not None and isinstance(answer, StratalogError) and answer.retriable:
+            self._unheard.append(goodbye)  # before it is taken out below: `close` waits until none is left there
+        self._goodbyes.pop(token, None)
+        if not self._is_closed:
+            self._beat.wake()
+            if not _changes_nothing(answer):
+                self._hooks.wake()
+
+    def _take_answers(self) -> None:
+        while self._answers:
+            self._membership.answered(*self._answers.popleft(), self._clock.monotonic_ms())
+
+    # -- commits --------------------------------------------------------------------------------------------
+
+    def commit_sync(self, offsets: Offsets, timeout_ms: int) -> None:
+        """Commit, trying again while that can help.
+
+        Raises CommitFailedError (not in the group any more), RebalanceInProgressError (poll first),
+        FencedInstanceIdError, OffsetMetadataTooLargeError, …, RequestTimedOutError after `timeout_ms`.
+        """
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        self._complete_commits()
+        while offsets:
+            sent = self._identity()
+            request = commit_request(self.group_id, offsets, sent, self._instance_id)
+            left_ms = max(0, deadline_ms - self._clock.monotonic_ms())
+            error = self._judged(_asked(self._calls, self.group_id, request, self._clock, left_ms), sent)
+            if error is None:
+                break
+            if not error.retriable and not isinstance(
+                error, StaleMemberEpochError
+            ):  # the next heartbeat tells a new one
+                raise error
+            if self._clock.monotonic_ms() >= deadline_ms:
+                what = f"Timeout of {timeout_ms}ms expired before successfully committing offsets {_shown(offsets)}"
+                raise RequestTimedOutError(f"{what}: {error}") from error
+            self._clock.sleep_ms(RETRY_MS)
+        self._complete_commits()
+
+    def commit_async(self, offsets: Offsets, callback: CommitCallback | None) -> None:
+        """Send a commit; `callback` is called within a later `poll`, commit or `close`, in the order of sending."""
+        self._complete_commits()
+        try:
+            sent = self._identity()
+            request = commit_request(self.group_id, offsets, sent, self._instance_id)
+        except StratalogError as reason:
+            self._commits.append(_Commit(offsets, Generation(), callback, is_answered=True, refusal=reason))
+            return
+        commit = _Commit(offsets, sent, callback)
+        self._commits.append(commit)
+        if not offsets:
+            self._commit_answered(commit, OffsetCommitResponse())
+            return
+        told = partial(self._commit_answered, commit)
+
+        def found(answer: object) -> None:
+            if isinstance(answer, int):
+                self._calls.send(answer, self.group_id, request, told)
+            else:
+                told(answer)
+
+        known = self._membership.coordinator
+        if known >= 0:
+            found(known)
+        else:
+            self._calls.find(self.group_id, found)
+
+    def _commit_answered(self, commit: _Commit, answer: object) -> None:
+        commit.answer, commit.is_answered = answer, True
+        if not self._is_closed:
+            self._hooks.wake()
+
+    def _complete_commits(self) -> None:
+        """Call back for commits that were answered, oldest first."""
+        while self._commits and self._commits[0].is_answered:
+            commit = self._commits.popleft()
+            error = commit.refusal or self._judged(commit.answer, commit.sent)
+            if commit.callback is not None:
+                commit.callback(commit.offsets, error)
+            elif error is not None:
+                _log.error("Offset commit with offsets %s failed: %s", _shown(commit.offsets), error)
+            if isinstance(error, FencedInstanceIdError):
+                raise error
+
+    def _await_commits(self, deadline_ms: int) -> None:
+        while self._commits and self._clock.monotonic_ms() < deadline_ms:
+            self._complete_commits()
+            if self._commits:
+                self._calls.poll()
+                self._clock.sleep_ms(1)
+
+    def _identity(self) -> Generation:
+        with self._lock:
+            return self._membership.identity_for_commit() if self.is_subscribed else Generation()
+
+    @property
+    def _instance_id(self) -> str | None:
+        return (self._config.group_instance_id or None) if self.is_subscribed else None
+
+    def _judged(self, answer: object, sent: Generation) -> StratalogError | None:
+        error = commit_error(answer) if isinstance(answer, OffsetCommitResponse) else as_error(answer)
+        if error is None or not self.is_subscribed:
+            return error
+        with self._lock:
+            return self._membership.commit_answered(error, sent)
+
+    def _auto_commit(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if not self._config.enable_auto_commit or now_ms < self._auto_commit_ms:
+            return
+        self._auto_commit_ms = now_ms + self._config.auto_commit_interval_ms
+        consumed = self._hooks.consumed()
+        if consumed:
+            self.commit_async(consumed, self._auto_committed)
+
+    def _auto_committed(self, _: Offsets, error: StratalogError | None) -> None:
+        """What can be tried again is, soon; the rest shows with the next rebalance, as in Kafka."""
+        if error is not None and error.retriable:
+            self._auto_commit_ms = self._clock.monotonic_ms() + self._config.retry_backoff_ms
+
+    def _commit_consumed(self, timeout_ms: int) -> None:
+        """The auto-commit before partitions go. Its failure stops nothing: the next owner reads some records again."""
+        consumed = self._hooks.consumed()
+        if not self._config.enable_auto_commit or not consumed:
+            return
+        try:
+            self.commit_sync(consumed, timeout_ms)
+        except FencedInstanceIdError:
+            raise
+        except StratalogError:
+            return
+
+
+def _changes_nothing(answer: object) -> bool:
+    """A heartbeat's answer that the application's thread need not wake for."""
+    if isinstance(answer, ConsumerGroupHeartbeatResponse):
+        return answer.error is None and answer.assignment is None
+    return isinstance(answer, HeartbeatResponse) and answer.error is None
+
+
+def _is_goodbye(request: object) -> bool:
+    if isinstance(request, ConsumerGroupHeartbeatRequest):
+        return request.member_epoch < JOIN_EPOCH
+    return isinstance(request, LeaveGroupRequest)
+
+
+def _membership(config: ConsumerConfig, hooks: ConsumerHooks, member_id: str) -> ClassicMembership | ConsumerMembership:
+    """Kafka's client id, where none is given: `consumer-<group>-<number or group.instance.id>`."""
+    client_id = config.client_id or f"consumer-{config.group_id}-{config.group_instance_id or next(_NUMBERS)}"
+    chosen = MembershipConfig(
+        config.group_id,
+        config.group_instance_id or None,
+        client_id,
+        config.session_timeout_ms,
+        config.heartbeat_interval_ms,
+        config.max_poll_interval_ms,
+        config.retry_backoff_ms,
+        config.client_rack or None,
+        config.group_remote_assignor or None,
+    )
+    if config.is_consumer_protocol:
+        return ConsumerMembership(chosen, member_id, hooks.topic_name)
+    return ClassicMembership(
+        chosen, [ASSIGNORS[name] for name in config.assignors], hooks.partition_count, hooks.partition_racks
+    )
+
+
+def _asked(calls: CoordinatorCalls, group_id: str, request: object, clock: Clock, timeout_ms: int) -> object:
+    try:
+        return ask(calls, group_id, request, clock, timeout_ms)
+    except StratalogError as reason:
+        return reason
+
+
+def _shown(offsets: Offsets) -> str:
+    return ", ".join(f"{topic_partition}={committed.offset}" for topic_partition, committed in sorted(offsets.items()))

@@ -1,0 +1,112 @@
+"""Where a consumer stands in each assigned partition, and the rows it read ahead. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from stratalog.storage.records import TopicPartition
+
+
+@dataclass(slots=True)
+class Position:
+    """One partition. `offset` is that of the next record to be returned; None: not decided yet.
+
+    `leader_epoch` is that of the record before it, if it was read.
+
+    Rows read ahead start at `offset`; behind the last of them reading goes on at `_fetched_to`.
+    """
+
+    topic_partition: TopicPartition
+    offset: int | None = None
+    is_paused: bool = False
+    leader_epoch: int | None = None
+    _rows: pa.Table | None = field(default=None)
+    _fetched_to: int = 0
+
+    def seek(self, offset: int) -> None:
+        """Go elsewhere; rows read ahead are dropped."""
+        self.offset, self._rows, self.leader_epoch = offset, None, None
+
+    def has_rows(self) -> bool:
+        return self._rows is not None
+
+    def put(self, rows: pa.Table, next_offset: int) -> None:
+        """Rows read at `offset`; the next read starts at `next_offset`. No rows: there was nothing to show."""
+        if rows.num_rows == 0:
+            self.offset, self._rows = next_offset, None
+            return
+        self._rows, self._fetched_to = rows, next_offset
+
+    def take(self, count: int | None) -> pa.Table:
+        """Up to `count` rows (None: all at hand), moving the position behind them. Only with rows at hand."""
+        assert self._rows is not None
+        rows = self._rows
+        if count is None or count >= rows.num_rows:
+            self.offset, self._rows = self._fetched_to, None
+        else:
+            rows, self._rows = rows.slice(0, count), rows.slice(count)
+            self.offset = self._rows["offset"][0].as_py()
+        self.leader_epoch = rows["leader_epoch"][-1].as_py()
+        return rows
+
+
+class Positions:
+    """The assigned partitions, visited in turn so that a busy one does not starve the others.
+
+    Only those that may have something are visited: the ones told to `look_at` that did not `rest` since.
+    """
+
+    def __init__(self) -> None:
+        self.by_partition: dict[TopicPartition, Position] = {}
+        self._to_visit: dict[TopicPartition, None] = {}
+        self._with_rows: dict[TopicPartition, None] = {}
+
+    def assign(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Exactly these from now on; known ones keep their position."""
+        known = self.by_partition
+        self.by_partition = {tp: known.get(tp) or Position(tp) for tp in topic_partitions}
+        self._with_rows = {tp: None for tp in self._with_rows if tp in self.by_partition}
+        self.look_at(None)
+
+    def look_at(self, topic_partitions: Iterable[TopicPartition] | None) -> None:
+        """These may have something new (None: all may)."""
+        for topic_partition in self.by_partition if topic_partitions is None else topic_partitions:
+            if topic_partition in self.by_partition:
+                self._to_visit[topic_partition] = None
+
+    def rest(self, position: Position) -> None:
+        """Everything there is was read, or nothing is wanted: not visited until told to look again."""
+        self._to_visit.pop(position.topic_partition, None)
+
+    @property
+    def are_all_at_rest(self) -> bool:
+        """True when none needs a visit."""
+        return not self._to_visit
+
+    def in_turn(self) -> Iterator[Position]:
+        """Partitions to visit, the one served longest ago first. Those that are paused rest until resumed."""
+        for topic_partition in list(self._to_visit):
+            del self._to_visit[topic_partition]
+            position = self.by_partition.get(topic_partition)
+            if position is not None and not position.is_paused:
+                self._to_visit[topic_partition] = None
+                yield position
+
+    def fetched(self, position: Position) -> None:
+        """Rows were put at hand for it."""
+        self._with_rows[position.topic_partition] = None
+
+    def next_with_rows(self) -> Position | None:
+        """A partition, not paused, that has rows at hand; the one served longest ago."""
+        for topic_partition in list(self._with_rows):
+            position = self.by_partition[topic_partition]
+            if not position.has_rows():
+                del self._with_rows[topic_partition]
+            elif not position.is_paused:
+                del self._with_rows[topic_partition]
+                self._with_rows[topic_partition] = None
+                return position
+        return None

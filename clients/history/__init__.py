@@ -1,0 +1,1 @@
+"""What clients did and saw, and what a history must not show."""

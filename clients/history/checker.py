@@ -1,0 +1,323 @@
+"""What a history must not show: lost, doubled, aborted, skipped and reordered records. Pure.
+
+Names and meanings are those of Jepsen's workload for Kafka (`jepsen.tests.kafka`); those that begin with `int-` are
+the same thing inside one call or transaction. What Kafka allows is no finding: gaps between offsets, reading on from
+another place after a seek, a send of unknown outcome that is there or is not. Cycles between transactions are not
+looked for. Compaction removes records: such topics show as lost writes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from stratalog.clients.history.history import (
+    ABORT,
+    ACK,
+    COMMIT,
+    HIGH_WATERMARK,
+    HOLDS,
+    POLL,
+    SEEK,
+    SEND,
+    STORED,
+    UNKNOWN,
+    Event,
+    Place,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong with a history, by rule."""
+
+    rule: str
+    text: str
+
+
+def check(events: Sequence[Event], rules: Iterable[str] | None = None) -> list[Finding]:
+    """Everything that a history must not show, or what the named rules say; an empty list is a clean run."""
+    wanted = set(RULES) if rules is None else set(rules)
+    return [Finding(name, text) for name, rule in RULES.items() if name in wanted for text in rule(events)]
+
+
+def unseen(events: Sequence[Event]) -> list[Event]:
+    """Acknowledged sends that nobody has polled, at or above all that was polled of their partitions: no finding, the
+    readers may just have been too slow. Empty when nobody polled anything."""
+    polled = _ends(e for e in events if e.kind == POLL)
+    return [e for e in events if e.kind == ACK and polled and e.offset >= polled.get(e.place, 0)]
+
+
+def _ends(events: Iterable[Event]) -> dict[Place, int]:
+    """One past the highest offset of each partition."""
+    ends: dict[Place, int] = {}
+    for event in events:
+        ends[event.place] = max(ends.get(event.place, 0), event.offset + 1)
+    return ends
+
+
+def _placed(events: Iterable[Event]) -> Iterator[Event]:
+    """Events that say which value is at which offset."""
+    return (e for e in events if e.kind in (ACK, POLL, STORED) and e.offset != UNKNOWN)
+
+
+def _aborted(events: Sequence[Event]) -> set[str]:
+    """Values that were never to be seen."""
+    transactions = {e.txn for e in events if e.kind == ABORT and e.txn}
+    values = {e.value for e in events if e.kind == SEND and e.txn in transactions and e.txn}
+    return values | {e.value for e in events if e.kind == ABORT and e.value}
+
+
+@dataclass(slots=True)
+class _Run:
+    """What one reader polled of one partition between two seeks; `start`: where it went, if it said so."""
+
+    client: str
+    start: int
+    polls: list[Event] = field(default_factory=list)
+
+    @property
+    def first_offset(self) -> int:
+        return self.polls[0].offset if self.start == UNKNOWN else self.start
+
+    @property
+    def last_offset(self) -> int:
+        return max(poll.offset for poll in self.polls)
+
+
+def _runs(events: Sequence[Event]) -> dict[Place, list[_Run]]:
+    """Runs that polled something, by partition."""
+    found: dict[Place, list[_Run]] = defaultdict(list)
+    open_runs: dict[tuple[str, Place], _Run] = {}
+    for event in events:
+        if event.kind not in (POLL, SEEK):
+            continue
+        key = (event.client, event.place)
+        if event.kind == SEEK or key not in open_runs:
+            open_runs[key] = _Run(event.client, event.offset if event.kind == SEEK else UNKNOWN)
+        if event.kind == POLL:
+            run = open_runs[key]
+            if not run.polls:
+                found[event.place].append(run)
+            run.polls.append(event)
+    return found
+
+
+# -- the rules ---------------------------------------------------------------------------------------------------
+
+
+def lost_write(events: Sequence[Event]) -> Iterator[str]:
+    """An acknowledged record is not at its offset in a log that was read in the end, or readers went past its offset
+    and none of them got it."""
+    yield from _lost_from_logs(events)
+    aborted, polled = _aborted(events), {event.value for event in events if event.kind == POLL}
+    spans = {
+        place: [(run.first_offset, run.last_offset, run.client) for run in runs]
+        for place, runs in _runs(events).items()
+    }
+    for ack in (e for e in events if e.kind == ACK and e.value not in polled and e.value not in aborted):
+        past = [client for first, last, client in spans.get(ack.place, ()) if first <= ack.offset <= last]
+        if past:
+            yield f"{ack.value} was acknowledged at {ack.where}; {', '.join(sorted(set(past)))} read past it without it"
+
+
+def _lost_from_logs(events: Sequence[Event]) -> Iterator[str]:
+    contents: dict[str, dict[tuple[Place, int], str]] = defaultdict(dict)
+    held: dict[str, dict[Place, int]] = defaultdict(dict)
+    for event in events:
+        if event.kind == STORED:
+            contents[event.client][event.place, event.offset] = event.value
+        elif event.kind == HOLDS:
+            held[event.client][event.place] = event.offset
+    for ack in (e for e in events if e.kind == ACK and e.offset != UNKNOWN):
+        for log in sorted(contents.keys() | held.keys()):
+            if log in held and ack.offset < held[log].get(ack.place, ack.offset + 1):
+                continue
+            found = contents[log].get((ack.place, ack.offset))
+            if found != ack.value:
+                yield f"{ack.value} was acknowledged at {ack.where}, {log} has {found!r} there"
+
+
+def inconsistent_offsets(events: Sequence[Event]) -> Iterator[str]:
+    """One offset, two values: acknowledgements, polls and replicas disagree."""
+    known: dict[tuple[Place, int], Event] = {}
+    for event in _placed(events):
+        first = known.setdefault((event.place, event.offset), event)
+        if first.value != event.value:
+            yield (
+                f"{event.where}: {first.value} ({first.kind} of {first.client}), "
+                f"{event.value} ({event.kind} of {event.client})"
+            )
+
+
+def duplicate(events: Sequence[Event]) -> Iterator[str]:
+    """One value at two offsets."""
+    known: dict[str, Event] = {}
+    for event in _placed(events):
+        first = known.setdefault(event.value, event)
+        if (first.place, first.offset) != (event.place, event.offset):
+            yield f"{event.value} at {first.where} and at {event.where}"
+
+
+def unsent_read(events: Sequence[Event]) -> Iterator[str]:
+    """A value that nobody sent."""
+    sent = {event.value for event in events if event.kind == SEND}
+    for value in sorted({event.value for event in _placed(events)} - sent):
+        yield f"{value} was never sent"
+
+
+def aborted_read(events: Sequence[Event]) -> Iterator[str]:
+    """A reader got a value that was refused, or whose transaction was aborted (G1a)."""
+    aborted = _aborted(events)
+    for poll in (e for e in events if e.kind == POLL and e.value in aborted):
+        yield f"{poll.client} polled {poll.value} at {poll.where}, which was aborted"
+
+
+def precommitted_read(events: Sequence[Event]) -> Iterator[str]:
+    """A reader got a value before its transaction was asked to commit."""
+    commits: dict[str, int] = {}
+    for number, event in enumerate(events):
+        if event.kind == COMMIT:
+            commits.setdefault(event.txn, number)
+    txns = {event.value: event.txn for event in events if event.kind == SEND and event.txn}
+    aborted = _aborted(events)
+    for number, poll in enumerate(events):
+        if poll.kind != POLL or poll.value not in txns or poll.value in aborted:
+            continue
+        if number < commits.get(txns[poll.value], len(events)):
+            yield f"{poll.client} polled {poll.value} at {poll.where} before {txns[poll.value]} was committed"
+
+
+def _poll_skips(events: Sequence[Event], inside: bool) -> Iterator[str]:
+    aborted = _aborted(events)
+    known: dict[Place, list[int]] = defaultdict(list)
+    for place, offset in sorted({(e.place, e.offset) for e in _placed(events) if e.value not in aborted}):
+        known[place].append(offset)
+    for place, runs in _runs(events).items():
+        for run in runs:
+            if run.start != UNKNOWN and not inside:
+                yield from _skipped(known[place], run.start - 1, run.polls[0])
+            for before, after in pairwise(run.polls):
+                if _is_inside(before, after) == inside:
+                    yield from _skipped(known[place], before.offset, after)
+
+
+def _skipped(known: Sequence[int], last_offset: int, poll: Event) -> Iterator[str]:
+    between = known[bisect_left(known, last_offset + 1) : bisect_left(known, poll.offset)]
+    if between:
+        went = f"{poll.client} polled {poll.where} after {last_offset}"
+        yield f"{went}, {len(between)} records between are skipped, the first at {between[0]}"
+
+
+def _is_inside(before: Event, after: Event) -> bool:
+    return before.call == after.call != UNKNOWN
+
+
+def poll_skip(events: Sequence[Event]) -> Iterator[str]:
+    """Between two polls a reader passed over records that are known to be there."""
+    return _poll_skips(events, inside=False)
+
+
+def int_poll_skip(events: Sequence[Event]) -> Iterator[str]:
+    """The same inside one poll."""
+    return _poll_skips(events, inside=True)
+
+
+def _backward_polls(events: Sequence[Event], inside: bool) -> Iterator[str]:
+    for runs in _runs(events).values():
+        for run in runs:
+            for before, after in pairwise(run.polls):
+                if after.offset <= before.offset and _is_inside(before, after) == inside:
+                    yield f"{run.client} polled {after.where} after {before.offset}"
+
+
+def nonmonotonic_poll(events: Sequence[Event]) -> Iterator[str]:
+    """A reader got an offset again, or an earlier one later, without having sought."""
+    return _backward_polls(events, inside=False)
+
+
+def int_nonmonotonic_poll(events: Sequence[Event]) -> Iterator[str]:
+    """The same inside one poll."""
+    return _backward_polls(events, inside=True)
+
+
+def _backward_sends(events: Sequence[Event], inside: bool) -> Iterator[str]:
+    txns = {event.value: event.txn for event in events if event.kind == SEND}
+    acks: dict[tuple[str, Place], list[Event]] = defaultdict(list)
+    for ack in (e for e in events if e.kind == ACK and e.offset != UNKNOWN and e.call != UNKNOWN):
+        acks[ack.client, ack.place].append(ack)
+    for found in acks.values():
+        for before, after in pairwise(sorted(found, key=lambda ack: ack.call)):
+            is_inside = bool(txns.get(before.value)) and txns.get(before.value) == txns.get(after.value)
+            if after.offset <= before.offset and is_inside == inside:
+                sent = f"{after.client} sent {before.value}, then {after.value}"
+                yield f"{sent}: they are at {before.where} and {after.where}"
+
+
+def nonmonotonic_send(events: Sequence[Event]) -> Iterator[str]:
+    """A producer's later send to a partition has an earlier offset. Legal only without idempotence."""
+    return _backward_sends(events, inside=False)
+
+
+def int_nonmonotonic_send(events: Sequence[Event]) -> Iterator[str]:
+    """The same inside one transaction."""
+    return _backward_sends(events, inside=True)
+
+
+def out_of_order(events: Sequence[Event]) -> Iterator[str]:
+    """Values named `<key>:<number>` are not in the order of their numbers, or those of a key in several partitions."""
+    by_key: dict[str, list[tuple[Place, int, int]]] = defaultdict(list)
+    for value, (place, offset) in {e.value: (e.place, e.offset) for e in _placed(events)}.items():
+        key, _, number = value.rpartition(":")
+        if key and number.isdecimal():
+            by_key[key].append((place, offset, int(number)))
+    for key, found in by_key.items():
+        if len({place for place, _, _ in found}) > 1:
+            yield f"key {key} is in several partitions"
+        for (_, _, before), (_, _, after) in pairwise(sorted(found)):
+            if after <= before:
+                yield f"key {key}: {after} stands behind {before}"
+
+
+def high_watermark_went_back(events: Sequence[Event]) -> Iterator[str]:
+    """An observer saw a partition's high watermark go down, within an epoch or over several."""
+    last: dict[tuple[str, Place], Event] = {}
+    for event in (e for e in events if e.kind == HIGH_WATERMARK):
+        before = last.get((event.client, event.place))
+        if before is not None and event.offset < before.offset:
+            yield (
+                f"{event.client} saw {event.where} in epoch {event.epoch} after {before.offset} in epoch {before.epoch}"
+            )
+        last[event.client, event.place] = event
+
+
+def beyond_high_watermark(events: Sequence[Event]) -> Iterator[str]:
+    """A record was acknowledged above every high watermark that was ever seen; for runs that end quietly."""
+    highest: dict[Place, int] = {}
+    for event in (e for e in events if e.kind == HIGH_WATERMARK):
+        highest[event.place] = max(highest.get(event.place, 0), event.offset)
+    for ack in (e for e in events if e.kind == ACK and e.place in highest):
+        if ack.offset >= highest[ack.place]:
+            yield f"{ack.value} was acknowledged at {ack.where}, the watermark ended at {highest[ack.place]}"
+
+
+RULES: dict[str, Callable[[Sequence[Event]], Iterator[str]]] = {
+    "lost-write": lost_write,
+    "inconsistent-offsets": inconsistent_offsets,
+    "duplicate": duplicate,
+    "unsent-read": unsent_read,
+    "aborted-read": aborted_read,
+    "precommitted-read": precommitted_read,
+    "poll-skip": poll_skip,
+    "int-poll-skip": int_poll_skip,
+    "nonmonotonic-poll": nonmonotonic_poll,
+    "int-nonmonotonic-poll": int_nonmonotonic_poll,
+    "nonmonotonic-send": nonmonotonic_send,
+    "int-nonmonotonic-send": int_nonmonotonic_send,
+    "out-of-order": out_of_order,
+    "high-watermark-went-back": high_watermark_went_back,
+    "beyond-high-watermark": beyond_high_watermark,
+}

@@ -1,0 +1,1 @@
+"""One file an API family, named as Kafka's API."""

@@ -1,0 +1,233 @@
+"""Fetch: sessions, limits, and waiting for enough records. I/O: reads logs through `kafka_fetch_read`; a thread waits.
+
+A request is answered at once when it has an error, a diverging epoch, or `min_bytes` of records; else when the high
+watermarks of its partitions have moved far enough, or after `max_wait`. Nothing is polled for where storage tells of
+writes: see `kafka_delayed_fetch`. Consumers only: followers of this cluster copy from storage.
+Source: `KafkaApis.handleFetchRequest`, `ReplicaManager.fetchMessages` (KIP-74, KIP-227, KIP-320, KIP-392, KIP-516).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from stratalog.clients.kafka.apis.delayed_fetch import DelayedFetches, FetchRun
+from stratalog.clients.kafka.apis.fetch_read import FetchReader, PartitionRead
+from stratalog.clients.kafka.apis.fetch_sessions import (
+    FINAL_EPOCH,
+    INVALID_SESSION_ID,
+    FetchKey,
+    FetchSessions,
+    Outcome,
+    WantedPartition,
+)
+from stratalog.clients.kafka.protocol.entities import Values, id_text, milliseconds
+from stratalog.clients.kafka.protocol.frames import served_versions
+from stratalog.clients.kafka.request.api import Api, Call, error_only
+from stratalog.clients.kafka.request.broker import ServedBroker
+from stratalog.replication.metadata.acls import Operation, ResourceType
+from stratalog.storage.errors import (
+    FencedLeaderEpochError,
+    LeaderNotAvailableError,
+    NotLeaderOrFollowerError,
+    StratalogError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from stratalog.storage.records import TopicPartition
+
+FETCH = 1
+TOPIC_IDS_FROM = 13
+FOLLOWERS_FROM = 11
+SESSIONS_FROM = 7
+ZSTD_FROM = 10
+READ_COMMITTED = 1
+NO_EPOCH = -1
+INT_MAX = 2**31 - 1
+NEVER = 2**63
+"""A mark behind everything that ever moves."""
+
+
+class Fetch:
+    """One broker's answers. `close` answers what waits."""
+
+    def __init__(self, broker: ServedBroker) -> None:
+        self._broker = broker
+        self._reader = FetchReader(broker)
+        slots = broker.config.max_incremental_fetch_session_cache_slots
+        self._sessions = FetchSessions(slots, lambda: int(broker.view.ids.new_id()[:8], 16) & INT_MAX)
+        self._delayed = DelayedFetches(broker.view, self._go_on, self._answer, f"kafka-fetch-{broker.broker_id}")
+
+    def apis(self) -> Iterable[Api]:
+        return [Api(FETCH, served_versions(FETCH), self._fetch, _refused)]
+
+    def close(self) -> None:
+        """Answer those that wait with what they have, and end the thread."""
+        self._delayed.close()
+
+    def _fetch(self, call: Call) -> None:
+        request, now_ms = call.request, self._broker.view.clock.monotonic_ms()
+        context = self._sessions.begin(
+            call.given("session_id", INVALID_SESSION_ID),
+            call.given("session_epoch", FINAL_EPOCH),
+            _wanted(call),
+            _forgotten(call),
+            uses_topic_ids=call.version >= TOPIC_IDS_FROM,
+            now_ms=now_ms,
+        )
+        limit = self._broker.config.fetch_max_bytes
+        wait_ms = max(0, milliseconds(request.max_wait))
+        run = FetchRun(
+            call,
+            context,
+            min(request.min_bytes, limit),
+            min(call.given("max_bytes", INT_MAX), limit),
+            now_ms + wait_ms,
+            self._broker.view.moved_since(NEVER)[0],
+        )
+        self._broker.view.poll_progress()
+        self._go_on(run, context.wanted)
+        if run.is_enough or wait_ms == 0 or not context.wanted:
+            self._answer(run)
+        else:
+            self._delayed.add(run)
+
+    def _go_on(self, run: FetchRun, wanted: Sequence[WantedPartition]) -> bool:
+        """Read these partitions, in turn; True when that is enough for an answer.
+
+        The first one with records gives a batch, however large, so that a reader always gets on (KIP-74).
+        """
+        for each in wanted:
+            run.reads.pop(each.key, None)
+        size_bytes = run.size_bytes
+        for each in wanted:
+            left_bytes = max(0, run.max_bytes - size_bytes)
+            read = self._read(run, each, min(each.max_bytes, left_bytes), must_give_one=size_bytes == 0)
+            run.reads[each.key] = read
+            size_bytes += read.size_bytes
+        return run.is_enough
+
+    def _read(self, run: FetchRun, wanted: WantedPartition, max_bytes: int, *, must_give_one: bool) -> PartitionRead:
+        call = run.call
+        named: TopicPartition | None = None
+        try:
+            named = TopicPartition(self._topic_name(wanted.key), wanted.key.partition)
+            self._broker.check(call, Operation.READ, ResourceType.TOPIC, named.topic)
+            if replica_id(call) >= 0:
+                raise NotLeaderOrFollowerError(f"{named} has no follower {replica_id(call)} that fetches by request")
+            state = self._broker.partition(named)
+            only_leader = call.version < FOLLOWERS_FROM
+            self._broker.checked(state, wanted.current_leader_epoch, leader_only=only_leader)
+            return self._reader.read(
+                named,
+                wanted,
+                max_bytes,
+                must_give_one=must_give_one,
+                is_committed=call.request.isolation_level == READ_COMMITTED,
+                takes_zstd=call.version >= ZSTD_FROM,
+            )
+        except StratalogError as error:
+            return PartitionRead(named, error=_of_fetch(error))
+
+    def _topic_name(self, key: FetchKey) -> str:
+        if key.topic is not None:
+            return key.topic
+        try:
+            return self._broker.topic_name(key.topic_id)
+        except UnknownTopicOrPartitionError as reason:
+            raise UnknownTopicIdError(str(reason)) from reason
+
+    # -- the answer ------------------------------------------------------------------------------------------
+
+    def _answer(self, run: FetchRun) -> None:
+        reads = {each.key: run.reads[each.key] for each in run.context.wanted}
+        outcomes = {
+            key: Outcome(read.high_watermark, read.log_start_offset, read.is_urgent, read.size_bytes > 0)
+            for key, read in reads.items()
+        }
+        now_ms = self._broker.view.clock.monotonic_ms()
+        try:
+            session_id, told = self._sessions.end(run.context, outcomes, now_ms)
+        except StratalogError as error:
+            session = run.context.session
+            run.call.respond({"error_code": error, "session_id": session.session_id if session else 0})
+            return
+        nodes: dict[int, Values] = {}
+        topics: dict[tuple[str | None, str | None], list[Values]] = {}
+        for key in told:
+            topics.setdefault((key.topic, key.topic_id), []).append(self._values(key, reads[key], nodes))
+        run.call.respond(
+            {
+                "error_code": None,
+                "session_id": session_id,
+                "responses": [
+                    {**({"topic_id": topic_id} if topic is None else {"topic": topic}), "partitions": partitions}
+                    for (topic, topic_id), partitions in topics.items()
+                ],
+                "node_endpoints": list(nodes.values()),
+            }
+        )
+
+    def _values(self, key: FetchKey, read: PartitionRead, nodes: dict[int, Values]) -> Values:
+        values: dict[str, Any] = {
+            "partition_index": key.partition,
+            "error_code": read.error,
+            "high_watermark": read.high_watermark,
+            "last_stable_offset": read.last_stable_offset,
+            "log_start_offset": read.log_start_offset,
+            "aborted_transactions": read.aborted,
+            "records": b"".join(batch.data for batch in read.batches),
+        }
+        if read.diverging is not None:
+            values["diverging_epoch"] = {"epoch": read.diverging.epoch, "end_offset": read.diverging.end_offset}
+        if read.topic_partition and isinstance(read.error, NotLeaderOrFollowerError | FencedLeaderEpochError):
+            values["current_leader"] = self._broker.current_leader(read.topic_partition, nodes)
+        return values
+
+
+def replica_id(call: Call) -> int:
+    """Which follower asks; -1: a consumer. It moved within the request with KIP-903."""
+    state = call.given("replica_state")
+    return int(call.given("replica_id", -1) if state is None else state.replica_id)
+
+
+def _of_fetch(error: StratalogError) -> StratalogError:
+    """Consumers know only some errors of a partition: a leader that has not started is not the leader yet."""
+    if isinstance(error, LeaderNotAvailableError):
+        return NotLeaderOrFollowerError(str(error))
+    return error
+
+
+def _wanted(call: Call) -> list[WantedPartition]:
+    return [
+        WantedPartition(
+            _key(topic, each.partition),
+            each.fetch_offset,
+            each.partition_max_bytes,
+            getattr(each, "current_leader_epoch", NO_EPOCH),
+            getattr(each, "last_fetched_epoch", NO_EPOCH),
+        )
+        for topic in call.request.topics
+        for each in topic.partitions
+    ]
+
+
+def _forgotten(call: Call) -> list[FetchKey]:
+    return [_key(t, partition) for t in call.given("forgotten_topics_data", ()) for partition in t.partitions]
+
+
+def _key(topic: Any, partition: int) -> FetchKey:
+    if hasattr(topic, "topic_id"):
+        return FetchKey(None, id_text(topic.topic_id), partition)
+    return FetchKey(str(topic.topic), None, partition)
+
+
+def _refused(call: Call, error: StratalogError) -> Values:
+    """Session errors are of the whole request; versions before 7 have no code for that, and no sessions either."""
+    if call.version >= SESSIONS_FROM:
+        return error_only(call, error)
+    topics = [
+        {"topic": t.topic, "partitions": [{"partition_index": p.partition, "error_code": error} for p in t.partitions]}
+        for t in call.request.topics
+    ]
+    return {"responses": topics}

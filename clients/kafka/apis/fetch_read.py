@@ -1,0 +1,218 @@
+"""What one partition gives to a Fetch.
+
+I/O: reads the leader's log through the view, unless the batches are in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from stratalog.clients.kafka.apis.fetch_sessions import WantedPartition
+from stratalog.clients.kafka.apis.list_offsets import end_of_epoch
+from stratalog.clients.kafka.batches.headers import EncodedBatch
+from stratalog.clients.kafka.batches.record_batches import empty_batch, encode_rows
+from stratalog.clients.kafka.protocol.entities import Values
+from stratalog.clients.kafka.request.broker import NO_EPOCH, ServedBroker
+from stratalog.clients.view.cluster_view import Watermarks
+from stratalog.storage.errors import OffsetOutOfRangeError, StratalogError
+from stratalog.storage.log.cleaner_checkpoint import GONE_ABORTED
+from stratalog.storage.log.leader_epochs import UNDEFINED, EpochEndOffset
+from stratalog.storage.log.reader import LogReader
+from stratalog.storage.log.state import LogState
+from stratalog.storage.records import TopicPartition
+from stratalog.storage.transactions import NO_TRANSACTIONS, Transactions
+
+UNKNOWN = -1
+READS_MAX = 16
+"""Looks at the log for one partition of one response: a file of one record takes more bytes there than in a batch."""
+COMMITTED_TRIES = 3
+"""So often a partition is read again because compaction changed its log meanwhile; then nothing is given this time."""
+
+
+class _Committed(NamedTuple):
+    """What a log tells for `read_committed`, as of one fold of it.
+
+    cleaned_end  below it, batches in memory may be of transactions that the log knows no more
+    """
+
+    state: LogState | None = None
+    swapped_version: int = UNKNOWN
+    last_stable_offset: int = UNKNOWN
+    transactions: Transactions = NO_TRANSACTIONS
+    cleaned_end: int = 0
+
+    @staticmethod
+    def of(log: LogReader, high_watermark: int) -> _Committed:
+        stable = log.last_stable_offset(high_watermark)
+        transactions, state = log.producers.transactions, log.state
+        return _Committed(state, state.swapped_version, stable, transactions, state.stated(GONE_ABORTED))
+
+    def holds_in(self, log: LogReader) -> bool:
+        """Whether nothing left the log since, so that the transactions are those of what was read of it."""
+        return log.state is self.state and log.state.swapped_version == self.swapped_version
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRead:
+    """Record batches of a partition, or why there are none.
+
+    topic_partition  None: the topic is not known
+    aborted          the aborted transactions in the batches; None where nobody asked for committed records only
+    diverging        where the log of the epoch that the client knows ended here: it has to go back there (KIP-595)
+    """
+
+    topic_partition: TopicPartition | None
+    batches: Sequence[EncodedBatch] = ()
+    high_watermark: int = UNKNOWN
+    last_stable_offset: int = UNKNOWN
+    log_start_offset: int = UNKNOWN
+    aborted: Sequence[Values] | None = None
+    diverging: EpochEndOffset | None = None
+    error: StratalogError | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(len(batch.data) for batch in self.batches)
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether the client is to hear of it without waiting."""
+        return self.error is not None or self.diverging is not None
+
+
+class FetchReader:
+    """Reads for one broker. Any thread may use it."""
+
+    def __init__(self, broker: ServedBroker) -> None:
+        self._broker = broker
+
+    def read(
+        self,
+        named: TopicPartition,
+        wanted: WantedPartition,
+        max_bytes: int,
+        *,
+        must_give_one: bool,
+        is_committed: bool,
+        takes_zstd: bool,
+    ) -> PartitionRead:
+        """Batches from the one that holds the offset asked for on, of at most `max_bytes` together.
+
+        must_give_one  the first batch is given however large it is
+        is_committed   only what lies below the last stable offset
+        Raises OffsetOutOfRangeError, LeaderNotAvailableError.
+        """
+        view, offset = self._broker.view, wanted.fetch_offset
+        marks = view.published(named, look=False) or view.watermarks(named, 0, needs_end=False)
+        if wanted.last_fetched_epoch != NO_EPOCH:
+            end = end_of_epoch(self._broker, named, wanted.last_fetched_epoch)
+            if end == UNDEFINED:
+                raise OffsetOutOfRangeError(
+                    f"{named}: the end of epoch {wanted.last_fetched_epoch}, fetched last, is not known"
+                )
+            if end.epoch < wanted.last_fetched_epoch or end.end_offset < offset:
+                bounds = (marks.high_watermark, UNKNOWN, marks.log_start_offset)
+                return PartitionRead(named, (), *bounds, diverging=end)
+        self._check_offset(named, offset, marks)
+        is_wanted, limits = max_bytes > 0 or must_give_one, (max_bytes, must_give_one, takes_zstd)
+        bounds = marks.high_watermark, marks.high_watermark, marks.log_start_offset
+        if not is_committed:
+            batches = self._batches(named, offset, bounds[0], *limits) if is_wanted and offset < bounds[0] else []
+            return PartitionRead(named, batches, *bounds)
+        for _ in range(COMMITTED_TRIES):
+            known = view.look_at_log(named, lambda log: _Committed.of(log, marks.high_watermark), 0)
+            bounds = marks.high_watermark, known.last_stable_offset, marks.log_start_offset
+            if not is_wanted or offset >= known.last_stable_offset:
+                break
+            batches = self._batches(named, offset, known.last_stable_offset, *limits, known.cleaned_end)
+            if view.look_at_log(named, known.holds_in, 0):
+                end_offset = batches[-1].last_offset + 1 if batches else offset
+                found = known.transactions.aborted_between(offset, end_offset) if batches else ()
+                aborted = [{"producer_id": each.producer_id, "first_offset": each.first_offset} for each in found]
+                return PartitionRead(named, batches, *bounds, aborted)
+        return PartitionRead(named, (), *bounds, ())
+
+    def _check_offset(self, named: TopicPartition, offset: int, marks: Watermarks) -> None:
+        """From the log's start up to its end; above the high watermark there is nothing yet, but it is no error."""
+        if marks.log_start_offset <= offset <= marks.high_watermark:
+            return
+        end = marks.high_watermark
+        if offset > end:
+            end = self._broker.view.look_at_log(named, lambda log: log.log_end_offset, 0)
+        if not marks.log_start_offset <= offset <= end:
+            raise OffsetOutOfRangeError(
+                f"{named}: offset {offset} is outside [{marks.log_start_offset}, {end}], the log"
+            )
+
+    def _batches(
+        self,
+        named: TopicPartition,
+        offset: int,
+        end: int,
+        max_bytes: int,
+        must_give_one: bool,
+        takes_zstd: bool,
+        cleaned_end: int = 0,
+    ) -> list[EncodedBatch]:
+        """From memory where the batches are there, else from the log, in turn: a marker may stand between batches."""
+        given: list[EncodedBatch] = []
+        left_bytes = max_bytes
+        for _ in range(READS_MAX):
+            if offset >= end or (given and left_bytes <= 0):
+                break
+            wanted_bytes = max(1, left_bytes)
+            batches: list[EncodedBatch] = []
+            if offset >= cleaned_end:
+                batches = self._broker.tail.read(named, offset, end, wanted_bytes, takes_zstd=takes_zstd)
+            next_offset = batches[-1].last_offset + 1 if batches else offset
+            if not batches:
+                fetched = self._broker.view.fetch(named, offset, wanted_bytes, end, timeout_ms=0)
+                if fetched.rows.num_rows:
+                    batches = encode_rows(part_of(fetched.rows, left_bytes))
+                elif fetched.next_offset > offset:
+                    batches = [self._gap(named, offset, fetched.next_offset)]
+                next_offset = batches[-1].last_offset + 1 if batches else fetched.next_offset
+            fitting = _fitting(batches, left_bytes, must_give_one and not given)
+            given += fitting
+            left_bytes -= sum(len(batch.data) for batch in fitting)
+            if len(fitting) < len(batches) or next_offset <= offset:
+                break
+            offset = next_offset
+        return given
+
+    def _gap(self, named: TopicPartition, offset: int, end_offset: int) -> EncodedBatch:
+        """Compaction left nothing from `offset` on up to the end of what may be read: a client goes on behind a batch,
+        and would never come to that end. Kafka's `Cleaner` leaves an empty batch at the end of each round; here the
+        log end does not depend on rows, so nothing has to be kept for it."""
+        leader_epoch = self._broker.view.look_at_log(named, lambda log: log.epochs.epoch_at(end_offset - 1), 0)
+        return empty_batch(offset, end_offset, leader_epoch)
+
+
+def _fitting(batches: Sequence[EncodedBatch], max_bytes: int, must_give_one: bool) -> list[EncodedBatch]:
+    """The first batches that together are no larger than `max_bytes`; or the first one alone, if it must be."""
+    fitting: list[EncodedBatch] = []
+    size_bytes = 0
+    for batch in batches:
+        size_bytes += len(batch.data)
+        if size_bytes > max_bytes and (fitting or not must_give_one):
+            break
+        fitting.append(batch)
+    return fitting
+
+
+def part_of(rows: pa.Table, max_bytes: int) -> pa.Table:
+    """The first rows of `READ_SCHEMA`, of about `max_bytes` and to the end of a batch: a read gives whole files.
+
+    1,000 rows of 100,000 bytes in batches of 100, of which 25,000 bytes are wanted: the first 300 rows.
+    """
+    size_bytes = rows.nbytes
+    if size_bytes <= 2 * max_bytes:
+        return rows
+    last = min(rows.num_rows - 1, max(0, rows.num_rows * max_bytes // size_bytes))
+    bases = rows["batch_base_offset"].to_numpy()
+    return rows.slice(0, int(np.searchsorted(bases, bases[last], side="right")))

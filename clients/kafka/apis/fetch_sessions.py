@@ -1,0 +1,232 @@
+"""Fetch sessions: what a client fetches is remembered, so that its requests and the answers name only changes. Pure.
+
+A full request (epoch 0) with room in the cache makes a session; the following ones (epoch 1, 2, …, after 2^31 - 1
+again 1) name what is added, moved on or forgotten, and get the partitions that have something new. Epoch -1 ends it.
+A session is used by one connection at a time, but another client may guess its id: the epoch tells them apart.
+Source: KIP-227, Kafka's `FetchSession.scala` (FetchSessionCacheShard, IncrementalFetchContext).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from stratalog.storage.errors import (
+    FetchSessionIdNotFoundError,
+    FetchSessionTopicIdError,
+    InvalidFetchSessionEpochError,
+)
+
+INVALID_SESSION_ID = 0
+INITIAL_EPOCH, FINAL_EPOCH = 0, -1
+EVICTION_MS = 120_000
+"""A session that nobody used for so long makes room for any other one (MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS)."""
+INT_MAX = 2**31 - 1
+
+
+class FetchKey(NamedTuple):
+    """A partition as the request names it: by `topic` name, or, from version 13 on, by `topic_id`."""
+
+    topic: str | None
+    topic_id: str | None
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class WantedPartition:
+    """What is asked of one partition; epochs -1: not given."""
+
+    key: FetchKey
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a client was last told of a partition; a partition that has an error or records is told in any case."""
+
+    high_watermark: int = -1
+    log_start_offset: int = -1
+
+
+def next_epoch(epoch: int) -> int:
+    """The epoch of the request after one of this epoch.
+
+    >>> next_epoch(0), next_epoch(INT_MAX), next_epoch(FINAL_EPOCH)
+    (1, 1, -1)
+    """
+    if epoch < 0:
+        return FINAL_EPOCH
+    return 1 if epoch == INT_MAX else epoch + 1
+
+
+@dataclass(slots=True)
+class FetchSession:
+    """One client's partitions, in the order in which they are served."""
+
+    session_id: int
+    uses_topic_ids: bool
+    created_ms: int
+    used_ms: int
+    epoch: int = 1
+    wanted: dict[FetchKey, WantedPartition] = field(default_factory=dict)
+    told: dict[FetchKey, Told] = field(default_factory=dict)
+    remembered_size: int = 0
+
+    def update(self, wanted: Iterable[WantedPartition], forgotten: Iterable[FetchKey]) -> None:
+        """Take a request's changes in."""
+        for each in wanted:
+            self.wanted[each.key] = each
+        for key in forgotten:
+            self.wanted.pop(key, None)
+            self.told.pop(key, None)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchContext:
+    """One request within its session, or without one.
+
+    session   None: the answer tells everything and has session id 0
+    is_full   a session is to be made with the answer
+    """
+
+    wanted: tuple[WantedPartition, ...]
+    session: FetchSession | None = None
+    epoch: int = FINAL_EPOCH
+    is_full: bool = False
+    uses_topic_ids: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the answer tells of one partition, as far as sessions are concerned."""
+
+    high_watermark: int
+    log_start_offset: int
+    must_be_told: bool
+    has_records: bool
+
+
+class FetchSessions:
+    """The sessions of one broker. Any thread may use it.
+
+    new_session_id  a random number from 1 to 2^31 - 1
+    """
+
+    def __init__(self, slots: int, new_session_id: Callable[[], int], eviction_ms: int = EVICTION_MS) -> None:
+        self._slots = slots
+        self._new_session_id = new_session_id
+        self._eviction_ms = eviction_ms
+        self._lock = threading.Lock()
+        self._sessions: dict[int, FetchSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(
+        self,
+        session_id: int,
+        epoch: int,
+        wanted: Iterable[WantedPartition],
+        forgotten: Iterable[FetchKey],
+        *,
+        uses_topic_ids: bool,
+        now_ms: int,
+    ) -> FetchContext:
+        """What a request asks for, with what its session knows.
+
+        Raises FetchSessionIdNotFoundError, InvalidFetchSessionEpochError, FetchSessionTopicIdError: the client then
+        begins anew with a full request.
+        """
+        named = tuple({each.key: each for each in wanted}.values())
+        with self._lock:
+            if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+                self._sessions.pop(session_id, None)  # a full request ends the session that it names
+                return FetchContext(named, is_full=epoch == INITIAL_EPOCH, uses_topic_ids=uses_topic_ids)
+            session = self._sessions.get(session_id)
+            if session is None:
+                raise FetchSessionIdNotFoundError(f"no fetch session {session_id}")
+            if session.epoch != epoch:
+                raise InvalidFetchSessionEpochError(f"fetch session {session_id}: epoch {epoch} != {session.epoch}")
+            if session.uses_topic_ids != uses_topic_ids:
+                how = "topic ids" if session.uses_topic_ids else "topic names"
+                raise FetchSessionTopicIdError(f"fetch session {session_id} uses {how}")
+            session.update(named, forgotten)
+            if not session.wanted:
+                del self._sessions[session_id]
+                return FetchContext(named)
+            session.used_ms = now_ms
+            session.epoch = next_epoch(epoch)
+            return FetchContext(tuple(session.wanted.values()), session, epoch)
+
+    def end(
+        self, context: FetchContext, outcomes: Mapping[FetchKey, Outcome], now_ms: int
+    ) -> tuple[int, list[FetchKey]]:
+        """(session id, partitions to be told of) for the answer to a request.
+
+        InvalidFetchSessionEpochError when another request used the session meanwhile.
+        """
+        with self._lock:
+            session = context.session
+            if session is None:
+                session_id = self._make(context, outcomes, now_ms) if context.is_full else INVALID_SESSION_ID
+                return session_id, list(outcomes)
+            expected = next_epoch(context.epoch)
+            if session.epoch != expected:
+                raise InvalidFetchSessionEpochError(
+                    f"fetch session {session.session_id}: epoch {session.epoch} != {expected}, a duplicate request?"
+                )
+            return session.session_id, [key for key, each in outcomes.items() if _is_told(session, key, each)]
+
+    def _make(self, context: FetchContext, outcomes: Mapping[FetchKey, Outcome], now_ms: int) -> int:
+        """A session for these partitions, if there is room."""
+        if not context.wanted or not self._has_room(len(context.wanted), now_ms):
+            return INVALID_SESSION_ID
+        session_id = self._new_session_id()
+        while session_id in self._sessions or session_id == INVALID_SESSION_ID:
+            session_id = self._new_session_id()
+        session = FetchSession(session_id, context.uses_topic_ids, now_ms, now_ms)
+        session.update(context.wanted, ())
+        session.remembered_size = len(session.wanted)
+        session.told = {
+            key: Told(-1 if each.must_be_told and not each.has_records else each.high_watermark, each.log_start_offset)
+            for key, each in outcomes.items()
+        }
+        self._sessions[session_id] = session
+        return session_id
+
+    def _has_room(self, size: int, now_ms: int) -> bool:
+        """One more session fits, if need be in place of one that is stale, or is smaller and not young."""
+        if len(self._sessions) < self._slots:
+            return True
+        if not self._sessions:
+            return False
+        stalest = min(self._sessions.values(), key=lambda each: (each.used_ms, each.session_id))
+        if now_ms - stalest.used_ms <= self._eviction_ms:
+            old = [each for each in self._sessions.values() if now_ms - each.created_ms > self._eviction_ms]
+            if not old:
+                return False
+            stalest = min(old, key=lambda each: (each.remembered_size, each.session_id))
+            if stalest.remembered_size >= size:
+                return False
+        del self._sessions[stalest.session_id]
+        return True
+
+
+def _is_told(session: FetchSession, key: FetchKey, outcome: Outcome) -> bool:
+    """Whether an incremental answer names the partition; what it tells is remembered.
+
+    One with records goes behind the others, so that it does not take the whole answer next time, too (KIP-74).
+    """
+    before = session.told.get(key, Told())
+    now = Told(outcome.high_watermark, outcome.log_start_offset)
+    is_told = outcome.must_be_told or outcome.has_records or before != now
+    # After an error the partition is told of again, whatever it has then.
+    session.told[key] = replace(now, high_watermark=-1) if outcome.must_be_told and not outcome.has_records else now
+    if outcome.has_records and key in session.wanted:
+        session.wanted[key] = session.wanted.pop(key)
+    return is_told

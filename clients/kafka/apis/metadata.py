@@ -1,0 +1,277 @@
+"""Metadata, DescribeTopicPartitions, DescribeCluster: what the cluster looks like.
+
+I/O: the metadata log, for new topics.
+
+Answered by any broker from its fold of the metadata log. A topic that a Metadata request may create exists once it is
+answered; Kafka answers UNKNOWN_TOPIC_OR_PARTITION meanwhile. Version 0 tells all replicas, also those that are down.
+Source: `KafkaApis.handleTopicMetadataRequest`, `KRaftMetadataCache`, `DescribeTopicPartitionsRequestHandler` (KIP-966).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from stratalog.clients.admin.admin import NewTopic
+from stratalog.clients.kafka.protocol.entities import Values, id_text
+from stratalog.clients.kafka.protocol.frames import served_versions
+from stratalog.clients.kafka.request.api import Api, Call
+from stratalog.clients.kafka.request.broker import NOT_REQUESTED, ServedBroker
+from stratalog.replication.controller.topics import check_topic_name
+from stratalog.replication.internal_topics import is_internal
+from stratalog.replication.metadata.acls import Operation, ResourceType
+from stratalog.replication.metadata.image import NO_LEADER, ClusterImage, PartitionRecord
+from stratalog.storage.errors import (
+    InvalidRequestError,
+    LeaderNotAvailableError,
+    ListenerNotFoundError,
+    StratalogError,
+    TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
+from stratalog.storage.records import TopicPartition
+
+METADATA, DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS = 3, 60, 75
+BROKER_ENDPOINTS = 1
+LISTENER_NOT_FOUND_FROM = 6
+TOPIC_IDS_FROM = 12
+OPERATIONS_FROM, CLUSTER_OPERATIONS_TO = 8, 10
+
+
+class Metadata:
+    """One broker's answers."""
+
+    def __init__(self, broker: ServedBroker) -> None:
+        self._broker = broker
+
+    def apis(self) -> Iterable[Api]:
+        return [
+            Api(METADATA, served_versions(METADATA), self._metadata, _refused_metadata),
+            Api(DESCRIBE_CLUSTER, served_versions(DESCRIBE_CLUSTER), self._describe_cluster),
+            Api(DESCRIBE_TOPIC_PARTITIONS, served_versions(DESCRIBE_TOPIC_PARTITIONS), self._describe, _refused_all),
+        ]
+
+    # -- Metadata --------------------------------------------------------------------------------------------
+
+    def _metadata(self, call: Call) -> Values:
+        self._broker.image(0)
+        asked = call.request.topics
+        is_all = asked is None or (call.version == 0 and not asked)
+        topics = self._every_topic(call) if is_all else [self._topic(call, each) for each in asked]
+        image = self._broker.image()
+        nodes = [self._broker.node_values(image, broker_id) for broker_id in sorted(image.brokers)]
+        controller = self._broker.node_values(image, image.controller_id)
+        values: dict[str, Any] = {
+            "brokers": [node for node in nodes if node is not None],
+            "cluster_id": image.cluster_id,
+            "controller_id": NO_LEADER if controller is None else image.controller_id,
+            "topics": topics,
+        }
+        if OPERATIONS_FROM <= call.version <= CLUSTER_OPERATIONS_TO:
+            wanted = call.given("include_cluster_authorized_operations", False)
+            values["cluster_authorized_operations"] = self._cluster_operations(call, wanted)
+        return values
+
+    def _cluster_operations(self, call: Call, wanted: bool) -> int:
+        if not wanted:
+            return NOT_REQUESTED
+        is_refused = self._broker.refusal(call, Operation.DESCRIBE, ResourceType.CLUSTER)
+        return 0 if is_refused else self._broker.allowed(call, ResourceType.CLUSTER)
+
+    def _every_topic(self, call: Call) -> list[Values]:
+        image = self._broker.image()
+        names = sorted(image.topic_ids)
+        return [self._known_topic(call, image, name) for name in names if not self._is_hidden(call, name)]
+
+    def _is_hidden(self, call: Call, name: str) -> bool:
+        return self._broker.refusal(call, Operation.DESCRIBE, ResourceType.TOPIC, name) is not None
+
+    def _topic(self, call: Call, asked: Any) -> Values:
+        topic_id, name = id_text(getattr(asked, "topic_id", None)), asked.name
+        if call.version < TOPIC_IDS_FROM and (name is None or topic_id is not None):
+            what = "Topic name can not be null" if name is None else "Topic IDs are not supported in requests"
+            raise InvalidRequestError(f"{what} for version {call.version}")
+        try:
+            if topic_id is not None:
+                name = self._broker.topic_name(topic_id)
+            if self._is_hidden(call, name):
+                raise TopicAuthorizationFailedError(f"not allowed to describe topic {name}")
+            image = self._broker.image()
+            if name not in image.topic_ids:
+                image = self._made(call, name)
+            return self._known_topic(call, image, name)
+        except StratalogError as error:
+            is_told = topic_id is None
+            return {"error_code": error, "name": name if is_told else None, "topic_id": topic_id, "partitions": ()}
+
+    def _made(self, call: Call, name: str) -> ClusterImage:
+        """The metadata with a topic that may be made by being named. UnknownTopicOrPartitionError where it may not."""
+        image = self._broker.image(0)
+        if name in image.topic_ids:
+            return image
+        may_make = call.given("allow_auto_topic_creation", True) and self._broker.config.auto_create_topics_enable
+        if not may_make:
+            check_topic_name(name)
+            raise UnknownTopicOrPartitionError(f"topic '{name}' does not exist")
+        if self._broker.refusal(call, Operation.CREATE, ResourceType.CLUSTER) is not None:
+            self._broker.check(call, Operation.CREATE, ResourceType.TOPIC, name)
+        with suppress(TopicAlreadyExistsError):  # somebody else was quicker
+            self._broker.admin.create_topics([NewTopic(name)], wait=False)
+        return self._broker.image(0)
+
+    def _known_topic(self, call: Call, image: ClusterImage, name: str) -> Values:
+        partitions = [image.partitions[tp] for tp in image.partitions_of(name)]
+        values: dict[str, Any] = {
+            "error_code": None,
+            "name": name,
+            "topic_id": image.topic_ids.get(name),
+            "is_internal": is_internal(name),
+            "partitions": [self._partition(call, image, state) for state in partitions],
+        }
+        if call.version >= OPERATIONS_FROM and call.given("include_topic_authorized_operations", False):
+            values["topic_authorized_operations"] = self._broker.allowed(call, ResourceType.TOPIC, name)
+        return values
+
+    def _partition(self, call: Call, image: ClusterImage, state: PartitionRecord) -> Values:
+        error: StratalogError | None = None
+        leader = state.leader
+        if self._broker.node_values(image, leader) is None:
+            is_known = leader in image.brokers and call.version >= LISTENER_NOT_FOUND_FROM
+            kind = ListenerNotFoundError if is_known else LeaderNotAvailableError
+            error, leader = kind(f"{state.topic_partition}: leader {leader} is not reachable"), NO_LEADER
+        return {"error_code": error, **self._replicas(image, state), "leader_id": leader}
+
+    def _replicas(self, image: ClusterImage, state: PartitionRecord) -> dict[str, Any]:
+        return {
+            "partition_index": state.partition,
+            "leader_epoch": state.leader_epoch,
+            "replica_nodes": state.replicas,
+            "isr_nodes": state.isr,
+            "offline_replicas": [r for r in state.replicas if self._broker.node_values(image, r) is None],
+        }
+
+    # -- DescribeTopicPartitions ---------------------------------------------------------------------------------
+
+    def _describe(self, call: Call) -> Values:
+        """One page: topics in order of name, from the cursor on, until the limit; the cursor of the next page."""
+        request = call.request
+        start_name, start_partition = "", 0
+        if request.cursor is not None:
+            start_name, start_partition = request.cursor.topic_name, request.cursor.partition_index
+            if start_partition < 0:
+                raise InvalidRequestError(f"cursor partition index {start_partition} must not be negative")
+        limit = min(request.response_partition_limit, self._broker.config.max_request_partition_size_limit)
+        if limit < 1:
+            raise InvalidRequestError(f"response partition limit {request.response_partition_limit} must be positive")
+        image = self._broker.image(0)
+        asked = {each.name for each in request.topics}
+        names = sorted(name for name in asked or list(image.topic_ids) if name >= start_name)
+        pages = _Page(start_name, start_partition, limit)
+        for name in names:
+            if self._is_hidden(call, name):
+                if asked:
+                    pages.refused.append(_refused_topic(name, TopicAuthorizationFailedError("")))
+            elif name not in image.topic_ids:
+                pages.topics.append(_refused_topic(name, _why_unknown(name)))
+            elif not self._add_topic(pages, call, image, name):
+                break
+        return {"topics": [*pages.topics, *pages.refused], "next_cursor": pages.next_cursor}
+
+    def _add_topic(self, page: _Page, call: Call, image: ClusterImage, name: str) -> bool:
+        """Put a topic's partitions on the page; False when it is full."""
+        known = image.partitions_of(name)
+        wanted = page.take(name, known)
+        if wanted:
+            states = [image.partitions[tp] for tp in wanted]
+            page.topics.append(
+                {
+                    "error_code": None,
+                    "name": name,
+                    "topic_id": image.topic_ids.get(name),
+                    "is_internal": is_internal(name),
+                    "partitions": [self._described_partition(image, state) for state in states],
+                    "topic_authorized_operations": self._broker.allowed(call, ResourceType.TOPIC, name),
+                }
+            )
+        return page.next_cursor is None
+
+    def _described_partition(self, image: ClusterImage, state: PartitionRecord) -> Values:
+        is_reachable = self._broker.node_values(image, state.leader) is not None
+        return {
+            **self._replicas(image, state),
+            "error_code": None,
+            "leader_id": state.leader if is_reachable else NO_LEADER,
+            "eligible_leader_replicas": state.elr,
+            "last_known_elr": state.last_known_elr,
+        }
+
+    # -- DescribeCluster ---------------------------------------------------------------------------------------
+
+    def _describe_cluster(self, call: Call) -> Values:
+        """The brokers, without those that clients cannot reach; fenced ones if asked for (KIP-1073)."""
+        if call.given("endpoint_type", BROKER_ENDPOINTS) != BROKER_ENDPOINTS:
+            raise InvalidRequestError(f"endpoint type {call.request.endpoint_type}: only brokers (1) are described")
+        image = self._broker.image(0)
+        brokers = []
+        for broker_id, broker in sorted(image.brokers.items()):
+            endpoint = self._broker.endpoint_of(broker)
+            if endpoint is None or (broker.fenced and not call.given("include_fenced_brokers", False)):
+                continue
+            where = {"host": endpoint.host, "port": endpoint.port, "rack": broker.registration.rack}
+            brokers.append({"broker_id": broker_id, "is_fenced": broker.fenced, **where})
+        wanted = call.request.include_cluster_authorized_operations
+        return {
+            "error_code": None,
+            "endpoint_type": BROKER_ENDPOINTS,
+            "cluster_id": image.cluster_id,
+            "controller_id": image.controller_id,
+            "brokers": brokers,
+            "cluster_authorized_operations": self._cluster_operations(call, wanted),
+        }
+
+
+class _Page:
+    """What fits into one response of DescribeTopicPartitions."""
+
+    def __init__(self, start_name: str, start_partition: int, limit: int) -> None:
+        self.topics: list[Values] = []
+        self.refused: list[Values] = []
+        self.next_cursor: Values | None = None
+        self._start = (start_name, start_partition)
+        self._left = limit
+
+    def take(self, name: str, partitions: Sequence[TopicPartition]) -> Sequence[TopicPartition]:
+        """The topic's partitions that fit, noting where the next page starts when not all do."""
+        first = self._start[1] if name == self._start[0] else 0
+        taken = partitions[first : first + self._left]
+        self._left -= len(taken)
+        if first + len(taken) < len(partitions):
+            self.next_cursor = {"topic_name": name, "partition_index": first + len(taken)}
+        return taken
+
+
+def _why_unknown(name: str) -> StratalogError:
+    try:
+        check_topic_name(name)
+    except StratalogError as error:
+        return error
+    return UnknownTopicOrPartitionError(f"topic '{name}' does not exist")
+
+
+def _refused_topic(name: str, error: StratalogError) -> Values:
+    return {"error_code": error, "name": name, "is_internal": is_internal(name), "partitions": ()}
+
+
+def _refused_metadata(call: Call, error: StratalogError) -> Values:
+    """Each topic named has the error; there was no code for the whole before version 13."""
+    topics = [
+        {"error_code": error, "name": each.name or "", "topic_id": getattr(each, "topic_id", None)}
+        for each in call.request.topics or ()
+    ]
+    return {"topics": topics, "error_code": error}
+
+
+def _refused_all(call: Call, error: StratalogError) -> Values:
+    return {"topics": [{"error_code": error, "name": each.name} for each in call.request.topics]}

@@ -1,0 +1,190 @@
+"""CreateTopics, DeleteTopics, CreatePartitions. I/O: the metadata log, through the admin client.
+
+Any broker decides and commits, so nobody is asked to find the controller first. The answer comes with the commit; the
+leaders start a moment later.
+Source: `ControllerApis`, `ReplicationControlManager` (KIP-4, KIP-195, KIP-464, KIP-516).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from stratalog.clients.admin.admin import NewTopic
+from stratalog.clients.admin.configs import topic_configs
+from stratalog.clients.kafka.apis.configs import SOURCE_CODES
+from stratalog.clients.kafka.protocol.entities import Values, id_text
+from stratalog.clients.kafka.protocol.frames import served_versions
+from stratalog.clients.kafka.request.api import Api, Call, failed
+from stratalog.clients.kafka.request.broker import ServedBroker, attempted
+from stratalog.replication.metadata.acls import Operation, ResourceType
+from stratalog.storage.errors import (
+    InvalidReplicaAssignmentError,
+    InvalidRequestError,
+    StratalogError,
+    TopicAuthorizationFailedError,
+    TopicDeletionDisabledError,
+    UnknownTopicIdError,
+)
+
+CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 19, 20, 37
+DELETION_DISABLED_FROM = 3
+
+
+class Topics:
+    """One broker's answers."""
+
+    def __init__(self, broker: ServedBroker) -> None:
+        self._broker = broker
+
+    def apis(self) -> Iterable[Api]:
+        return [
+            Api(CREATE_TOPICS, served_versions(CREATE_TOPICS), self._create_topics, _no_topic_created, is_slow=True),
+            Api(DELETE_TOPICS, served_versions(DELETE_TOPICS), self._delete_topics, _no_topic_deleted, is_slow=True),
+            Api(CREATE_PARTITIONS, served_versions(CREATE_PARTITIONS), self._grow, _no_topic_grown, is_slow=True),
+        ]
+
+    # -- CreateTopics ----------------------------------------------------------------------------------------
+
+    def _create_topics(self, call: Call) -> Values:
+        asked = {each.name: each for each in call.request.topics}
+        twice = _twice(each.name for each in call.request.topics)
+        return {
+            "topics": [
+                attempted(partial(self._create, call, topic, name in twice), partial(_named_error, name))
+                for name, topic in asked.items()
+            ]
+        }
+
+    def _create(self, call: Call, topic: Any, is_twice: bool) -> Values:
+        name = topic.name
+        if is_twice:
+            raise InvalidRequestError("Duplicate topic name.")
+        if self._broker.refusal(call, Operation.CREATE, ResourceType.CLUSTER) is not None:
+            self._broker.check(call, Operation.CREATE, ResourceType.TOPIC, name)
+        assignment = _assignment(topic)
+        new = NewTopic(
+            name,
+            topic.num_partitions,
+            topic.replication_factor,
+            {each.name: each.value for each in topic.configs if each.value is not None},
+            assignment,
+        )
+        topic_ids = self._broker.admin.create_topics([new], wait=False, validate_only=call.request.validate_only)
+        if call.request.validate_only:
+            return {"name": name, **failed(None)}
+        return {"name": name, **failed(None), "topic_id": topic_ids[name], **self._created(call, name)}
+
+    def _created(self, call: Call, name: str) -> Values:
+        """What a new topic looks like (KIP-525), unless the caller may not see topics' configs."""
+        refusal = self._broker.refusal(call, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
+        if refusal is not None:
+            return {"topic_config_error_code": refusal.code, "configs": None}
+        image = self._broker.image(0)
+        partitions = image.partitions_of(name)
+        return {
+            "num_partitions": len(partitions),
+            "replication_factor": len(image.partitions[partitions[0]].replicas) if partitions else -1,
+            "configs": [
+                {"name": each.name, "value": each.value, "config_source": SOURCE_CODES[each.source]}
+                for each in topic_configs(image, name)
+            ],
+        }
+
+    # -- DeleteTopics ----------------------------------------------------------------------------------------
+
+    def _delete_topics(self, call: Call) -> Values:
+        if self._broker.image(0).cluster_config("delete.topic.enable", "true") != "true":
+            if call.version < DELETION_DISABLED_FROM:
+                raise InvalidRequestError("Topic deletion is disabled.")
+            raise TopicDeletionDisabledError("Topic deletion is disabled.")
+        asked = [(each.name, id_text(each.topic_id)) for each in call.given("topics", ())]
+        asked += [(name, None) for name in call.given("topic_names", ())]
+        twice = _twice(asked)
+        deleted: set[str] = set()
+        return {
+            "responses": [
+                attempted(partial(self._delete, call, *named, named in twice, deleted), partial(_id_error, *named))
+                for named in dict.fromkeys(asked)
+            ]
+        }
+
+    def _delete(self, call: Call, name: str | None, topic_id: str | None, is_twice: bool, deleted: set[str]) -> Values:
+        if is_twice:
+            raise InvalidRequestError(f"Duplicate topic {'id' if name is None else 'name'}.")
+        if (name is None) == (topic_id is None):
+            what = "Neither topic name nor id were specified."
+            raise InvalidRequestError(what if name is None else "You may not specify both topic name and topic id.")
+        is_by_id = name is None
+        wanted = self._broker.topic_name(topic_id) if name is None else name
+        if wanted in deleted:
+            raise InvalidRequestError("The provided topic name maps to an ID that was already supplied.")
+        hidden = self._broker.refusal(call, Operation.DESCRIBE, ResourceType.TOPIC, wanted)
+        refusal = self._broker.refusal(call, Operation.DELETE, ResourceType.TOPIC, wanted)
+        if hidden is not None or refusal is not None:
+            error = TopicAuthorizationFailedError("Authorization failed.")
+            return {"name": None if is_by_id and hidden else wanted, "topic_id": topic_id, **failed(error)}
+        found = self._broker.image(0).topic_ids.get(wanted)
+        if is_by_id and found != topic_id:
+            raise UnknownTopicIdError("This server does not host this topic ID.")
+        self._broker.admin.delete_topics([wanted])
+        deleted.add(wanted)
+        return {"name": wanted, "topic_id": found, **failed(None)}
+
+    # -- CreatePartitions --------------------------------------------------------------------------------------
+
+    def _grow(self, call: Call) -> Values:
+        asked = {each.name: each for each in call.request.topics}
+        twice = _twice(each.name for each in call.request.topics)
+        return {
+            "results": [
+                attempted(partial(self._grow_one, call, topic, name in twice), partial(_named_error, name))
+                for name, topic in asked.items()
+            ]
+        }
+
+    def _grow_one(self, call: Call, topic: Any, is_twice: bool) -> Values:
+        if is_twice:
+            raise InvalidRequestError("Duplicate topic name.")
+        self._broker.check(call, Operation.ALTER, ResourceType.TOPIC, topic.name)
+        assignments = None if topic.assignments is None else [each.broker_ids for each in topic.assignments]
+        only = call.request.validate_only
+        self._broker.admin.create_partitions(topic.name, topic.count, assignments, wait=False, validate_only=only)
+        return {"name": topic.name, **failed(None)}
+
+
+def _assignment(topic: Any) -> dict[int, tuple[int, ...]] | None:
+    if not topic.assignments:
+        return None
+    twice = _twice(each.partition_index for each in topic.assignments)
+    if twice:
+        raise InvalidReplicaAssignmentError(f"Found multiple manual partition assignments for partition {min(twice)}")
+    return {each.partition_index: each.broker_ids for each in topic.assignments}
+
+
+def _twice(names: Iterable[Any]) -> set[Any]:
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+def _named_error(name: str, error: StratalogError) -> Values:
+    return {"name": name, **failed(error)}
+
+
+def _id_error(name: str | None, topic_id: str | None, error: StratalogError) -> Values:
+    return {"name": name, "topic_id": topic_id, **failed(error)}
+
+
+def _no_topic_created(call: Call, error: StratalogError) -> Values:
+    return {"topics": [_named_error(each.name, error) for each in call.request.topics]}
+
+
+def _no_topic_grown(call: Call, error: StratalogError) -> Values:
+    return {"results": [_named_error(each.name, error) for each in call.request.topics]}
+
+
+def _no_topic_deleted(call: Call, error: StratalogError) -> Values:
+    named = [(each.name, id_text(each.topic_id)) for each in call.given("topics", ())]
+    named += [(name, None) for name in call.given("topic_names", ())]
+    return {"responses": [_id_error(*each, error) for each in named]}

@@ -1,0 +1,1 @@
+"""Kafka's record batches (magic 2) as bytes and as columns."""

@@ -1,0 +1,144 @@
+"""Kafka's record batches as bytes: their headers, their bounds in what was sent, their checksums. Pure.
+
+    RecordBatch => BaseOffset:int64 Length:int32 PartitionLeaderEpoch:int32 Magic:int8 CRC:uint32 Attributes:int16
+                   LastOffsetDelta:int32 BaseTimestamp:int64 MaxTimestamp:int64 ProducerId:int64 ProducerEpoch:int16
+                   BaseSequence:int32 RecordsCount:int32 Records
+
+The CRC (CRC-32C) covers what follows it, so a broker sets base offset and leader epoch without another one.
+Source: Kafka's `DefaultRecordBatch`, `ByteBufferLogInputStream`. Batches of magic 0 and 1, which Kafka 4 does not take
+either, are UNSUPPORTED_FOR_MESSAGE_FORMAT.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple, TypeAlias
+
+import crc32c
+
+from stratalog.clients.kafka.batches.compression import COMPRESSION_TYPES, compressed, compression_type_of
+from stratalog.storage.errors import CorruptMessageError, UnsupportedForMessageFormatError
+from stratalog.storage.records import CONTROL_ATTRIBUTE, TRANSACTIONAL_ATTRIBUTE
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+MAGIC: Final = 2
+LOG_OVERHEAD_BYTES: Final = 12
+"""Base offset and length, which the length does not count."""
+HEADER_BYTES: Final = 61
+NO_LEADER_EPOCH: Final = -1
+LOG_APPEND_TIME: Final = 1
+
+_ATTRIBUTES_AT: Final = 21
+_LENGTH_MIN: Final = 14
+_COMPRESSION_MASK: Final = 0x07
+_TIMESTAMP_TYPE_BIT: Final = 0x08
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_PLACE = struct.Struct(">qii")
+_BEFORE_CRC = struct.Struct(">qiibI")
+_AFTER_CRC = struct.Struct(">hiqqqhii")
+
+
+class BatchHeader(NamedTuple):
+    """A batch's header as it stands there, in order; sizes in bytes, timestamps in milliseconds, -1 for what is not.
+
+    length  of what follows it; the whole batch has `size_bytes`, 12 more
+    """
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.length + LOG_OVERHEAD_BYTES
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def compression_type(self) -> str:
+        """Kafka's name. UnsupportedCompressionTypeError: there is none for the number."""
+        return compression_type_of(self.attributes & _COMPRESSION_MASK)
+
+    @property
+    def timestamp_type(self) -> int:
+        """0: CreateTime, 1: LogAppendTime."""
+        return (self.attributes & _TIMESTAMP_TYPE_BIT) >> 3
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_ATTRIBUTE)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_ATTRIBUTE)
+
+
+class EncodedBatch(NamedTuple):
+    """A batch as bytes, with offsets `[base_offset, last_offset]`; some of them may have been compacted away."""
+
+    base_offset: int
+    last_offset: int
+    data: bytes
+
+
+def batches_in(data: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Each batch's header and its bytes, header included. A last batch that was cut off is passed over, as clients do.
+
+    Raises CorruptMessageError (a length or magic that cannot be, a wrong CRC) with what was compared, and
+    UnsupportedForMessageFormatError (magic 0 or 1).
+    """
+    rest = memoryview(data)
+    while len(rest) >= _BEFORE_CRC.size:
+        base_offset, length, _, magic, _ = _BEFORE_CRC.unpack_from(rest)
+        if length < _LENGTH_MIN:
+            raise CorruptMessageError(f"batch at offset {base_offset}: length {length} < {_LENGTH_MIN}")
+        if magic not in (0, 1, MAGIC):
+            raise CorruptMessageError(f"batch at offset {base_offset}: magic {magic}, known are 0 to {MAGIC}")
+        if length + LOG_OVERHEAD_BYTES > len(rest):
+            return
+        if magic < MAGIC:
+            raise UnsupportedForMessageFormatError(f"batch at offset {base_offset}: magic {magic}, needed {MAGIC}")
+        batch, rest = rest[: length + LOG_OVERHEAD_BYTES], rest[length + LOG_OVERHEAD_BYTES :]
+        if len(batch) < HEADER_BYTES:
+            raise CorruptMessageError(f"batch at offset {base_offset}: {len(batch)} bytes < {HEADER_BYTES}")
+        header = header_of(batch)
+        computed = crc32c.crc32c(batch[_ATTRIBUTES_AT:])
+        if computed != header.crc:
+            raise CorruptMessageError(f"batch at offset {base_offset}: stored CRC {header.crc}, computed {computed}")
+        yield header, batch
+
+
+def header_of(batch: Buffer) -> BatchHeader:
+    """The header of a batch of magic 2, of at least 61 bytes."""
+    return BatchHeader._make(_HEADER.unpack_from(batch))
+
+
+def placed(data: Buffer, base_offset: int, leader_epoch: int) -> bytes:
+    """A batch as it stands in the log: the base offset and leader epoch that its append gave it. The CRC stays."""
+    (length,) = struct.unpack_from(">i", data, 8)
+    return b"".join((_PLACE.pack(base_offset, length, leader_epoch), memoryview(data)[_PLACE.size :]))
+
+
+def batch_bytes(header: BatchHeader, section: memoryview, compression_type: str) -> bytes:
+    """Header and records, compressed; length, magic, CRC and codec are set, whatever `header` says of them."""
+    content = memoryview(compressed(section, compression_type))
+    codec = COMPRESSION_TYPES.index(compression_type)
+    fields = _AFTER_CRC.pack(header.attributes | codec, *header[6:])
+    crc = crc32c.crc32c(content, crc32c.crc32c(fields))
+    length = HEADER_BYTES - LOG_OVERHEAD_BYTES + len(content)
+    place = _BEFORE_CRC.pack(header.base_offset, length, header.leader_epoch, MAGIC, crc)
+    return b"".join((place, fields, content))

@@ -1,0 +1,148 @@
+"""The broker's face as Kafka's requests: frames or messages in, frames or messages out.
+
+I/O: through the broker, a view of the cluster, and a thread for what takes long. No socket: whoever has one calls
+`handle` with each frame, in the order in which a connection brought them, and sends what `answer` gets. An answer may
+come at once, in the caller's thread, or later from another one: Produce with acks=all waits for the high watermark,
+Fetch for records.
+Source: Kafka's `KafkaApis`, `RequestChannel`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Self
+
+from stratalog.clients.bootstrap import RunningCluster
+from stratalog.clients.kafka.apis.api_versions import ApiVersions, unsupported_version
+from stratalog.clients.kafka.apis.configs import Configs
+from stratalog.clients.kafka.apis.delete_records import Records
+from stratalog.clients.kafka.apis.fetch import Fetch
+from stratalog.clients.kafka.apis.find_coordinator import Coordinators
+from stratalog.clients.kafka.apis.group_offsets import GroupOffsets
+from stratalog.clients.kafka.apis.kafka_consumer_groups import ConsumerGroups
+from stratalog.clients.kafka.apis.kafka_groups import Groups
+from stratalog.clients.kafka.apis.list_offsets import Offsets
+from stratalog.clients.kafka.apis.metadata import Metadata
+from stratalog.clients.kafka.apis.produce import Produce
+from stratalog.clients.kafka.apis.reassignments import Reassignments
+from stratalog.clients.kafka.apis.topics import Topics
+from stratalog.clients.kafka.apis.transaction_admin import TransactionAdmin
+from stratalog.clients.kafka.apis.transactions import Transactions
+from stratalog.clients.kafka.protocol.frames import decode_request, encode_response
+from stratalog.clients.kafka.protocol.schema import Entity
+from stratalog.clients.kafka.request.api import Api, Call, Connection, Family
+from stratalog.clients.kafka.request.broker import Endpoint, ServedBroker
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.config import BrokerConfig
+from stratalog.storage.errors import StratalogError, UnknownServerError, UnsupportedVersionError
+
+_LOG = logging.getLogger("stratalog.kafka")
+
+SLOW_THREADS = 2
+"""Threads for requests that wait for storage or brokers, as DeleteRecords does."""
+
+
+class KafkaHandler:
+    """Answers Kafka's requests for one broker of a cluster that runs in this process. Any thread may call it."""
+
+    def __init__(self, broker: ServedBroker) -> None:
+        self.broker = broker
+        self._fetch = Fetch(broker)
+        families: list[Family] = [
+            Metadata(broker),
+            Produce(broker),
+            self._fetch,
+            Offsets(broker),
+            Topics(broker),
+            Records(broker),
+            Configs(broker),
+            Reassignments(broker),
+            Coordinators(broker),
+            Groups(broker),
+            ConsumerGroups(broker),
+            GroupOffsets(broker),
+            Transactions(broker),
+            TransactionAdmin(broker),
+        ]
+        apis = [api for family in families for api in family.apis()]
+        apis += ApiVersions(apis).apis()
+        self._apis = {api.key: api for api in apis}
+        self._served = {api.key: api.versions for api in apis}
+        self._slow = ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix=f"kafka-{broker.broker_id}")
+
+    @classmethod
+    def of(
+        cls,
+        cluster: RunningCluster,
+        broker_id: int,
+        *,
+        config: BrokerConfig | None = None,
+        view: ClusterView | None = None,
+        advertised: Mapping[int, Endpoint] | None = None,
+    ) -> Self:
+        """The handler of a running cluster's broker; see `ServedBroker`. Close it before the cluster stops."""
+        return cls(ServedBroker(cluster, broker_id, config=config, view=view, advertised=advertised))
+
+    @property
+    def apis(self) -> Iterable[Api]:
+        """What is answered."""
+        return self._apis.values()
+
+    def handle(self, frame: bytes, connection: Connection, answer: Callable[[bytes | None], None]) -> None:
+        """Answer a request frame with a response frame, both without the length before them.
+
+        `answer` is called once, possibly from another thread; None: nothing is to be sent (acks=0). Bytes that are no
+        request, or one of a version that is not served, close the connection, as Kafka does, and are not answered.
+        """
+        try:
+            request = decode_request(frame, self._served)
+        except UnsupportedVersionError as reason:
+            connection.close(str(reason))
+            return
+        except StratalogError as reason:
+            connection.close(f"unreadable request: {reason}")
+            return
+        if request.entity is None:
+            answer(unsupported_version(request.correlation_id, self.apis))
+            return
+        correlation_id = request.correlation_id
+
+        def encode(response: Entity | None) -> None:
+            answer(None if response is None else encode_response(correlation_id, response))
+
+        self.serve(request.entity, connection, encode, request.client_id)
+
+    def serve(
+        self,
+        request: Entity,
+        connection: Connection,
+        answer: Callable[[Entity | None], None],
+        client_id: str | None = None,
+    ) -> None:
+        """As `handle`, with kio's messages instead of frames."""
+        call = Call(request, connection, client_id, answer)
+        api = self._apis.get(call.api_key)
+        if api is None or call.version not in api.versions:
+            connection.close(f"API {call.api_key} version {call.version} is not served")
+        elif api.is_slow:
+            self._slow.submit(self._run, api, call)
+        else:
+            self._run(api, call)
+
+    def _run(self, api: Api, call: Call) -> None:
+        try:
+            values = api.handle(call)
+        except StratalogError as refusal:
+            values = api.refuse(call, refusal)
+        except Exception as defect:  # noqa: BLE001 - the client gets an answer whatever went wrong here
+            _LOG.exception("broker %d: API %d version %d", self.broker.broker_id, call.api_key, call.version)
+            values = api.refuse(call, UnknownServerError(f"{type(defect).__name__}: {defect}"))
+        if values is not None:
+            call.respond(values)
+
+    def close(self) -> None:
+        """Answer what waits with what there is, and end the threads."""
+        self._fetch.close()
+        self._slow.shutdown(wait=True)

@@ -1,0 +1,1 @@
+"""Frames and messages of Kafka's protocol as bytes."""

@@ -1,0 +1,143 @@
+"""Kafka's messages built from plain values, whatever version the client speaks. Pure.
+
+A response is given as a mapping with the fields of all versions, named as kio names them. What the version does not
+have is left out, what is not given has Kafka's default. Numbers of milliseconds, hexadecimal ids and errors become
+kio's types.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_writer
+
+from stratalog.clients.kafka.protocol.schema import Entity, EntityType, FieldShape, names_in_any_version, shape_of
+from stratalog.storage.errors import StratalogError
+
+Values = Mapping[str, Any]
+"""A message or a part of one by the names of its fields."""
+
+_MILLISECOND = dt.timedelta(milliseconds=1)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_UNKNOWN_ERROR = ErrorCode(-1)
+_Convert = Callable[[Any], Any]
+
+
+def build(entity_type: EntityType, values: Values) -> Entity:
+    """A message of kio's class from plain values. TypeError for a field that no version of the API has.
+
+    error codes  a StratalogError, None or a number; durations and times: milliseconds; ids: 32 hexadecimal digits
+    parts        mappings of the same kind, arrays any iterables of them
+    """
+    given = {}
+    for name, convert, default in _plan(entity_type):
+        given[name] = convert(values[name]) if name in values else default
+    if len(values) != len(given) or not values.keys() <= given.keys():
+        _check_names(entity_type, frozenset(values))
+    return entity_type(**given)
+
+
+def encoded(entity: Entity) -> bytes:
+    """The message's bytes."""
+    with io.BytesIO() as buffer:
+        entity_writer(type(entity))(buffer, entity)
+        return buffer.getvalue()
+
+
+def milliseconds(duration: dt.timedelta) -> int:
+    """A duration of a request as Kafka has it."""
+    return duration // _MILLISECOND
+
+
+def code_of(error: StratalogError | int | None) -> ErrorCode:
+    """Kafka's code of an error; None is 0. A code that kio does not know is UNKNOWN_SERVER_ERROR."""
+    number = error if isinstance(error, int) else 0 if error is None else error.code
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return _UNKNOWN_ERROR
+
+
+def id_text(topic_id: UUID | None) -> str | None:
+    """A request's topic id as ours are written; None for the zero id, which stands for none."""
+    return None if topic_id is None or topic_id.int == 0 else topic_id.hex
+
+
+@cache
+def _plan(entity_type: EntityType) -> tuple[tuple[str, _Convert, Any], ...]:
+    """For each field its name, how to convert a value, and what it is when there is none."""
+    return tuple((field.name, _converter(field), default_of(field)) for field in shape_of(entity_type))
+
+
+def _converter(field: FieldShape) -> _Convert:
+    part = field.part
+    if part is not None and field.is_array:
+        return lambda values: None if values is None else tuple(build(part, each) for each in values)
+    if part is not None:
+        return lambda values: None if values is None else build(part, values)
+    convert = _CONVERTERS.get(field.kafka_type or "", _as_it_is)
+    if convert is _time and not field.is_nullable:
+        return lambda value_ms: _EPOCH + dt.timedelta(milliseconds=value_ms)  # -1 is a time, too
+    if not field.is_array and not field.is_nullable and field.kafka_type in _EMPTY:
+        empty = _EMPTY[field.kafka_type]
+        return lambda value: empty if value is None else value  # null came with a later version
+    if not field.is_array:
+        return convert
+    if convert is _as_it_is:
+        return lambda values: None if values is None else tuple(values)
+    return lambda values: None if values is None else tuple(map(convert, values))
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _duration(value_ms: int) -> dt.timedelta:
+    return dt.timedelta(milliseconds=value_ms)
+
+
+def _time(value_ms: int | None) -> dt.datetime | None:
+    return None if value_ms is None or value_ms < 0 else _EPOCH + dt.timedelta(milliseconds=value_ms)
+
+
+def _uuid(value: str | UUID | None) -> UUID | None:
+    return UUID(value) if isinstance(value, str) else value
+
+
+_EMPTY: dict[str, Any] = {"string": "", "bytes": b"", "records": b""}
+_CONVERTERS: dict[str, _Convert] = {
+    "error_code": code_of,
+    "timedelta_i32": _duration,
+    "timedelta_i64": _duration,
+    "datetime_i64": _time,
+    "uuid": _uuid,
+}
+
+
+def default_of(field: FieldShape) -> Any:
+    """What a field is that nobody gave: Kafka's default, else the empty value of its type."""
+    if field.has_default:
+        return field.default
+    if field.is_array:
+        return ()
+    if field.is_nullable:
+        return None
+    if field.part is not None:
+        return build(field.part, {})
+    convert = _CONVERTERS.get(field.kafka_type or "")
+    if convert is not None:
+        return convert(0)
+    return {**_EMPTY, "bool": False, "float64": 0.0}.get(field.kafka_type or "", 0)
+
+
+@cache
+def _check_names(entity_type: EntityType, names: frozenset[str]) -> None:
+    unknown = names - names_in_any_version(entity_type.__api_key__)
+    if unknown:
+        raise TypeError(f"no version of {entity_type.__name__} has {sorted(unknown)}")

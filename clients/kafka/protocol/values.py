@@ -1,0 +1,106 @@
+"""Kafka's messages to and from values of ours that have the same fields by name. Pure.
+
+The values of groups and transactions name and nest their fields as the message JSON does. kio leaves `_ms` out where
+it has durations and times, and says `error_code` where a value has `error`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from uuid import UUID
+
+from stratalog.clients.kafka.protocol.entities import milliseconds
+from stratalog.clients.kafka.protocol.schema import Entity
+from stratalog.storage.errors import StratalogError
+
+V = TypeVar("V")
+_ABSENT = object()
+
+
+def value_of(value_type: type[V], entity: Entity, **given: Any) -> V:
+    """A value of ours from a message or a part of one; what the version lacks has the value's default.
+
+    given  fields that the message does not have, or not in this form
+    """
+    found: dict[str, Any] = {}
+    for name, short, part, default in _fields(cast(Any, value_type)):
+        if name in given:
+            found[name] = given[name]
+            continue
+        told = getattr(entity, short, _ABSENT)
+        if told is _ABSENT:
+            if default is MISSING:
+                raise TypeError(f"{type(entity).__name__} has no {short} for {value_type.__name__}")
+            continue
+        found[name] = _plain(told, part)
+    return value_type(**found)
+
+
+def _plain(told: Any, part: Any) -> Any:
+    if isinstance(told, dt.timedelta):
+        return milliseconds(told)
+    if isinstance(told, UUID):
+        return told.hex
+    if part is not None and told is not None:
+        return tuple(value_of(part, each) for each in told) if isinstance(told, tuple) else value_of(part, told)
+    return told
+
+
+@cache
+def _fields(value_type: Any) -> tuple[tuple[str, str, Any, Any], ...]:
+    """Of each field its name, kio's name, the class of its parts, and its default."""
+    hints = get_type_hints(value_type)
+    return tuple((f.name, _short(f.name), _part(hints[f.name]), f.default) for f in fields(value_type))
+
+
+def _short(name: str) -> str:
+    return name.removesuffix("_ms")
+
+
+def _part(hint: Any) -> Any:
+    """The dataclass within `X`, `X | None`, `tuple[X, ...]`; None for anything else."""
+    if get_origin(hint) in (UnionType, Union):
+        return next((_part(each) for each in get_args(hint) if each is not NoneType), None)
+    if get_origin(hint) is tuple:
+        return _part(get_args(hint)[0])
+    return hint if hasattr(hint, "__dataclass_fields__") else None
+
+
+def told_of(value: Any, rename: Mapping[str, Callable[[Any], Any]] | None = None) -> dict[str, Any]:
+    """A response of ours, or a part of one, as the fields of a message.
+
+    rename  for fields of the outermost value that the message has in another form
+    """
+    told: dict[str, Any] = {}
+    for each in fields(value):
+        content = getattr(value, each.name)
+        if each.name == "error":
+            told["error_code"] = content
+        elif rename is not None and each.name in rename:
+            told[each.name] = rename[each.name](content)
+        else:
+            told[_short(each.name)] = _told(content)
+    return told
+
+
+def _told(content: Any) -> Any:
+    if hasattr(content, "__dataclass_fields__"):
+        return told_of(content)
+    if isinstance(content, tuple) and content and hasattr(content[0], "__dataclass_fields__"):
+        return [told_of(each) for each in content]
+    return content
+
+
+def as_error(answer: object) -> StratalogError | None:
+    """The error that a coordinator gave instead of a response."""
+    return answer if isinstance(answer, StratalogError) else None
+
+
+def message_of(error: StratalogError | None) -> str | None:
+    """An error's message; none where there is none."""
+    return None if error is None else str(error)

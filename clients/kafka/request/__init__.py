@@ -1,0 +1,1 @@
+"""One request on its way, and the broker that it is sent to."""

@@ -1,0 +1,232 @@
+"""The broker that requests are sent to, as all families of APIs see it. I/O: through a `ClusterView`.
+
+What a request asks of the cluster is answered from the metadata log, by whichever broker is asked; what it asks of a
+partition, from its leader's table and progress.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from stratalog.clients.admin.admin import Admin
+from stratalog.clients.bootstrap import BrokerFace, RunningCluster
+from stratalog.clients.kafka.batches.kafka_tail import KafkaTail
+from stratalog.clients.kafka.protocol.entities import Values
+from stratalog.clients.kafka.request.api import Call
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.metadata.acls import CLUSTER, Authorizer, Operation, Resource, ResourceType, authorizer_of
+from stratalog.replication.metadata.image import NO_LEADER, BrokerState, ClusterImage, PartitionRecord
+from stratalog.storage.errors import (
+    FencedLeaderEpochError,
+    NotLeaderOrFollowerError,
+    StratalogError,
+    UnknownLeaderEpochError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from stratalog.storage.records import TopicPartition
+
+METADATA_AGE_MS = 20
+"""How old metadata may be for a request that does not change it."""
+NOT_REQUESTED = -(2**31)
+"""The bit field of allowed operations when nobody asked for it."""
+NO_EPOCH = -1
+_ADDRESS = re.compile(r"(?:[A-Z_]+://)?\[?(?P<host>[^\[\]]*?)\]?:(?P<port>[0-9]{1,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a broker is reached by clients."""
+
+    host: str
+    port: int
+
+    @staticmethod
+    def parse(text: str) -> Endpoint | None:
+        """`PLAINTEXT://host:port` or `host:port`, as in Kafka's `advertised.listeners`; None for anything else.
+
+        >>> Endpoint.parse("PLAINTEXT://b1.example:9092")
+        Endpoint(host='b1.example', port=9092)
+        """
+        found = _ADDRESS.fullmatch(text.strip())
+        return Endpoint(found["host"], int(found["port"])) if found else None
+
+
+class ServedBroker:
+    """One broker of a cluster that runs in this process.
+
+    advertised   endpoints by broker id, which count before those that brokers registered; a broker without either is
+                 not told to clients, as a broker without that listener in Kafka
+    """
+
+    def __init__(
+        self,
+        cluster: RunningCluster,
+        broker_id: int,
+        *,
+        config: BrokerConfig | None = None,
+        view: ClusterView | None = None,
+        advertised: Mapping[int, Endpoint] | None = None,
+    ) -> None:
+        self.broker_id = broker_id
+        self.config = config or BrokerConfig()
+        self.view = view or ClusterView(cluster)
+        self.admin = Admin(cluster, view=self.view)
+        self.tail = KafkaTail(self.config.stratalog_encoded_tail_cache_bytes, lambda: self.view.image)
+        self._cluster = cluster
+        self._advertised = dict(advertised or {})
+        self._settings = self.config.properties()
+        self._authorizer: Authorizer | None = None
+        self._authorizer_acls: object = None
+        self._names: tuple[int, dict[str, str]] = (-1, {})
+
+    # -- the cluster ---------------------------------------------------------------------------------------
+
+    def face(self) -> BrokerFace:
+        """The broker object. NotLeaderOrFollowerError when it does not run any more."""
+        found = self._cluster.brokers().get(self.broker_id)
+        if found is None:
+            raise NotLeaderOrFollowerError(f"broker {self.broker_id} is not running")
+        return found
+
+    def peers(self) -> Mapping[int, BrokerFace]:
+        """The brokers that run in this process, with this one."""
+        return self._cluster.brokers()
+
+    def image(self, max_age_ms: int = METADATA_AGE_MS) -> ClusterImage:
+        """The metadata, not older than this."""
+        self.view.refresh(max_age_ms)
+        return self.view.image
+
+    def endpoint_of(self, broker: BrokerState) -> Endpoint | None:
+        """Where clients reach a broker; None when it has not said."""
+        registration = broker.registration
+        found = self._advertised.get(registration.broker_id)
+        return found or (Endpoint.parse(registration.endpoint) if registration.endpoint else None)
+
+    def node_values(self, image: ClusterImage, broker_id: int) -> Values | None:
+        """A live broker as a node of a response; None for one that clients cannot reach."""
+        broker = image.brokers.get(broker_id)
+        endpoint = None if broker is None or broker.fenced else self.endpoint_of(broker)
+        if broker is None or endpoint is None:
+            return None
+        return {
+            "node_id": broker_id,
+            "host": endpoint.host,
+            "port": endpoint.port,
+            "rack": broker.registration.rack,
+        }
+
+    # -- topics and partitions -------------------------------------------------------------------------------
+
+    def topic_name(self, topic_id: str | None) -> str:
+        """The topic of an id. UnknownTopicIdError."""
+        for max_age_ms in (METADATA_AGE_MS, 0):
+            name = self._names_by_id(self.image(max_age_ms)).get(topic_id or "")
+            if name is not None:
+                return name
+        raise UnknownTopicIdError(f"no topic has the id {topic_id}")
+
+    def _names_by_id(self, image: ClusterImage) -> dict[str, str]:
+        mark = self.view.metadata.log.log_end_offset
+        if self._names[0] != mark:
+            self._names = (mark, {topic_id: name for name, topic_id in list(image.topic_ids.items())})
+        return self._names[1]
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionRecord:
+        """A partition's state. UnknownTopicOrPartitionError when it is unknown even to the newest metadata."""
+        image = self.image()
+        if topic_partition not in image.partitions:
+            image = self.image(0)
+        state = image.partitions.get(topic_partition)
+        if state is None:
+            raise UnknownTopicOrPartitionError(f"{topic_partition} does not exist")
+        return state
+
+    def led_partition(self, topic_partition: TopicPartition, leader_epoch: int = NO_EPOCH) -> PartitionRecord:
+        """The state of a partition that this broker leads, under the epoch that the client knows (-1: any).
+
+        UnknownTopicOrPartitionError, NotLeaderOrFollowerError, FencedLeaderEpochError (the client's is older),
+        UnknownLeaderEpochError (it is newer than the newest metadata here). Source: `Partition.getLocalLog`.
+        """
+        return self.checked(self.partition(topic_partition), leader_epoch, leader_only=True)
+
+    def checked(self, state: PartitionRecord, leader_epoch: int, *, leader_only: bool) -> PartitionRecord:
+        """As `led_partition`; without `leader_only` any replica will do (KIP-392)."""
+        if leader_epoch > state.leader_epoch or not self._is_here(state, leader_only=leader_only):
+            state = self.image(0).partitions.get(state.topic_partition, state)
+        named, current = state.topic_partition, state.leader_epoch
+        if NO_EPOCH < leader_epoch < current:
+            raise FencedLeaderEpochError(f"leader epoch {leader_epoch} < current {current} for {named}")
+        if leader_epoch > current:
+            raise UnknownLeaderEpochError(f"leader epoch {leader_epoch} > current {current} for {named}")
+        if not self._is_here(state, leader_only=leader_only):
+            raise NotLeaderOrFollowerError(f"{named} is led by broker {state.leader}, this is {self.broker_id}")
+        return state
+
+    def _is_here(self, state: PartitionRecord, *, leader_only: bool) -> bool:
+        if leader_only or state.leader == NO_LEADER:
+            return state.leader == self.broker_id
+        return self.broker_id in state.replicas
+
+    def current_leader(self, named: TopicPartition, nodes: dict[int, Values]) -> Values:
+        """Who leads a partition, for a client that asked somebody else (KIP-951); its node is put into `nodes`.
+
+        By the metadata at hand: called from the broker's own thread, too.
+        """
+        image = self.view.image
+        state = image.partitions.get(named)
+        if state is None or state.leader == NO_LEADER:
+            return {"leader_id": NO_LEADER, "leader_epoch": NO_EPOCH}
+        node = self.node_values(image, state.leader)
+        if node is not None:
+            nodes[state.leader] = node
+        return {"leader_id": state.leader, "leader_epoch": state.leader_epoch}
+
+    # -- who may ---------------------------------------------------------------------------------------------
+
+    @property
+    def authorizer(self) -> Authorizer | None:
+        """By the newest bindings; None: everything is allowed."""
+        if not self.config.authorizer_class_name:
+            return None
+        image = self.image()
+        bindings = tuple(image.acls)
+        if bindings != self._authorizer_acls:
+            self._authorizer, self._authorizer_acls = authorizer_of(image, self._settings), bindings
+        return self._authorizer
+
+    def refusal(self, call: Call, operation: Operation, kind: ResourceType, name: str = "") -> StratalogError | None:
+        """None when the caller may do that, else the error to answer."""
+        authorizer = self.authorizer
+        if authorizer is None:
+            return None
+        resource = CLUSTER if kind is ResourceType.CLUSTER else Resource(kind, name)
+        return authorizer.refusal(call.connection.principal, operation, resource)
+
+    def check(self, call: Call, operation: Operation, kind: ResourceType, name: str = "") -> None:
+        """Raises what `refusal` says."""
+        refusal = self.refusal(call, operation, kind, name)
+        if refusal is not None:
+            raise refusal
+
+    def allowed(self, call: Call, kind: ResourceType, name: str = "") -> int:
+        """The bit field of what the caller may do with a resource (KIP-430)."""
+        resource = CLUSTER if kind is ResourceType.CLUSTER else Resource(kind, name)
+        authorizer = self.authorizer or _EVERYTHING
+        return authorizer.authorized_operations(call.connection.principal, resource)
+
+
+_EVERYTHING = Authorizer((), frozenset(), allow_everyone_if_no_acl_found=True)
+Attempt = Callable[[], Values]
+
+
+def attempted(attempt: Attempt, refused: Callable[[StratalogError], Values]) -> Values:
+    """The values of one item of a response, or those of its error."""
+    try:
+        return attempt()
+    except StratalogError as error:
+        return refused(error)

@@ -1,0 +1,1 @@
+"""Records in: partitioner, accumulator, sender, transactions."""

@@ -1,0 +1,182 @@
+"""A producer's batch for one partition, from the first record appended to its final outcome. Pure.
+
+Records given one by one collect in lists and become an Arrow payload when first sent, but for one alone without
+headers; rows of tables come as payloads, put together then without a copy. The sequence is assigned at the first
+send and stays with the batch, so that the broker recognises a retry (R27).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from stratalog.clients.records import UNKNOWN_OFFSET, Delivery, Piece
+from stratalog.storage.errors import StratalogError
+from stratalog.storage.records import (
+    HEADERS_TYPE,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    PAYLOAD_SCHEMA,
+    Header,
+    OneRecord,
+    TopicPartition,
+)
+
+RECORD_OVERHEAD_BYTES = 24
+"""Arrow's share of one record beside key, value and headers: a timestamp, three offsets, validity bits."""
+
+Headers = Sequence[Header]
+
+_TIMESTAMP = PAYLOAD_SCHEMA.field("timestamp").type
+_BINARY = PAYLOAD_SCHEMA.field("value").type
+
+
+def record_size_bytes(key: bytes | None, value: bytes | None, headers: Headers | None) -> int:
+    """The size of a record as `batch.size`, `max.request.size` and `buffer.memory` count it."""
+    size = RECORD_OVERHEAD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
+    if headers:
+        size += sum(16 + len(k) + (len(v) if v else 0) for k, v in headers)
+    return size
+
+
+class ProducerBatch:
+    """A batch under way. `number` orders the batches of one partition; `attempts` counts sends."""
+
+    __slots__ = (
+        "_rows",
+        "_tables",
+        "attempts",
+        "closed",
+        "created_ms",
+        "delivery",
+        "done",
+        "first_index",
+        "number",
+        "payload",
+        "producer_epoch",
+        "producer_id",
+        "record_count",
+        "retry_at_ms",
+        "sent_ms",
+        "sequence",
+        "size_bytes",
+        "topic_partition",
+    )
+
+    def __init__(self, topic_partition: TopicPartition, number: int, created_ms: int) -> None:
+        self.topic_partition = topic_partition
+        self.number = number
+        self.created_ms = created_ms
+        self.delivery = Delivery()
+        self.first_index = 0
+        self.record_count = 0
+        self.size_bytes = 0
+        self.payload: pa.Table | OneRecord | None = None
+        self.closed = False
+        self.done = False
+        self.sequence = NO_SEQUENCE
+        self.producer_id = NO_PRODUCER_ID
+        self.producer_epoch = NO_PRODUCER_EPOCH
+        self.attempts = 0
+        self.sent_ms = 0
+        self.retry_at_ms = 0
+        self._tables: list[pa.Table] = []
+        self._rows: tuple[list[int | None], list[bytes | None], list[bytes | None], list[Headers | None]] = (
+            [],
+            [],
+            [],
+            [],
+        )
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Batches of one partition are stored in this order."""
+        return self.number, self.first_index
+
+    @property
+    def is_of_tables(self) -> bool:
+        """True when it holds rows of tables: it does not linger, and single records do not join it."""
+        return bool(self._tables)
+
+    def has_room(self, size_bytes: int, limit_bytes: int) -> bool:
+        """True when a record of `size_bytes` may still join; the first one always may."""
+        return not self.closed and (self.record_count == 0 or self.size_bytes + size_bytes <= limit_bytes)
+
+    def append_payload(self, payload: pa.Table, size_bytes: int) -> int:
+        """Add rows of `PAYLOAD_SCHEMA`; the index of the first in the batch."""
+        first = self.record_count
+        self._tables.append(payload)
+        self.record_count = self.delivery.record_count = first + payload.num_rows
+        self.size_bytes += size_bytes
+        return first
+
+    def append(
+        self, timestamp_ms: int | None, key: bytes | None, value: bytes | None, headers: Headers | None, size_bytes: int
+    ) -> int:
+        """Add a record; its index in the batch."""
+        timestamps, keys, values, header_lists = self._rows
+        timestamps.append(timestamp_ms)
+        keys.append(key)
+        values.append(value)
+        header_lists.append(headers)
+        self.record_count += 1
+        self.size_bytes += size_bytes
+        self.delivery.record_count = self.record_count
+        return self.record_count - 1
+
+    def close(self) -> None:
+        """No more records: build the payload. Does nothing the second time."""
+        self.closed = True
+        if self.payload is None:
+            self.payload = pa.concat_tables(self._tables) if self._tables else _payload(*self._rows)
+            self._tables, self._rows = [], ([], [], [], [])
+
+    def split(self) -> tuple[ProducerBatch, ProducerBatch]:
+        """Two halves of a batch that the broker refused as too large; sequences and the delivery carry over."""
+        middle = self.record_count // 2
+        return self._part(0, middle), self._part(middle, self.record_count)
+
+    def _part(self, start: int, end: int) -> ProducerBatch:
+        assert isinstance(self.payload, pa.Table)
+        part = ProducerBatch(self.topic_partition, self.number, self.created_ms)
+        part.payload, part.closed = self.payload.slice(start, end - start), True
+        part.delivery, part.first_index = self.delivery, self.first_index + start
+        part.record_count = end - start
+        part.size_bytes = self.size_bytes * end // self.record_count - self.size_bytes * start // self.record_count
+        part.producer_id, part.producer_epoch = self.producer_id, self.producer_epoch
+        part.attempts = self.attempts
+        if self.sequence != NO_SEQUENCE:
+            part.sequence = (self.sequence + start) & 0x7FFFFFFF
+        return part
+
+    def outcome(self, base_offset: int, error: StratalogError | None) -> Piece:
+        """This batch's piece of its delivery."""
+        return Piece(self.first_index, self.record_count, UNKNOWN_OFFSET if error else base_offset, error)
+
+
+def _payload(
+    timestamps: list[int | None], keys: list[bytes | None], values: list[bytes | None], headers: list[Headers | None]
+) -> pa.Table | OneRecord:
+    if len(values) == 1 and not headers[0]:
+        return OneRecord(timestamps[0], keys[0], values[0])
+    columns = [
+        _timestamps(timestamps),
+        pa.array(keys, _BINARY),
+        pa.array(values, _BINARY),
+        _headers(headers) if any(headers) else pa.nulls(len(headers), HEADERS_TYPE),
+    ]
+    return pa.Table.from_arrays(columns, schema=PAYLOAD_SCHEMA)
+
+
+def _timestamps(cells: list[int | None]) -> pa.Array:
+    try:
+        return pa.Array.from_buffers(_TIMESTAMP, len(cells), [None, pa.py_buffer(np.array(cells, np.int64))])
+    except TypeError:  # one of them is absent
+        return pa.array(cells, _TIMESTAMP)
+
+
+def _headers(headers: list[Headers | None]) -> pa.Array:
+    return pa.array([None if h is None else [{"key": k, "value": v} for k, v in h] for h in headers], HEADERS_TYPE)

@@ -1,0 +1,1 @@
+"""`format("stratalog")`: source and sink for Spark, and the committed view."""

@@ -1,0 +1,86 @@
+"""Batch reads of the Spark source, and what its tasks do in batches and streams.
+
+I/O: through `spark_offsets` where Spark plans and `spark_read` on executors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from stratalog.clients.spark.filters import RangeFilters
+from stratalog.clients.spark.offsets import OffsetFetcher
+from stratalog.clients.spark.options import SourceOptions
+from stratalog.clients.spark.plan import OffsetRange, batch_ranges, check_limits, tasks_of
+from stratalog.clients.spark.read import RangeReaders, RangeToRead
+from stratalog.clients.spark.worker import settle, view_of
+from stratalog.clients.view.read_committed import is_read_committed
+
+
+class RangesPartition(InputPartition):
+    """One task's ranges."""
+
+    def __init__(self, wanted: tuple[RangeToRead, ...]) -> None:
+        super().__init__(wanted)
+        self.wanted = wanted
+
+
+def read_tasks(ranges: Sequence[OffsetRange], options: SourceOptions, fetcher: OffsetFetcher) -> list[InputPartition]:
+    reads_committed = is_read_committed(options.isolation_level)
+
+    def to_read(part: OffsetRange) -> RangeToRead:
+        epoch = fetcher.leader_epoch(part.topic_partition)
+        return RangeToRead(part.topic_partition, part.start, part.end, epoch, reads_committed)
+
+    tasks = tasks_of(ranges, options.min_partitions, options.max_records_per_partition)
+    return [RangesPartition(tuple(map(to_read, task))) for task in tasks]
+
+
+@lru_cache(maxsize=8)
+def _range_readers(root: str) -> RangeReaders:
+    """Kept by the Python worker over its tasks, so that a micro-batch does not fold the tables anew."""
+    return RangeReaders(view_of(root))
+
+
+def read_partition(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    if not isinstance(partition, RangesPartition):
+        return  # Spark gives a batch read without ranges one empty partition
+    settle()
+    for wanted in partition.wanted:
+        yield from _range_readers(options.root).record_batches(
+            wanted,
+            include_headers=options.include_headers,
+            fail_on_data_loss=options.fail_on_data_loss,
+            timeout_ms=options.poll_timeout_ms,
+        )
+
+
+class StratalogReader(DataSourceReader):
+    """A batch read between two positions."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        check_limits(options.starting, options.ending)
+        self._options = options
+        self._filters = RangeFilters()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Ranges are narrowed; Spark still looks at every row that is read."""
+        self._filters = RangeFilters.of(filters)
+        return filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        view = view_of(options.root, options.isolation_level)
+        view.refresh()
+        fetcher = OffsetFetcher(view, options)
+        start = fetcher.limits(options.starting, starting=True)
+        end = fetcher.limits(options.ending, starting=False)
+        ranges = batch_ranges(start, {tp: offset for tp, offset in end.items() if tp in start})
+        return read_tasks(self._filters.narrowed(ranges, fetcher.first_at), options, fetcher)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_partition(self._options, partition)

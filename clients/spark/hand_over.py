@@ -1,0 +1,353 @@
+"""How a sink's files become records: one hand-over per leader broker, again until acknowledged or too late.
+
+I/O: `inbox/` objects of the leaders' roots, and `sinks/<sink id>.json` below the metadata root, which says
+what a batch consists of before any of it is handed over. Spark runs a batch again when its driver died, and a
+task need not give the same rows to the same partitions then; with that note the batch's first files are
+handed over again, and every partition's log knows those it has by (sink id, batch id) (DESIGN §4).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from urllib.parse import quote
+
+from stratalog.clients.spark.options import SinkOptions
+from stratalog.clients.spark.sink_task import METADATA_MAX_AGE_MS, WrittenFile
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.metadata.image import NO_LEADER, BrokerState
+from stratalog.replication.requests.hand_over import (
+    INBOX_PREFIX,
+    answer_path,
+    decode_answer,
+    encode_request,
+    request_path,
+)
+from stratalog.replication.requests.produce import HandedFiles, ProduceResponse
+from stratalog.storage.delta.table import DataFile
+from stratalog.storage.errors import (
+    CorruptMessageError,
+    LeaderNotAvailableError,
+    LogDirNotFoundError,
+    ObjectNotFoundError,
+    RequestTimedOutError,
+    StoreUnavailableError,
+    StratalogError,
+    UnknownServerError,
+)
+from stratalog.storage.objects.wakeup import Wakeup
+from stratalog.storage.records import TopicPartition
+
+POLL_MS_MIN, POLL_MS_MAX = 2, 20
+ARMED_POLL_MS = 100
+"""How often to look where the answer's coming is told: at the metadata, whether the broker still lives."""
+RETRY_MS = 100
+REQUEST_TIMEOUT_MS = 30_000
+ANSWER_GRACE_MS = 2_000
+
+_LOG = logging.getLogger("stratalog.sink")
+
+Files = tuple[WrittenFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkBatchId:
+    """Which batch of which writer. `is_replayable`: Spark may run the same batch again later."""
+
+    sink_id: str
+    batch_id: int
+    is_replayable: bool
+
+
+@dataclass(slots=True)
+class _Part:
+    """A partition's files on their way. `spare` are those of this run while those of an earlier one are handed over."""
+
+    files: Files
+    spare: Files = ()
+    request_id: str | None = None
+    not_before_ms: int = 0
+    error: StratalogError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A hand-over that a broker has not answered yet."""
+
+    broker_id: int
+    broker: BrokerState
+    partitions: tuple[TopicPartition, ...]
+    sent_ms: int
+
+
+@dataclass(slots=True)
+class HandOver:
+    """One batch's hand-over; made for one call of `run`."""
+
+    view: ClusterView
+    options: SinkOptions
+    batch: SinkBatchId
+    _parts: dict[TopicPartition, _Part] = field(default_factory=dict)
+    _requests: dict[str, _Request] = field(default_factory=dict)
+    _watched: set[str] = field(default_factory=set)
+
+    def run(self, files: Iterable[WrittenFile]) -> list[ProduceResponse]:
+        """Hand all files over and wait until every partition acknowledged them; the answers.
+
+        A batch that was handed over before and followed by a later one is done: no answers. Raises
+        RequestTimedOutError after `delivery.timeout.ms`, or a leader's final refusal. Part of the batch may be
+        stored then; the same batch handed over again stores the rest.
+        """
+        found = _by_partition(files)
+        self._parts = {tp: _Part(part) for tp, part in found.items()}
+        if self.batch.is_replayable:
+            self._follow_note(found)
+        wakeup = Wakeup(self.view.clock)
+        try:
+            return self._until_acknowledged(wakeup)
+        finally:
+            wakeup.close()
+
+    # -- the note of what the batch is -------------------------------------------------------------------
+
+    def _follow_note(self, found: Mapping[TopicPartition, Files]) -> None:
+        """Hand over what an earlier run of this batch noted, nothing when a later batch is noted, else make a note."""
+        objects = self.view.stores.objects(self.view.root)
+        path = note_path(self.batch.sink_id)
+        note = objects.get_register(path)
+        noted_id, noted_files = decode_note(note) if note is not None else (-1, ())
+        if noted_id > self.batch.batch_id:
+            _LOG.info("batch %d of sink %s was stored before", self.batch.batch_id, self.batch.sink_id)
+            self._parts = {}
+        elif noted_id == self.batch.batch_id:
+            earlier = _by_partition(noted_files)
+            self._parts = {tp: _Part(part, spare=found.get(tp, ())) for tp, part in earlier.items()}
+            self._check_noted_files()
+        elif found:
+            files = [file for part in found.values() for file in part]
+            objects.put_register(path, encode_note(self.batch.batch_id, files))
+
+    def _check_noted_files(self) -> None:
+        """Files that no commit named may have been cleaned up since the earlier run: then this run's go."""
+        for topic_partition, part in self._parts.items():
+            for file in part.files:
+                if not self._exists(file):
+                    self._take_spare(topic_partition, f"{file.root}/{topic_partition}/{file.file.path} is gone")
+                    break
+
+    def _exists(self, file: WrittenFile) -> bool:
+        try:
+            objects = self.view.stores.objects(file.root)
+            return objects.exists(f"{file.topic_partition}/{file.file.path}")
+        except LogDirNotFoundError:
+            return False
+
+    def _take_spare(self, topic_partition: TopicPartition, reason: str) -> None:
+        part = self._parts[topic_partition]
+        if not part.spare:
+            raise UnknownServerError(
+                f"{topic_partition}: the files of batch {self.batch.batch_id} of sink {self.batch.sink_id} cannot be "
+                f"read and this run wrote none for the partition: {reason}"
+            )
+        part.files, part.spare = part.spare, ()
+
+    # -- sending -----------------------------------------------------------------------------------------
+
+    def _until_acknowledged(self, wakeup: Wakeup) -> list[ProduceResponse]:
+        clock = self.view.clock
+        deadline_ms = clock.monotonic_ms() + self.options.delivery_timeout_ms
+        answers: list[ProduceResponse] = []
+        pause_ms = POLL_MS_MIN
+        while self._parts:
+            self.view.refresh(METADATA_MAX_AGE_MS)
+            now_ms = clock.monotonic_ms()
+            self._send(now_ms, deadline_ms, wakeup)
+            answered = self._collect(now_ms)
+            answers += answered
+            if self._parts and now_ms >= deadline_ms:
+                self._withdraw(list(self._requests))
+                raise self._expired()
+            pause_ms = POLL_MS_MIN if answered else min(2 * pause_ms, POLL_MS_MAX)
+            if self._parts:
+                is_told = wakeup.is_armed and all(part.request_id for part in self._parts.values())
+                wakeup.wait_ms(ARMED_POLL_MS if is_told else pause_ms)
+        return answers
+
+    def _send(self, now_ms: int, deadline_ms: int, wakeup: Wakeup) -> None:
+        """Hand over what is not under way, one request per broker."""
+        waiting: dict[int, list[TopicPartition]] = {}
+        for topic_partition, part in self._parts.items():
+            if part.request_id is None and now_ms >= part.not_before_ms:
+                leader = self._leader(topic_partition)
+                if leader != NO_LEADER and self._brought_to(topic_partition, leader, now_ms):
+                    waiting.setdefault(leader, []).append(topic_partition)
+        for leader, partitions in waiting.items():
+            self._watch_answers(leader, wakeup)
+            self._put_request(leader, tuple(partitions), now_ms, deadline_ms)
+
+    def _watch_answers(self, leader: int, wakeup: Wakeup) -> None:
+        root = self.view.image.brokers[leader].registration.root
+        if root not in self._watched:
+            with suppress(LogDirNotFoundError):
+                wakeup.watch(self.view.stores.objects(root), INBOX_PREFIX, only_new=True)
+                self._watched.add(root)
+
+    def _leader(self, topic_partition: TopicPartition) -> int:
+        state = self.view.partition_state(topic_partition)
+        broker = self.view.image.brokers.get(state.leader)
+        if broker is not None and not broker.fenced:
+            return state.leader
+        self._parts[topic_partition].error = LeaderNotAvailableError(f"{topic_partition} has no live leader")
+        return NO_LEADER
+
+    def _brought_to(self, topic_partition: TopicPartition, leader: int, now_ms: int) -> bool:
+        """Copy the files into the leader's root unless they are there; False: not now."""
+        root = self.view.image.brokers[leader].registration.root
+        part = self._parts[topic_partition]
+        try:
+            part.files = tuple(self._in_root(file, root) for file in part.files)
+        except (ObjectNotFoundError, LogDirNotFoundError) as reason:
+            self._take_spare(topic_partition, str(reason))
+            return False
+        except StoreUnavailableError as reason:
+            part.error, part.not_before_ms = reason, now_ms + RETRY_MS
+            return False
+        return True
+
+    def _in_root(self, file: WrittenFile, root: str) -> WrittenFile:
+        if file.root == root:
+            return file
+        stores = self.view.stores
+        source = stores.table(file.root, file.topic_partition)
+        stores.table(root, file.topic_partition).copy_file(source, file.file)
+        return replace(file, root=root)
+
+    def _put_request(self, leader: int, partitions: tuple[TopicPartition, ...], now_ms: int, deadline_ms: int) -> None:
+        broker = self.view.image.brokers[leader]
+        timeout_ms = max(1, min(REQUEST_TIMEOUT_MS, deadline_ms - now_ms))
+        handed = [
+            HandedFiles(
+                topic_partition,
+                tuple(written.file for written in self._parts[topic_partition].files),
+                sink_id=self.batch.sink_id,
+                batch_id=self.batch.batch_id,
+                acks=self.options.acks,
+                timeout_ms=timeout_ms,
+            )
+            for topic_partition in partitions
+        ]
+        request_id = self.view.ids.new_id()
+        try:
+            objects = self.view.stores.objects(broker.registration.root)
+            objects.put(request_path(request_id), encode_request(handed, broker.broker_epoch))
+        except (StoreUnavailableError, LogDirNotFoundError) as reason:
+            self._again(partitions, now_ms, reason)
+            return
+        self._requests[request_id] = _Request(leader, broker, partitions, now_ms)
+        for topic_partition in partitions:
+            self._parts[topic_partition].request_id = request_id
+
+    # -- answers -----------------------------------------------------------------------------------------
+
+    def _collect(self, now_ms: int) -> list[ProduceResponse]:
+        stored: list[ProduceResponse] = []
+        for request_id, request in list(self._requests.items()):
+            answer = self._answer(request_id, request)
+            if answer is not None:
+                del self._requests[request_id]
+                stored += self._take(answer, request, now_ms)
+            elif self._is_given_up(request, now_ms):
+                self._withdraw([request_id])
+                epoch = request.broker.broker_epoch
+                reason = RequestTimedOutError(f"broker {request.broker_id} of epoch {epoch} did not answer")
+                self._again(request.partitions, now_ms, reason)
+        return stored
+
+    def _answer(self, request_id: str, request: _Request) -> list[ProduceResponse] | None:
+        try:
+            objects = self.view.stores.objects(request.broker.registration.root)
+            data = objects.get_optional(answer_path(request_id))
+            if data is None:
+                return None
+            objects.delete(answer_path(request_id))
+        except (StoreUnavailableError, LogDirNotFoundError):
+            return None
+        return decode_answer(data)
+
+    def _take(self, answer: Sequence[ProduceResponse], request: _Request, now_ms: int) -> list[ProduceResponse]:
+        stored = []
+        for response in answer:
+            if response.error is None:
+                del self._parts[response.topic_partition]
+                stored.append(response)
+            elif response.error.retriable:
+                self._again([response.topic_partition], now_ms, response.error)
+            else:
+                raise response.error
+        missing = set(request.partitions) - {response.topic_partition for response in answer}
+        self._again(missing, now_ms, UnknownServerError("the broker did not answer for it"))
+        return stored
+
+    def _is_given_up(self, request: _Request, now_ms: int) -> bool:
+        """The broker is not the one that was asked, or had its time. What it did is not known and need not be:
+        the next leader's log knows the batch or does not have it."""
+        is_current = self.view.image.is_current(request.broker_id, request.broker.broker_epoch)
+        return not is_current or now_ms - request.sent_ms > REQUEST_TIMEOUT_MS + ANSWER_GRACE_MS
+
+    def _withdraw(self, request_ids: Iterable[str]) -> None:
+        for request_id in request_ids:
+            request = self._requests.pop(request_id)
+            try:
+                objects = self.view.stores.objects(request.broker.registration.root)
+                objects.delete(request_path(request_id))
+            except (StoreUnavailableError, LogDirNotFoundError) as reason:
+                _LOG.info("request %s to broker %d stays behind: %s", request_id, request.broker_id, reason)
+
+    def _again(self, partitions: Iterable[TopicPartition], now_ms: int, reason: StratalogError) -> None:
+        for topic_partition in partitions:
+            part = self._parts[topic_partition]
+            part.request_id, part.error, part.not_before_ms = None, reason, now_ms + RETRY_MS
+
+    def _expired(self) -> RequestTimedOutError:
+        topic_partition, part = next(iter(self._parts.items()))
+        records = sum(written.file.record_count for written in part.files)
+        timeout_ms = self.options.delivery_timeout_ms
+        return RequestTimedOutError(
+            f"Expiring {records} record(s) for {topic_partition}:{timeout_ms} ms has passed since "
+            f"batch creation; {len(self._parts)} partitions are not acknowledged; last error: {part.error}"
+        )
+
+
+def note_path(sink_id: str) -> str:
+    """Where the note on a sink's newest batch lies, below the metadata root."""
+    return f"sinks/{quote(sink_id, safe='')}.json"
+
+
+def encode_note(batch_id: int, files: Iterable[WrittenFile]) -> bytes:
+    noted = [
+        {"topic_partition": each.topic_partition, "root": each.root, "file": each.file.as_json()} for each in files
+    ]
+    return json.dumps({"batch_id": batch_id, "files": noted}).encode()
+
+
+def decode_note(data: bytes) -> tuple[int, Files]:
+    """`(batch_id, files)`. CorruptMessageError when it is not a note."""
+    try:
+        body = json.loads(data)
+        files = tuple(
+            WrittenFile(TopicPartition(*item["topic_partition"]), item["root"], DataFile(**item["file"]))
+            for item in body["files"]
+        )
+        return int(body["batch_id"]), files
+    except (ValueError, KeyError, TypeError) as reason:
+        raise CorruptMessageError(f"not a sink's note: {data[:200]!r} ({reason})") from reason
+
+
+def _by_partition(files: Iterable[WrittenFile]) -> dict[TopicPartition, Files]:
+    parts: dict[TopicPartition, list[WrittenFile]] = {}
+    for file in files:
+        parts.setdefault(file.topic_partition, []).append(file)
+    return {topic_partition: tuple(part) for topic_partition, part in sorted(parts.items())}

@@ -1,0 +1,150 @@
+"""Which partitions a source reads and where they start and end, asked of the cluster's view.
+
+I/O: through `ClusterView`, from storage alone. Times and faults that pass are tried again as the connector
+does (`fetchOffset.numRetries`, `fetchOffset.retryIntervalMs`).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from stratalog.clients.spark.conditions import no_offset_matched
+from stratalog.clients.spark.options import (
+    EARLIEST,
+    LATEST,
+    Assign,
+    GlobalTimestamp,
+    OffsetLimit,
+    OffsetRangeLimit,
+    SourceOptions,
+    SpecificOffsets,
+    SpecificTimestamps,
+    Subscribe,
+)
+from stratalog.clients.spark.plan import OffsetRange, Offsets, check_specified, resolve
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.internal_topics import is_internal
+from stratalog.storage.errors import StratalogError
+from stratalog.storage.records import TopicPartition
+
+_LOG = logging.getLogger("stratalog.source")
+
+T = TypeVar("T")
+
+
+class OffsetFetcher:
+    """Offsets for one query."""
+
+    def __init__(self, view: ClusterView, options: SourceOptions) -> None:
+        self.view = view
+        self._options = options
+        self._pattern = None
+        if not isinstance(options.subscription, Subscribe | Assign):
+            self._pattern = re.compile(options.subscription.pattern)
+
+    def retried(self, fetch: Callable[[], T]) -> T:
+        """Call `fetch`, again after a retriable error, as often as `fetchOffset.numRetries` allows."""
+        attempt = 1
+        while True:
+            try:
+                return fetch()
+            except StratalogError as reason:
+                if not reason.retriable or attempt >= self._options.num_retries:
+                    raise
+                _LOG.warning("Error in attempt %d getting offsets: %s", attempt, reason)
+            attempt += 1
+            self.view.clock.sleep_ms(self._options.retry_interval_ms)
+            self.view.refresh()
+
+    def assigned(self) -> list[TopicPartition]:
+        """The partitions that the subscription means now, in order; internal topics are left out."""
+        subscription = self._options.subscription
+        if isinstance(subscription, Assign):
+            existing = [tp for topic in {tp.topic for tp in subscription.partitions} for tp in self._partitions(topic)]
+            return sorted(set(existing) & set(subscription.partitions))
+        if isinstance(subscription, Subscribe):
+            topics: Iterable[str] = subscription.topics
+        else:
+            pattern = self._pattern
+            topics = [t for t in self.view.image.topic_ids if pattern is not None and pattern.search(t)]
+        return sorted({tp for topic in topics for tp in self._partitions(topic)})
+
+    def _partitions(self, topic: str) -> tuple[TopicPartition, ...]:
+        return () if is_internal(topic) else self.view.partitions(topic)
+
+    def limits(self, limit: OffsetRangeLimit, *, starting: bool) -> dict[TopicPartition, int]:
+        """The offset that a limit means for every assigned partition."""
+        return self.retried(lambda: self._limits(limit, starting))
+
+    def _limits(self, limit: OffsetRangeLimit, starting: bool) -> dict[TopicPartition, int]:
+        partitions = self.assigned()
+        check_specified(limit, partitions, starting=starting)
+        named = self._named(limit, partitions, starting)
+        earliest = self.view.beginning_offsets([tp for tp, offset in named.items() if offset == EARLIEST])
+        latest = self.view.end_offsets([tp for tp, offset in named.items() if offset == LATEST])
+        return resolve(named, earliest, latest)
+
+    def _named(self, limit: OffsetRangeLimit, partitions: list[TopicPartition], starting: bool) -> Offsets:
+        match limit:
+            case OffsetLimit(position):
+                return dict.fromkeys(partitions, position)
+            case SpecificOffsets(offsets):
+                return offsets
+            case SpecificTimestamps(timestamps, latest_on_no_match):
+                times = timestamps
+            case GlobalTimestamp(timestamp_ms, latest_on_no_match):
+                times = dict.fromkeys(partitions, timestamp_ms)
+        may_miss = latest_on_no_match or not starting
+        return {tp: self._at_time(tp, timestamp_ms, may_miss) for tp, timestamp_ms in times.items()}
+
+    def _at_time(self, topic_partition: TopicPartition, timestamp_ms: int, may_miss: bool) -> int:
+        found = self.view.offset_for_timestamp(topic_partition, timestamp_ms)
+        if found is not None:
+            return found.offset
+        if not may_miss:
+            raise no_offset_matched(topic_partition, timestamp_ms)
+        return LATEST
+
+    def first_at(self, wanted: OffsetRange, timestamp_ms: int) -> int:
+        """The offset of the first record with this time or a later one; the range's end when there is none yet."""
+        found = self.retried(lambda: self.view.offset_for_timestamp(wanted.topic_partition, timestamp_ms))
+        return wanted.end if found is None else found.offset
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The earliest offset of those partitions that still exist."""
+        wanted = set(partitions)
+        return self.retried(lambda: self.view.beginning_offsets(wanted & set(self.assigned()))) if wanted else {}
+
+    def latest(self) -> dict[TopicPartition, int]:
+        """The end of every assigned partition as the view reads it; waits for leaders."""
+        return self.retried(lambda: self.view.end_offsets(self.assigned()))
+
+    def latest_published(self, known: Offsets) -> dict[TopicPartition, int]:
+        """As `latest` after `poll_progress`, without waiting: where no leader has started, what is known stays.
+
+        A new partition without a started leader is left out until it has one.
+        """
+        offsets: dict[TopicPartition, int] = {}
+        for topic_partition in self.assigned():
+            end = self._published_end(topic_partition)
+            if end is not None:
+                offsets[topic_partition] = end
+            elif topic_partition in known:
+                offsets[topic_partition] = known[topic_partition]
+        return offsets
+
+    def _published_end(self, topic_partition: TopicPartition) -> int | None:
+        try:
+            marks = self.view.published(topic_partition, look=False)
+            return None if marks is None else self.view.readable_end(topic_partition, marks)
+        except StratalogError as reason:
+            if not reason.retriable:
+                raise
+            return None
+
+    def leader_epoch(self, topic_partition: TopicPartition) -> int:
+        """The leader epoch now: a replica whose table shows it has no other records below the offsets seen."""
+        return self.view.partition_state(topic_partition).leader_epoch

@@ -1,0 +1,444 @@
+"""The options of the Spark source and sink, as values, with the Kafka connector's names, defaults and words. Pure.
+
+`stratalog.root` stands where the connector has `kafka.bootstrap.servers`; every other name is Kafka's and
+case does not matter. Source: spark-sql-kafka-0-10's KafkaSourceProvider. A wrong option raises
+InvalidConfigError with the text that the connector would give.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from stratalog.storage.errors import InvalidConfigError
+from stratalog.storage.records import TopicPartition
+
+LATEST = -1
+EARLIEST = -2
+START_SUFFIX = "@start"
+"""No topic's name has an `@`: the end of a query's first batch says under such names where that batch begins."""
+ROOT = "stratalog.root"
+DEFAULT_MAX_TRIGGER_DELAY = "15m"
+ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """All partitions of the named topics."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribePattern:
+    """All partitions of the topics in whose name the regular expression is found."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Exactly these partitions."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+Subscription = Subscribe | SubscribePattern | Assign
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetLimit:
+    """Where every partition starts or ends: `LATEST` or `EARLIEST`."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpecificOffsets:
+    """An offset per partition; `LATEST` and `EARLIEST` are allowed as offsets."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SpecificTimestamps:
+    """A time in ms per partition: its first record at or after that time."""
+
+    timestamps: Mapping[TopicPartition, int]
+    latest_on_no_match: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalTimestamp:
+    """One time in ms for all partitions."""
+
+    timestamp_ms: int
+    latest_on_no_match: bool = False
+
+
+OffsetRangeLimit = OffsetLimit | SpecificOffsets | SpecificTimestamps | GlobalTimestamp
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What a source was asked for. Times in ms, limits in records."""
+
+    root: str
+    subscription: Subscription
+    starting: OffsetRangeLimit
+    ending: OffsetRangeLimit
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 900_000
+    poll_timeout_ms: int = 120_000
+    num_retries: int = 3
+    retry_interval_ms: int = 1_000
+    isolation_level: str = "read_uncommitted"
+    kafka: Mapping[str, str] = field(default_factory=dict)
+
+
+COMPRESSION_TYPES = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """What a sink was asked for. `topic` overrides the column; `acks` is -1 or 1; times in ms.
+
+    `compression_type` is what files are written with where the topic leaves it to its producers. Kafka's default
+    is none; here a file is kept as it was written, by every replica.
+
+    Ours, not Kafka's: `timestamp_column` gives the records' CreateTime; `txn_app_id` with `txn_version`, as
+    Delta has them, make a batch write idempotent (in foreachBatch: the query's name and the batch id).
+    """
+
+    root: str
+    topic: str | None = None
+    acks: int = -1
+    delivery_timeout_ms: int = 120_000
+    max_block_ms: int = 60_000
+    batch_size: int = 16_384
+    buffer_memory: int = 33_554_432
+    compression_type: str = "zstd"
+    timestamp_column: str | None = None
+    txn_app_id: str | None = None
+    txn_version: int | None = None
+
+
+def stream_options(options: Mapping[str, str]) -> SourceOptions:
+    """The options of `readStream`."""
+    params = _lowered(options)
+    for name in ("endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp"):
+        if name in params:
+            what = "offset" if name == "endingoffsets" else "timestamp"
+            raise InvalidConfigError(f"ending {what} not valid in streaming queries")
+    _validate(params)
+    return _source_options(params, OffsetLimit(LATEST))
+
+
+def batch_options(options: Mapping[str, str]) -> SourceOptions:
+    """The options of `read`."""
+    params = _lowered(options)
+    starting = _limit(params, "starting", OffsetLimit(EARLIEST))
+    if starting == OffsetLimit(LATEST):
+        raise InvalidConfigError("starting offset can't be latest for batch queries on Kafka")
+    for partition in _partitions_at(starting, LATEST):
+        raise InvalidConfigError(f"startingOffsets for {partition} can't be latest for batch queries on Kafka")
+    ending = _limit(params, "ending", OffsetLimit(LATEST))
+    if ending == OffsetLimit(EARLIEST):
+        raise InvalidConfigError("ending offset can't be earliest for batch queries on Kafka")
+    for partition in _partitions_at(ending, EARLIEST):
+        raise InvalidConfigError(f"ending offset for {partition} can't be earliest for batch queries on Kafka")
+    _validate(params)
+    for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
+        if name.lower() in params:
+            _log.warning("%s option ignored in batch queries", name)
+    return _source_options(params, OffsetLimit(EARLIEST))
+
+
+def sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """The options of `write` and `writeStream`."""
+    params = _lowered(options)
+    for name, what in (("key.serializer", "keys"), ("value.serializer", "value")):
+        if f"kafka.{name}" in params:
+            raise InvalidConfigError(
+                f"Kafka option '{name}' is not supported as {what} are serialized with ByteArraySerializer."
+            )
+    if ROOT not in params:
+        raise InvalidConfigError(f"Option '{ROOT}' must be specified for configuring Kafka producer")
+    if ("txnappid" in params) != ("txnversion" in params):
+        raise InvalidConfigError("txnAppId and txnVersion must be given together")
+    topic = params.get("topic")
+    return SinkOptions(
+        root=params[ROOT],
+        topic=topic.strip() if topic is not None else None,
+        acks=_acks(params.get("kafka.acks", "all")),
+        delivery_timeout_ms=_integer(params, "kafka.delivery.timeout.ms", 120_000),
+        max_block_ms=_integer(params, "kafka.max.block.ms", 60_000),
+        batch_size=_integer(params, "kafka.batch.size", 16_384),
+        buffer_memory=_integer(params, "kafka.buffer.memory", 33_554_432),
+        compression_type=_compression_type(params.get("kafka.compression.type", "zstd")),
+        timestamp_column=params.get("stratalog.timestamp.column"),
+        txn_app_id=params.get("txnappid"),
+        txn_version=_optional_integer(params, "txnversion"),
+    )
+
+
+def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
+    """`{"topicA":[0,1]}`."""
+    try:
+        return tuple(TopicPartition(topic, _whole(p)) for topic, ps in json.loads(text).items() for p in ps)
+    except (ValueError, AttributeError, TypeError) as reason:
+        raise InvalidConfigError(f'Expected e.g. {{"topicA":[0,1],"topicB":[0,1]}}, got {text}') from reason
+
+
+def parse_offsets(text: str) -> dict[TopicPartition, int]:
+    """`{"topicA":{"0":23,"1":-1}}`, or what a stream's progress says: the start within its first end is passed over."""
+    try:
+        return {tp: offset for tp, offset in _per_partition(text).items() if not tp.topic.endswith(START_SUFFIX)}
+    except (ValueError, AttributeError, TypeError) as reason:
+        raise InvalidConfigError(
+            f'Expected e.g. {{"topicA":{{"0":23,"1":-1}},"topicB":{{"0":-2}}}}, got {text}'
+        ) from reason
+
+
+def parse_timestamps(text: str) -> dict[TopicPartition, int]:
+    """`{"topicA":{"0":123456789}}`, ms."""
+    try:
+        return _per_partition(text)
+    except (ValueError, AttributeError, TypeError) as reason:
+        raise InvalidConfigError(
+            'Expected e.g. {"topicA": {"0": 123456789, "1": 123456789},\n'
+            f'"topicB": {{"0": 123456789, "1": 123456789}}}}, got {text}'
+        ) from reason
+
+
+_DURATION = re.compile(r"(-?\d+)([a-z]+)?")
+_UNIT_MS: Mapping[str, float] = {
+    "us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
+}  # fmt: skip
+
+
+def parse_duration_ms(text: str) -> int:
+    """A Spark time string as ms: `250us`, `100ms`, `50s`, `15m`; a bare number is ms."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    unit = (match[2] or "ms") if match else ""
+    if match is None or unit not in _UNIT_MS:
+        raise InvalidConfigError(
+            "Time must be specified as seconds (s), milliseconds (ms), microseconds (us), minutes (m or min), "
+            f"hour (h), or day (d). E.g. 50s, 100ms, or 250us.\nFailed to parse time string: {text}"
+        )
+    return int(int(match[1]) * _UNIT_MS[unit])
+
+
+def _lowered(options: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in options.items()}
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{value!r} is not a whole number")
+    return value
+
+
+def _per_partition(text: str) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic, int(partition)): _whole(number)
+        for topic, numbers in json.loads(text).items()
+        for partition, number in numbers.items()
+    }
+
+
+def _partitions_at(limit: OffsetRangeLimit, position: int) -> list[TopicPartition]:
+    if not isinstance(limit, SpecificOffsets):
+        return []
+    return [tp for tp, offset in limit.offsets.items() if offset == position]
+
+
+def _limit(params: Mapping[str, str], side: str, default: OffsetLimit) -> OffsetRangeLimit:
+    """Kafka's order of preference: one time for all, a time per partition, offsets."""
+    latest_on_no_match = _no_match_strategy(params)
+    if f"{side}timestamp" in params:
+        text = params[f"{side}timestamp"].strip()
+        try:
+            return GlobalTimestamp(int(text), latest_on_no_match)
+        except ValueError as reason:
+            raise InvalidConfigError(f"Expected a single long value, got {text}") from reason
+    if f"{side}offsetsbytimestamp" in params:
+        return SpecificTimestamps(parse_timestamps(params[f"{side}offsetsbytimestamp"].strip()), latest_on_no_match)
+    text = params.get(f"{side}offsets", "").strip()
+    if not text and f"{side}offsets" not in params:
+        return default
+    named = {"latest": OffsetLimit(LATEST), "earliest": OffsetLimit(EARLIEST)}.get(text.lower())
+    return named or SpecificOffsets(parse_offsets(text))
+
+
+def _no_match_strategy(params: Mapping[str, str]) -> bool:
+    text = params.get("startingoffsetsbytimestampstrategy", "error")
+    if text.upper() not in ("ERROR", "LATEST"):
+        raise InvalidConfigError(f"No value found for '{text.upper()}'")
+    return text.upper() == "LATEST"
+
+
+_STRATEGIES = ("subscribe", "subscribepattern", "assign")
+_AUTO_OFFSET_RESET = """
+Kafka option 'auto.offset.reset' is not supported.
+Instead set the source option 'startingoffsets' to 'earliest' or 'latest'
+to specify where to start. Structured Streaming manages which offsets are consumed
+internally, rather than relying on the kafkaConsumer to do it. This will ensure that no
+data is missed when new topics/partitions are dynamically subscribed. Note that
+'startingoffsets' only applies when a new Streaming query is started, and
+that resuming will always pick up from where the query left off. See the docs for more
+details.
+"""
+_REFUSED = {
+    "auto.offset.reset": _AUTO_OFFSET_RESET,
+    "key.deserializer": "Kafka option 'key.deserializer' is not supported as keys are deserialized as byte arrays with "
+    "ByteArrayDeserializer. Use DataFrame operations to explicitly deserialize the keys.",
+    "value.deserializer": "Kafka option 'value.deserializer' is not supported as values are deserialized as byte "
+    "arrays with ByteArrayDeserializer. Use DataFrame operations to explicitly deserialize the values.",
+    "enable.auto.commit": "Kafka option 'enable.auto.commit' is not supported",
+    "interceptor.classes": "Kafka option 'interceptor.classes' is not supported",
+}
+
+
+def _validate(params: Mapping[str, str]) -> None:
+    _subscription(params)
+    for name in ("minPartitions", "maxRecordsPerPartition"):
+        number = _optional_integer(params, name.lower())
+        if number is not None and number <= 0:
+            # the connector prints the second name as its own lower-case key
+            shown = name if name == "minPartitions" else name.lower()
+            raise InvalidConfigError(f"{shown} must be positive")
+    for name, text in _REFUSED.items():
+        if f"kafka.{name}" in params:
+            raise InvalidConfigError(text)
+    if ROOT not in params:
+        raise InvalidConfigError(f"Option '{ROOT}' must be specified for configuring Kafka consumer")
+    least = _optional_integer(params, "minoffsetspertrigger")
+    most = _optional_integer(params, "maxoffsetspertrigger")
+    if least is not None and most is not None and least > most:
+        raise InvalidConfigError(
+            f"The value of minOffsetPerTrigger({least}) is higher than the maxOffsetsPerTrigger({most})."
+        )
+
+
+def _subscription(params: Mapping[str, str]) -> Subscription:
+    given = [name for name in _STRATEGIES if name in params]
+    if len(given) != 1:
+        how_many = "One of the following options must be" if not given else "Only one of the following options can be"
+        raise InvalidConfigError(
+            f"{how_many} specified for Kafka source: {', '.join(_STRATEGIES)}. See the docs for more details."
+        )
+    value = params[given[0]]
+    if given[0] == "assign":
+        if not value.strip().startswith("{"):
+            raise InvalidConfigError(
+                f"No topicpartitions to assign as specified value for option 'assign' is '{value}'"
+            )
+        return Assign(parse_partitions(value))
+    if given[0] == "subscribe":
+        topics = tuple(t.strip() for t in value.split(",") if t.strip())
+        if not topics:
+            raise InvalidConfigError(
+                f"No topics to subscribe to as specified value for option 'subscribe' is '{value}'"
+            )
+        return Subscribe(topics)
+    return SubscribePattern(_pattern(value))
+
+
+def _pattern(value: str) -> str:
+    if not value.strip():
+        raise InvalidConfigError(
+            f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is '{value}'"
+        )
+    try:
+        re.compile(value.strip())
+    except re.error as reason:
+        raise InvalidConfigError(f"'subscribePattern' is not a regular expression: '{value}' ({reason})") from reason
+    return value.strip()
+
+
+def _source_options(params: Mapping[str, str], default_start: OffsetLimit) -> SourceOptions:
+    return SourceOptions(
+        root=params[ROOT],
+        subscription=_subscription(params),
+        starting=_limit(params, "starting", default_start),
+        ending=_limit(params, "ending", OffsetLimit(LATEST)),
+        fail_on_data_loss=_boolean(params, "failondataloss", True),
+        include_headers=_boolean(params, "includeheaders", False),
+        min_partitions=_optional_integer(params, "minpartitions"),
+        max_records_per_partition=_optional_integer(params, "maxrecordsperpartition"),
+        max_offsets_per_trigger=_optional_integer(params, "maxoffsetspertrigger"),
+        min_offsets_per_trigger=_optional_integer(params, "minoffsetspertrigger"),
+        max_trigger_delay_ms=parse_duration_ms(params.get("maxtriggerdelay", DEFAULT_MAX_TRIGGER_DELAY)),
+        poll_timeout_ms=_integer(params, "kafkaconsumer.polltimeoutms", 120_000),
+        num_retries=_integer(params, "fetchoffset.numretries", 3),
+        retry_interval_ms=_integer(params, "fetchoffset.retryintervalms", 1_000),
+        isolation_level=_isolation_level(params),
+        kafka={n.removeprefix("kafka."): v for n, v in params.items() if n.startswith("kafka.")},
+    )
+
+
+def _isolation_level(params: Mapping[str, str]) -> str:
+    """Kafka's consumer config; the shorter name is taken, too."""
+    level = params.get("kafka.isolation.level", params.get("isolation.level", "read_uncommitted"))
+    if level not in ISOLATION_LEVELS:
+        raise InvalidConfigError(
+            f"Invalid value {level} for configuration isolation.level: "
+            f"String must be one of: {', '.join(ISOLATION_LEVELS)}"
+        )
+    return level
+
+
+def _optional_integer(params: Mapping[str, str], name: str) -> int | None:
+    if name not in params:
+        return None
+    try:
+        return int(params[name])
+    except ValueError as reason:
+        raise InvalidConfigError(f'option {name}: For input string: "{params[name]}"') from reason
+
+
+def _integer(params: Mapping[str, str], name: str, default: int) -> int:
+    number = _optional_integer(params, name)
+    return default if number is None else number
+
+
+def include_headers(options: Mapping[str, str]) -> bool:
+    """Whether the source's schema ends with `headers`; for schema(), before anything else is checked."""
+    return _boolean(_lowered(options), "includeheaders", False)
+
+
+def _boolean(params: Mapping[str, str], name: str, default: bool) -> bool:
+    text = params.get(name, str(default)).strip().lower()
+    if text not in ("true", "false"):
+        raise InvalidConfigError(f'option {name}: For input string: "{params[name]}"')
+    return text == "true"
+
+
+def _acks(text: str) -> int:
+    known = {"all": -1, "-1": -1, "1": 1}
+    if text.strip().lower() not in known:
+        raise InvalidConfigError(
+            f"Invalid value {text} for configuration acks: "
+            "the sink waits for the leader (1) or all in-sync replicas (all)"
+        )
+    return known[text.strip().lower()]
+
+
+def _compression_type(text: str) -> str:
+    if text not in COMPRESSION_TYPES:
+        raise InvalidConfigError(
+            f"Invalid value {text} for configuration compression.type: "
+            f"String must be one of: {', '.join(COMPRESSION_TYPES)}"
+        )
+    return text

@@ -1,0 +1,255 @@
+"""What a micro-batch reads: offsets as JSON, rate limits, input ranges, and the checks between them. Pure.
+
+The rules are those of the Kafka connector (KafkaMicroBatchStream, KafkaOffsetRangeCalculator,
+KafkaOffsetReaderAdmin): an offset is the next one to read, a range is half-open and its size is an
+estimate, because offsets may be absent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from stratalog.clients.spark.conditions import (
+    added_partition_does_not_start_from_zero,
+    end_offset_past_latest,
+    end_offset_past_prefetched,
+    initial_offset_not_found,
+    lost_partitions_in_end_offset,
+    mismatched_start_and_end,
+    mismatched_with_prefetched,
+    partition_offset_changed,
+    partitions_deleted,
+    resolved_start_past_end,
+    start_offset_does_not_match_assigned,
+    timestamp_offset_does_not_match_assigned,
+    unresolved_start_past_end,
+    unresolved_timestamp_start_past_end,
+)
+from stratalog.clients.spark.options import (
+    START_SUFFIX,
+    OffsetRangeLimit,
+    SpecificOffsets,
+    SpecificTimestamps,
+)
+from stratalog.storage.errors import StratalogError
+from stratalog.storage.records import TopicPartition
+
+Offsets = Mapping[TopicPartition, int]
+OffsetsJson = dict[str, dict[str, int]]
+Report = Callable[[StratalogError], None]
+"""Takes a possible loss of data: raises it, or logs it when failOnDataLoss is false."""
+
+LONG_MAX = 2**63 - 1
+TASK_RECORDS_MIN = 5_000
+"""A task takes one partition after the other until it has that many records to read."""
+
+
+class OffsetRange(NamedTuple):
+    """The records of one partition in `[start, end)`."""
+
+    topic_partition: TopicPartition
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+def offsets_to_json(offsets: Offsets) -> OffsetsJson:
+    """The checkpoint's form `{"topic": {"0": 23}}`, always in the same key order: Spark compares its text."""
+    result: OffsetsJson = {}
+    for topic_partition in sorted(offsets):
+        result.setdefault(topic_partition.topic, {})[str(topic_partition.partition)] = offsets[topic_partition]
+    return result
+
+
+def offsets_from_json(body: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    """The inverse of `offsets_to_json`; without the start that a first batch's end may carry."""
+    return {
+        TopicPartition(topic, int(partition)): offset
+        for topic, offsets in body.items()
+        if not topic.endswith(START_SUFFIX)
+        for partition, offset in offsets.items()
+    }
+
+
+def with_start(end: Offsets, start: Mapping[str, Mapping[str, int]]) -> OffsetsJson:
+    """The end of a query's first batch, and where that batch begins: `{"web": {"0": 9}, "web@start": {"0": 3}}`."""
+    begun = {f"{topic}{START_SUFFIX}": dict(offsets) for topic, offsets in start.items()}
+    return {**offsets_to_json(end), **(begun or {START_SUFFIX: {}})}
+
+
+def start_within(end: Mapping[str, Mapping[str, int]]) -> OffsetsJson | None:
+    """The start that the end of a first batch carries, None when it carries none."""
+    begun = {t.removesuffix(START_SUFFIX): dict(offsets) for t, offsets in end.items() if t.endswith(START_SUFFIX)}
+    return {topic: offsets for topic, offsets in begun.items() if topic} if begun else None
+
+
+def check_specified(limit: OffsetRangeLimit, assigned: Iterable[TopicPartition], *, starting: bool) -> None:
+    """Offsets or times given per partition must name exactly the assigned partitions."""
+    partitions = set(assigned)
+    if isinstance(limit, SpecificOffsets) and set(limit.offsets) != partitions:
+        raise start_offset_does_not_match_assigned(limit.offsets, partitions)
+    if isinstance(limit, SpecificTimestamps) and set(limit.timestamps) != partitions:
+        raise timestamp_offset_does_not_match_assigned(limit.timestamps, partitions, starting=starting)
+
+
+def check_limits(starting: OffsetRangeLimit, ending: OffsetRangeLimit) -> None:
+    """Batch: start and end given in the same way must name the same partitions, start not after end."""
+    if isinstance(starting, SpecificOffsets) and isinstance(ending, SpecificOffsets):
+        _check_pair(starting.offsets, ending.offsets, unresolved_start_past_end)
+    if isinstance(starting, SpecificTimestamps) and isinstance(ending, SpecificTimestamps):
+        _check_pair(starting.timestamps, ending.timestamps, unresolved_timestamp_start_past_end)
+
+
+def _check_pair(start: Offsets, end: Offsets, past_end: Callable[[TopicPartition, int, int], StratalogError]) -> None:
+    if set(start) != set(end):
+        raise mismatched_start_and_end(start, end)
+    for topic_partition, first in start.items():
+        last = end[topic_partition]
+        if first > last and first >= 0 and last >= 0:
+            raise past_end(topic_partition, first, last)
+
+
+def resolve(limits: Offsets, earliest: Offsets, latest: Offsets) -> dict[TopicPartition, int]:
+    """Offsets with -2 and -1 replaced by the earliest and the latest of the partition."""
+    named = {-2: earliest, -1: latest}
+    return {tp: named[offset][tp] if offset in named else offset for tp, offset in limits.items()}
+
+
+def batch_ranges(start: Offsets, end: Offsets) -> list[OffsetRange]:
+    """The ranges of a batch query from resolved offsets; a start after its end is the user's error."""
+    ranges = [OffsetRange(tp, start[tp], end[tp]) for tp in sorted(end)]
+    for each in ranges:
+        if each.start > each.end:
+            raise resolved_start_past_end(each.topic_partition, each.start, each.end)
+    return ranges
+
+
+def stream_ranges(start: Offsets, end: Offsets, earliest_of_new: Offsets, report: Report) -> list[OffsetRange]:
+    """The ranges of a micro-batch. A partition that `start` lacks is read from its earliest offset.
+
+    `earliest_of_new` has the earliest offset of such partitions; what it lacks is gone. Everything that
+    looks like lost data goes to `report`.
+    """
+    new = set(end) - set(start)
+    vanished = new - set(earliest_of_new)
+    if vanished:
+        report(initial_offset_not_found(vanished))
+    for topic_partition in sorted(new - vanished):
+        if earliest_of_new[topic_partition] != 0:
+            report(added_partition_does_not_start_from_zero(topic_partition, earliest_of_new[topic_partition]))
+    deleted = set(start) - set(end)
+    if deleted:
+        report(partitions_deleted(deleted))
+    first = {**earliest_of_new, **start}
+    ranges = [OffsetRange(tp, first[tp], end[tp]) for tp in sorted(end) if tp not in vanished]
+    for each in ranges:
+        if each.end < each.start:
+            report(partition_offset_changed(each.topic_partition, each.start, each.end))
+    return ranges
+
+
+def rate_limited(limit: int, start: Offsets, end: Offsets, earliest_of_new: Offsets) -> dict[TopicPartition, int]:
+    """At most about `limit` records, shared among partitions in proportion to their backlog.
+
+    A share below one record is rounded up, so that no small partition starves; others are rounded down.
+    """
+    begin = {**earliest_of_new, **start}
+    sizes = {tp: last - begin[tp] for tp, last in end.items() if tp in begin and last > begin[tp]}
+    total = float(sum(sizes.values()))
+    if total < 1:
+        return dict(end)
+    limited = dict(end)
+    for topic_partition, size in sizes.items():
+        share = limit * (size / total)
+        records = math.ceil(share) if share < 1 else math.floor(share)
+        limited[topic_partition] = min(end[topic_partition], begin[topic_partition] + records)
+    return limited
+
+
+def backlog(start: Offsets, end: Offsets) -> int:
+    """Records between two offsets, counted as the connector does: a new partition from 0."""
+    return sum(last - start.get(tp, 0) for tp, last in end.items())
+
+
+def must_wait(least: int, new_records: int, waited_ms: int, max_trigger_delay_ms: int) -> bool:
+    """minOffsetsPerTrigger: whether the batch is delayed until more records are there or the delay is over."""
+    return waited_ms < max_trigger_delay_ms and new_records < least
+
+
+def split_ranges(
+    ranges: Sequence[OffsetRange], min_partitions: int | None, max_records_per_partition: int | None
+) -> list[OffsetRange]:
+    """Ranges as Spark tasks: none longer than `max_records_per_partition`, about `min_partitions` of them.
+
+    Empty ranges are dropped.
+    """
+    parts = [r for r in ranges if r.size > 0]
+    if max_records_per_partition is not None:
+        parts = [p for r in parts for p in _divided(r, math.ceil(r.size / max_records_per_partition))]
+    if min_partitions is None or len(parts) >= min_partitions or not parts:
+        return parts
+    return _divided_to(parts, min_partitions)
+
+
+def tasks_of(
+    ranges: Sequence[OffsetRange], min_partitions: int | None, max_records_per_partition: int | None
+) -> list[list[OffsetRange]]:
+    """`split_ranges` as Spark tasks. Where the user leaves it to us, small ranges share one.
+
+    A task costs Spark and its Python worker as much as reading some thousand records.
+    """
+    parts = split_ranges(ranges, min_partitions, max_records_per_partition)
+    if min_partitions is not None or max_records_per_partition is not None:
+        return [[part] for part in parts]
+    tasks: list[list[OffsetRange]] = []
+    records = TASK_RECORDS_MIN
+    for part in parts:
+        if records >= TASK_RECORDS_MIN:
+            tasks.append([])
+            records = 0
+        tasks[-1].append(part)
+        records += part.size
+    return tasks
+
+
+def _divided_to(ranges: Sequence[OffsetRange], min_partitions: int) -> list[OffsetRange]:
+    """Split the large ranges; the small ones stay whole and out of the proportion."""
+    total = sum(r.size for r in ranges)
+    whole = {r for r in ranges if _part_count(r.size, total, min_partitions) == 1}
+    rest_size = total - sum(r.size for r in whole)
+    rest_parts = max(min_partitions - len(whole), 1)
+    result: list[OffsetRange] = []
+    for each in ranges:
+        result += _divided(each, 1 if each in whole else _part_count(each.size, rest_size, rest_parts))
+    return [r for r in result if r.size > 0]
+
+
+def _part_count(size: int, total: int, parts: int) -> int:
+    return max(math.floor(size / total * parts + 0.5), 1)
+
+
+def _divided(each: OffsetRange, parts: int) -> list[OffsetRange]:
+    """`parts` ranges of equal size; the last ones take what the division leaves."""
+    result, start, remaining = [], each.start, each.size
+    for part in range(parts):
+        size = remaining // (parts - part)
+        result.append(OffsetRange(each.topic_partition, start, start + size))
+        start, remaining = start + size, remaining - size
+    return result
+
+
+def check_available_now(frozen: Offsets, end: Offsets, latest: Offsets) -> None:
+    """Trigger.AvailableNow: the batch's end against the offsets frozen at the query's start and the live ones."""
+    if set(frozen) != set(end):
+        raise mismatched_with_prefetched(frozen, end)
+    if any(end[tp] > frozen[tp] for tp in end):
+        raise end_offset_past_prefetched(frozen, end)
+    if not set(end) <= set(latest):
+        raise lost_partitions_in_end_offset(latest, end)
+    if any(end[tp] > latest[tp] for tp in end):
+        raise end_offset_past_latest(latest, end)

@@ -1,0 +1,72 @@
+"""The Spark source: `spark.read.format("stratalog")` and `spark.readStream.format("stratalog")`.
+
+I/O: through `spark_reader` and `spark_stream_reader`. Schema, options, offsets in the checkpoint and errors are the
+Kafka connector's. Planning runs in a process of Spark's, never in the user's driver: the cluster is reached through
+storage only. Every streaming query starts such a process, so each loads only what it does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from stratalog.clients.spark.worker import loading
+from stratalog.storage.errors import InvalidConfigError
+
+if TYPE_CHECKING:
+    from stratalog.clients.spark.batch_reader import StratalogReader
+    from stratalog.clients.spark.sink import StratalogStreamWriter, StratalogWriter
+    from stratalog.clients.spark.stream_reader import StratalogStreamReader
+
+
+class StratalogDataSource(DataSource):
+    """The format `stratalog`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "stratalog"
+
+    def schema(self) -> StructType:
+        with loading():
+            from stratalog.clients.spark.options import include_headers
+            from stratalog.clients.spark.read import arrow_schema
+        return from_arrow_schema(arrow_schema(include_headers(self.options)))
+
+    def reader(self, schema: StructType) -> StratalogReader:
+        with loading():
+            from stratalog.clients.spark.batch_reader import StratalogReader
+            from stratalog.clients.spark.options import batch_options
+        self._check_schema(schema)
+        return StratalogReader(batch_options(self.options))
+
+    def streamReader(self, schema: StructType) -> StratalogStreamReader:  # noqa: N802
+        with loading():
+            from stratalog.clients.spark.options import stream_options
+            from stratalog.clients.spark.stream_reader import StratalogStreamReader
+        self._check_schema(schema)
+        return StratalogStreamReader(stream_options(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> StratalogWriter:
+        with loading():
+            from stratalog.clients.spark.options import sink_options
+            from stratalog.clients.spark.sink import StratalogWriter
+        return StratalogWriter(sink_options(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StratalogStreamWriter:  # noqa: ARG002, N802
+        with loading():
+            from stratalog.clients.spark.options import sink_options
+            from stratalog.clients.spark.sink import StratalogStreamWriter
+        return StratalogStreamWriter(sink_options(self.options), schema)
+
+    def _check_schema(self, schema: StructType) -> None:
+        if schema.simpleString() != self.schema().simpleString():
+            raise InvalidConfigError("Kafka source has a fixed schema and cannot be set with a custom one")
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("stratalog")` known to a session whose Python path lacks `pyspark_stratalog`."""
+    spark.dataSource.register(StratalogDataSource)

@@ -1,0 +1,209 @@
+"""Streams of the Spark source: where each micro-batch ends.
+
+I/O: through `spark_offsets` where Spark plans, through `spark_reader` in tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from stratalog.clients.spark.batch_reader import read_partition, read_tasks
+from stratalog.clients.spark.conditions import WITHOUT_FAIL_ON_DATA_LOSS
+from stratalog.clients.spark.offsets import OffsetFetcher
+from stratalog.clients.spark.options import SourceOptions
+from stratalog.clients.spark.plan import (
+    LONG_MAX,
+    Offsets,
+    OffsetsJson,
+    backlog,
+    check_available_now,
+    must_wait,
+    offsets_from_json,
+    offsets_to_json,
+    rate_limited,
+    start_within,
+    stream_ranges,
+    with_start,
+)
+from stratalog.clients.spark.worker import spare_pandas, view_of
+from stratalog.storage.errors import StratalogError
+
+LONG_POLL_MS = 100
+LONG_POLL_SHARE = 0.02
+"""Of the time for which nothing has come: so much longer may a batch take because it waited for its first record."""
+PAUSE_MS_MIN, PAUSE_MS_MAX = 2, 20
+GATHER_PAUSE_MS, GATHER_MS_MAX = 4, 20
+"""Who waited for a first record asks again until nothing more has come for the one, at most for the other. What is
+sent together arrives leader by leader: else its first part is a batch of its own, and the rest waits for that."""
+METADATA_MAX_AGE_MS = 50
+
+_LOG = logging.getLogger("stratalog.source")
+
+
+class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream. One instance plans for the query's whole life; others, made per plan, only read on executors.
+
+    Spark logs only where batches end, so a query that dies in its first batch would ask anew where to start
+    and could skip records. The first batch's end therefore carries its start: see `spark_plan.with_start`.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._fetcher: OffsetFetcher | None = None
+        self._initial: OffsetsJson | None = None
+        self._is_fresh = True
+        self._is_available_now = False
+        self._frozen: Offsets | None = None
+        self._latest: Offsets = {}
+        self._last_trigger_ms = 0
+        self._idle_since_ms: int | None = None
+
+    @property
+    def fetcher(self) -> OffsetFetcher:
+        """Made at the first use: instances that only read do not need one."""
+        if self._fetcher is None:
+            spare_pandas()
+            self._fetcher = OffsetFetcher(view_of(self._options.root, self._options.isolation_level), self._options)
+        return self._fetcher
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        if self._initial is None:
+            self._initial = offsets_to_json(self.fetcher.limits(self._options.starting, starting=True))
+        return cast(dict[str, Any], self._initial)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Never ReadAllAvailable, so that receiving that one means Trigger.Once. The limits are our own affair."""
+        return ReadMaxRows(self._options.max_offsets_per_trigger or LONG_MAX)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._is_available_now = True
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        return offsets_to_json(self._latest) if self._latest else None
+
+    def latestOffset(self, start: Mapping[str, Mapping[str, int]], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        start_offsets = offsets_from_json(start)
+        self._latest = self._available(start_offsets)
+        is_first_batch = self._is_fresh and start == self._initial
+        self._is_fresh = False
+        end = self._latest if isinstance(limit, ReadAllAvailable) else self._limited(start_offsets)
+        if is_first_batch:
+            return with_start(end, start)
+        # Spark compares texts: where nothing is new, what it gave, with all that it carries, is the answer.
+        return dict(start) if end == start_offsets else offsets_to_json(end)
+
+    def _available(self, start: Offsets) -> Offsets:
+        if self._is_available_now:
+            if self._frozen is None:
+                self._frozen = self._caught_up(start, self.fetcher.latest())
+            return self._frozen
+        if self._is_fresh:
+            return self._caught_up(start, self.fetcher.latest())
+        return self._caught_up(start, self._long_poll(start))
+
+    def _long_poll(self, start: Offsets) -> Offsets:
+        """Wait a little for something new: Spark asks again at once when there is nothing."""
+        known = {**start, **self._latest}
+        latest = self._published(known, 0)
+        if latest == start:
+            latest = self._waited(start, known)
+        if latest != start:
+            self._idle_since_ms = None
+        return latest
+
+    def _waited(self, start: Offsets, known: Offsets) -> Offsets:
+        clock = self.fetcher.view.clock
+        now_ms = clock.monotonic_ms()
+        if self._idle_since_ms is None:
+            self._idle_since_ms = now_ms
+        end_ms = now_ms + min(LONG_POLL_MS, max(PAUSE_MS_MIN, LONG_POLL_SHARE * (now_ms - self._idle_since_ms)))
+        latest, pause_ms = start, float(PAUSE_MS_MIN)
+        while latest == start and now_ms < end_ms:
+            clock.sleep_ms(pause_ms)
+            pause_ms = min(2 * pause_ms, PAUSE_MS_MAX)
+            now_ms = clock.monotonic_ms()
+            # "Nothing new" is said after a look at what the metadata says now: `processAllAvailable` relies on it.
+            latest = self._published(known, METADATA_MAX_AGE_MS if now_ms < end_ms else 0)
+        return latest if latest == start else self._gathered(known, latest, now_ms)
+
+    def _gathered(self, known: Offsets, latest: Offsets, now_ms: int) -> Offsets:
+        """What comes right after the first that was waited for."""
+        clock = self.fetcher.view.clock
+        end_ms, is_more = now_ms + GATHER_MS_MAX, True
+        while is_more and clock.monotonic_ms() < end_ms:
+            clock.sleep_ms(GATHER_PAUSE_MS)
+            before, latest = latest, self._published(known, METADATA_MAX_AGE_MS)
+            is_more = latest != before
+        return latest
+
+    def _published(self, known: Offsets, max_age_ms: int) -> Offsets:
+        def look() -> Offsets:
+            self.fetcher.view.refresh(max_age_ms)
+            self.fetcher.view.poll_progress()
+            return self.fetcher.latest_published(known)
+
+        return self.fetcher.retried(look)
+
+    def _caught_up(self, start: Offsets, latest: Offsets) -> Offsets:
+        """Ask again while an offset looks older than what was read already, as the connector does."""
+        for _ in range(self._options.num_retries - 1):
+            behind = {tp: (start[tp], offset) for tp, offset in latest.items() if start.get(tp, 0) > offset}
+            if not behind:
+                break
+            _LOG.warning("Found incorrect offsets (partition -> previous, fetched), asking again: %s", behind)
+            self.fetcher.view.clock.sleep_ms(self._options.retry_interval_ms)
+            latest = self.fetcher.latest()
+        return latest
+
+    def _limited(self, start: Offsets) -> Offsets:
+        options = self._options
+        if options.min_offsets_per_trigger is not None and not self._is_available_now:
+            now_ms = self.fetcher.view.clock.wall_ms()
+            waited_ms = now_ms - self._last_trigger_ms
+            new_records = backlog(start, self._latest)
+            if must_wait(options.min_offsets_per_trigger, new_records, waited_ms, options.max_trigger_delay_ms):
+                return start
+            self._last_trigger_ms = now_ms
+        if options.max_offsets_per_trigger is None:
+            return self._latest
+        earliest_of_new = self.fetcher.earliest(set(self._latest) - set(start))
+        return rate_limited(options.max_offsets_per_trigger, start, self._latest, earliest_of_new)
+
+    def partitions(
+        self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]
+    ) -> Sequence[InputPartition]:
+        begun = start_within(end)
+        if begun is not None and start != end:
+            start = begun  # of a first batch; after a crash Spark asks anew for a start, and would plan from there
+        first, last = offsets_from_json(start), offsets_from_json(end)
+        if first == last:
+            return []
+        if self._frozen is not None:
+            check_available_now(self._frozen, last, self.fetcher.latest())
+        earliest_of_new = self.fetcher.earliest(set(last) - set(first))
+        ranges = stream_ranges(first, last, earliest_of_new, self._report)
+        return read_tasks(ranges, self._options, self.fetcher)
+
+    def _report(self, loss: StratalogError) -> None:
+        if self._options.fail_on_data_loss:
+            raise loss
+        _LOG.warning("%s %s", loss, WITHOUT_FAIL_ON_DATA_LOSS)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_partition(self._options, partition)
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Nothing: the checkpoint is the only place that keeps a query's offsets."""
+
+    def stop(self) -> None:
+        """Nothing is held open."""

@@ -1,0 +1,1 @@
+"""The cluster as storage shows it, without a broker."""

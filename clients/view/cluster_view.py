@@ -1,0 +1,500 @@
+"""The cluster as a reader sees it, from storage alone: topics, leaders, high watermarks, committed records.
+
+I/O: folds the metadata log, polls the leaders' progress objects, reads partition tables. No broker is asked.
+A stale view is a safe one: what a leader once published as committed stays committed, so an old image only
+delays. High watermarks never go back within one view, but for an unclean election or a topic made anew.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import pyarrow as pa
+
+from stratalog.clients.bootstrap import Cluster, root_of
+from stratalog.clients.offset_spec import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    UNKNOWN_OFFSET,
+    ListedOffset,
+    OffsetSpec,
+)
+from stratalog.clients.records import OffsetAndTimestamp
+from stratalog.clients.view.news import Moves, NewsWait, Place
+from stratalog.replication.controller.eligible_leaders import effective_min_isr, topic_min_isr
+from stratalog.replication.metadata.image import NO_LEADER, ClusterImage, PartitionRecord, Result
+from stratalog.replication.metadata.log import METADATA_PARTITION
+from stratalog.replication.progress.progress import UNKNOWN, leader_progress_path
+from stratalog.replication.progress.progress_object import ProgressReader
+from stratalog.replication.stores import DeltaStores, Stores, open_metadata
+from stratalog.storage.clock import Clock, Ids, RandomIds, SystemClock
+from stratalog.storage.errors import (
+    LeaderNotAvailableError,
+    LogDirNotFoundError,
+    OffsetOutOfRangeError,
+    StoreError,
+    UnknownTopicOrPartitionError,
+)
+from stratalog.storage.log.reader import LogReader
+from stratalog.storage.log.rows import no_rows
+from stratalog.storage.producers import ProducerStates
+from stratalog.storage.records import TopicPartition
+from stratalog.storage.topic_config import LogConfig
+
+DEFAULT_TIMEOUT_MS = 30_000
+WAIT_MS_MIN, WAIT_MS_MAX = 2, 50
+
+T = TypeVar("T")
+
+_Life = tuple[TopicPartition, str, int]
+"""A partition, the topic's id and the number of unclean elections: within one, offsets are for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watermarks:
+    """What a reader may have of a partition: `[log_start_offset, high_watermark)`, as the leader published it."""
+
+    log_start_offset: int
+    high_watermark: int
+    leader_epoch: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Records of a partition as `READ_SCHEMA`; everything below `next_offset` was looked at."""
+
+    rows: pa.Table
+    next_offset: int
+
+
+class ClusterView:
+    """A view of its own, refreshed by itself where needed. Thread-safe; calls may block on storage.
+
+    cluster     a running `Cluster`, or the URL or path of its metadata root.
+    timeout_ms  how long to wait for a partition's leader to start before LeaderNotAvailableError.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        stores: Stores | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> None:
+        self.root = root_of(cluster)
+        self.clock = clock or SystemClock()
+        self.ids = ids or RandomIds()
+        self.stores = stores or DeltaStores(self.ids)
+        self.metadata = open_metadata(self.stores, self.root, self.clock, self.ids)
+        self._timeout_ms = timeout_ms
+        self._lock = threading.RLock()
+        self._refreshed_ms = 0
+        self._partitions: dict[str, tuple[TopicPartition, ...]] = {}
+        self._available: dict[str, tuple[int, ...]] = {}
+        self._progress: dict[int, tuple[int, ProgressReader, Place]] = {}
+        self._moves = Moves()
+        self._news = NewsWait(self.clock)
+        self._marks: dict[_Life, Watermarks] = {}
+        self._logs: dict[tuple[TopicPartition, str, str], LogReader] = {}
+        self.refresh()
+
+    # -- topology ----------------------------------------------------------------------------------------
+
+    @property
+    def image(self) -> ClusterImage:
+        """The fold as of the last refresh; not to be changed."""
+        return self.metadata.image
+
+    def refresh(self, max_age_ms: int = 0) -> bool:
+        """Fold new metadata unless that happened less than `max_age_ms` ago; True when something changed."""
+        with self._lock:
+            now_ms = self.clock.monotonic_ms()
+            if max_age_ms and now_ms - self._refreshed_ms < max_age_ms:
+                return False
+            changed = bool(self.metadata.refresh())
+            self._refreshed_ms = now_ms
+            if changed:
+                self._forget_topology()
+            return changed
+
+    def _forget_topology(self) -> None:
+        self._partitions, self._available = {}, {}
+        self._moves.tell_all()
+
+    def propose(self, decide: Callable[[ClusterImage], Result[T]]) -> T:
+        """Have a decision made and committed on the newest metadata, as an admin client does (DESIGN §5)."""
+        with self._lock:
+            response = self.metadata.propose(decide)
+            self._forget_topology()
+            return response
+
+    def topics(self) -> list[str]:
+        """All topics by name."""
+        self.refresh()
+        return sorted(self.image.topic_ids)
+
+    def partitions(self, topic: str) -> tuple[TopicPartition, ...]:
+        """The topic's partitions in order. UnknownTopicOrPartitionError when there is no such topic."""
+        found = self._partitions.get(topic)
+        if found is not None:
+            return found
+        with self._lock:
+            self.refresh()
+            found = tuple(self.image.partitions_of(topic)) if topic in self.image.topic_ids else ()
+            if not found:
+                raise UnknownTopicOrPartitionError(f"topic '{topic}' does not exist")
+            self._partitions[topic] = found
+        return found
+
+    def available_partitions(self, topic: str) -> tuple[int, ...]:
+        """Numbers of the topic's partitions that have a leader, as of the last refresh."""
+        found = self._available.get(topic)
+        if found is not None:
+            return found
+        with self._lock:
+            partitions, states = self.partitions(topic), self.image.partitions
+            found = tuple(tp.partition for tp in partitions if states[tp].leader != NO_LEADER)
+            self._available[topic] = found
+        return found
+
+    def partition_state(self, topic_partition: TopicPartition) -> PartitionRecord:
+        """Leader, ISR and epochs as of the last refresh. UnknownTopicOrPartitionError when unknown even after one."""
+        if topic_partition not in self.image.partitions:
+            self.refresh()
+        return self.image.partition(topic_partition)
+
+    def leader(self, topic_partition: TopicPartition) -> int:
+        """The leader's broker id as of the last refresh, -1 when there is none."""
+        return self.partition_state(topic_partition).leader
+
+    # -- offsets -----------------------------------------------------------------------------------------
+
+    def watermarks(
+        self, topic_partition: TopicPartition, timeout_ms: int | None = None, *, needs_end: bool = True
+    ) -> Watermarks:
+        """The newest published bounds, waiting up to `timeout_ms` for the leader of the current epoch to start.
+
+        A leader whose ISR is under `min.insync.replicas` may publish no high watermark for long. Who only wants to know
+        where the log starts (not `needs_end`) need not wait for it: then the one given may be too low.
+        Raises LeaderNotAvailableError after that, UnknownTopicOrPartitionError.
+        """
+        timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        deadline_ms = self.clock.monotonic_ms() + timeout_ms
+        pause_ms = WAIT_MS_MIN
+        while True:
+            self.refresh()
+            marks = self.published(topic_partition) or (None if needs_end else self._committed_before(topic_partition))
+            if marks is not None:
+                return marks
+            if self.clock.monotonic_ms() >= deadline_ms:
+                raise LeaderNotAvailableError(self._why_not_available(topic_partition, timeout_ms))
+            self.clock.sleep_ms(pause_ms)
+            pause_ms = min(2 * pause_ms, WAIT_MS_MAX)
+
+    def poll_progress(self) -> None:
+        """Look at what every leader known so far has published: one small object a broker."""
+        with self._lock:
+            for _, reader, _ in self._progress.values():
+                # Storage out of reach shows, and is dealt with, where a partition is read.
+                with suppress(StoreError, LogDirNotFoundError):
+                    self._poll(reader)
+
+    def _poll(self, reader: ProgressReader) -> None:
+        self._moves.tell(entry.topic_partition for entry in reader.poll())
+
+    def moved_since(self, mark: int) -> tuple[int, list[TopicPartition] | None]:
+        """Whose published progress was seen to move after `mark` (at first -1), and the mark for the next call.
+
+        None: that of any partition may have, as metadata changed. Looks at nothing: see `poll_progress`.
+        """
+        with self._lock:
+            return self._moves.since(mark)
+
+    def wait(self, timeout_ms: float, poll_ms: float) -> None:
+        """Pause until leaders known so far or the metadata log may have news, at most `timeout_ms`.
+
+        Where storage cannot be watched the pause is `poll_ms`: then look and wait again.
+        """
+        metadata = f"{METADATA_PARTITION}/_delta_log/"
+        with self._lock:
+            places: dict[str, Place] = {str(leader): place for leader, (_, _, place) in self._progress.items()}
+            places["metadata"] = (self.stores.objects(self.root), metadata)
+        if "metadata" in self._news.wait(places, timeout_ms, poll_ms):
+            self._refreshed_ms = -self._timeout_ms  # so old that the next refresh looks
+
+    def wake(self) -> None:
+        """End a `wait` that is under way in another thread."""
+        self._news.wake()
+
+    def published(self, topic_partition: TopicPartition, *, look: bool = True) -> Watermarks | None:
+        """As `watermarks`, without waiting or refreshing metadata: None while the leader has not started.
+
+        `look` False is for many partitions at once, after `poll_progress`.
+        """
+        with self._lock:
+            state = self.partition_state(topic_partition)
+            life = self._life(state)
+            entry = self._leader_entry(state, life, look)
+            if entry is None:
+                return None
+            known = self._marks.get(life)
+            self._marks[life] = entry if known is None else _later(known, entry)
+            return self._marks[life]
+
+    def readable_end(self, _: TopicPartition, marks: Watermarks) -> int:
+        return marks.high_watermark
+
+    def beginning_offsets(
+        self, topic_partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset of each partition that is still readable."""
+        found = {tp: self.watermarks(tp, timeout_ms, needs_end=False) for tp in topic_partitions}
+        return {tp: marks.log_start_offset for tp, marks in found.items()}
+
+    def end_offsets(
+        self, topic_partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """The high watermark of each partition: the offset after its last committed record."""
+        return {tp: self.watermarks(tp, timeout_ms).high_watermark for tp in topic_partitions}
+
+    def offset_for_timestamp(
+        self, topic_partition: TopicPartition, timestamp_ms: int, timeout_ms: int | None = None
+    ) -> OffsetAndTimestamp | None:
+        """The first committed record with this timestamp or a later one; None when there is none."""
+        marks = self.watermarks(topic_partition, timeout_ms)
+        found = self._look_up(topic_partition, marks, lambda log, _: log.offset_for_timestamp(timestamp_ms))
+        return None if found.offset == UNKNOWN_OFFSET else OffsetAndTimestamp(found.offset, found.timestamp_ms)
+
+    def list_offset(
+        self, topic_partition: TopicPartition, spec: OffsetSpec, timeout_ms: int | None = None
+    ) -> ListedOffset:
+        """The offset that `spec` stands for among the committed records; no table is read for the log's ends."""
+        marks = self.watermarks(topic_partition, timeout_ms, needs_end=spec.timestamp != EARLIEST_TIMESTAMP)
+        if spec.timestamp == EARLIEST_TIMESTAMP:
+            return ListedOffset(marks.log_start_offset)
+        if spec.timestamp == LATEST_TIMESTAMP:
+            return ListedOffset(marks.high_watermark, leader_epoch=marks.leader_epoch)
+        if spec.timestamp == MAX_TIMESTAMP:
+            return self._look_up(topic_partition, marks, LogReader.offset_of_max_timestamp)
+        return self._look_up(topic_partition, marks, lambda log, _: log.offset_for_timestamp(spec.timestamp))
+
+    def _look_up(
+        self,
+        topic_partition: TopicPartition,
+        marks: Watermarks,
+        look_up: Callable[[LogReader, int], tuple[int, int] | None],
+    ) -> ListedOffset:
+        """What `look_up(log, end)` finds, unless it is not committed: at or above `end`."""
+        with self._lock:
+            log, end = self._readable_log(topic_partition, marks)
+            found = look_up(log, end)
+            if found is None or found[0] >= end:
+                return ListedOffset(UNKNOWN_OFFSET)
+            return ListedOffset(*found, log.epochs.epoch_at(found[0]))
+
+    def look_at_log(self, topic_partition: TopicPartition, look: Callable[[LogReader], T], timeout_ms: int) -> T:
+        """What `look` finds in the leader's log, or in one as good. LeaderNotAvailableError after `timeout_ms`."""
+        marks = self.watermarks(topic_partition, timeout_ms, needs_end=False)
+        with self._lock:
+            return look(self._readable_log(topic_partition, marks)[0])
+
+    # -- records -----------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        topic_partition: TopicPartition,
+        offset: int,
+        max_bytes: int,
+        end_offset: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> pa.Table:
+        """Committed records from `offset` on, below `end_offset`, as `READ_SCHEMA`: about `max_bytes`, or one file's.
+
+        An empty table: nothing is there (yet). Raises OffsetOutOfRangeError below the log's start or past its
+        high watermark, LeaderNotAvailableError, UnknownTopicOrPartitionError.
+        """
+        return self.fetch(topic_partition, offset, max_bytes, end_offset, timeout_ms).rows
+
+    def fetch(
+        self,
+        topic_partition: TopicPartition,
+        offset: int,
+        max_bytes: int,
+        end_offset: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> Fetched:
+        """As `read`, and where to read on: compaction may have left nothing for a long stretch."""
+        marks = self._marks_for_reading(topic_partition)
+        if marks is None or offset > marks.high_watermark:
+            marks = self.watermarks(topic_partition, timeout_ms)
+        with self._lock:
+            return self._fetch(topic_partition, marks, offset, max_bytes, end_offset)
+
+    def _fetch(
+        self, topic_partition: TopicPartition, marks: Watermarks, offset: int, max_bytes: int, end_offset: int | None
+    ) -> Fetched:
+        if not marks.log_start_offset <= offset <= marks.high_watermark:
+            raise OffsetOutOfRangeError(
+                f"{topic_partition}: offset {offset} is outside "
+                f"[{marks.log_start_offset}, {marks.high_watermark}], the committed records"
+            )
+        wanted_end = marks.high_watermark if end_offset is None else min(end_offset, marks.high_watermark)
+        if offset >= wanted_end:
+            return Fetched(no_rows(), offset)
+        log, readable_end = self._readable_log(topic_partition, marks)
+        end = min(wanted_end, readable_end)
+        if offset >= end:
+            return Fetched(no_rows(), offset)
+        if offset < log.log_start_offset:  # retention is local: whoever asks for the start now must hear of this one
+            life = self._life(self.partition_state(topic_partition))
+            self._marks[life] = replace(marks, log_start_offset=log.log_start_offset)
+        rows = log.read(offset, max_bytes, end)
+        return Fetched(rows, rows["offset"][-1].as_py() + 1 if rows.num_rows else end)
+
+    def _readable_log(self, topic_partition: TopicPartition, marks: Watermarks) -> tuple[LogReader, int]:
+        """A replica's log and the offset up to which it may be read: the leader's, else one that follows its epoch.
+
+        A follower's table that shows the current epoch has been truncated to what the leader has (DESIGN §6).
+        """
+        state = self.partition_state(topic_partition)
+        reason: StoreError | LogDirNotFoundError | None = None
+        for replica in sorted(state.replicas, key=lambda r: (r != state.leader, r not in state.isr)):
+            try:
+                log = self._log(topic_partition, replica)
+                if log.version < marks.version or not log.has_started(state.leader_epoch) or replica != state.leader:
+                    log.refresh()
+            except (StoreError, LogDirNotFoundError) as failure:
+                reason = reason or failure
+                continue
+            has_it_all = state.leader == NO_LEADER and replica in state.isr
+            if log.has_started(state.leader_epoch) or has_it_all:
+                return log, min(marks.high_watermark, log.log_end_offset)
+        raise LeaderNotAvailableError(f"{topic_partition}: no replica is readable: {reason}") from reason
+
+    def producers(self, topic_partition: TopicPartition, broker_id: int) -> ProducerStates:
+        """What a broker's replica knows of producers and their transactions, as of now."""
+        with self._lock:
+            (log := self._log(topic_partition, broker_id)).refresh()
+            return log.producers
+
+    def _log(self, topic_partition: TopicPartition, broker_id: int) -> LogReader:
+        broker = self.image.brokers.get(broker_id)
+        if broker is None:
+            raise LogDirNotFoundError(f"{topic_partition}: broker {broker_id} has never registered")
+        root = broker.registration.root
+        key = (topic_partition, self.image.topic_ids.get(topic_partition.topic, ""), root)
+        if key not in self._logs:
+            table = self.stores.table(root, topic_partition)
+            self._logs[key] = LogReader(table, self.clock)
+        return self._logs[key]
+
+    # -- progress ----------------------------------------------------------------------------------------
+
+    def _leader_entry(self, state: PartitionRecord, life: _Life, look: bool) -> Watermarks | None:
+        if state.leader == NO_LEADER:
+            return self._last_entry(state, life)
+        is_known = state.leader in self._progress
+        reader = self._leader_progress(state.leader)
+        if reader is None:
+            return None
+        if look or not is_known:
+            self._poll(reader)
+        entry = reader.entries.get(state.topic_partition)
+        if entry is None or entry.leader_epoch != state.leader_epoch or entry.topic_id != life[1]:
+            return None
+        if entry.high_watermark == UNKNOWN:
+            return None
+        return Watermarks(entry.log_start_offset, entry.high_watermark, entry.leader_epoch, entry.version)
+
+    def _last_entry(self, state: PartitionRecord, life: _Life) -> Watermarks | None:
+        """Nobody leads, as after the whole cluster was stopped: the highest high watermark that anybody published.
+
+        Every member of the ISR has what lies below it, so readers need no broker (DESIGN §9).
+        """
+        published: list[Watermarks] = []
+        for replica in state.replicas:
+            with suppress(StoreError, LogDirNotFoundError):
+                reader = self._leader_progress(replica)
+                if reader is None:
+                    continue
+                self._poll(reader)
+                entry = reader.entries.get(state.topic_partition)
+                if entry is not None and entry.topic_id == life[1] and entry.high_watermark != UNKNOWN:
+                    marks = (entry.log_start_offset, entry.high_watermark, entry.leader_epoch, entry.version)
+                    published.append(Watermarks(*marks))
+        return max(published, key=lambda marks: marks.high_watermark, default=None)
+
+    def _committed_before(self, topic_partition: TopicPartition) -> Watermarks | None:
+        """What may be read of a leader that has started, but commits nothing: its ISR is under `min.insync.replicas`.
+
+        The leader has all that was committed before its epoch; its own word and the others' say how much that is at
+        least. None when the leader has not started, or when it does commit.
+        """
+        with self._lock:
+            state = self.partition_state(topic_partition)
+            life = self._life(state)
+            reader = self._leader_progress(state.leader)
+            entry = None if reader is None else reader.entries.get(topic_partition)
+            min_isr = effective_min_isr(state.replicas, topic_min_isr(self.image, state.topic))
+            if len(state.isr) >= min_isr or entry is None or entry.topic_id != life[1]:
+                return None
+            if entry.leader_epoch != state.leader_epoch:
+                return None
+            before = None if state.unclean else self._last_entry(state, life)
+            earlier = UNKNOWN if before is None else before.high_watermark
+            committed = max(entry.log_start_offset, entry.known_committed, earlier)
+            return Watermarks(entry.log_start_offset, committed, entry.leader_epoch, entry.version)
+
+    def _leader_progress(self, leader: int) -> ProgressReader | None:
+        broker = self.image.brokers.get(leader)
+        if broker is None:
+            return None
+        known = self._progress.get(leader)
+        if known is None or known[0] != broker.broker_epoch:
+            objects = self.stores.objects(broker.registration.root)
+            path = leader_progress_path(broker.broker_epoch)
+            known = self._progress[leader] = (broker.broker_epoch, ProgressReader(objects, path), (objects, path))
+        return known[1]
+
+    def _marks_for_reading(self, topic_partition: TopicPartition) -> Watermarks | None:
+        """What is published now; with the leader's root out of reach or its epoch not begun, what last was."""
+        try:
+            published = self.published(topic_partition)
+        except (StoreError, LogDirNotFoundError):
+            published = None
+        known = published or self._marks.get(self._life(self.partition_state(topic_partition)))
+        with suppress(StoreError, LogDirNotFoundError):
+            known = known or self._committed_before(topic_partition)
+        return known
+
+    def topic_config(self, topic: str) -> LogConfig:
+        """The topic's configs as of the last refresh."""
+        return LogConfig.from_properties(self.image.topic_config(topic))
+
+    def _life(self, state: PartitionRecord) -> _Life:
+        return state.topic_partition, self.image.topic_ids.get(state.topic, ""), state.unclean
+
+    def _why_not_available(self, topic_partition: TopicPartition, timeout_ms: int) -> str:
+        state = self.partition_state(topic_partition)
+        if state.leader == NO_LEADER:
+            return f"{topic_partition} has no leader; replicas {list(state.replicas)}, ISR {list(state.isr)}"
+        return (
+            f"{topic_partition}: leader {state.leader} of epoch {state.leader_epoch} "
+            f"has not started within {timeout_ms} ms"
+        )
+
+
+def _later(known: Watermarks, published: Watermarks) -> Watermarks:
+    return replace(
+        published,
+        log_start_offset=max(known.log_start_offset, published.log_start_offset),
+        high_watermark=max(known.high_watermark, published.high_watermark),
+    )

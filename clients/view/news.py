@@ -1,0 +1,105 @@
+"""What leaders published since a reader last asked, and waiting for more of it.
+
+I/O: waits through `storage.objects.wakeup`. A reader of 500 partitions looks at those that moved, not at all of them,
+and one that has read everything sleeps until a leader or the metadata log is written.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable, Mapping
+
+from stratalog.storage.clock import Clock
+from stratalog.storage.objects.remote import ObjectStore
+from stratalog.storage.objects.wakeup import Wakeup, Watch
+from stratalog.storage.records import TopicPartition
+
+WAIT_MS_MAX = 500
+"""How long a wait lasts at most, should the kernel have kept something to itself."""
+
+Place = tuple[ObjectStore, str]
+"""An object, or a directory whose name ends in `/`, as `Wakeup.watch` takes it."""
+
+
+class Moves:
+    """The partitions that moved, in the order of their last move; each reader remembers a mark. Pure.
+
+    A mark counts moves; with what happened behind it a reader is up to date.
+    """
+
+    def __init__(self) -> None:
+        self._last_move: dict[TopicPartition, int] = {}
+        self._count = 0
+        self._all_moved_at = 0
+
+    def tell(self, moved: Iterable[TopicPartition]) -> None:
+        """These moved."""
+        for topic_partition in moved:
+            self._count += 1
+            self._last_move.pop(topic_partition, None)
+            self._last_move[topic_partition] = self._count
+
+    def tell_all(self) -> None:
+        """Any partition may have: the metadata changed."""
+        self._count += 1
+        self._all_moved_at = self._count
+        self._last_move.clear()
+
+    def since(self, mark: int) -> tuple[int, list[TopicPartition] | None]:
+        """The mark of now, and what moved after `mark` (-1: never asked before); None: any may have."""
+        if mark < self._all_moved_at or mark < 0:
+            return self._count, None
+        moved = []
+        for topic_partition in reversed(self._last_move):
+            if self._last_move[topic_partition] <= mark:
+                break
+            moved.append(topic_partition)
+        return self._count, moved
+
+
+class NewsWait:
+    """Waits for writes to some places. Any thread may wait; it sleeps plainly where watching is impossible."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._wakeup: Wakeup | None = None
+        self._watches: dict[tuple[str, str], Watch] = {}
+
+    def wait(self, places: Mapping[str, Place], timeout_ms: float, poll_ms: float) -> set[str]:
+        """Sleep until one of the named places is written, at most `timeout_ms`; those that were.
+
+        Where one of them cannot be watched, at most `poll_ms`, and all are named. Places that are new to this
+        instance are named at once: only from then on nothing is missed.
+        """
+        if not self._lock.acquire(blocking=False):  # another thread waits on this instance
+            self._clock.sleep_ms(min(timeout_ms, poll_ms))
+            return set(places)
+        try:
+            if self._watch(places):
+                return set(places)
+            assert self._wakeup is not None
+            self._wakeup.wait_ms(min(timeout_ms, WAIT_MS_MAX if self._wakeup.is_armed else poll_ms))
+            return {name for name, (_, path) in places.items() if self._watches[name, path].take()}
+        finally:
+            self._lock.release()
+
+    def wake(self) -> None:
+        """End the wait that is under way, or the next one at once: there is something else to do."""
+        if self._wakeup is not None:
+            self._wakeup.wake()
+
+    def _watch(self, places: Mapping[str, Place]) -> bool:
+        """Watch exactly these; True when one of them was not watched before."""
+        if self._wakeup is None:
+            self._wakeup = Wakeup(self._clock)
+            weakref.finalize(self, self._wakeup.close)
+        wanted = {(name, path): store for name, (store, path) in places.items()}
+        for key in [key for key in self._watches if key not in wanted]:
+            self._wakeup.unwatch(self._watches.pop(key))
+        added = [key for key in wanted if key not in self._watches]
+        for key in added:
+            self._watches[key] = self._wakeup.watch(wanted[key], key[1], only_new=key[1].endswith("/"))
+            self._watches[key].take()
+        return bool(added)

@@ -1,0 +1,100 @@
+"""Reading under `isolation.level=read_committed`: up to the last stable offset, without what was aborted.
+
+I/O: as `ClusterView`. A reader folds a partition's transactions from the same commits as its files, so no broker is
+asked and nothing is read in addition while a log knows of no transaction. Kafka gives a consumer the aborted
+transactions with each Fetch, and the consumer leaves their records out (`CompletedFetch`); here the view does. What was
+aborted is asked for before the records are read: once compaction has taken them, a log knows of it no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stratalog.clients.offset_spec import LATEST_TIMESTAMP, ListedOffset, OffsetSpec
+from stratalog.clients.view.cluster_view import ClusterView, Fetched, Watermarks
+from stratalog.storage.errors import InvalidConfigError
+from stratalog.storage.log.reader import LogReader
+from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, TopicPartition
+from stratalog.storage.transactions import NO_TRANSACTIONS, AbortedTransaction
+
+READ_UNCOMMITTED, READ_COMMITTED = "read_uncommitted", "read_committed"
+
+
+class ReadCommittedView(ClusterView):
+    """A view whose partitions end at their last stable offset; `watermarks` still tells the high watermark."""
+
+    _transactions = NO_TRANSACTIONS
+
+    def last_stable_offset(self, topic_partition: TopicPartition, timeout_ms: int | None = None) -> int:
+        """The offset below which the outcome of every transaction is known; waits and raises as `watermarks`."""
+        return self.readable_end(topic_partition, self.watermarks(topic_partition, timeout_ms))
+
+    def readable_end(self, topic_partition: TopicPartition, marks: Watermarks) -> int:
+        """As `last_stable_offset`, of what a leader published."""
+        with self._lock:
+            return self._readable_log(topic_partition, marks)[1]
+
+    def end_offsets(
+        self, topic_partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """The last stable offset of each partition."""
+        return {tp: self.last_stable_offset(tp, timeout_ms) for tp in topic_partitions}
+
+    def list_offset(
+        self, topic_partition: TopicPartition, spec: OffsetSpec, timeout_ms: int | None = None
+    ) -> ListedOffset:
+        """As of every view, among the records below the last stable offset."""
+        if spec.timestamp != LATEST_TIMESTAMP:
+            return super().list_offset(topic_partition, spec, timeout_ms)
+        marks = self.watermarks(topic_partition, timeout_ms)
+        return ListedOffset(self.readable_end(topic_partition, marks), leader_epoch=marks.leader_epoch)
+
+    def _readable_log(self, topic_partition: TopicPartition, marks: Watermarks) -> tuple[LogReader, int]:
+        log, end = super()._readable_log(topic_partition, marks)
+        stable = log.last_stable_offset(end)
+        self._transactions = log.producers.transactions
+        return log, max(log.log_start_offset, stable)
+
+    def _fetch(
+        self, topic_partition: TopicPartition, marks: Watermarks, offset: int, max_bytes: int, end_offset: int | None
+    ) -> Fetched:
+        fetched = super()._fetch(topic_partition, marks, offset, max_bytes, end_offset)
+        if fetched.rows.num_rows == 0:
+            return fetched
+        aborted = self._transactions.aborted_between(offset, fetched.next_offset)
+        return Fetched(without_aborted(fetched.rows, aborted), fetched.next_offset)
+
+
+def view_of(isolation_level: str) -> type[ClusterView]:
+    """The kind of view that reads at this level."""
+    return ReadCommittedView if is_read_committed(isolation_level) else ClusterView
+
+
+def is_read_committed(isolation_level: str) -> bool:
+    """InvalidConfigError for a level that Kafka has not."""
+    if isolation_level not in (READ_COMMITTED, READ_UNCOMMITTED):
+        raise InvalidConfigError(
+            f"Invalid value {isolation_level} for configuration isolation.level: "
+            f"String must be one of: {READ_COMMITTED}, {READ_UNCOMMITTED}"
+        )
+    return isolation_level == READ_COMMITTED
+
+
+def without_aborted(rows: pa.Table, aborted: Sequence[AbortedTransaction]) -> pa.Table:
+    """Rows with the columns `offset`, `producer_id` and `attributes`, in order of offset, that do count.
+
+    Of producer 7 with an aborted transaction [10, 14], its rows 10 to 14 go; other producers' rows there stay.
+    """
+    if not aborted or rows.num_rows == 0 or pc.max(rows["attributes"]).as_py() < TRANSACTIONAL_ATTRIBUTE:
+        return rows
+    offsets, producers = rows["offset"].to_numpy(), rows["producer_id"].to_numpy()
+    counts = np.ones(rows.num_rows, bool)
+    for producer_id, first_offset, last_offset in aborted:
+        first = int(np.searchsorted(offsets, first_offset))
+        end = int(np.searchsorted(offsets, last_offset, side="right"))
+        counts[first:end] &= producers[first:end] != producer_id
+    return rows if counts.all() else rows.filter(pa.array(counts))

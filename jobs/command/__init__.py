@@ -1,0 +1,1 @@
+"""The command line itself: flags, terminal, .properties files."""

@@ -1,0 +1,1 @@
+"""The demo: three brokers, a web log, a broker killed, a verdict."""

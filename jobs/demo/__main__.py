@@ -1,0 +1,124 @@
+"""The demo: three brokers, a real web log, a broker killed in the middle, and a verdict.
+
+I/O: one folder, in which everything lies: the brokers' directories, the queries' tables, the chart, the logs;
+progress on a terminal's standard error, the verdict on standard output.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.logger import PySparkLogger
+
+from stratalog import Cluster
+from stratalog.jobs.command.arguments import Parser
+from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, complain, run
+from stratalog.jobs.demo.run import BROKERS, TOPIC, DemoRun, Judged
+from stratalog.jobs.demo.screen import Screen, print_verdict, ways_to_look
+from stratalog.replication.spark.session import stratalog_session
+
+MARKER = ".stratalog-demo"
+FETCH_SLOTS = 2 * BROKERS
+"""Two overlapping fetch sessions for each broker (`stratalog.fetch.sessions`)."""
+
+PURPOSE = """Starts three brokers on three directories, feeds 10,000 lines of a real web log into a replicated topic
+with Structured Streaming, counts hits per minute with a second query, kills the broker that leads most
+partitions, brings it back, and checks that nothing was lost, doubled or reordered. Takes about two minutes."""
+
+EPILOG = """exit code: 0 when every claim of the verdict holds, 1 when one fails or the demo cannot run"""
+
+_LINE = "%(asctime)s %(levelname)s %(name)s %(message)s"
+
+
+def parser() -> Parser:
+    """The demo has one flag."""
+    made = Parser("demo", PURPOSE, EPILOG)
+    made.add_argument(
+        "--path",
+        type=Path,
+        default=Path("data/demo"),
+        metavar="FOLDER",
+        help="where the data goes and stays; emptied at the start if an earlier demo made it, refused if something "
+        "else is in it (default: %(default)s)",
+    )
+    return made
+
+
+def demo(path: Path) -> int:
+    """Run the demo below `path`; the exit code. Raises UsageError, StratalogError, Spark's errors."""
+    path = path.absolute()  # Delta's SQL takes no relative path
+    with fresh_folder(path):
+        try:
+            with Screen() as screen:
+                judged = _on_cluster(path, screen)
+        except Exception:
+            complain(f"The demo could not be finished; its logs are in {path / 'logs'}.")
+            raise
+        print_verdict(judged.checks, judged.before, judged.after, TOPIC)
+        print("\n".join(judged.latency))
+        print("The verdict holds." if judged.holds else "THE VERDICT FAILS.")
+        print()
+        print("\n".join(ways_to_look(path, TOPIC, judged.chart, judged.failover_version)))
+    return DONE if judged.holds else FAILED
+
+
+def _on_cluster(path: Path, screen: Screen) -> Judged:
+    logs = path / "logs"
+    # A broker is about to die: its and the others' warnings belong into a file, not between verdict and progress.
+    logging.basicConfig(filename=logs / "demo.log", level=logging.INFO, format=_LINE, force=True)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        # They print an error's Java stack; the error itself is raised as well.
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+    spark = stratalog_session("stratalog demo", fetch_slots=FETCH_SLOTS, log_dir=logs)
+    try:
+        with Cluster.start(path, BROKERS, spark=spark) as cluster:
+            this_run = DemoRun(path, cluster, spark, screen)
+            try:
+                return this_run.run()
+            finally:
+                this_run.stop_queries()
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def fresh_folder(path: Path) -> Iterator[None]:
+    """The folder, emptied, for this process alone. UsageError when what is in it is not a demo's, or one runs."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as reason:
+        raise UsageError(f"--path {path} cannot be used: {reason}") from reason
+    marker = path / MARKER
+    if not marker.exists() and any(path.iterdir()):
+        raise UsageError(f"--path {path} is not empty and was not made by the demo: name another folder")
+    with marker.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"--path {path}: another demo runs there") from None
+        _empty(path, marker)
+        (path / "logs").mkdir()
+        yield
+
+
+def _empty(path: Path, marker: Path) -> None:
+    for child in path.iterdir():
+        if child.is_dir() and not child.is_symlink():
+            shutil.rmtree(child)
+        elif child != marker:
+            child.unlink()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; its exit code."""
+    return run(lambda: demo(parser().parse(arguments).path))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

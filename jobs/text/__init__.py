@@ -1,0 +1,1 @@
+"""What tools print and read, byte for byte as Kafka's tools do."""

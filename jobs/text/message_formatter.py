@@ -1,0 +1,140 @@
+"""Records as the console consumer prints them: Kafka's DefaultMessageFormatter, byte for byte. Pure."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from stratalog.clients.records import ConsumerRecord
+from stratalog.storage.errors import InvalidConfigError, InvalidRecordError
+
+Deserializer = Callable[[bytes], str]
+
+_FLAGS = (
+    "print.timestamp", "print.partition", "print.offset", "print.delivery", "print.epoch", "print.headers",
+    "print.key", "print.value",
+)  # fmt: skip
+_TEXTS = ("key.separator", "line.separator", "headers.separator", "null.literal")
+_DESERIALIZERS = ("key.deserializer", "value.deserializer", "headers.deserializer")
+_TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
+
+
+def _number(name: str, format_code: str) -> Deserializer:
+    size = struct.calcsize(format_code)
+
+    def deserialize(data: bytes) -> str:
+        if len(data) != size:
+            raise InvalidRecordError(f"Size of data received by {name} is not {size}")
+        return str(struct.unpack(format_code, data)[0])
+
+    return deserialize
+
+
+def _boolean(data: bytes) -> str:
+    if data not in (b"\x00", b"\x01"):
+        raise InvalidRecordError(f"Unexpected byte received by BooleanDeserializer: {data!r}")
+    return "true" if data == b"\x01" else "false"
+
+
+def _uuid(data: bytes) -> str:
+    try:
+        return str(uuid.UUID(data.decode()))
+    except ValueError as reason:
+        raise InvalidRecordError(f"Error parsing data into UUID: {data!r}") from reason
+
+
+_KNOWN: dict[str, Deserializer | None] = {
+    "ByteArrayDeserializer": None,
+    "BytesDeserializer": None,
+    "StringDeserializer": lambda data: data.decode(errors="replace"),
+    "ShortDeserializer": _number("ShortDeserializer", ">h"),
+    "IntegerDeserializer": _number("IntegerDeserializer", ">i"),
+    "LongDeserializer": _number("LongDeserializer", ">q"),
+    "FloatDeserializer": _number("FloatDeserializer", ">f"),
+    "DoubleDeserializer": _number("DoubleDeserializer", ">d"),
+    "BooleanDeserializer": _boolean,
+    "UUIDDeserializer": _uuid,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFormatter:
+    """Which parts of a record to print, in Kafka's order; a deserializer None prints the bytes as they are."""
+
+    print_timestamp: bool = False
+    print_partition: bool = False
+    print_offset: bool = False
+    print_delivery: bool = False
+    print_epoch: bool = False
+    print_headers: bool = False
+    print_key: bool = False
+    print_value: bool = True
+    key_separator: bytes = b"\t"
+    line_separator: bytes = b"\n"
+    headers_separator: bytes = b","
+    null_literal: bytes = b"null"
+    key_deserializer: Deserializer | None = None
+    value_deserializer: Deserializer | None = None
+    headers_deserializer: Deserializer | None = None
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> Self:
+        """Kafka's formatter properties. InvalidConfigError for an unknown name or deserializer."""
+        values: dict[str, Any] = {}
+        for name, text in properties.items():
+            field = name.replace(".", "_")
+            if name in _FLAGS:
+                values[field] = text.strip().lower() == "true"
+            elif name in _TEXTS:
+                values[field] = text.encode()
+            elif name in _DESERIALIZERS:
+                values[field] = deserializer(text)
+            else:
+                known = ", ".join((*_FLAGS, *_TEXTS, *_DESERIALIZERS))
+                raise InvalidConfigError(f"Unknown formatter property name: {name}; known: {known}")
+        return cls(**values)
+
+    def format(self, record: ConsumerRecord) -> bytes:
+        """What is printed for a record, its line's end included. InvalidRecordError when it does not deserialize."""
+        parts = [part for is_wanted, part in self._columns(record) if is_wanted]
+        columns = [part() for part in parts]
+        return self.key_separator.join(columns) + self.line_separator if columns else b""
+
+    def _columns(self, record: ConsumerRecord) -> list[tuple[bool, Callable[[], bytes]]]:
+        return [
+            (self.print_timestamp, lambda: _timestamp(record)),
+            (self.print_partition, lambda: b"Partition:%d" % record.partition),
+            (self.print_offset, lambda: b"Offset:%d" % record.offset),
+            # Delivery counts belong to share groups.
+            (self.print_delivery, lambda: b"Delivery:NONE"),
+            (self.print_epoch, lambda: b"Epoch:%d" % record.leader_epoch),
+            (self.print_headers, lambda: self._headers(record)),
+            (self.print_key, lambda: self._shown(record.key, self.key_deserializer)),
+            (self.print_value, lambda: self._shown(record.value, self.value_deserializer)),
+        ]
+
+    def _headers(self, record: ConsumerRecord) -> bytes:
+        shown = (h.key.encode() + b":" + self._shown(h.value, self.headers_deserializer) for h in record.headers)
+        return self.headers_separator.join(shown) or b"NO_HEADERS"
+
+    def _shown(self, data: bytes | None, deserialize: Deserializer | None) -> bytes:
+        if data is None:
+            return self.null_literal
+        return data if deserialize is None else deserialize(data).encode()
+
+
+def deserializer(class_name: str) -> Deserializer | None:
+    """Kafka's deserializer of a class name, with or without its package. InvalidConfigError for an unknown one."""
+    name = class_name.strip().rpartition(".")[2]
+    if name not in _KNOWN:
+        raise InvalidConfigError(f"Class {class_name} could not be found; known: {', '.join(sorted(_KNOWN))}")
+    return _KNOWN[name]
+
+
+def _timestamp(record: ConsumerRecord) -> bytes:
+    if record.timestamp_ms is None:
+        return b"NO_TIMESTAMP"
+    return f"{_TIMESTAMP_TYPES[record.timestamp_type]}:{record.timestamp_ms}".encode()

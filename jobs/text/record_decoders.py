@@ -1,0 +1,145 @@
+"""Keys and values of records as dump-log shows them: as text, numbers, metadata or committed offsets. Pure.
+
+The offsets decoder reads Kafka's own binary format of `__consumer_offsets` (`replication.coordinator.groups.records`,
+`replication.coordinator.groups.modern_records`) and prints the JSON that Kafka's decoder prints.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import struct
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from stratalog.jobs.command.terminal import UsageError
+from stratalog.replication.coordinator.groups.modern_json import key_fields, value_fields
+from stratalog.replication.coordinator.groups.modern_records import KEY_VERSIONS
+from stratalog.replication.coordinator.groups.modern_records import decode_key as decode_consumer_group_key
+from stratalog.replication.coordinator.groups.records import (
+    GroupMetadataKey,
+    decode_key,
+    group_metadata_fields,
+    key_version,
+    offset_commit_fields,
+)
+from stratalog.storage.errors import CorruptMessageError
+
+Decoder = Callable[[int, bytes | None, bytes | None], tuple[str | None, str | None]]
+"""`(offset, key, value)` -> the texts of key and payload; None is not printed."""
+Text = Callable[[bytes], str]
+
+_WORD_START = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+def _number(name: str, form: str) -> Text:
+    def decode(data: bytes) -> str:
+        if len(data) != struct.calcsize(form):
+            raise UsageError(f"{name} needs {struct.calcsize(form)} bytes, found {len(data)}")
+        return str(struct.unpack(form, data)[0])
+
+    return decode
+
+
+TEXTS: dict[str, Text] = {
+    "StringDecoder": lambda data: data.decode(errors="replace"),
+    "IntegerDecoder": _number("IntegerDecoder", ">i"),
+    "LongDecoder": _number("LongDecoder", ">q"),
+}
+"""Kafka's decoder classes by their simple names."""
+
+
+def text_of(class_name: str) -> Text:
+    """A decoder class with or without its package. UsageError for one that is not known.
+
+    >>> text_of("org.apache.kafka.tools.api.IntegerDecoder")(bytes(4))
+    '0'
+    """
+    found = TEXTS.get(class_name.rpartition(".")[2])
+    if found is None:
+        raise UsageError(f"Failed to load decoder class {class_name}; known: {', '.join(TEXTS)}")
+    return found
+
+
+def text_decoder(key: Text = TEXTS["StringDecoder"], value: Text = TEXTS["StringDecoder"]) -> Decoder:
+    """Keys and values each by a decoder of its own; what is null is left out."""
+
+    def decode(_offset: int, key_data: bytes | None, value_data: bytes | None) -> tuple[str | None, str | None]:
+        return (
+            None if key_data is None else key(key_data),
+            None if value_data is None else value(value_data),
+        )
+
+    return decode
+
+
+as_text = text_decoder()
+"""Both as UTF-8."""
+
+
+def metadata_decoder(offset: int, _key: bytes | None, value: bytes | None) -> tuple[str | None, str | None]:
+    """A record of the metadata log in the shape that Kafka's decoder gives KRaft records.
+
+    >>> metadata_decoder(0, None, b'{"type":"ProducerIds","broker_id":1,"next_producer_id":2000}')[1]
+    '{"type":"PRODUCER_IDS_RECORD","version":0,"data":{"brokerId":1,"nextProducerId":2000}}'
+    """
+    try:
+        body = json.loads(value or b"")
+        name = f"{_WORD_START.sub('_', body.pop('type')).upper()}_RECORD"
+        data = {_camel(field): content for field, content in body.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as reason:
+        return None, f"Error at {offset}, skipping. {reason}"
+    return None, _json({"type": name, "version": 0, "data": data})
+
+
+def offsets_decoder(offset: int, key: bytes | None, value: bytes | None) -> tuple[str | None, str | None]:
+    """A record of `__consumer_offsets`: a committed offset or a group's state; `<DELETE>` for a tombstone."""
+    if key is None:
+        raise UsageError(
+            f"Failed to decode message at offset {offset} using the specified decoder (message had a missing key)"
+        )
+    try:
+        if key_version(key) in KEY_VERSIONS:
+            return _consumer_group_record(key, value)
+        decoded = decode_key(key)
+        if decoded is None:
+            return f"Unknown record type {key_version(key)} at offset {offset}, skipping.", None
+        key_text = _json({"type": str(key_version(key)), "data": asdict(decoded)})
+        if value is None:
+            return key_text, "<DELETE>"
+        is_group = isinstance(decoded, GroupMetadataKey)
+        version, body = group_metadata_fields(value) if is_group else offset_commit_fields(value)
+    except (CorruptMessageError, UnicodeDecodeError) as reason:
+        return f"Error at offset {offset}, skipping. {reason}", None
+    return key_text, _json({"version": str(version), "data": _printed(body)})
+
+
+def _consumer_group_record(data: bytes, value: bytes | None) -> tuple[str, str]:
+    key = decode_consumer_group_key(data)
+    key_text = _json({"type": str(key.version), "data": key_fields(key)})
+    if value is None:
+        return key_text, "<DELETE>"
+    return key_text, _json({"version": "0", "data": _printed(value_fields(key, value))})
+
+
+def _printed(fields: Any) -> Any:
+    """As Kafka's JSON has them: bytes in base 64, a topic id without padding."""
+    if isinstance(fields, dict):
+        printed = {name: _printed(value) for name, value in fields.items()}
+        if "topicId" in printed:
+            printed["topicId"] = base64.urlsafe_b64encode(fields["topicId"]).decode().rstrip("=")
+        return printed
+    if isinstance(fields, list):
+        return [_printed(each) for each in fields]
+    return base64.b64encode(fields).decode() if isinstance(fields, bytes) else fields
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _json(body: dict[str, Any]) -> str:
+    return json.dumps(body, separators=(",", ":"), ensure_ascii=False)

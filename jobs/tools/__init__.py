@@ -1,0 +1,1 @@
+"""One file a tool: `strata-topics` is `stratalog.jobs.tools.topics`."""

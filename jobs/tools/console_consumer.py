@@ -1,0 +1,370 @@
+"""`kafka-console-consumer` for stratalog: committed records on standard output, in Kafka's format.
+
+I/O: tables and the leaders' progress objects only; it works beside a running `strata-cluster`. In a group it calls
+coordinators, so the brokers have to run in this process: `console_consumer(arguments, cluster)`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO, Protocol
+
+from stratalog.clients.bootstrap import RunningCluster
+from stratalog.clients.config import ConsumerConfig
+from stratalog.clients.consumer.consumer import Consumer
+from stratalog.clients.records import ConsumerRecord
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.clients.view.read_committed import view_of
+from stratalog.jobs.command.arguments import (
+    Parser,
+    TopicFilter,
+    add_cluster_flags,
+    client_properties,
+    cluster_root,
+    one_spelling,
+)
+from stratalog.jobs.command.properties import key_values, read_properties
+from stratalog.jobs.command.terminal import DONE, UsageError, complain, drop_output, error_text, run
+from stratalog.jobs.text.coordinator_formatters import COORDINATOR_FORMATTERS
+from stratalog.jobs.text.message_formatter import MessageFormatter
+from stratalog.storage.errors import InvalidRecordError, OffsetOutOfRangeError
+from stratalog.storage.records import TopicPartition
+
+PURPOSE = "This tool helps to read data from topics and outputs it to standard output."
+EPILOG = """formatter properties (--formatter-property name=value, with their defaults; printed in this order):
+  print.timestamp=false    CreateTime:1700000000000         print.epoch=false    Epoch:3, the leader's
+  print.partition=false    Partition:0                      print.headers=false  h1:v1,h2:v2 or NO_HEADERS
+  print.offset=false       Offset:5                         print.key=false      print.value=true
+  key.separator=<TAB>  line.separator=<LF>  headers.separator=,  null.literal=null
+  key.deserializer, value.deserializer, headers.deserializer: Kafka's String, Short, Integer, Long, Float, Double,
+  Boolean, UUID, ByteArray deserializers, e.g. value.deserializer=LongDeserializer
+
+examples (ROOT is the metadata root that strata-cluster printed):
+  {prog} --root ROOT --topic events --from-beginning
+  {prog} --root ROOT --topic events --partition 0 --offset 100 --max-messages 10
+  {prog} --root ROOT --include 'access-.*' --formatter-property print.key=true --formatter-property print.offset=true
+
+It reads on until Ctrl-C, --max-messages, or --timeout-ms without a message, then says on standard error how many
+messages it processed. exit code: 0; 1 when something was wrong; 130 after Ctrl-C
+"""
+CLIENT_ID = "console-consumer"
+FORMATTERS = ("DefaultMessageFormatter", "NoOpMessageFormatter", *COORDINATOR_FORMATTERS)
+ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
+NO_GROUPS_HERE = (
+    "--group {group}: groups are coordinated by brokers, and none can be called from this process. Groups across "
+    "processes need the Kafka endpoint, which does not exist yet; without --group this tool needs none."
+)
+
+POLL_MS = 200
+NEW_PARTITIONS_CHECK_S = 2.0
+
+
+def parser() -> Parser:
+    """All flags of kafka-console-consumer that mean something here."""
+    made = Parser("console_consumer", PURPOSE, "")
+    made.epilog = EPILOG.format(prog=made.prog)
+    add_cluster_flags(made)
+    _add_reading_flags(made)
+    shown = made.add_argument_group("how to show it")
+    for name, text in (
+        ("formatter-property", "How a message is printed, see below; may be repeated."),
+        ("property", "(DEPRECATED) Use --formatter-property."),
+        ("command-property", "A consumer config, e.g. auto.offset.reset=earliest; may be repeated."),
+        ("consumer-property", "(DEPRECATED) Use --command-property."),
+    ):
+        shown.add_argument(f"--{name}", action="append", default=[], metavar="NAME=VALUE", help=text)
+    for name, metavar, text in (
+        ("formatter-config", "FILE", "Property file for the formatter; single ones come first."),
+        ("consumer.config", "FILE", "(DEPRECATED) Use --command-config."),
+        ("formatter", "CLASS", f"One of {', '.join(FORMATTERS)}; the first if not given."),
+        ("key-deserializer", "CLASS", "As the formatter property key.deserializer."),
+        ("value-deserializer", "CLASS", "As the formatter property value.deserializer."),
+    ):
+        shown.add_argument(f"--{name}", dest=name.replace("-", "_").replace(".", "_"), metavar=metavar, help=text)
+    shown.add_argument(
+        "--skip-message-on-error", action="store_true", help="Skip a message that cannot be shown instead of ending."
+    )
+    shown.add_argument("--enable-systest-events", action="store_true", help="Print shutdown_complete at the end.")
+    return made
+
+
+def _add_reading_flags(made: Parser) -> None:
+    read = made.add_argument_group("what to read")
+    read.add_argument("--topic", metavar="TOPIC", help="The topic to consume from.")
+    read.add_argument("--include", metavar="REGEX", help="Consume from every topic whose name matches, new ones too.")
+    read.add_argument(
+        "--partition", type=int, metavar="N", help="The partition to consume from, from its end unless --offset is "
+        "given.",
+    )  # fmt: skip
+    read.add_argument(
+        "--offset", metavar="OFFSET", help="The offset to consume from with --partition: a non-negative number, "
+        "'earliest' or 'latest' (the default). One that does not exist is an error unless auto.offset.reset is given.",
+    )  # fmt: skip
+    read.add_argument(
+        "--from-beginning", action="store_true", help="Start with the earliest message present in the log rather "
+        "than the latest.",
+    )  # fmt: skip
+    read.add_argument(
+        "--max-messages", type=int, metavar="N", help="The maximum number of messages to consume before exiting. If "
+        "not set, consumption is continual.",
+    )  # fmt: skip
+    read.add_argument(
+        "--timeout-ms", type=int, metavar="MS", help="If specified, exit if no message is available for consumption "
+        "for the specified interval.",
+    )  # fmt: skip
+    read.add_argument(
+        "--group", metavar="GROUP", help="The consumer group id of the consumer. Refused on a terminal until there is "
+        "a Kafka endpoint.",
+    )  # fmt: skip
+    read.add_argument(
+        "--isolation-level", choices=ISOLATION_LEVELS, help="read_committed leaves out what is in open or "
+        "aborted transactions; read_uncommitted, the default, shows all.",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the flags ask for. `offset`: "earliest", "latest" or a number. None: no limit."""
+
+    topics: TopicFilter
+    topic: str | None
+    partition: int | None
+    offset: str | int
+    max_messages: int | None
+    timeout_ms: int | None
+
+
+def reading(given: argparse.Namespace) -> Reading:
+    """The flags that say what to read. UsageError in Kafka's words when they do not go together."""
+    if bool(given.topic) == bool(given.include):
+        raise UsageError("Exactly one of the following arguments is required: [topic], [include]")
+    if given.partition is None and given.offset is not None:
+        raise UsageError("The partition is required when offset is specified.")
+    if given.partition is not None and not given.topic:
+        raise UsageError("The topic is required when partition is specified.")
+    if given.from_beginning and given.offset is not None:
+        raise UsageError("Options from-beginning and offset cannot be specified together.")
+    expression = given.include or ""
+    max_messages = given.max_messages if given.max_messages is None or given.max_messages >= 0 else None
+    timeout = given.timeout_ms if given.timeout_ms is None or given.timeout_ms >= 0 else None
+    return Reading(TopicFilter(expression), given.topic, given.partition, _start_offset(given), max_messages, timeout)
+
+
+def _start_offset(given: argparse.Namespace) -> str | int:
+    if given.offset is None:
+        return "earliest" if given.from_beginning else "latest"
+    text = given.offset.lower()
+    if text in ("earliest", "latest"):
+        return str(text)
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(
+            f"The provided offset value '{given.offset}' is incorrect. "
+            "Valid values are 'earliest', 'latest', or a non-negative long."
+        )
+    return int(text)
+
+
+def consumer_settings(given: argparse.Namespace) -> dict[str, str]:
+    """The consumer's configs by Kafka's names. UsageError for conflicting groups or resets."""
+    config_file = one_spelling(given, "command-config", "consumer.config")
+    pairs = one_spelling(given, "command-property", "consumer-property")
+    settings = client_properties(config_file, pairs)
+    groups = dict.fromkeys(group for group in (given.group, settings.get("group.id")) if group)
+    if len(groups) > 1:
+        raise UsageError(
+            "The group ids provided in different places (directly using '--group', via '--command-property', or via "
+            f"'--command-config') do not match. Detected group ids: {', '.join(map(repr, groups))}"
+        )
+    if groups and given.partition is not None:
+        raise UsageError("Options group and partition cannot be specified together.")
+    if groups:
+        settings["group.id"] = next(iter(groups))
+    else:
+        settings.pop("enable.auto.commit", None)
+    reset = settings.get("auto.offset.reset")
+    if given.from_beginning and reset not in (None, "earliest"):
+        raise UsageError(
+            f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={reset}', please remove one option"
+        )
+    if given.isolation_level is not None:
+        settings["isolation.level"] = given.isolation_level
+    settled = {"client.id": CLIENT_ID, "auto.offset.reset": _reset_policy(given)} | settings
+    ConsumerConfig.from_settings(settled, {})
+    return settled
+
+
+def _reset_policy(given: argparse.Namespace) -> str:
+    if given.partition is not None and given.offset is not None:
+        return "none"
+    return "earliest" if given.from_beginning else "latest"
+
+
+def formatter(given: argparse.Namespace) -> Formatter:
+    """What prints a message. InvalidConfigError, UsageError."""
+    name = (given.formatter or FORMATTERS[0]).rpartition(".")[2]
+    if name not in FORMATTERS:
+        raise UsageError(f"Class {given.formatter} could not be found; known: {', '.join(FORMATTERS)}")
+    pairs = one_spelling(given, "formatter-property", "property")
+    properties = read_properties(given.formatter_config) if given.formatter_config else {}
+    for flag in ("key_deserializer", "value_deserializer"):
+        if getattr(given, flag):
+            properties[flag.replace("_", ".")] = getattr(given, flag)
+    properties |= key_values(pairs)
+    if name in COORDINATOR_FORMATTERS:
+        return COORDINATOR_FORMATTERS[name]
+    made = MessageFormatter.from_properties(properties)
+    return MessageFormatter(print_value=False) if name == "NoOpMessageFormatter" else made
+
+
+class Formatter(Protocol):
+    """What prints a record."""
+
+    def format(self, record: ConsumerRecord) -> bytes:
+        """What is printed for it. InvalidRecordError when it cannot be read."""
+        ...
+
+
+class Output:
+    """Prints messages and counts them."""
+
+    def __init__(self, stream: IO[bytes], form: Formatter, *, skip_errors: bool) -> None:
+        self.count = 0
+        self._stream = stream
+        self._form = form
+        self._skip_errors = skip_errors
+
+    def write(self, records: Sequence[ConsumerRecord]) -> None:
+        """Raises InvalidRecordError for one that cannot be shown, BrokenPipeError when nobody reads."""
+        try:
+            for record in records:
+                self.count += 1
+                self._write(record)
+        finally:
+            self._stream.flush()
+
+    def _write(self, record: ConsumerRecord) -> None:
+        try:
+            self._stream.write(self._form.format(record))
+        except InvalidRecordError as reason:
+            if not self._skip_errors:
+                raise
+            complain(f"Error processing message, skipping this message: {error_text(reason)}")
+
+
+class Subscription:
+    """Which partitions are read: fixed ones, or those of the topics asked for as they come and go."""
+
+    def __init__(self, consumer: Consumer, view: ClusterView, wanted: Reading, *, keep_reset: bool) -> None:
+        self._consumer = consumer
+        self._view = view
+        self._wanted = wanted
+        self._keep_reset = keep_reset
+        self._checked_s = time.monotonic()
+
+    def start(self) -> None:
+        """Assign, and seek where an offset is asked for. UnknownTopicOrPartitionError, OffsetOutOfRangeError."""
+        if self._consumer.config.group_id:
+            topics = [self._wanted.topic] if self._wanted.topic is not None else []
+            self._consumer.subscribe(topics, pattern=None if topics else self._wanted.topics.pattern)
+            return
+        if self._wanted.partition is None or self._wanted.topic is None:
+            self._consumer.assign(self._partitions())
+            return
+        one = TopicPartition(self._wanted.topic, self._wanted.partition)
+        self._consumer.assign([one])
+        if self._wanted.offset == "earliest":
+            self._consumer.seek_to_beginning([one])
+        elif self._wanted.offset == "latest":
+            self._consumer.seek_to_end([one])
+        else:
+            self._seek(one, int(self._wanted.offset))
+
+    def _seek(self, one: TopicPartition, offset: int) -> None:
+        """Kafka's tool jumps to the end when the offset does not exist, and shows nothing: that is told here."""
+        first, end = self._consumer.beginning_offsets([one])[one], self._consumer.end_offsets([one])[one]
+        if not self._keep_reset and not first <= offset <= end:
+            raise OffsetOutOfRangeError(f"{one}: offset {offset} is outside [{first}, {end}], the committed records")
+        self._consumer.seek(one, offset)
+
+    def follow(self) -> None:
+        """Now and then: read new partitions from their beginning, since all in them came after the start."""
+        now_s = time.monotonic()
+        if self._consumer.config.group_id:
+            return
+        if self._wanted.partition is not None or now_s - self._checked_s < NEW_PARTITIONS_CHECK_S:
+            return
+        self._checked_s = now_s
+        known, current = self._consumer.assignment(), self._partitions()
+        if set(current) == known:
+            return
+        self._consumer.assign(current)
+        for new in set(current) - known:
+            self._consumer.seek(new, 0)
+
+    def _partitions(self) -> list[TopicPartition]:
+        if self._wanted.topic is not None:
+            topics = [self._wanted.topic]
+            self._view.refresh()
+        else:
+            topics = [topic for topic in self._view.topics() if self._wanted.topics.allows(topic)]
+        return [partition for topic in topics for partition in self._view.partitions(topic)]
+
+
+def consume(consumer: Consumer, subscription: Subscription, wanted: Reading, output: Output) -> None:
+    """Print messages until there are enough of them, or none for too long."""
+    last_s = time.monotonic()
+    while wanted.max_messages is None or output.count < wanted.max_messages:
+        wait_ms = POLL_MS
+        if wanted.timeout_ms is not None:
+            wait_ms = min(wait_ms, max(0, wanted.timeout_ms - int(1000 * (time.monotonic() - last_s))))
+        records = consumer.poll(wait_ms)
+        if records:
+            left = None if wanted.max_messages is None else wanted.max_messages - output.count
+            output.write(records[:left])
+            # What is not shown is not consumed: a group has it still to come.
+            for unseen in reversed(records[len(records) if left is None else left :]):
+                consumer.seek((unseen.topic, unseen.partition), unseen.offset)
+            last_s = time.monotonic()
+        elif wanted.timeout_ms is not None and 1000 * (time.monotonic() - last_s) >= wanted.timeout_ms:
+            return
+        subscription.follow()
+
+
+def console_consumer(arguments: Sequence[str] | None, cluster: RunningCluster | None = None) -> int:
+    """The tool without its terminal: raises what went wrong. With a running cluster it may be in a group."""
+    given = parser().parse(arguments)
+    wanted, settings, form = reading(given), consumer_settings(given), formatter(given)
+    if cluster is None and settings.get("group.id"):
+        raise UsageError(NO_GROUPS_HERE.format(group=settings["group.id"]))
+    root = cluster.root if cluster is not None else cluster_root(given)
+    view = view_of(settings.get("isolation.level", ISOLATION_LEVELS[0]))(root)
+    consumer = Consumer(cluster or root, settings, view=view)
+    subscription = Subscription(consumer, view, wanted, keep_reset=settings["auto.offset.reset"] != "none")
+    subscription.start()
+    if not view.image.live_brokers():
+        complain(f"WARN no broker of the cluster at {root} is running: waiting for one")
+    output = Output(sys.stdout.buffer, form, skip_errors=given.skip_message_on_error)
+    try:
+        consume(consumer, subscription, wanted, output)
+    except BrokenPipeError:
+        drop_output()
+        complain("Unable to write to standard out, closing consumer.")
+    finally:
+        consumer.close()
+        complain(f"Processed a total of {output.count} messages")
+        if given.enable_systest_events:
+            print("shutdown_complete")
+    return DONE
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; its exit code."""
+    return run(lambda: console_consumer(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

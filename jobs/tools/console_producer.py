@@ -1,0 +1,248 @@
+"""`kafka-console-producer` for stratalog: lines of standard input become records.
+
+I/O: standard input; records go through the leaders' inboxes, so it works beside a running `strata-cluster`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO
+
+from stratalog.clients.config import ProducerConfig
+from stratalog.clients.producer.producer import Producer
+from stratalog.clients.records import RecordMetadata
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.jobs.command.arguments import Parser, add_cluster_flags, client_properties, cluster_root, one_spelling
+from stratalog.jobs.command.properties import key_values, read_properties
+from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, complain, is_submitted, run
+from stratalog.jobs.text.line_reader import InputRecord, LineReader, without_line_end
+from stratalog.storage.errors import BrokerNotAvailableError, InvalidConfigError, StratalogError
+
+PURPOSE = "This tool helps to read data from standard input and publish it to a topic: each line is a record."
+EPILOG = r"""reader properties (--reader-property name=value, with their defaults):
+  parse.key=false              the line begins with the record's key
+  key.separator=<TAB>          what stands between key and value
+  parse.headers=false          the line begins with headers
+  headers.delimiter=<TAB>      what stands between headers and key or value
+  headers.separator=,          what stands between two headers
+  headers.key.separator=:      what stands between a header's key and value
+  ignore.error=false           a line without a separator is taken as a value instead of being refused
+  null.marker=                 a key, value or header value equal to this is null
+  with parse.headers and parse.key a line is   h1:v1,h2:v2<TAB>key<TAB>value
+
+examples (ROOT is the metadata root that strata-cluster printed):
+  {prog} --root ROOT --topic events
+  {prog} --root ROOT --topic events --reader-property parse.key=true --reader-property key.separator=: < lines.txt
+  {prog} --root ROOT --topic events --sync --request-required-acks all
+
+exit code: 0 when every record was acknowledged; 1 when not, each one that failed on standard error
+"""
+CLIENT_ID = "console-producer"
+CONFIG_OF_FLAG = {
+    "timeout": "linger.ms",
+    "request_required_acks": "acks",
+    "request_timeout_ms": "request.timeout.ms",
+    "message_send_max_retries": "retries",
+    "retry_backoff_ms": "retry.backoff.ms",
+    "max_memory_bytes": "buffer.memory",
+    "batch_size": "batch.size",
+    "max_partition_memory_bytes": "batch.size",
+    "metadata_expiry_ms": "metadata.max.age.ms",
+    "max_block_ms": "max.block.ms",
+}
+"""Flag -> the producer config it sets. One given later in this table comes before one given earlier."""
+
+DEFAULT_OF_FLAG = {"timeout": "1000", "request_required_acks": "-1"}
+"""Kafka's own defaults for the console. Its 3 retries and 1500 ms to answer are not taken over: lines would be
+lost in every failover; the producer's own (retry for delivery.timeout.ms) hold instead."""
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def parser() -> Parser:
+    """All flags of kafka-console-producer that mean something here."""
+    made = Parser("console_producer", PURPOSE, "")
+    made.epilog = EPILOG.format(prog=made.prog)
+    add_cluster_flags(made)
+    what = made.add_argument_group("what to send, and how")
+    what.add_argument("--topic", metavar="TOPIC", help="REQUIRED: The topic to produce messages to.")
+    what.add_argument(
+        "--sync", action="store_true", help="Send one message at a time and wait until it is acknowledged; the first "
+        "failure ends the tool.",
+    )  # fmt: skip
+    what.add_argument(
+        "--file", metavar="FILE", help="Read the lines of a file instead of standard input, which spark-submit does "
+        "not pass on.",
+    )  # fmt: skip
+    what.add_argument(
+        "--request-required-acks", metavar="ACKS", help="0: do not wait; 1: stored by the leader; -1 or all (the "
+        "default): stored by every in-sync replica.",
+    )  # fmt: skip
+    what.add_argument(
+        "--compression-codec", nargs="?", const="gzip", default="none", metavar="CODEC", help="Taken for Kafka's "
+        "sake: data files are always compressed with zstd.",
+    )  # fmt: skip
+    _add_number_flags(made)
+    _add_property_flags(made)
+    return made
+
+
+def _add_number_flags(made: Parser) -> None:
+    numbers = made.add_argument_group("sizes and times")
+    for name, text in (
+        ("batch-size", "Bytes to send in a batch if not sent synchronously (1048576)."),
+        ("timeout", "How long a message may wait for others to fill a batch, in ms (1000). Sets linger.ms."),
+        ("message-send-max-retries", "Tries after the first failed one; without a limit if not given. Sets retries."),
+        ("retry-backoff-ms", "Pause before another try, in ms (100)."),
+        ("request-timeout-ms", "How long the leader may take to acknowledge, in ms (30000)."),
+        ("max-block-ms", "How long a send may wait for buffer memory, in ms (60000)."),
+        ("max-memory-bytes", "Memory for records waiting to be sent, in bytes (33554432). Sets buffer.memory."),
+        ("max-partition-memory-bytes", "Another name for --batch-size, which it comes before."),
+        ("metadata-expiry-ms", "Metadata is read anew after this long, in ms (300000)."),
+        ("socket-buffer-size", "Taken for Kafka's sake: there is no socket."),
+    ):
+        numbers.add_argument(f"--{name}", type=int, metavar="N", help=text)
+
+
+def _add_property_flags(made: Parser) -> None:
+    group = made.add_argument_group("properties")
+    for name, metavar, text in (
+        ("reader-property", "NAME=VALUE", "How a line is taken apart, see below; may be repeated."),
+        ("property", "NAME=VALUE", "(DEPRECATED) Use --reader-property."),
+        ("command-property", "NAME=VALUE", "A producer config, e.g. delivery.timeout.ms=30000; may be repeated."),
+        ("producer-property", "NAME=VALUE", "(DEPRECATED) Use --command-property."),
+    ):
+        group.add_argument(f"--{name}", action="append", default=[], metavar=metavar, help=text)
+    group.add_argument("--reader-config", metavar="FILE", help="Property file for the reader; single ones come first.")
+    group.add_argument(
+        "--producer.config", dest="producer_config", metavar="FILE", help="(DEPRECATED) Use --command-config."
+    )
+    group.add_argument(
+        "--line-reader", default="LineMessageReader", metavar="CLASS", help="Only Kafka's LineMessageReader is here."
+    )
+
+
+def producer_settings(given: argparse.Namespace) -> dict[str, str]:
+    """The producer's configs by Kafka's names: property file, then single ones, then flags."""
+    config_file = one_spelling(given, "command-config", "producer.config")
+    pairs = one_spelling(given, "command-property", "producer-property")
+    settings = client_properties(config_file, pairs)
+    for flag, name in CONFIG_OF_FLAG.items():
+        value = getattr(given, flag)
+        if value is not None:
+            settings[name] = str(value)
+        elif flag in DEFAULT_OF_FLAG:
+            settings.setdefault(name, DEFAULT_OF_FLAG[flag])
+    return {"client.id": CLIENT_ID, "compression.type": _codec(given.compression_codec)} | settings
+
+
+def _codec(name: str) -> str:
+    if name not in CODECS:
+        raise InvalidConfigError(
+            f"Invalid value {name} for configuration compression.type: String must be one of: {', '.join(CODECS)}"
+        )
+    return name
+
+
+def line_reader(given: argparse.Namespace) -> LineReader:
+    """The reader that the flags describe. InvalidConfigError, UsageError."""
+    if given.line_reader.rpartition(".")[2] != "LineMessageReader":
+        raise UsageError(f"Class {given.line_reader} could not be found; the reader here is LineMessageReader")
+    pairs = one_spelling(given, "reader-property", "property")
+    from_file = read_properties(given.reader_config) if given.reader_config else {}
+    return LineReader.from_properties(from_file | key_values(pairs))
+
+
+class Failures:
+    """Counts records that were not acknowledged and says each on standard error, as Kafka's tool logs it."""
+
+    def __init__(self, topic: str) -> None:
+        self.count = 0
+        self._topic = topic
+
+    def expect(self, record: InputRecord) -> Callable[[RecordMetadata | None, StratalogError | None], None]:
+        """What to call with the record's outcome."""
+
+        def on_delivery(_: RecordMetadata | None, error: StratalogError | None) -> None:
+            if error is not None:
+                self.count += 1
+                complain(failure_text(self._topic, record, error))
+
+        return on_delivery
+
+
+def failure_text(topic: str, record: InputRecord, error: StratalogError) -> str:
+    """Kafka's line on a record that failed, with the error's name before its message."""
+    key, value = ("null" if part is None else f"{len(part)} bytes" for part in (record.key, record.value))
+    what = f"Error when sending message to topic {topic} with key: {key}, value: {value} with error:"
+    return f"ERROR {what} {error.name}: {error}"
+
+
+def records_of(lines: IO[bytes], reader: LineReader, is_terminal: bool) -> Iterator[InputRecord]:
+    """The lines' records, with a prompt before each on a terminal."""
+    number = 0
+    while True:
+        if is_terminal:
+            print(">", end="", flush=True)
+        line = lines.readline()
+        if not line:
+            return
+        number += 1
+        yield reader.record(without_line_end(line), number)
+
+
+def open_view(root: str, topic: str) -> ClusterView:
+    """The cluster, once it is known that the topic is there and somebody runs it: nothing is read before."""
+    view = ClusterView(root)
+    view.partitions(topic)
+    if not view.image.live_brokers():
+        raise BrokerNotAvailableError(f"no broker of the cluster at {root} is running")
+    return view
+
+
+def send_all(
+    root: str, topic: str, settings: Mapping[str, str], records: Iterator[InputRecord], *, is_sync: bool
+) -> int:
+    """Send the records, wait for all of them; how many were not acknowledged."""
+    failures = Failures(topic)
+    with Producer(root, settings, view=open_view(root, topic)) as producer:
+        for record in records:
+            if is_sync:
+                producer.send(topic, record.value, record.key, headers=record.headers).result()
+            else:
+                outcome = failures.expect(record)
+                producer.send(topic, record.value, record.key, headers=record.headers, on_delivery=outcome)
+    return failures.count
+
+
+def console_producer(arguments: Sequence[str] | None) -> int:
+    """The tool without its terminal: raises what went wrong."""
+    given = parser().parse(arguments)
+    if not given.topic:
+        raise UsageError('Missing required argument "[topic]"')
+    settings, reader = producer_settings(given), line_reader(given)
+    ProducerConfig.from_settings(settings, {})
+    root = cluster_root(given)
+    if is_submitted() and not given.file:
+        raise UsageError("spark-submit does not pass standard input on: give the lines with --file FILE.")
+    with ExitStack() as open_files:
+        try:
+            lines = open_files.enter_context(Path(given.file).open("rb")) if given.file else sys.stdin.buffer
+        except OSError as reason:
+            raise UsageError(f"{given.file} cannot be read: {reason.strerror}") from reason
+        is_terminal = not given.file and sys.stdin.isatty()
+        failed = send_all(root, given.topic, settings, records_of(lines, reader, is_terminal), is_sync=given.sync)
+    return FAILED if failed else DONE
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; its exit code."""
+    return run(lambda: console_producer(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""`kafka-get-offsets` for stratalog: offsets of partitions by place or time, as `topic:partition:offset`.
+
+I/O: the metadata log, the leaders' progress objects and, for times, a part of one data file of each partition.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+
+from stratalog.clients.offset_spec import UNKNOWN_OFFSET, OffsetSpec
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.jobs.command.arguments import Parser, add_cluster_flags, client_properties, cluster_root
+from stratalog.jobs.command.partition_filter import PartitionFilter
+from stratalog.jobs.command.terminal import DONE, UsageError, complain, run
+from stratalog.jobs.tools.topics import timeout_ms
+from stratalog.replication.internal_topics import is_internal
+from stratalog.storage.errors import StratalogError
+from stratalog.storage.records import TopicPartition
+
+PURPOSE = "An interactive shell for getting topic-partition offsets."
+EPILOG = """examples (ROOT is the metadata root that strata-cluster printed):
+  {prog} --root ROOT --topic-partitions 'access-.*:0-3,errors:1'
+  {prog} --root ROOT --topic events --time earliest
+  {prog} --root ROOT --topic events --partitions 0,2 --time 1570793423501
+
+Each line is topic:partition:offset. A partition without a record at or after the time has no line; one that cannot
+be asked is named on standard error. exit code: 0; 1 when nothing matches or the command line is wrong
+"""
+PLACES = {
+    "latest": OffsetSpec.latest(),
+    "earliest": OffsetSpec.earliest(),
+    "max-timestamp": OffsetSpec.max_timestamp(),
+    "earliest-local": OffsetSpec.earliest(),
+    "latest-tiered": None,
+    "earliest-pending-upload": None,
+}
+"""Kafka's names of places. No topic is tiered: all of a log is local, and there is no tiered offset to show (None)."""
+_NUMBERED = dict(zip(("-1", "-2", "-3", "-4", "-5", "-6"), PLACES, strict=True))
+
+
+def parser() -> Parser:
+    """All flags of kafka-get-offsets."""
+    made = Parser("get_offsets", PURPOSE, "")
+    made.epilog = EPILOG.format(prog=made.prog)
+    add_cluster_flags(made)
+    which = made.add_argument_group("which offsets")
+    which.add_argument(
+        "--topic-partitions", metavar="PATTERNS", help="Comma separated list of topic-partition patterns to get the "
+        "offsets for, with the format of 'topic:partition'. The 'topic' part is a regular expression or may be omitted "
+        "to only specify the partitions; the 'partition' part may be: a number, a range 'NUMBER-NUMBER' (lower "
+        "inclusive, upper exclusive), 'NUMBER-' or '-NUMBER', or it may be omitted with the colon.",
+    )  # fmt: skip
+    which.add_argument(
+        "--topic", metavar="TOPIC", help="The topic to get the offsets for. It also accepts a regular expression. If "
+        "not present, all authorized topics are queried.",
+    )  # fmt: skip
+    which.add_argument(
+        "--partitions", metavar="IDS", help="Comma separated list of partition ids to get the offsets for. If not "
+        "present, all partitions of the authorized topics are queried.",
+    )  # fmt: skip
+    which.add_argument(
+        "--time", default="latest", metavar="TIME", help="Timestamp of the offsets before that: -1 or latest (the "
+        "default) / -2 or earliest / -3 or max-timestamp / -4 or earliest-local / -5 or latest-tiered / -6 or "
+        "earliest-pending-upload, or milliseconds since 1970: the first record at or after that time.",
+    )  # fmt: skip
+    which.add_argument("--exclude-internal-topics", action="store_true", help="By default, internal topics are shown.")
+    return made
+
+
+def offset_spec(time: str) -> OffsetSpec | None:
+    """What `--time` asks for; None for a place that no log has. UsageError for what is neither a place nor a time."""
+    name = _NUMBERED.get(time, time)
+    if name in PLACES:
+        return PLACES[name]
+    try:
+        return OffsetSpec(int(name))
+    except (ValueError, StratalogError) as reason:
+        raise UsageError(
+            f"Malformed time argument {time}. Please use -1 or latest / -2 or earliest / -3 or max-timestamp / "
+            "-4 or earliest-local / -5 or latest-tiered / -6 or earliest-pending-upload, "
+            "or a specified long format timestamp"
+        ) from reason
+
+
+def selected(view: ClusterView, wanted: PartitionFilter, *, exclude_internal: bool) -> list[TopicPartition]:
+    """The partitions that the flags name, in order. UsageError when there are none."""
+    topics = [topic for topic in view.topics() if not (exclude_internal and is_internal(topic))]
+    found = [partition for topic in topics for partition in view.partitions(topic) if wanted.allows(partition)]
+    if not found:
+        raise UsageError("Could not match any topic-partitions with the specified filters")
+    return found
+
+
+def offset_lines(
+    view: ClusterView, partitions: Sequence[TopicPartition], spec: OffsetSpec, wait_ms: int
+) -> Iterator[str]:
+    """A line for each partition that has such an offset; leaders are waited for `wait_ms` in all."""
+    deadline_ms = view.clock.monotonic_ms() + wait_ms
+    for topic_partition in partitions:
+        try:
+            left_ms = max(0, deadline_ms - view.clock.monotonic_ms())
+            listed = view.list_offset(topic_partition, spec, left_ms)
+        except StratalogError as reason:
+            complain(f"Skip getting offsets for topic-partition {topic_partition} due to error: {reason}")
+            continue
+        if listed.offset != UNKNOWN_OFFSET:
+            yield f"{topic_partition.topic}:{topic_partition.partition}:{listed.offset}"
+
+
+def get_offsets(arguments: Sequence[str] | None) -> int:
+    """The tool without its terminal: raises what went wrong."""
+    given = parser().parse(arguments)
+    if given.topic_partitions is not None and (given.topic is not None or given.partitions is not None):
+        raise UsageError("--topic-partitions cannot be used with --topic or --partitions")
+    wanted = (
+        PartitionFilter.from_patterns(given.topic_partitions)
+        if given.topic_partitions is not None
+        else PartitionFilter.from_topic(given.topic, given.partitions)
+    )
+    spec = offset_spec(given.time)
+    wait_ms = timeout_ms(client_properties(given.command_config))
+    view = ClusterView(cluster_root(given), timeout_ms=wait_ms)
+    partitions = selected(view, wanted, exclude_internal=given.exclude_internal_topics)
+    for line in offset_lines(view, partitions, spec, wait_ms) if spec is not None else ():
+        print(line)
+    return DONE
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; its exit code."""
+    return run(lambda: get_offsets(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""Check a recorded history of sends and polls: nothing acknowledged is lost, doubled, torn or out of order. Ours.
+
+I/O: reads files; with `--root` also the replicas' tables, to see whether what was acknowledged is still there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from stratalog.clients.history.checker import RULES, Finding, check, unseen
+from stratalog.clients.history.history import ACK, Event
+from stratalog.clients.history.recorder import read_events
+from stratalog.clients.history.stored import stored_events
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.jobs.command.arguments import Parser, add_cluster_flags, client_properties, cluster_root
+from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, run
+from stratalog.jobs.tools.topics import timeout_ms
+
+PURPOSE = (
+    "Check a recorded history of sends and polls. The names of what is found are those of Jepsen's Kafka workload."
+)
+EPILOG = """examples (ROOT is the metadata root that strata-cluster printed):
+  {prog} --history run.jsonl
+  {prog} --history sender.jsonl --history reader.jsonl --root ROOT --topic events
+
+A history is written by RecordingProducer and RecordingConsumer of clients. Each line is a JSON array: time in ms of a
+monotonic clock, client, kind, partition, offset, leader epoch, value, topic, number of the call, transaction; what is
+not known at the end is left out. Values are ids: no two records have the same. Several files are merged by time.
+With --root and --topic every in-sync replica must hold what was acknowledged, too.
+
+what is looked for:
+{rules}
+
+exit code: 0 for a clean history, 1 when something was found or a file is no history
+"""
+SHOWN = 20
+
+
+def parser() -> Parser:
+    """All flags."""
+    made = Parser("verify_history", PURPOSE, "")
+    made.epilog = EPILOG.format(prog=made.prog, rules=rules_table())
+    made.add_argument(
+        "--history", action="append", default=[], metavar="FILE", help="REQUIRED: A history; may be repeated."
+    )
+    made.add_argument(
+        "--rules", metavar="NAMES", help="Look for these only, with commas between; everything if not given."
+    )
+    made.add_argument(
+        "--max-findings", type=int, default=SHOWN, metavar="N", help=f"Print so many of each rule (default: {SHOWN})."
+    )
+    made.add_argument("--topic", action="append", default=[], metavar="TOPIC", help="Topics whose replicas to read.")
+    add_cluster_flags(made)
+    return made
+
+
+def rules_table() -> str:
+    """Every rule with what it looks for, for `--help`."""
+    return "\n".join(f"  {name}\n      {' '.join((rule.__doc__ or '').split())}" for name, rule in RULES.items())
+
+
+def wanted_rules(names: str | None) -> list[str]:
+    """The rules that `--rules` names. UsageError for one that there is not."""
+    if names is None:
+        return list(RULES)
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    unknown = [name for name in wanted if name not in RULES]
+    if unknown or not wanted:
+        raise UsageError(f"Unknown rule '{','.join(unknown)}': the rules are {', '.join(RULES)}")
+    return wanted
+
+
+def merged(files: Iterable[Path]) -> list[Event]:
+    """The events of all files; of several, by time. UsageError for a file that is not there."""
+    found = list(files)
+    absent = [file for file in found if not file.is_file()]
+    if absent:
+        raise UsageError(f"{absent[0]} cannot be read: No such file")
+    parts = [read_events(file) for file in found]
+    events = [event for part in parts for event in part]
+    return events if len(parts) == 1 else sorted(events, key=lambda event: event.time_ms)
+
+
+def report_lines(events: Sequence[Event], findings: Sequence[Finding], shown: int) -> list[str]:
+    """What is in the history, each rule that found something with its first findings, and the verdict."""
+    counts = Counter(event.kind for event in events)
+    clients = len({event.client for event in events})
+    told = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    lines = [f"{len(events)} events of {clients} clients: {told}" if events else "0 events"]
+    late = unseen(events)
+    if late:
+        lines.append(f"unseen: {len(late)} of {counts[ACK]} acknowledged records lie above all that was polled")
+    for rule, count in Counter(finding.rule for finding in findings).items():
+        texts = [finding.text for finding in findings if finding.rule == rule]
+        lines += [f"{rule}: {text}" for text in texts[:shown]]
+        if count > shown:
+            lines.append(f"{rule}: {count - shown} more")
+    lines.append(f"INVALID: {len(findings)} findings" if findings else "VALID: nothing found")
+    return lines
+
+
+def verify_history(arguments: Sequence[str] | None) -> int:
+    """The tool without its terminal: raises what went wrong."""
+    given = parser().parse(arguments)
+    if not given.history:
+        raise UsageError('Missing required argument "[history]"')
+    rules = wanted_rules(given.rules)
+    if bool(given.root or given.bootstrap_server) != bool(given.topic):
+        raise UsageError('The options "[root]" and "[topic]" go together')
+    events = merged(map(Path, given.history))
+    if given.topic:
+        view = ClusterView(cluster_root(given), timeout_ms=timeout_ms(client_properties(given.command_config)))
+        events += [event for topic in given.topic for event in stored_events(view, topic)]
+    findings = check(events, rules)
+    print("\n".join(report_lines(events, findings, given.max_findings)))
+    return FAILED if findings else DONE
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; its exit code."""
+    return run(lambda: verify_history(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

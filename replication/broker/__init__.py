@@ -1,0 +1,1 @@
+"""One broker: its loop, the replicas it hosts, its inbox."""

@@ -1,0 +1,1 @@
+"""The controller: pure decisions on the image, and the one loop that commits them."""

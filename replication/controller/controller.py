@@ -1,0 +1,167 @@
+"""The controller: watches broker sessions, elects leaders, fails over. Every broker runs a candidate.
+
+I/O: session objects and the metadata log. What is decided stands in `controller_decisions` and `election`;
+this is the loop around them: observe, decide, commit under the controller epoch, resign when deposed (R6).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.controller.brokers import fence_brokers, online_partitions
+from stratalog.replication.controller.preferred_leaders import rebalance_leaders
+from stratalog.replication.controller.reassignment import finish_reassignments
+from stratalog.replication.controller.sessions import SessionObserver, session_path
+from stratalog.replication.metadata.cluster_configs import spelled
+from stratalog.replication.metadata.image import ClusterImage, MetadataRecord, Result
+from stratalog.replication.metadata.state_changes import partition_lines, replica_lines
+from stratalog.replication.stores import Stores, open_metadata
+from stratalog.storage.clock import Clock, Ids
+from stratalog.storage.errors import StaleControllerEpochError
+from stratalog.storage.upkeep.chore import UpkeepLimits
+from stratalog.storage.upkeep.upkeep import Upkeep
+
+_LOG = logging.getLogger("stratalog.controller")
+_STATE_CHANGE_LOG = logging.getLogger("stratalog.state.change")
+
+UPKEEP_INTERVAL_MS = 5_000
+
+
+class Controller:
+    """One candidate. `epoch` is the controller epoch while it is the controller, else None."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        incarnation_id: str,
+        config: BrokerConfig,
+        metadata_root: str,
+        stores: Stores,
+        clock: Clock,
+        ids: Ids,
+        *,
+        upkeep_limits: UpkeepLimits | None = None,
+        executor: Executor | None = None,
+    ) -> None:
+        """`incarnation_id`: under which the broker of this process registers."""
+        self.broker_id = broker_id
+        self._incarnation_id = incarnation_id
+        self.epoch: int | None = None
+        self.metadata = open_metadata(stores, metadata_root, clock, ids)
+        self._config = config
+        self._objects = stores.objects(metadata_root)
+        self._clock = clock
+        self._observer = SessionObserver(
+            config.broker_session_timeout_ms, max(config.broker_session_timeout_ms // 3, 1)
+        )
+        self._upkeep = Upkeep(self.metadata.log, upkeep_limits, executor, applies_cleanup_policy=False)
+        self._upkeep_due_ms = 0
+        self._is_checked = False
+        self._rebalance_due_ms = 0
+        self.metadata.on_record = self._log_state_changes
+
+    @property
+    def poll_interval_ms(self) -> int:
+        """How often `step` wants to be called: often enough for three polls within a session."""
+        return max(self._config.broker_session_timeout_ms // 12, 1)
+
+    def step(self) -> None:
+        """One turn: look at the sessions, stand for election or act as controller."""
+        now_ms = self._clock.monotonic_ms()
+        self._is_checked &= not self.metadata.refresh()
+        image = self.metadata.image
+        contents = {i: self._objects.get_register(session_path(i)) for i in image.live_brokers()}
+        expired = self._observer.observe(self._clock.monotonic_ms(), contents)
+        if not self._is_registered(image):
+            self.epoch = None
+            return
+        if self.epoch != image.controller_epoch or image.controller_id != self.broker_id:
+            self.epoch = None
+            self._stand_for_election(image, expired)
+        if self.epoch is not None:
+            self._act(expired)
+            self._rebalance(now_ms)
+            self._keep_up(now_ms)
+
+    def _is_registered(self, image: ClusterImage) -> bool:
+        """Whether the broker of this very process is live: once another one has registered in its place, which may be
+        controller under the same broker id, this one is not a candidate any more."""
+        own = image.live_brokers().get(self.broker_id)
+        return own is not None and own.registration.incarnation_id == self._incarnation_id
+
+    def _stand_for_election(self, image: ClusterImage, expired: set[int]) -> None:
+        incumbent = image.live_brokers().get(image.controller_id)
+        # Our own id as incumbent means an earlier life of this broker: nobody else speaks under that epoch.
+        is_free = incumbent is None or image.controller_id in expired or image.controller_id == self.broker_id
+        if not is_free:
+            return
+        self.epoch = self.metadata.elect_controller(self.broker_id, image.controller_epoch)
+        if self.epoch is not None:
+            self._is_checked = False
+            self._rebalance_due_ms = self._clock.monotonic_ms() + self._rebalance_interval_ms
+            _LOG.info("broker %d is controller of epoch %d", self.broker_id, self.epoch)
+
+    def _act(self, expired: set[int]) -> None:
+        image = self.metadata.image
+        dead = {i: image.brokers[i].broker_epoch for i in expired if i in image.brokers and i != self.broker_id}
+        if dead:
+            _LOG.info("sessions of brokers %s expired", sorted(dead))
+            self._propose(lambda current: fence_brokers(current, dead, unclean_of=self._unclean_of(current)))
+            for broker_id in dead:
+                self._observer.forget(broker_id)
+        if self.epoch is not None and not self._is_checked:  # nothing else brings a partition a leader
+            self._propose(lambda current: online_partitions(current, self._unclean_of(current)))
+            self._finish_reassignments()
+            self._is_checked = True
+
+    def _finish_reassignments(self) -> None:
+        if self.epoch is not None and finish_reassignments(self.metadata.image).records:
+            self._propose(finish_reassignments)
+
+    @property
+    def _rebalance_interval_ms(self) -> int:
+        return 1_000 * self._config.leader_imbalance_check_interval_seconds
+
+    def _rebalance(self, now_ms: int) -> None:
+        """Give leadership back to preferred replicas, now and then (R11). First an interval after the election: whoever
+        comes back with the controller shall be in the ISRs by then."""
+        if self.epoch is None or not self._config.auto_leader_rebalance_enable or now_ms < self._rebalance_due_ms:
+            return
+        self._rebalance_due_ms = now_ms + self._rebalance_interval_ms
+        percentage_max = self._config.leader_imbalance_per_broker_percentage
+        self._propose(lambda current: rebalance_leaders(current, percentage_max))
+
+    def _log_state_changes(self, image: ClusterImage, record: MetadataRecord) -> None:
+        """While this is the controller: whoever committed the record, its transitions stand in the state change log."""
+        if self.epoch is None or not _STATE_CHANGE_LOG.isEnabledFor(logging.INFO):
+            return
+        for line in partition_lines(image, record):
+            _STATE_CHANGE_LOG.info("[Controller id=%d epoch=%d] %s", self.broker_id, self.epoch, line)
+        if _STATE_CHANGE_LOG.isEnabledFor(logging.DEBUG):
+            for line in replica_lines(image, record):
+                _STATE_CHANGE_LOG.debug("[Controller id=%d epoch=%d] %s", self.broker_id, self.epoch, line)
+
+    def _propose(self, decide: Callable[[ClusterImage], Result[object]]) -> None:
+        try:
+            self.metadata.propose(decide, controller_epoch=self.epoch)
+        except StaleControllerEpochError as reason:
+            _LOG.info("broker %d resigns as controller: %s", self.broker_id, reason)
+            self.epoch = None
+
+    def _unclean_of(self, image: ClusterImage) -> Callable[[str], bool]:
+        own = spelled(self._config.unclean_leader_election_enable)
+        default = image.cluster_config("unclean.leader.election.enable", own) == "true"
+
+        def is_allowed(topic: str) -> bool:
+            override = image.topic_config(topic).get("unclean.leader.election.enable")
+            return default if override is None else override == "true"
+
+        return is_allowed
+
+    def _keep_up(self, now_ms: int) -> None:
+        if now_ms >= self._upkeep_due_ms or self._upkeep.is_behind:
+            self._upkeep_due_ms = now_ms + UPKEEP_INTERVAL_MS
+            self._upkeep.step(self._clock.wall_ms(), self.metadata.log.log_end_offset, self.metadata.log.leader_epoch)

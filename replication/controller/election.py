@@ -1,0 +1,99 @@
+"""The five leader selectors: who leads a partition next, and with which ISR (ROWS R14). Pure.
+
+Each takes the partition as it is and answers an `Election`, or None when nobody may lead: then the partition
+stays as it is or goes offline, and **its ISR stays**, since an empty one could never be elected from again.
+Leaders are sought in the order of the assigned replicas, as Kafka does since 2.4 (the seed article says: first
+of the ISR), so that the preferred replica wins when it can. Where no member of the ISR may lead, an eligible leader
+replica does, alone in the ISR (KIP-966): it has every committed record, though others may have more that is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from stratalog.replication.metadata.image import NO_LEADER, PartitionRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Election:
+    """A selector's answer. `isr` is never empty and holds `leader`; `unclean`: acknowledged records may be lost."""
+
+    leader: int
+    isr: tuple[int, ...]
+    unclean: bool = False
+
+    def changes(self, partition: PartitionRecord) -> bool:
+        """False when the partition already is as elected."""
+        return self.leader != partition.leader or self.isr != partition.isr
+
+    def applied_to(self, partition: PartitionRecord, controller_epoch: int) -> PartitionRecord:
+        """The partition as elected, in a new leader epoch."""
+        return partition.changed(
+            controller_epoch=controller_epoch,
+            leader=self.leader,
+            isr=self.isr,
+            bump_leader_epoch=True,
+            unclean=self.unclean,
+        )
+
+
+def elect_offline(partition: PartitionRecord, live: Collection[int], unclean: bool) -> Election | None:
+    """The leader is gone: a live member of the ISR leads, the ISR is its live members; else a live eligible replica.
+
+    If none is live and `unclean` (`unclean.leader.election.enable`), any live replica leads, alone in the ISR; one that
+    was eligible before its last restart comes first, since it probably lacks least.
+    """
+    clean = _elect_clean(partition, [r for r in partition.isr if r in live], [r for r in partition.elr if r in live])
+    if clean is not None or not unclean:
+        return clean
+    leader = _first(partition.replicas, [r for r in partition.last_known_elr if r in live])
+    leader = _first(partition.replicas, live) if leader is None else leader
+    return None if leader is None else Election(leader, (leader,), unclean=True)
+
+
+def _elect_clean(partition: PartitionRecord, isr: Sequence[int], eligible: Collection[int]) -> Election | None:
+    leader = _first(partition.replicas, isr)
+    if leader is not None:
+        return Election(leader, tuple(isr))
+    leader = _first(partition.replicas, eligible)
+    return None if leader is None else Election(leader, (leader,))
+
+
+def elect_reassigned(partition: PartitionRecord, live: Collection[int], target: Sequence[int]) -> Election | None:
+    """A reassignment ends: the first replica of `target` (RAR) that is live and in sync leads; the ISR stays."""
+    leader = _first(target, [r for r in partition.isr if r in live])
+    return None if leader is None else Election(leader, partition.isr)
+
+
+def elect_preferred(partition: PartitionRecord, live: Collection[int]) -> Election | None:
+    """The first assigned replica leads if it is live and in sync; the ISR stays.
+
+    When it leads already the answer is the state as it is: see `Election.changes`.
+    """
+    preferred = partition.replicas[0]
+    if preferred not in live or preferred not in partition.isr:
+        return None
+    return Election(preferred, partition.isr)
+
+
+def elect_controlled_shutdown(
+    partition: PartitionRecord, live: Collection[int], shutting_down: Collection[int]
+) -> Election | None:
+    """Brokers leave on purpose: they leave the ISR, and a live member that stays leads, else an eligible replica.
+
+    A leader that stays keeps the partition. None when no other member could lead.
+    """
+    staying = tuple(r for r in partition.isr if r in live and r not in shutting_down)
+    if partition.leader in staying:
+        return Election(partition.leader, staying)
+    return _elect_clean(partition, staying, [r for r in partition.elr if r in live and r not in shutting_down])
+
+
+def elect_no_op(partition: PartitionRecord) -> Election | None:
+    """The state as it is; None while there is no leader."""
+    return None if partition.leader == NO_LEADER else Election(partition.leader, partition.isr)
+
+
+def _first(replicas: Sequence[int], eligible: Collection[int]) -> int | None:
+    return next((r for r in replicas if r in eligible), None)

@@ -1,0 +1,34 @@
+"""Producer ids that a broker gives out, from blocks of a thousand (KIP-730). I/O: the metadata log, once a block."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from stratalog.replication.controller.controller_decisions import allocate_producer_ids
+from stratalog.replication.metadata.log import MetadataLog
+from stratalog.storage.errors import StratalogError
+
+_LOG = logging.getLogger("stratalog.broker")
+
+
+class ProducerIds:
+    """One broker's. What is left of a block when the broker ends is never given out. Not thread-safe, as its log."""
+
+    def __init__(self, broker_id: int, metadata: MetadataLog) -> None:
+        self._broker_id = broker_id
+        self._metadata = metadata
+        self._block: Iterator[int] = iter(())
+
+    def next(self, broker_epoch: int) -> int | None:
+        """An id that nobody else has or will have; None when no block is to be had right now: ask again."""
+        given = next(self._block, None)
+        if given is not None:
+            return given
+        try:
+            block = self._metadata.propose(lambda image: allocate_producer_ids(image, self._broker_id, broker_epoch))
+        except StratalogError as reason:
+            _LOG.warning("broker %d got no producer ids: %s", self._broker_id, reason)
+            return None
+        self._block = iter(block)
+        return next(self._block)

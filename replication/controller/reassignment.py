@@ -1,0 +1,229 @@
+"""Partition reassignment: replicas move to other brokers while the partition is led on (ROWS R7, KIP-455). Pure.
+
+The eleven steps of the seed article are three kinds of commit here. The request (`alter_partition_reassignments`)
+makes the replicas OAR + RAR and begins a leader epoch, in which the new ones are added. The leader lets them into the
+ISR one by one as they catch up (`broker_decisions.alter_partition`). The change with which all of RAR is in the ISR
+also ends the reassignment (`with_isr`): ISR and replicas become RAR, a replica of RAR leads, brokers that are left out
+drop their replicas. All of it stands in the partition's own record, so a controller that dies leaves nothing half
+done, and its successor goes on with what it folds (`finish_reassignments`).
+
+OAR {1,2,3} -> RAR {4,5,6}: replicas 4,5,6,1,2,3, adding 4,5,6, removing 1,2,3; then 4/{4,5,6}, replicas 4,5,6.
+Source: `ReplicationControlManager`, `PartitionReassignmentReplicas`, `PartitionReassignmentRevert`,
+`PartitionChangeBuilder` of Kafka's KRaft controller. A new target in the middle of a reassignment keeps OAR, as KIP-455
+says: what only the earlier target wanted is dropped at once, and a cancellation returns to OAR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from stratalog.replication.controller.election import elect_reassigned
+from stratalog.replication.controller.eligible_leaders import settle_eligible_leaders
+from stratalog.replication.controller.placement import assign_replicas, check_replicas
+from stratalog.replication.metadata.image import NO_LEADER, ClusterImage, PartitionRecord, Result
+from stratalog.storage.errors import (
+    InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
+    NoReassignmentInProgressError,
+    StratalogError,
+)
+from stratalog.storage.records import TopicPartition
+
+Target = Sequence[int] | None
+"""The replicas that are wanted, the preferred leader first; None cancels what is under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReassignment:
+    """A reassignment under way: all replicas, those being added and those to be removed."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+def is_reassigning(partition: PartitionRecord) -> bool:
+    """Whether a reassignment of the partition is under way."""
+    return bool(partition.adding or partition.removing)
+
+
+def target_replicas(partition: PartitionRecord) -> tuple[int, ...]:
+    """RAR, the replicas when the reassignment is done; without one, the replicas."""
+    return tuple(r for r in partition.replicas if r not in partition.removing)
+
+
+def original_replicas(partition: PartitionRecord) -> tuple[int, ...]:
+    """OAR, to which a cancellation returns. Those that stay in any case are in the order of the target, as in Kafka."""
+    return tuple(r for r in partition.replicas if r not in partition.adding)
+
+
+def alter_partition_reassignments(
+    image: ClusterImage,
+    targets: Mapping[TopicPartition, Target],
+    *,
+    unclean_of: Callable[[str], bool] = lambda _topic: False,
+    allow_replication_factor_change: bool = True,
+) -> Result[dict[TopicPartition, StratalogError | None]]:
+    """Begin, change or cancel reassignments, each partition for itself; None is the answer of one that was done.
+
+    A target of other length changes the replication factor. A target that is in sync already is reached in the same
+    commit. Asked for what is under way or done, nothing is written. `unclean_of`: a topic's
+    `unclean.leader.election.enable`. The other answers are UnknownTopicOrPartition, InvalidReplicaAssignment (an empty
+    list, a broker named twice or not registered; or nobody of the ISR would be left), InvalidReplicationFactor,
+    NoReassignmentInProgress (nothing to cancel).
+    """
+    decided: list[PartitionRecord] = []
+    answers: dict[TopicPartition, StratalogError | None] = {}
+    for topic_partition, target in targets.items():
+        try:
+            current = image.partition(topic_partition)
+            wanted = _wanted(image, current, target, allow_replication_factor_change)
+            changed = _reassigned(image, current, wanted, unclean_of(current.topic))
+        except StratalogError as refusal:
+            answers[topic_partition] = refusal
+            continue
+        answers[topic_partition] = None
+        if changed is not current:
+            decided.append(changed)
+    return Result(settle_eligible_leaders(image, decided), answers)
+
+
+def list_partition_reassignments(
+    image: ClusterImage, topic_partitions: Iterable[TopicPartition] | None = None
+) -> dict[TopicPartition, PartitionReassignment]:
+    """What is under way, in order: of the named partitions, or of all. Unknown ones are left out, as in Kafka."""
+    asked = image.partitions if topic_partitions is None else topic_partitions
+    states = (image.partitions.get(named) for named in sorted(asked))
+    return {
+        state.topic_partition: PartitionReassignment(state.replicas, state.adding, state.removing)
+        for state in states
+        if state is not None and is_reassigning(state)
+    }
+
+
+def with_isr(
+    current: PartitionRecord, isr: Sequence[int], live: Collection[int], controller_epoch: int
+) -> PartitionRecord:
+    """The partition's next state with this ISR; if all of RAR is in it, its reassignment ends with it.
+
+    Under leader 1 with ISR {1,2,3,4,5}, RAR {4,5,6}: ISR {1,2,3,4,5,6} is wanted, 4/{4,5,6} comes of it.
+    """
+    after = replace(current, isr=tuple(isr))
+    return _next_state(current, _finished(after, live) or after, controller_epoch)
+
+
+def finish_reassignments(image: ClusterImage) -> Result[tuple[TopicPartition, ...]]:
+    """Reassignments that wait for nothing any more end; the answer names them.
+
+    To be asked after a controller took over and after brokers came and went: where nobody of RAR was live when the
+    last of it came into the ISR, the reassignment ends when somebody is.
+    """
+    live = image.live_brokers().keys()
+    waiting = [p for p in image.partitions.values() if is_reassigning(p)]
+    pairs = ((p, _finished(p, live)) for p in waiting)
+    ended = tuple(_next_state(p, after, image.controller_epoch) for p, after in pairs if after is not None)
+    return Result(settle_eligible_leaders(image, ended), tuple(p.topic_partition for p in ended))
+
+
+def propose_assignment(
+    current: Mapping[TopicPartition, Sequence[int]], racks: Mapping[int, str | None], *, start_index: int, shift: int
+) -> dict[TopicPartition, tuple[int, ...]]:
+    """A balanced assignment of these partitions to the brokers of `racks` (broker id -> rack), in order.
+
+    Each topic is placed as a new one would be, with the replication factor that its first partition here has.
+    `start_index` and `shift` are the caller's random numbers for `assign_replicas`. InvalidReplicationFactorError.
+    Source: `ReassignPartitionsCommand.calculateAssignment`.
+    """
+    proposed: dict[TopicPartition, tuple[int, ...]] = {}
+    for topic in sorted({named.topic for named in current}):
+        of_topic = sorted(named for named in current if named.topic == topic)
+        factor = len(current[of_topic[0]])
+        placed = assign_replicas(racks, len(of_topic), factor, start_index=start_index, shift=shift)
+        proposed.update(zip(of_topic, placed, strict=True))
+    return proposed
+
+
+def _wanted(
+    image: ClusterImage, current: PartitionRecord, target: Target, allow_replication_factor_change: bool
+) -> tuple[int, ...]:
+    if target is None:
+        if not is_reassigning(current):
+            raise NoReassignmentInProgressError("No partition reassignment is in progress.")
+        return original_replicas(current)
+    check_replicas(target, image.brokers)
+    factor = len(original_replicas(current))
+    if not allow_replication_factor_change and len(target) != factor:
+        raise InvalidReplicationFactorError(
+            f"The replication factor is changed from {factor} to {len(target)} for {current.topic_partition}"
+        )
+    return tuple(target)
+
+
+def _reassigned(
+    image: ClusterImage, current: PartitionRecord, target: tuple[int, ...], unclean_allowed: bool
+) -> PartitionRecord:
+    """The next state towards `target`; `current` itself when it is on its way there or is there."""
+    live = image.live_brokers().keys()
+    original = original_replicas(current)
+    removing = tuple(sorted(set(original) - set(target)))
+    replicas = (*target, *removing)
+    isr = tuple(r for r in current.isr if r in replicas)
+    is_unclean = not isr
+    if is_unclean:
+        if not unclean_allowed:
+            raise InvalidReplicaAssignmentError(
+                f"Unable to revert partition assignment for {current.topic}:{current.partition} because it would "
+                f"require an unclean leader election: the ISR {list(current.isr)} has none of {list(replicas)}."
+            )
+        isr = (next((r for r in replicas if r in live), replicas[0]),)
+    after = replace(
+        current,
+        replicas=replicas,
+        adding=tuple(sorted(set(target) - set(original))),
+        removing=removing,
+        isr=isr,
+    )
+    if current.leader not in (*replicas, NO_LEADER):
+        election = elect_reassigned(after, live, replicas)
+        after = replace(after, leader=NO_LEADER if election is None else election.leader)
+    after = _finished(after, live) or after
+    return _next_state(current, after, image.controller_epoch, unclean=is_unclean)
+
+
+def _finished(partition: PartitionRecord, live: Collection[int]) -> PartitionRecord | None:
+    """The partition as it is when its reassignment is done, epochs aside; None while that is not so.
+
+    All of RAR must be in the ISR, and one of it live: otherwise replicas would be dropped that could still lead.
+    """
+    target = target_replicas(partition)
+    if not is_reassigning(partition) or not target or not set(target) <= set(partition.isr):
+        return None
+    leader = partition.leader
+    if leader not in target or leader not in live:
+        election = elect_reassigned(partition, live, target)
+        if election is None:
+            return None
+        leader = election.leader
+    isr = tuple(r for r in partition.isr if r in target)
+    return replace(partition, replicas=target, adding=(), removing=(), isr=isr, leader=leader)
+
+
+def _next_state(
+    current: PartitionRecord, after: PartitionRecord, controller_epoch: int, *, unclean: bool = False
+) -> PartitionRecord:
+    """`current` become what `after` says; a leader epoch begins when the leader changes or replicas come or go.
+
+    A replica that comes is in another epoch than the one in which an earlier replica on that broker was removed: so the
+    broker can tell a table that it has to delete from the one that is copied anew.
+    """
+    if after == current:
+        return current
+    changed = current.changed(
+        controller_epoch=controller_epoch,
+        leader=after.leader,
+        isr=after.isr,
+        bump_leader_epoch=after.leader != current.leader or set(after.replicas) != set(current.replicas),
+        unclean=unclean,
+    )
+    return replace(changed, replicas=after.replicas, adding=after.adding, removing=after.removing)

@@ -1,0 +1,84 @@
+"""The deletion of a topic's replicas, broker by broker, which outlives brokers that are down. Pure.
+
+The topic is gone with its removal. Each of its brokers deletes its replicas, at once or when it is up again, and then
+says so; what is left is in the image (`ClusterImage.deletions`).
+Source: Kafka's `TopicDeletionManager`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+
+from stratalog.replication.controller.brokers import check_broker_epoch
+from stratalog.replication.metadata.image import (
+    ClusterImage,
+    MetadataRecord,
+    RemoveTopicRecord,
+    Result,
+    TopicDeletionRecord,
+)
+from stratalog.replication.metadata.replica_states import ReplicaState, state_of_deletion
+from stratalog.storage.records import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeletion:
+    """A removed topic whose replicas are not all deleted: the state of the rest, by broker."""
+
+    topic: str
+    topic_id: str
+    partitions: int
+    replica_states: dict[int, ReplicaState]
+
+
+def topic_deletions(image: ClusterImage) -> list[TopicDeletion]:
+    """All that is under way, by topic."""
+    found = sorted(image.deletions.values(), key=lambda deletion: (deletion.topic, deletion.topic_id))
+    return [
+        TopicDeletion(d.topic, d.topic_id, d.partitions, {b: state_of_deletion(image, d, b) for b in d.brokers})
+        for d in found
+    ]
+
+
+def deleted_partitions(changed: Iterable[MetadataRecord]) -> list[TopicPartition]:
+    """The partitions that these records of the metadata log take away with their topics, in order."""
+    records = list(changed)
+    removed = {record.topic_id for record in records if isinstance(record, RemoveTopicRecord)}
+    stated = [each for each in records if isinstance(each, TopicDeletionRecord) and each.topic_id in removed]
+    return sorted({TopicPartition(each.topic, partition) for each in stated for partition in range(each.partitions)})
+
+
+def deletions_on(image: ClusterImage, broker_id: int) -> list[TopicDeletionRecord]:
+    """The deletions that wait for this broker."""
+    return [deletion for deletion in image.deletions.values() if broker_id in deletion.brokers]
+
+
+def replicas_to_delete(
+    image: ClusterImage, broker_id: int, topics: Collection[str], held: Iterable[TopicPartition]
+) -> list[TopicPartition]:
+    """Those of the replicas `held` on the broker that belong to the removed `topics`.
+
+    Not one that a new topic of that name has on this broker: its leader or its fetch session finds by the topic's id
+    whether the table is a leftover, and replaces it.
+    """
+    found = []
+    for named in held:
+        state = image.partitions.get(named)
+        if named.topic in topics and (state is None or broker_id not in state.replicas):
+            found.append(named)
+    return sorted(found)
+
+
+def replicas_deleted(
+    image: ClusterImage, broker_id: int, broker_epoch: int, topic_ids: Iterable[str]
+) -> Result[tuple[str, ...]]:
+    """The broker has deleted its replicas of these topics; the answer: the ids of those that waited for it.
+
+    StaleBrokerEpochError when `broker_epoch` is not its live registration.
+    """
+    check_broker_epoch(image, broker_id, broker_epoch)
+    wanted = set(topic_ids)
+    done = [deletion for deletion in deletions_on(image, broker_id) if deletion.topic_id in wanted]
+    records = (replace(d, brokers=tuple(b for b in d.brokers if b != broker_id)) for d in done)
+    return Result(tuple(records), tuple(d.topic_id for d in done))

@@ -1,0 +1,242 @@
+"""Topics: created, grown, configured and deleted by a decision anyone with the metadata log can make. Pure.
+
+The answers and refusals are Kafka's (ROWS R2, R9, R16). As everywhere, a refusal is raised and commits nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from stratalog.replication.controller.eligible_leaders import MIN_ISR_CONFIG, end_eligibility
+from stratalog.replication.controller.placement import assign_replicas, check_assignment, check_replica_count
+from stratalog.replication.controller.reassignment import original_replicas
+from stratalog.replication.internal_topics import is_internal
+from stratalog.replication.metadata.image import (
+    ClusterImage,
+    ConfigRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    Result,
+    TopicDeletionRecord,
+    TopicRecord,
+)
+from stratalog.storage.errors import (
+    InvalidPartitionsError,
+    InvalidReplicaAssignmentError,
+    InvalidRequestError,
+    InvalidTopicError,
+    TopicAlreadyExistsError,
+    TopicDeletionDisabledError,
+    UnknownTopicOrPartitionError,
+)
+
+MAX_NAME_LENGTH = 249
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+NOT_GIVEN = -1
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+ConfigCheck = Callable[[Mapping[str, str]], object]
+"""Raises InvalidConfigError when a topic's overrides (Kafka name -> value) are not to be had."""
+
+Assignment = Mapping[int, Sequence[int]]
+"""Partition -> replicas, the preferred leader first."""
+
+
+def check_topic_name(name: str) -> None:
+    """InvalidTopicError in Kafka's words unless `name` is a legal topic name."""
+    if not name:
+        reason = "the empty string is not allowed"
+    elif name in (".", ".."):
+        reason = f"'{name}' is not allowed"
+    elif len(name) > MAX_NAME_LENGTH:
+        reason = f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
+    elif not _LEGAL_NAME.fullmatch(name):
+        reason = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    else:
+        return
+    raise InvalidTopicError(f"Topic name is invalid: {reason}")
+
+
+def create_topic(
+    image: ClusterImage,
+    name: str,
+    topic_id: str,
+    partitions: int = NOT_GIVEN,
+    replication_factor: int = NOT_GIVEN,
+    assignment: Assignment | None = None,
+    configs: Mapping[str, str] | None = None,
+    *,
+    start_index: int = 0,
+    shift: int = 0,
+    check_configs: ConfigCheck,
+) -> Result[str]:
+    """Create a topic with numbers of partitions and replicas, or with an `assignment`; the answer is its topic id.
+
+    A number not given is the cluster's `num.partitions` or `default.replication.factor`.
+
+    `start_index` and `shift` are the caller's random numbers for `assign_replicas`; only live brokers are taken.
+    The leader is the first live replica, the ISR the live ones, all epochs start at 0. A topic that exists under
+    the same `topic_id` is the caller's own earlier success. Raises InvalidTopicError, TopicAlreadyExistsError,
+    InvalidPartitionsError, InvalidReplicationFactorError, InvalidReplicaAssignmentError, InvalidRequestError
+    (`assignment` beside numbers), and what `check_configs` raises.
+    """
+    check_topic_name(name)
+    if image.topic_ids.get(name) == topic_id:
+        return Result((), topic_id)
+    _check_name_is_free(image, name)
+    overrides = dict(configs or {})
+    check_configs(overrides)
+    if assignment is None:
+        partitions, replication_factor = _or_defaults(image, partitions, replication_factor)
+        assignment = _placed(image, 0, partitions, replication_factor, start_index, shift)
+    else:
+        _check_not_given(partitions, replication_factor)
+        check_assignment(assignment, image.brokers)
+    config_records = (ConfigRecord(name, key, value) for key, value in sorted(overrides.items()))
+    return Result((TopicRecord(name, topic_id), *config_records, *_new_partitions(image, name, assignment)), topic_id)
+
+
+def create_partitions(
+    image: ClusterImage,
+    name: str,
+    count: int,
+    assignment: Assignment | None = None,
+    *,
+    start_index: int = 0,
+    shift: int = 0,
+) -> Result[int]:
+    """Grow a topic to `count` partitions; the answer is how many are new.
+
+    `assignment` names the replicas of the new partitions. They get as many replicas as the topic's partition 0 has;
+    those that a reassignment is adding do not count.
+    Raises UnknownTopicOrPartitionError, InvalidPartitionsError (not an increase; an internal topic, whose keys belong
+    to partitions by number: Kafka only says that it "should not change after deployment"), and as `create_topic` does.
+    """
+    existing = _existing_partitions(image, name)
+    if is_internal(name):
+        raise InvalidPartitionsError(f"The number of partitions of internal topic {name} cannot be changed.")
+    if count == len(existing):
+        raise InvalidPartitionsError(f"Topic already has {count} partition(s).")
+    if count < len(existing):
+        raise InvalidPartitionsError(
+            f"The topic {name} currently has {len(existing)} partition(s); {count} would not be an increase."
+        )
+    new = count - len(existing)
+    replication_factor = len(original_replicas(existing[0]))
+    if assignment is None:
+        assignment = _placed(image, len(existing), new, replication_factor, start_index, shift)
+    else:
+        check_assignment(assignment, image.brokers, first_partition=len(existing))
+        _check_growth(assignment, new, replication_factor)
+    return Result(tuple(_new_partitions(image, name, assignment)), new)
+
+
+def _or_defaults(image: ClusterImage, partitions: int, replication_factor: int) -> tuple[int, int]:
+    if partitions == NOT_GIVEN:
+        partitions = int(image.cluster_config("num.partitions", "1"))
+    if replication_factor == NOT_GIVEN:
+        replication_factor = int(image.cluster_config("default.replication.factor", "1"))
+    return partitions, replication_factor
+
+
+def delete_topic(image: ClusterImage, name: str) -> Result[str]:
+    """Delete a topic; the answer is its topic id. Brokers that fold the record stop and delete their replicas.
+
+    Raises TopicDeletionDisabledError unless the cluster's `delete.topic.enable`, UnknownTopicOrPartitionError, and
+    InvalidTopicError for an internal topic, as Kafka before KRaft: what groups and transactions know would be lost.
+    """
+    if is_internal(name):
+        raise InvalidTopicError(f"Topic {name} is a kafka internal topic and is not allowed to be marked for deletion.")
+    if image.cluster_config("delete.topic.enable", "true") != "true":
+        raise TopicDeletionDisabledError("Topic deletion is disabled.")
+    topic_id = _known_topic(image, name)
+    states = _existing_partitions(image, name)
+    brokers = sorted({replica for state in states for replica in state.replicas})
+    deletion = TopicDeletionRecord(name, topic_id, len(states), tuple(brokers))
+    return Result((RemoveTopicRecord(name, topic_id), deletion), topic_id)
+
+
+def alter_config(
+    image: ClusterImage, name: str, changes: Mapping[str, str | None], *, check_configs: ConfigCheck
+) -> Result[dict[str, str]]:
+    """Set overrides of a topic, or remove those given as None; the answer is all overrides afterwards.
+
+    `check_configs` sees the overrides as they will be. Raises UnknownTopicOrPartitionError, and what it raises.
+    """
+    _known_topic(image, name)
+    before = image.topic_config(name)
+    after = {key: value for key, value in {**before, **changes}.items() if value is not None}
+    check_configs(after)
+    changed = [key for key in sorted(changes) if before.get(key) != after.get(key)]
+    is_lowered = int(after.get(MIN_ISR_CONFIG, "1")) < int(before.get(MIN_ISR_CONFIG, "1"))
+    states = end_eligibility(image, name) if is_lowered else ()
+    return Result((*(ConfigRecord(name, key, after.get(key)) for key in changed), *states), after)
+
+
+def _check_name_is_free(image: ClusterImage, name: str) -> None:
+    if name in image.topic_ids:
+        raise TopicAlreadyExistsError(f"Topic '{name}' already exists.")
+    if name == CLUSTER_METADATA_TOPIC:
+        raise InvalidRequestError(f"Creation of internal topic {name} is prohibited.")
+    for other in image.topic_ids:
+        # Metric names take both characters for one, so Kafka keeps such names apart.
+        if other.replace(".", "_") == name.replace(".", "_"):
+            raise InvalidTopicError(f"Topic '{name}' collides with existing topic: {other}")
+
+
+def _check_not_given(partitions: int, replication_factor: int) -> None:
+    for what, number in (("replication factor", replication_factor), ("numPartitions", partitions)):
+        if number != NOT_GIVEN:
+            raise InvalidRequestError(f"A manual partition assignment was specified, but {what} was not set to -1.")
+
+
+def _check_growth(assignment: Assignment, new: int, replication_factor: int) -> None:
+    if len(assignment) != new:
+        raise InvalidReplicaAssignmentError(
+            f"Attempted to add {new} additional partition(s), but only {len(assignment)} assignment(s) were specified."
+        )
+    check_replica_count(len(next(iter(assignment.values()))), replication_factor)
+
+
+def _known_topic(image: ClusterImage, name: str) -> str:
+    topic_id = image.topic_ids.get(name)
+    if topic_id is None:
+        raise UnknownTopicOrPartitionError(f"Topic '{name}' does not exist.")
+    return topic_id
+
+
+def _existing_partitions(image: ClusterImage, name: str) -> list[PartitionRecord]:
+    _known_topic(image, name)
+    return [image.partitions[topic_partition] for topic_partition in image.partitions_of(name)]
+
+
+def _placed(
+    image: ClusterImage, first: int, partitions: int, replication_factor: int, start_index: int, shift: int
+) -> dict[int, tuple[int, ...]]:
+    racks = {broker_id: broker.registration.rack for broker_id, broker in image.live_brokers().items()}
+    placed = assign_replicas(
+        racks, partitions, replication_factor, start_index=start_index, shift=shift, first_partition=first
+    )
+    return dict(enumerate(placed, start=first))
+
+
+def _new_partitions(image: ClusterImage, name: str, assignment: Assignment) -> Iterable[PartitionRecord]:
+    live = image.live_brokers()
+    for partition, replicas in sorted(assignment.items()):
+        isr = tuple(r for r in replicas if r in live)
+        if not isr:
+            raise InvalidReplicaAssignmentError(
+                f"All brokers specified in the manual partition assignment for partition {partition} are fenced or "
+                "in controlled shutdown."
+            )
+        yield PartitionRecord(
+            topic=name,
+            partition=partition,
+            replicas=tuple(replicas),
+            leader=isr[0],
+            leader_epoch=0,
+            isr=isr,
+            partition_epoch=0,
+            controller_epoch=image.controller_epoch,
+        )

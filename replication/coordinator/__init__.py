@@ -1,0 +1,7 @@
+"""Coordinators: state machines that are folds of an internal topic's partition.
+
+shard/         the port between a state machine and its runtime
+groups/        consumer groups: `__consumer_offsets`
+transactions/  transactions: `__transaction_state`
+runtime/       what hosts shards on a broker: fold, decide, append, answer
+"""

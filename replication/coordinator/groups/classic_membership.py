@@ -1,0 +1,378 @@
+"""How members get into a classic group, through its rebalances and out again. Pure.
+
+    JoinGroup    waits until every member has joined, or the longest rebalance timeout is over; then all are answered
+                 with the next generation, and the leader also with the members
+    SyncGroup    waits for the leader's, whose assignments are one record; then all are answered with theirs
+    Heartbeat    keeps the session; tells of a rebalance
+    LeaveGroup   takes members out at once, others go when their session times out
+
+A rebalance begins when a member joins, leaves or times out, changes its protocols, when the leader joins again (a
+topic's partitions changed), or when a member does not ask for its assignment in time. What a rebalance does
+is in `replication.coordinator.groups.classic_rebalance`.
+
+Source: the classic part of Kafka's `GroupMetadataManager`. Two differences. A generation is Stable in memory as soon as
+its leader's assignments came, not when they are stored: answers wait for that anyway, in order, and a shard whose
+record is not stored is thrown away. A request that is sent again while the first waits takes its place; the first is
+answered REBALANCE_IN_PROGRESS, which Kafka never answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from stratalog.replication.coordinator.groups.classic_group import ClassicGroup, GroupMember, GroupState
+from stratalog.replication.coordinator.groups.classic_rebalance import (
+    JOIN,
+    NEW_MEMBER_JOIN_TIMEOUT_MS,
+    SESSION,
+    SYNC,
+    WITH_GENERATION,
+    Rebalances,
+)
+from stratalog.replication.coordinator.groups.records import GROUP_METADATA_KEY, GroupMetadataKey, decode_key
+from stratalog.replication.coordinator.groups.table import CLASSIC, Draft, GroupTable, TimerKey
+from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
+from stratalog.replication.requests.groups import (
+    UNKNOWN_MEMBER_ID,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from stratalog.storage.errors import (
+    FencedInstanceIdError,
+    GroupMaxSizeReachedError,
+    InconsistentGroupProtocolError,
+    InvalidGroupIdError,
+    InvalidSessionTimeoutError,
+    MemberIdRequiredError,
+    RebalanceInProgressError,
+    StratalogError,
+    UnknownMemberIdError,
+)
+
+
+class ClassicGroups:
+    """The classic groups of a shard: a `GroupKind`."""
+
+    def __init__(self, table: GroupTable) -> None:
+        self.rebalances = Rebalances(table)
+        self._table = table
+        self._timers = table.timers
+        self._config = table.config
+
+    @property
+    def group_type(self) -> str:
+        return CLASSIC
+
+    @property
+    def requests(self) -> Mapping[type, Callable[[Any, int, Draft], None]]:
+        return {
+            JoinGroupRequest: self.join,
+            SyncGroupRequest: self.sync,
+            HeartbeatRequest: self.heartbeat,
+            LeaveGroupRequest: self.leave,
+        }
+
+    @property
+    def key_versions(self) -> frozenset[int]:
+        return frozenset({GROUP_METADATA_KEY})
+
+    @property
+    def timer_kinds(self) -> frozenset[str]:
+        return frozenset({JOIN, SYNC, SESSION})
+
+    # JoinGroup
+
+    def join(self, request: JoinGroupRequest, token: int, draft: Draft) -> None:
+        """Answered when the rebalance completes, at once if there is none or with an error."""
+        if request.rebalance_timeout_ms < 0:
+            request = replace(request, rebalance_timeout_ms=request.session_timeout_ms)
+        is_unknown = request.member_id == UNKNOWN_MEMBER_ID
+        try:
+            self._validate_join(request)
+        except StratalogError as error:
+            draft.answer(token, JoinGroupResponse(member_id=request.member_id, error=error))
+            return
+        self._table.remove_if_empty_of_other_kind(request.group_id, CLASSIC, draft)
+        group = self._table.groups.get(request.group_id)
+        is_new_group = group is None
+        if group is None:
+            group = self._table.groups[request.group_id] = ClassicGroup(request.group_id, draft.now_ms)
+        assert isinstance(group, ClassicGroup)
+        records = len(draft.records)
+        try:
+            self._validate_joining(group, request)
+            if is_unknown:
+                self._join_new(group, request, token, draft)
+            else:
+                self._join_existing(group, request, token, draft)
+        except StratalogError as error:
+            # A member without an id is told none; it is not in the group.
+            member_id = UNKNOWN_MEMBER_ID if isinstance(error, GroupMaxSizeReachedError) else request.member_id
+            draft.answer(token, JoinGroupResponse(member_id=member_id, error=error))
+        if is_new_group and len(draft.records) == records:
+            draft.records.append(group.creation_record())
+
+    def _validate_join(self, request: JoinGroupRequest) -> None:
+        if not request.group_id:
+            raise InvalidGroupIdError("the group id is empty")
+        least, most = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
+        if not least <= request.session_timeout_ms <= most:
+            raise InvalidSessionTimeoutError(
+                f"session timeout {request.session_timeout_ms} ms is not within {least} ms"
+                f" (group.min.session.timeout.ms) to {most} ms (group.max.session.timeout.ms)"
+            )
+        group = self._table.groups.get(request.group_id)
+        if group is not None and group.group_type != CLASSIC and not group.is_empty:
+            raise InconsistentGroupProtocolError(f"group {request.group_id} is a {group.group_type} group")
+        is_there = group is not None and group.group_type == CLASSIC
+        if not is_there and request.member_id != UNKNOWN_MEMBER_ID:
+            raise UnknownMemberIdError(f"group {request.group_id} is not there, nor its member {request.member_id!r}")
+
+    def _validate_joining(self, group: ClassicGroup, request: JoinGroupRequest) -> None:
+        member_id = request.member_id
+        if not self._accepts(group, member_id):
+            self._timers.cancel(TimerKey(SESSION, group.group_id, member_id))
+            group.remove(member_id)
+            raise GroupMaxSizeReachedError(
+                f"group {group.group_id} has {self._config.group_max_size} members (group.max.size)"
+            )
+        group.validate_alive()
+        if not group.supports_protocols(request.protocol_type, request.protocols):
+            raise InconsistentGroupProtocolError(
+                f"group {group.group_id} of type {group.protocol_type} has no protocol in common with type"
+                f" {request.protocol_type!r}, {[protocol.name for protocol in request.protocols]}"
+            )
+
+    def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
+        """While members join, those that wait count: so the last ones to come again are left out if the limit was
+        lowered."""
+        size_max = self._config.group_max_size
+        if group.state is GroupState.PREPARING_REBALANCE:
+            return member_id in group.awaiting_join or len(group.awaiting_join) < size_max
+        if group.state in WITH_GENERATION:
+            return member_id in group.members or len(group.members) < size_max
+        return True
+
+    def _join_new(self, group: ClassicGroup, request: JoinGroupRequest, token: int, draft: Draft) -> None:
+        instance_id = request.group_instance_id
+        member_id = f"{request.client_id if instance_id is None else instance_id}-{self._new_id()}"
+        if instance_id is not None and instance_id in group.static_members:
+            self._join_replacing(group, request, member_id, token, draft)
+        elif instance_id is None and request.requires_known_member_id:
+            group.pending_join.add(member_id)
+            self.rebalances.schedule(SESSION, group, request.session_timeout_ms, draft, member_id)
+            required = MemberIdRequiredError(f"group {group.group_id}: join again as member {member_id!r}")
+            draft.answer(token, JoinGroupResponse(member_id=member_id, error=required))
+        else:
+            self._add(group, request, member_id, token, draft)
+
+    def _new_id(self) -> str:
+        """128 bits in the form of a UUID, which Kafka's member ids end with."""
+        digits = self._table.ids.new_id()
+        return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+    def _join_existing(self, group: ClassicGroup, request: JoinGroupRequest, token: int, draft: Draft) -> None:
+        member_id = request.member_id
+        if member_id in group.pending_join and request.group_instance_id is None:
+            self._add(group, request, member_id, token, draft)
+            return
+        group.validate_member(member_id, request.group_instance_id)
+        member = group.members[member_id]
+        is_same = member.protocols == request.protocols
+        if group.state is GroupState.COMPLETING_REBALANCE and is_same:
+            # It may not have got the answer to the JoinGroup that this generation began with.
+            draft.answer(token, self.rebalances.joined(group, member))
+        elif group.state is GroupState.STABLE and is_same and group.leader != member_id:
+            draft.answer(token, self.rebalances.joined(group, member))
+        else:
+            group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
+            self.rebalances.await_join(group, member_id, token, draft)
+            self.rebalances.rebalance_or_complete(group, draft)
+
+    def _add(self, group: ClassicGroup, request: JoinGroupRequest, member_id: str, token: int, draft: Draft) -> None:
+        member = GroupMember(
+            member_id,
+            request.group_instance_id,
+            request.client_id,
+            request.client_host,
+            request.rebalance_timeout_ms,
+            request.session_timeout_ms,
+            request.protocol_type,
+            request.protocols,
+            is_new=True,
+        )
+        if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
+            group.new_member_added = True
+        group.add(member)
+        self.rebalances.await_join(group, member_id, token, draft)
+        self.rebalances.schedule(SESSION, group, NEW_MEMBER_JOIN_TIMEOUT_MS, draft, member_id)
+        self.rebalances.rebalance_or_complete(group, draft)
+
+    def _join_replacing(
+        self, group: ClassicGroup, request: JoinGroupRequest, member_id: str, token: int, draft: Draft
+    ) -> None:
+        """A static member came back, without its member id: it goes on under a new one. No rebalance if it changes
+        nothing in a stable group."""
+        instance_id = request.group_instance_id or ""
+        old_member_id, old_leader = group.static_members[instance_id], group.leader
+        fenced = FencedInstanceIdError(f"static member {instance_id} came back as {member_id!r}")
+        self.rebalances.answer_waiting(group, old_member_id, old_member_id, fenced, draft)
+        member = group.replace_static(instance_id, member_id)
+        self._timers.cancel(TimerKey(SESSION, group.group_id, old_member_id))
+        group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
+        self.rebalances.schedule(SESSION, group, member.session_timeout_ms, draft, member_id)
+        if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
+            draft.records.append(group.state_record())
+            if request.supports_skipping_assignment:
+                is_leader = group.leader == member_id
+                draft.answer(token, replace(self.rebalances.joined(group, member), skip_assignment=is_leader))
+            else:
+                # An older client that heard that it leads would assign anew, and nobody would ask for it.
+                draft.answer(token, replace(self.rebalances.joined(group, member), leader=old_leader or "", members=()))
+            return
+        self.rebalances.await_join(group, member_id, token, draft)
+        if group.state in WITH_GENERATION:
+            self.rebalances.prepare_rebalance(group, draft)
+        else:
+            self.rebalances.complete_if_all_joined(group, draft)
+
+    # SyncGroup
+
+    def sync(self, request: SyncGroupRequest, token: int, draft: Draft) -> None:
+        """Answered when the leader's assignments are there."""
+        try:
+            group = self._of_member(request.group_id)
+            self._validate_sync(group, request)
+        except StratalogError as error:
+            draft.answer(token, SyncGroupResponse(error=error))
+            return
+        member = group.members[request.member_id]
+        earlier = group.awaiting_sync.get(member.member_id)
+        if earlier is not None:
+            again = RebalanceInProgressError(f"member {member.member_id!r} sent another SyncGroup")
+            draft.answer(earlier, SyncGroupResponse(error=again))
+        group.awaiting_sync[member.member_id] = token
+        group.pending_sync.pop(member.member_id, None)
+        if not group.pending_sync:
+            self._timers.cancel(TimerKey(SYNC, group.group_id))
+        if group.state is GroupState.STABLE:
+            self.rebalances.answer_sync(group, member, draft, restarts_session=False)
+        elif group.leader == member.member_id:
+            self.rebalances.assign(group, {each.member_id: each.assignment for each in request.assignments}, draft)
+
+    def _validate_sync(self, group: ClassicGroup, request: SyncGroupRequest) -> None:
+        if group.is_empty:
+            raise UnknownMemberIdError(f"group {group.group_id} is empty")
+        group.validate_alive()
+        group.validate_member(request.member_id, request.group_instance_id)
+        group.validate_generation(request.generation_id)
+        for given, own in ((request.protocol_type, group.protocol_type), (request.protocol_name, group.protocol_name)):
+            if given is not None and own is not None and given != own:
+                raise InconsistentGroupProtocolError(f"{given!r} != {own!r} of group {group.group_id}")
+        if group.state is GroupState.PREPARING_REBALANCE:
+            raise RebalanceInProgressError(f"group {group.group_id} rebalances again")
+
+    # Heartbeat and LeaveGroup
+
+    def heartbeat(self, request: HeartbeatRequest, token: int, draft: Draft) -> None:
+        """REBALANCE_IN_PROGRESS while members join; the session goes on all the same."""
+        try:
+            group = self._of_member(request.group_id)
+            group.validate_alive()
+            group.validate_member(request.member_id, request.group_instance_id)
+            group.validate_generation(request.generation_id)
+        except StratalogError as error:
+            draft.answer(token, HeartbeatResponse(error))
+            return
+        self.rebalances.touch(group, request.member_id, draft)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            draft.answer(token, HeartbeatResponse(RebalanceInProgressError(f"group {group.group_id} rebalances")))
+        else:
+            draft.answer(token, HeartbeatResponse())
+
+    def leave(self, request: LeaveGroupRequest, token: int, draft: Draft) -> None:
+        """Each member with its own error. A rebalance, if one of them was in the group."""
+        try:
+            group = self._of_member(request.group_id)
+            group.validate_alive()
+        except UnknownMemberIdError as error:
+            members = tuple(MemberResponse(each.member_id, each.group_instance_id, error) for each in request.members)
+            draft.answer(token, LeaveGroupResponse(members))
+            return
+        except StratalogError as error:
+            draft.answer(token, LeaveGroupResponse(error=error))
+            return
+        responses = tuple(self._leave_one(group, identity, draft) for identity in request.members)
+        draft.answer(token, LeaveGroupResponse(responses))
+        if any(response.error is None for response in responses):
+            if group.state in WITH_GENERATION:
+                self.rebalances.prepare_rebalance(group, draft)
+            else:
+                self.rebalances.complete_if_all_joined(group, draft)
+
+    def _leave_one(self, group: ClassicGroup, identity: MemberIdentity, draft: Draft) -> MemberResponse:
+        member_id, instance_id = identity.member_id, identity.group_instance_id
+        if member_id == UNKNOWN_MEMBER_ID and instance_id is not None:
+            member_id = group.static_members.get(instance_id, UNKNOWN_MEMBER_ID)
+        try:
+            if member_id not in group.pending_join:
+                group.validate_member(member_id, instance_id)
+        except StratalogError as error:
+            return MemberResponse(identity.member_id, instance_id, error)
+        self.rebalances.remove(group, member_id, draft)
+        return MemberResponse(identity.member_id, instance_id)
+
+    def _of_member(self, group_id: str) -> ClassicGroup:
+        """The classic group that a member speaks of."""
+        if not group_id:
+            raise InvalidGroupIdError("the group id is empty")
+        group = self._table.groups.get(group_id)
+        if not isinstance(group, ClassicGroup):
+            raise UnknownMemberIdError(f"Group {group_id} not found.")
+        return group
+
+    def expire(self, key: TimerKey, draft: Draft) -> None:
+        group = self._table.groups.get(key.group_id)
+        if isinstance(group, ClassicGroup) and group.state is not GroupState.DEAD:
+            self.rebalances.expire(group, key, draft)
+
+    def loaded(self, draft: Draft) -> None:
+        """Sessions begin anew; a group above a limit that was lowered rebalances."""
+        for group in list(self._table.groups.values()):
+            if not isinstance(group, ClassicGroup):
+                continue
+            for member_id in group.members:
+                self.rebalances.touch(group, member_id, draft)
+            if len(group.members) > self._config.group_max_size:
+                self.rebalances.prepare_rebalance(group, draft)
+
+    def unload(self, now_ms: int) -> list[tuple[int, object]]:
+        found: list[tuple[int, object]] = []
+        for group in self._table.groups.values():
+            if isinstance(group, ClassicGroup):
+                joins, syncs = group.awaiting_join.items(), group.awaiting_sync.values()
+                found += [(token, JoinGroupResponse(member_id=member_id)) for member_id, token in joins]
+                found += [(token, SyncGroupResponse()) for token in syncs]
+                group.transition_to(GroupState.DEAD, now_ms)
+        return found
+
+    def replay(self, record: CoordinatorRecord, timestamp_ms: int) -> None:  # noqa: ARG002
+        key = decode_key(record.key)
+        assert isinstance(key, GroupMetadataKey)
+        group = self._table.groups.get(key.group)
+        if record.value is None:
+            if isinstance(group, ClassicGroup):
+                del self._table.groups[key.group]
+        elif not (isinstance(group, ClassicGroup) and group.stated == record.value):
+            # Not what this group stated itself a moment ago: a record of the log.
+            self._table.groups[key.group] = ClassicGroup.folded(key.group, record.value)

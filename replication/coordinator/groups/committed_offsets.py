@@ -1,0 +1,380 @@
+"""The offsets that one partition of `__consumer_offsets` holds, committed and in open transactions. Pure.
+
+An offset is one record; the newest of a key counts. What a transaction commits waits, by producer id, for its marker:
+committed, it counts unless a plain commit came after it in the log; aborted, it is forgotten. A tombstone removes an
+offset, also the waiting ones.
+
+Offsets expire `offsets.retention.minutes` (7 days) after their group became empty; while a group has members, those of
+topics that it dropped count from their commit; of users without a group from their commit, too (KIP-211). An offset
+whose partition has one in an open transaction stays.
+
+Of an own decision, what a transaction commits is folded only when it is stored, while other records are at once. So it
+takes its place among them when it is decided (`expect`), and what removes an offset removes also what is on its way.
+
+Source: Kafka's `OffsetMetadataManager`. Kafka compares record offsets to tell which of two commits is newer; here it
+is the order of the decisions, which is the log's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.coordinator.groups.records import (
+    NO_TIMESTAMP,
+    OffsetCommitValue,
+    encode_offset_commit,
+    offset_commit_key,
+)
+from stratalog.replication.coordinator.groups.table import Group
+from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
+from stratalog.replication.requests.groups import (
+    NO_RETENTION_TIME_MS,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetDeleteRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+from stratalog.storage.errors import (
+    GroupSubscribedToTopicError,
+    InvalidProducerEpochError,
+    OffsetMetadataTooLargeError,
+    UnstableOffsetCommitError,
+)
+from stratalog.storage.records import NO_PRODUCER_ID, TopicPartition
+
+MINUTE_MS = 60_000
+PRODUCER_EPOCH_KEPT_MS = 24 * 60 * MINUTE_MS
+"""For how long a producer's newest epoch is remembered, to refuse older ones; the log refuses them for good."""
+
+IN_FLIGHT_MS_MAX = 10 * MINUTE_MS
+"""What was not stored after that time is not going to be: the shard would have been given up."""
+
+
+class CommittedOffset(NamedTuple):
+    """`order`: its number among all commits that were folded or decided, from 1."""
+
+    order: int
+    value: OffsetCommitValue
+
+
+Offsets = dict[str, dict[TopicPartition, CommittedOffset]]
+"""By group id and partition."""
+
+
+class InFlight(NamedTuple):
+    """Of a transaction: decided at `since_ms`, and stored soon, unless the log refuses the producer."""
+
+    committed: CommittedOffset
+    since_ms: int
+
+
+@dataclass(slots=True)
+class _Producer:
+    epoch: int
+    seen_ms: int
+
+
+class CommittedOffsets:
+    """Folded by `replay` and `end_transaction`. `is_loaded`: what is replayed are the shard's own decisions."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._retention_ms = config.offsets_retention_minutes * MINUTE_MS
+        self._offsets: Offsets = {}
+        self._pending: dict[int, Offsets] = {}
+        self._open: dict[str, set[int]] = {}
+        self._in_flight: dict[str, dict[tuple[int, TopicPartition], list[InFlight]]] = {}
+        self._producers: dict[int, _Producer] = {}
+        self._order = 0
+        self.is_loaded = False
+
+    # The fold
+
+    def replay(
+        self, group_id: str, partition: TopicPartition, value: OffsetCommitValue | None, producer_id: int
+    ) -> bool:
+        """One record: a commit, a transaction's commit (`producer_id`), or a tombstone. False for a transaction's that
+        was removed while it was on its way."""
+        if value is None:
+            self._remove(group_id, partition)
+            return True
+        if producer_id == NO_PRODUCER_ID:
+            self._offsets.setdefault(group_id, {})[partition] = self._next(value)
+            return True
+        committed = self._arrived(group_id, (producer_id, partition), value) if self.is_loaded else self._next(value)
+        if committed is None:
+            return False
+        self._open.setdefault(group_id, set()).add(producer_id)
+        self._pending.setdefault(producer_id, {}).setdefault(group_id, {})[partition] = committed
+        return True
+
+    def _next(self, value: OffsetCommitValue) -> CommittedOffset:
+        self._order += 1
+        return CommittedOffset(self._order, value)
+
+    def expect(
+        self, group_id: str, producer_id: int, values: Iterable[tuple[TopicPartition, OffsetCommitValue]], now_ms: int
+    ) -> None:
+        """A transaction's commits were decided: `replay` gets them when they are stored, perhaps after later ones."""
+        for partition, value in values:
+            in_flight = self._in_flight.setdefault(group_id, {})
+            in_flight.setdefault((producer_id, partition), []).append(InFlight(self._next(value), now_ms))
+
+    def _arrived(
+        self, group_id: str, key: tuple[int, TopicPartition], value: OffsetCommitValue
+    ) -> CommittedOffset | None:
+        """The one that was expected; those before it were refused, as they are stored in order. None if it was removed
+        on its way."""
+        expected = self._in_flight.get(group_id, {}).get(key, [])
+        for at, (committed, _) in enumerate(expected):
+            if committed.value == value:
+                del expected[: at + 1]
+                if not expected:
+                    self._expect_no_more(group_id, [key])
+                return committed
+        return None
+
+    def _expect_no_more(self, group_id: str, keys: Iterable[tuple[int, TopicPartition]]) -> None:
+        in_flight = self._in_flight[group_id]
+        for key in keys:
+            del in_flight[key]
+        if not in_flight:
+            del self._in_flight[group_id]
+
+    def _remove(self, group_id: str, partition: TopicPartition) -> None:
+        _remove(self._offsets, group_id, partition)
+        for producer in list(self._open.get(group_id, ())):
+            _remove(self._pending[producer], group_id, partition)
+            if group_id not in self._pending[producer]:
+                self._close(group_id, producer)
+        if group_id in self._in_flight:
+            self._expect_no_more(group_id, [key for key in self._in_flight[group_id] if key[1] == partition])
+
+    def _close(self, group_id: str, producer_id: int) -> None:
+        """The producer has no offset of the group in a transaction any more."""
+        self._open[group_id].discard(producer_id)
+        if not self._open[group_id]:
+            del self._open[group_id]
+        if not self._pending.get(producer_id):
+            self._pending.pop(producer_id, None)
+
+    def end_transaction(self, producer_id: int, is_commit: bool) -> None:
+        """A marker: what the producer committed in its transaction counts from here on, or never."""
+        for group_id, offsets in self._pending.pop(producer_id, {}).items():
+            self._close(group_id, producer_id)
+            if not is_commit:
+                continue
+            counting = self._offsets.setdefault(group_id, {})
+            for partition, committed in offsets.items():
+                present = counting.get(partition)
+                if present is None or committed.order > present.order:
+                    counting[partition] = committed
+
+    def see_producer(self, producer_id: int, producer_epoch: int, timestamp_ms: int) -> None:
+        """A transactional record or a marker of that producer."""
+        known = self._producers.get(producer_id)
+        epoch = producer_epoch if known is None else max(producer_epoch, known.epoch)
+        self._producers[producer_id] = _Producer(epoch, timestamp_ms)
+
+    # Commits
+
+    def commit(
+        self,
+        topics: tuple[OffsetCommitRequestTopic, ...],
+        now_ms: int,
+        retention_time_ms: int = NO_RETENTION_TIME_MS,
+    ) -> tuple[list[tuple[TopicPartition, OffsetCommitValue]], tuple[OffsetCommitResponseTopic, ...]]:
+        """What is to be stored of each partition, and the answers. Metadata longer than `offset.metadata.max.bytes`
+        (4,096), which Kafka counts in characters: OFFSET_METADATA_TOO_LARGE for that partition. A retention of its own
+        gives an offset an expiry time."""
+        expire_timestamp = NO_TIMESTAMP if retention_time_ms == NO_RETENTION_TIME_MS else now_ms + retention_time_ms
+        values: list[tuple[TopicPartition, OffsetCommitValue]] = []
+        answers = []
+        for topic in topics:
+            partitions = []
+            for each in topic.partitions:
+                error = self._metadata_error(each)
+                partitions.append(OffsetCommitResponsePartition(each.partition_index, error))
+                if error is None:
+                    value = OffsetCommitValue(
+                        each.committed_offset,
+                        each.committed_leader_epoch,
+                        each.committed_metadata or "",
+                        now_ms,
+                        expire_timestamp,
+                    )
+                    values.append((TopicPartition(topic.name, each.partition_index), value))
+            answers.append(OffsetCommitResponseTopic(topic.name, tuple(partitions)))
+        return values, tuple(answers)
+
+    def _metadata_error(self, partition: OffsetCommitRequestPartition) -> OffsetMetadataTooLargeError | None:
+        length, length_max = len(partition.committed_metadata or ""), self._config.offset_metadata_max_bytes
+        if length <= length_max:
+            return None
+        return OffsetMetadataTooLargeError(f"{length} > {length_max} characters (offset.metadata.max.bytes)")
+
+    def validate_producer(self, producer_id: int, producer_epoch: int) -> None:
+        """Raises INVALID_PRODUCER_EPOCH for one that a newer one has fenced, before its append is refused."""
+        known = self._producers.get(producer_id)
+        if known is not None and producer_epoch < known.epoch:
+            raise InvalidProducerEpochError(f"producer {producer_id}: epoch {producer_epoch} < {known.epoch}")
+
+    # Fetches
+
+    def fetch(self, request: OffsetFetchRequestGroup, require_stable: bool) -> tuple[OffsetFetchResponseTopic, ...]:
+        """The partitions asked for, or all with an offset. Nothing committed is offset -1 without an error;
+        with `require_stable` one in an open transaction is UNSTABLE_OFFSET_COMMIT (KIP-447)."""
+        offsets = self._offsets.get(request.group_id, {})
+        if request.topics is None:
+            wanted: dict[str, list[int]] = {}
+            for partition in offsets:
+                wanted.setdefault(partition.topic, []).append(partition.partition)
+        else:
+            wanted = {topic.name: list(topic.partition_indexes) for topic in request.topics}
+        return tuple(
+            OffsetFetchResponseTopic(
+                topic,
+                tuple(
+                    self._fetched(request.group_id, TopicPartition(topic, number), offsets, require_stable)
+                    for number in numbers
+                ),
+            )
+            for topic, numbers in wanted.items()
+        )
+
+    def _fetched(
+        self,
+        group_id: str,
+        partition: TopicPartition,
+        offsets: dict[TopicPartition, CommittedOffset],
+        require_stable: bool,
+    ) -> OffsetFetchResponsePartition:
+        if require_stable and self.has_pending(group_id, partition):
+            unstable = UnstableOffsetCommitError(
+                f"{partition} has an offset of group {group_id} in an open transaction"
+            )
+            return OffsetFetchResponsePartition(partition.partition, error=unstable)
+        committed = offsets.get(partition)
+        if committed is None:
+            return OffsetFetchResponsePartition(partition.partition)
+        value = committed.value
+        return OffsetFetchResponsePartition(partition.partition, value.offset, value.leader_epoch, value.metadata)
+
+    def has_pending(self, group_id: str, partition: TopicPartition) -> bool:
+        """Whether an open transaction has an offset of that partition."""
+        return any(partition in self._pending[producer].get(group_id, {}) for producer in self._open.get(group_id, ()))
+
+    # Removal
+
+    def delete(
+        self, request: OffsetDeleteRequest, group: Group
+    ) -> tuple[list[CoordinatorRecord], tuple[OffsetCommitResponseTopic, ...]]:
+        """Tombstones; GROUP_SUBSCRIBED_TO_TOPIC for topics that members read (KIP-496). Without an offset: success."""
+        records: list[CoordinatorRecord] = []
+        answers = []
+        for topic in request.topics:
+            error = None
+            if group.is_subscribed_to(topic.name):
+                error = GroupSubscribedToTopicError(f"group {request.group_id} reads {topic.name}")
+            partitions = [TopicPartition(topic.name, each.partition_index) for each in topic.partitions]
+            if error is None:
+                found = self._all_of(request.group_id)
+                records += [_tombstone(request.group_id, each) for each in partitions if each in found]
+            told = tuple(OffsetCommitResponsePartition(each.partition, error) for each in partitions)
+            answers.append(OffsetCommitResponseTopic(topic.name, told))
+        return records, tuple(answers)
+
+    def delete_all(self, group_id: str) -> list[CoordinatorRecord]:
+        """Tombstones for every offset of a group, waiting ones included."""
+        return [_tombstone(group_id, partition) for partition in self._all_of(group_id)]
+
+    def expired(self, group: Group, now_ms: int) -> Iterator[CoordinatorRecord]:
+        """Tombstones for the offsets of a group that have expired by now."""
+        for partition, (_, value) in self._offsets.get(group.group_id, {}).items():
+            if group.is_subscribed_to(partition.topic):
+                continue
+            since_ms = group.retained_from_ms(value.commit_timestamp)
+            if since_ms is None:
+                continue
+            if value.expire_timestamp != NO_TIMESTAMP:
+                is_over = now_ms >= value.expire_timestamp
+            else:
+                is_over = now_ms - since_ms >= self._retention_ms
+            if is_over and partition not in self._of_transactions(group.group_id):
+                yield _tombstone(group.group_id, partition)
+
+    def count(self, group_id: str) -> int:
+        """How many offsets of a group count."""
+        return len(self._offsets.get(group_id, ()))
+
+    @property
+    def total(self) -> int:
+        """How many offsets of all groups count. Any thread may ask."""
+        return sum(len(offsets) for offsets in list(self._offsets.values()))
+
+    def has_more(self, group_id: str, expired: int) -> bool:
+        """Whether a group has more offsets than those `expired`, or one of a transaction."""
+        is_waited_for = group_id in self._open or bool(self._in_flight.get(group_id))
+        return is_waited_for or self.count(group_id) > expired
+
+    def of_partitions(self, last_orders: Mapping[TopicPartition, int]) -> Iterator[CoordinatorRecord]:
+        """Tombstones for these partitions' offsets in every group, up to the commit of that `order` of each."""
+        for group_id in {*self._offsets, *self._open, *self._in_flight}:
+            for partition, committed in self._all_of(group_id).items():
+                if committed.order <= last_orders.get(partition, -1):
+                    yield _tombstone(group_id, partition)
+
+    @property
+    def order(self) -> int:
+        """How many commits were folded or decided."""
+        return self._order
+
+    def forget(self, now_ms: int) -> None:
+        """Producers that have not been seen for a day and have no transaction open, and what was refused on its way."""
+        self._producers = {
+            producer_id: producer
+            for producer_id, producer in self._producers.items()
+            if producer_id in self._pending or now_ms - producer.seen_ms < PRODUCER_EPOCH_KEPT_MS
+        }
+        oldest_ms = now_ms - IN_FLIGHT_MS_MAX
+        for group_id, in_flight in list(self._in_flight.items()):
+            refused = [key for key, expected in in_flight.items() if expected[-1].since_ms < oldest_ms]
+            self._expect_no_more(group_id, refused)
+
+    def _all_of(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+        """Of each partition what counts, else what waits."""
+        return self._of_transactions(group_id) | self._offsets.get(group_id, {})
+
+    def _of_transactions(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+        """What waits for a marker or is on its way."""
+        found: dict[TopicPartition, CommittedOffset] = {}
+        for producer in self._open.get(group_id, ()):
+            found |= self._pending[producer].get(group_id, {})
+        for (_, partition), expected in self._in_flight.get(group_id, {}).items():
+            found[partition] = expected[-1].committed
+        return found
+
+
+def _remove(offsets: Offsets, group_id: str, partition: TopicPartition) -> None:
+    of_group = offsets.get(group_id)
+    if of_group is not None:
+        of_group.pop(partition, None)
+        if not of_group:
+            del offsets[group_id]
+
+
+def commit_record(group_id: str, partition: TopicPartition, value: OffsetCommitValue) -> CoordinatorRecord:
+    """The record that commits an offset."""
+    key = offset_commit_key(group_id, partition.topic, partition.partition)
+    return CoordinatorRecord(key, encode_offset_commit(value))
+
+
+def _tombstone(group_id: str, partition: TopicPartition) -> CoordinatorRecord:
+    return CoordinatorRecord(offset_commit_key(group_id, partition.topic, partition.partition), None)

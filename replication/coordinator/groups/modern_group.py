@@ -1,0 +1,230 @@
+"""A consumer group of KIP-848: members, target assignment, epochs, as folded from its records. Pure.
+
+The group epoch goes up when members or their topics change; the target assignment is that of `target_epoch`, computed
+from the group's state at that epoch; each member moves towards it (`consumer_group_member`). Only records change a
+group, so what a coordinator knows is what the next one folds. Source: `ConsumerGroup` of Kafka 4.3.1's coordinator.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
+
+from stratalog.replication.coordinator.groups.modern_member import ConsumerGroupMember
+from stratalog.replication.coordinator.groups.modern_records import (
+    ConsumerGroupKey,
+    KeyVersion,
+    ResolvedRegex,
+    decode_current,
+    decode_group_epoch,
+    decode_member,
+    decode_regex,
+    decode_target,
+    decode_target_epoch,
+    tombstone,
+)
+from stratalog.replication.coordinator.groups.table import CONSUMER
+from stratalog.replication.coordinator.groups.target_shares import TopicIdPartition
+from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
+from stratalog.replication.requests.consumer_groups import LEAVE_EPOCH
+from stratalog.replication.requests.groups import DescribedGroup, ListedGroup
+from stratalog.storage.errors import (
+    GroupIdNotFoundError,
+    NonEmptyGroupError,
+    StaleMemberEpochError,
+    UnknownMemberIdError,
+)
+
+EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """One group. `replay` is what changes it; `regexes_checked_ms` alone is not in the log."""
+
+    group_id: str
+    group_epoch: int = 1
+    metadata_hash: int = 0
+    members: dict[str, ConsumerGroupMember] = field(default_factory=dict)
+    static_members: dict[str, str] = field(default_factory=dict)
+    target_epoch: int = 0
+    target_timestamp_ms: int = 0
+    targets: dict[str, frozenset[TopicIdPartition]] = field(default_factory=dict)
+    owners: dict[TopicIdPartition, str] = field(default_factory=dict)
+    regexes: dict[str, ResolvedRegex] = field(default_factory=dict)
+    regexes_checked_ms: int = 0
+
+    # The fold
+
+    def replay(self, key: ConsumerGroupKey, value: bytes | None) -> None:
+        """Fold in a record of this group, but for the one that removes it."""
+        match key.version:
+            case KeyVersion.GROUP if value is not None:
+                self.group_epoch, self.metadata_hash = decode_group_epoch(value)
+            case KeyVersion.MEMBER:
+                self._replay_member(key.name, value)
+            case KeyVersion.TARGET_EPOCH:
+                known = (0, 0) if value is None else decode_target_epoch(value)
+                self.target_epoch, self.target_timestamp_ms = known
+            case KeyVersion.TARGET if value is not None:
+                self.targets[key.name] = decode_target(value)
+            case KeyVersion.TARGET:
+                self.targets.pop(key.name, None)
+            case KeyVersion.CURRENT:
+                self._replay_current(key.name, value)
+            case KeyVersion.REGEX if value is not None:
+                self.regexes[key.name] = decode_regex(value)
+            case KeyVersion.REGEX:
+                self.regexes.pop(key.name, None)
+
+    def _replay_member(self, member_id: str, value: bytes | None) -> None:
+        known = self.members.get(member_id)
+        if value is not None:
+            told = decode_member(member_id, value)
+            if known is not None:
+                told = replace(
+                    told,
+                    member_epoch=known.member_epoch,
+                    previous_member_epoch=known.previous_member_epoch,
+                    state=known.state,
+                    assigned=known.assigned,
+                    pending_revocation=known.pending_revocation,
+                )
+            self.members[member_id] = told
+            if told.instance_id is not None:
+                self.static_members[told.instance_id] = member_id
+        elif known is not None:
+            self._own(known, ())
+            del self.members[member_id]
+            if self.static_members.get(known.instance_id or "") == member_id:
+                del self.static_members[known.instance_id or ""]
+
+    def _replay_current(self, member_id: str, value: bytes | None) -> None:
+        known = self.members.get(member_id)
+        if value is not None:
+            told = decode_current(value)
+            member = replace(
+                known or ConsumerGroupMember(member_id),
+                member_epoch=told.member_epoch,
+                previous_member_epoch=told.previous_member_epoch,
+                state=told.state,
+                assigned=told.assigned,
+                pending_revocation=told.pending_revocation,
+            )
+            self._own(known, (*member.assigned, *member.pending_revocation), member_id)
+            self.members[member_id] = member
+        elif known is not None:
+            self._own(known, ())
+            self.members[member_id] = replace(
+                known, member_epoch=LEAVE_EPOCH, previous_member_epoch=LEAVE_EPOCH, assigned={}, pending_revocation={}
+            )
+
+    def _own(
+        self, before: ConsumerGroupMember | None, partitions: Iterable[TopicIdPartition], member_id: str = ""
+    ) -> None:
+        if before is not None:
+            for partition in (*before.assigned, *before.pending_revocation):
+                if self.owners.get(partition) == before.member_id:
+                    del self.owners[partition]
+        self.owners.update((partition, member_id) for partition in partitions)
+
+    # What it tells
+
+    @property
+    def group_type(self) -> str:
+        return CONSUMER
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
+    def state_name(self) -> str:
+        """Empty; Assigning: the target is older than the group; Reconciling: some member is not there yet; Stable."""
+        if not self.members:
+            return EMPTY
+        if self.group_epoch > self.target_epoch:
+            return ASSIGNING
+        reconciled = all(member.is_reconciled_to(self.target_epoch) for member in list(self.members.values()))
+        return STABLE if reconciled else RECONCILING
+
+    def member(self, member_id: str) -> ConsumerGroupMember:
+        """Raises UNKNOWN_MEMBER_ID."""
+        found = self.members.get(member_id)
+        if found is None:
+            raise UnknownMemberIdError(f"Member {member_id} is not a member of group {self.group_id}.")
+        return found
+
+    def static_member(self, instance_id: str) -> ConsumerGroupMember | None:
+        member_id = self.static_members.get(instance_id)
+        return None if member_id is None else self.members[member_id]
+
+    def topics_of(self, member: ConsumerGroupMember, regexes: Mapping[str, ResolvedRegex] | None = None) -> set[str]:
+        """Names that the member subscribes to, by name and by its regular expression as it was last resolved."""
+        resolved = (self.regexes if regexes is None else regexes).get(member.subscribed_topic_regex)
+        return set(member.subscribed_topic_names).union(resolved.topics if resolved else ())
+
+    def preferred_assignor(self, members: Iterable[ConsumerGroupMember]) -> str | None:
+        """The server assignor that most of them ask for; of equals the first by name."""
+        asked = Counter(member.server_assignor for member in members if member.server_assignor)
+        return min(asked, key=lambda name: (-asked[name], name)) if asked else None
+
+    # What a shard asks of any group
+
+    def validate_offset_commit(
+        self, member_id: str, _group_instance_id: str | None, member_epoch: int, is_transactional: bool
+    ) -> None:
+        """Members commit with their current epoch; without a member only while the group is empty. Kafka 4.3 takes an
+        older epoch, too, for partitions that the member has had since then (KIP-1251)."""
+        if member_epoch < 0 and not self.members:
+            return
+        if is_transactional and member_epoch < 0 and not member_id:
+            return
+        self._check_epoch(self.member(member_id), member_epoch)
+
+    def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        if member_id is None and member_epoch < 0:
+            return
+        self._check_epoch(self.member(member_id or ""), member_epoch)
+
+    def validate_offset_delete(self) -> None:
+        """Always allowed: what members read is known, and asked by `is_subscribed_to`."""
+
+    def validate_delete(self) -> None:
+        if self.members:
+            raise NonEmptyGroupError(f"The group {self.group_id} has {len(self.members)} members.")
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return any(topic in self.topics_of(member) for member in self.members.values())
+
+    def retained_from_ms(self, commit_timestamp_ms: int) -> int | None:
+        return commit_timestamp_ms
+
+    def tombstones(self) -> tuple[CoordinatorRecord, ...]:
+        names = [
+            (version, member_id) for version in (KeyVersion.CURRENT, KeyVersion.TARGET) for member_id in self.members
+        ]
+        names.append((KeyVersion.TARGET_EPOCH, ""))
+        names += [(KeyVersion.MEMBER, member_id) for member_id in self.members]
+        names += [(KeyVersion.REGEX, regex) for regex in self.regexes]
+        names.append((KeyVersion.GROUP, ""))
+        return tuple(tombstone(version, self.group_id, name) for version, name in names)
+
+    def listed(self) -> ListedGroup:
+        return ListedGroup(self.group_id, "consumer", self.state_name, CONSUMER)
+
+    def described(self) -> DescribedGroup:
+        error = GroupIdNotFoundError(f"Group {self.group_id} is not a classic group.")
+        return DescribedGroup(self.group_id, "Dead", error=error)
+
+    def _check_epoch(self, member: ConsumerGroupMember, member_epoch: int) -> None:
+        if member_epoch != member.member_epoch:
+            self._refuse_epoch(member_epoch, member.member_epoch)
+
+    @staticmethod
+    def _refuse_epoch(received: int, expected: int) -> NoReturn:
+        raise StaleMemberEpochError(
+            f"The received member epoch {received} does not match the expected member epoch {expected}."
+        )

@@ -1,0 +1,259 @@
+"""One heartbeat of a KIP-848 group's member: what is refused, and the records that it makes. Pure.
+
+Source: `consumerGroupHeartbeat` of Kafka 4.3.1's `GroupMetadataManager`, and `TargetAssignmentBuilder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.coordinator.groups.modern_group import ConsumerGroup
+from stratalog.replication.coordinator.groups.modern_member import ConsumerGroupMember, Reconciliation
+from stratalog.replication.coordinator.groups.modern_records import (
+    GroupEpoch,
+    KeyVersion,
+    ResolvedRegex,
+    TargetEpoch,
+    current_record,
+    group_epoch_record,
+    member_record,
+    regex_record,
+    target_epoch_record,
+    target_record,
+    tombstone,
+)
+from stratalog.replication.coordinator.groups.modern_topics import (
+    matching_topics,
+    metadata_hash,
+    partition_counts,
+    topic_ids,
+)
+from stratalog.replication.coordinator.groups.server_assignors import SERVER_ASSIGNORS
+from stratalog.replication.coordinator.groups.target_shares import MemberSpec, TopicIdPartition
+from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.requests.consumer_groups import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    ConsumerGroupHeartbeatRequest,
+)
+from stratalog.storage.errors import FencedMemberEpochError, InvalidRequestError, UnsupportedAssignorError
+
+REGEX_REFRESH_MS_MIN = 10_000
+"""Regular expressions are matched again at the first heartbeat after this (REGEX_BATCH_REFRESH_MIN_INTERVAL_MS)."""
+
+
+class Heartbeat:
+    """A heartbeat that is not a leave. `before` is the member as it was, `replaced` the static one in whose place.
+
+    `rebalances` says afterwards whether it began a group epoch.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        image: ClusterImage,
+        group: ConsumerGroup,
+        before: ConsumerGroupMember,
+        replaced: ConsumerGroupMember | None,
+        request: ConsumerGroupHeartbeatRequest,
+        now_ms: int,
+    ) -> None:
+        self._config = config
+        self._image = image
+        self._group = group
+        self._before = before
+        self._request = request
+        self._now_ms = now_ms
+        self._records: list[CoordinatorRecord] = []
+        self._regexes = dict(group.regexes)
+        self.moved = False
+        self.rebalances = False
+        gone = replaced.member_id if replaced else ""
+        self._members = {name: member for name, member in group.members.items() if name != gone}
+        inherited = group.targets.get(gone or before.member_id, frozenset())
+        self._targets = {name: target for name, target in group.targets.items() if name != gone}
+        if inherited or before.member_id in group.targets:
+            self._targets[before.member_id] = inherited
+
+    def decide(self) -> tuple[ConsumerGroupMember, list[CoordinatorRecord]]:
+        """The member after this heartbeat, and the records in their order. Raises INVALID_REGULAR_EXPRESSION."""
+        member = self._told_member()
+        if member != self._before:
+            self._records.append(member_record(self._group.group_id, member))
+        regex_changed = member.subscribed_topic_regex != self._before.subscribed_topic_regex
+        names_changed = member.subscribed_topic_names != self._before.subscribed_topic_names
+        matches_changed = self._match_regexes()
+        group_epoch = self._bump_epoch(bump=regex_changed or names_changed or matches_changed)
+        target_epoch = self._compute_targets(group_epoch)
+        changed = regex_changed or names_changed
+        if changed or not member.is_reconciled_to(target_epoch):
+            member = self._reconcile(member, target_epoch, subscription_changed=changed)
+        return member, self._records
+
+    def tells_assignment(self, member: ConsumerGroupMember) -> bool:
+        """Whether the answer has the assignment: it changed, or the member sent all it has, so it may have lost it."""
+        request = self._request
+        subscribes = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+        full = request.rebalance_timeout_ms != -1 and subscribes and request.topic_partitions is not None
+        return request.member_epoch == JOIN_EPOCH or full or member.assigned != self._before.assigned
+
+    def _told_member(self) -> ConsumerGroupMember:
+        request, before = self._request, self._before
+        names = request.subscribed_topic_names
+        regex = request.subscribed_topic_regex
+        timeout_ms = request.rebalance_timeout_ms
+        member = replace(
+            before,
+            instance_id=before.instance_id if request.instance_id is None else request.instance_id,
+            rack_id=before.rack_id if request.rack_id is None else request.rack_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            rebalance_timeout_ms=before.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
+            subscribed_topic_names=before.subscribed_topic_names if names is None else frozenset(names),
+            subscribed_topic_regex=before.subscribed_topic_regex if regex is None else regex,
+            server_assignor=before.server_assignor if request.server_assignor is None else request.server_assignor,
+        )
+        self._members[member.member_id] = member
+        return member
+
+    def _match_regexes(self) -> bool:
+        """Resolves regular expressions that are new, all of them now and then; whether the topics of any changed."""
+        group = self._group
+        used = {member.subscribed_topic_regex for member in self._members.values()} - {""}
+        for regex in self._regexes.keys() - used:
+            del self._regexes[regex]
+            self._records.append(tombstone(KeyVersion.REGEX, group.group_id, regex))
+        checked_ms = max((group.regexes_checked_ms, *(known.timestamp_ms for known in self._regexes.values())))
+        due = self._now_ms > checked_ms + REGEX_REFRESH_MS_MIN
+        changed = False
+        for regex in sorted(used):
+            known = self._regexes.get(regex)
+            if known is not None and not due:
+                continue
+            topics = matching_topics(self._image, regex)
+            if known is None or known.topics != topics:
+                self._regexes[regex] = ResolvedRegex(topics, 0, self._now_ms)
+                self._records.append(regex_record(group.group_id, regex, self._regexes[regex]))
+                changed = True
+        if used and due:
+            group.regexes_checked_ms = self._now_ms
+        return changed
+
+    def _bump_epoch(self, *, bump: bool) -> int:
+        names = {name for member in self._members.values() for name in self._topics_of(member)}
+        hashed = metadata_hash(self._image, names)
+        if not bump and hashed == self._group.metadata_hash:
+            return self._group.group_epoch
+        epoch = GroupEpoch(self._group.group_epoch + 1, hashed)
+        self._records.append(group_epoch_record(self._group.group_id, epoch))
+        self.rebalances = True
+        return epoch.epoch
+
+    def _compute_targets(self, group_epoch: int) -> int:
+        """The epoch of the newest target assignment, computed here if it is older than the group and may be by now."""
+        group, interval_ms = self._group, self._config.group_consumer_assignment_interval_ms
+        known_ms = group.target_timestamp_ms
+        wait = known_ms and interval_ms and self._now_ms < known_ms + interval_ms
+        if group.target_epoch >= group_epoch or wait:
+            return group.target_epoch
+        assignor = SERVER_ASSIGNORS[group.preferred_assignor(self._members.values()) or next(iter(SERVER_ASSIGNORS))]
+        subscribed = {name: self._topics_of(member) for name, member in self._members.items()}
+        specs = {
+            name: MemberSpec(
+                topic_ids(self._image, subscribed[name]), self._targets.get(name, frozenset()), member.instance_id
+            )
+            for name, member in self._members.items()
+        }
+        counts = partition_counts(self._image, set().union(*subscribed.values()))
+        shares = assignor.assign(counts, specs)
+        for name, share in shares.items():
+            if self._targets.get(name) != share:
+                self._records.append(target_record(group.group_id, name, share))
+        self._targets = dict(shares)
+        self._records.append(target_epoch_record(group.group_id, TargetEpoch(group_epoch, self._now_ms)))
+        return group_epoch
+
+    def _reconcile(
+        self, member: ConsumerGroupMember, target_epoch: int, *, subscription_changed: bool
+    ) -> ConsumerGroupMember:
+        step = Reconciliation(
+            target_epoch,
+            self._targets.get(member.member_id, frozenset()),
+            topic_ids(self._image, self._topics_of(member)),
+            subscription_changed,
+            owned_partitions(self._request),
+            self._group.owners.get,
+        )
+        stepped = step.apply(member)
+        if stepped != member:
+            self._records.append(current_record(self._group.group_id, stepped))
+            self.moved = True
+        return stepped
+
+    def _topics_of(self, member: ConsumerGroupMember) -> set[str]:
+        return self._group.topics_of(member, self._regexes)
+
+
+def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> frozenset[TopicIdPartition] | None:
+    """What the member says that it owns; None if it does not say."""
+    if request.topic_partitions is None:
+        return None
+    return frozenset(
+        TopicIdPartition(topic.topic_id, number) for topic in request.topic_partitions for number in topic.partitions
+    )
+
+
+def check_request(request: ConsumerGroupHeartbeatRequest, assignors: Collection[str] | Mapping[str, object]) -> None:
+    """Raises INVALID_REQUEST for what no member may say, UNSUPPORTED_ASSIGNOR for an unknown server assignor."""
+    epoch = request.member_epoch
+    if request.generates_member_id or epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH:
+        _not_empty("MemberId", request.member_id)
+    _not_empty("GroupId", request.group_id)
+    _not_empty("InstanceId", request.instance_id)
+    _not_empty("RackId", request.rack_id)
+    if epoch == JOIN_EPOCH:
+        _check_join(request)
+    elif epoch == STATIC_LEAVE_EPOCH and request.instance_id is None:
+        raise InvalidRequestError("InstanceId can't be null.")
+    elif epoch < STATIC_LEAVE_EPOCH:
+        raise InvalidRequestError(f"MemberEpoch is {epoch}, but must be greater than or equal to -2.")
+    if request.server_assignor is not None and request.server_assignor not in assignors:
+        raise UnsupportedAssignorError(
+            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}."
+        )
+
+
+def check_member_epoch(member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest) -> None:
+    """Raises FENCED_MEMBER_EPOCH unless the member has the epoch that it was given last, or the one before and nothing
+    that is not its own: then it is the answer that was lost."""
+    received, known = request.member_epoch, member.member_epoch
+    if received in (JOIN_EPOCH, known):
+        return
+    owned = owned_partitions(request)
+    if received == member.previous_member_epoch and owned is not None and owned <= member.assigned.keys():
+        return
+    word = "greater" if received > known else "smaller"
+    raise FencedMemberEpochError(
+        f"The consumer group member has a {word} member epoch ({received}) than the one known by the group coordinator"
+        f" ({known}). The member must abandon all its partitions and rejoin."
+    )
+
+
+def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
+    if request.rebalance_timeout_ms == -1:
+        raise InvalidRequestError("RebalanceTimeoutMs must be provided in first request.")
+    if request.topic_partitions is None or request.topic_partitions:
+        raise InvalidRequestError("TopicPartitions must be empty when (re-)joining.")
+    if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+        raise InvalidRequestError(
+            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+        )
+
+
+def _not_empty(name: str, text: str | None) -> None:
+    if text is not None and not text.strip():
+        raise InvalidRequestError(f"{name} can't be empty.")

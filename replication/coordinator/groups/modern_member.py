@@ -1,0 +1,132 @@
+"""A member of a KIP-848 group and how its assignment moves towards its target. Pure.
+
+A member is STABLE when it has what its target of `member_epoch` says. On the way it may have to give partitions up
+first (UNREVOKED_PARTITIONS: it stays in its epoch until it no longer reports them as owned), or to wait for others to
+do so (UNRELEASED_PARTITIONS: it is in the new epoch and gets the rest as it becomes free). So no partition is ever
+assigned to two members.
+
+Source: `ConsumerGroupMember` and `CurrentAssignmentBuilder` of Kafka 4.3.1's group coordinator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+from stratalog.replication.coordinator.groups.target_shares import TopicIdPartition
+from stratalog.storage.errors import FencedMemberEpochError
+
+Epochs = Mapping[TopicIdPartition, int]
+"""Partitions, each with the member epoch in which the member got it."""
+
+
+class MemberState(IntEnum):
+    """Kafka's member states with their numbers in records. UNKNOWN: one that a newer coordinator wrote."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+    UNKNOWN = 127
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMember:
+    """Subscription and assignment of one member; both are records of the log.
+
+    previous_member_epoch  the epoch before; a member whose answer was lost still comes with it
+    assigned               what the member may use
+    pending_revocation     what it was asked to give up and has not yet; still its own
+    """
+
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    subscribed_topic_names: frozenset[str] = frozenset()
+    subscribed_topic_regex: str = ""
+    server_assignor: str | None = None
+    member_epoch: int = 0
+    previous_member_epoch: int = -1
+    state: MemberState = MemberState.STABLE
+    assigned: Epochs = field(default_factory=dict)
+    pending_revocation: Epochs = field(default_factory=dict)
+
+    def is_reconciled_to(self, target_epoch: int) -> bool:
+        return self.state is MemberState.STABLE and self.member_epoch == target_epoch
+
+    def at_epoch(self, member_epoch: int, state: MemberState, assigned: Epochs, pending: Epochs) -> ConsumerGroupMember:
+        return replace(
+            self,
+            member_epoch=member_epoch,
+            previous_member_epoch=self.member_epoch,
+            state=state,
+            assigned=assigned,
+            pending_revocation=pending,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """What a member is brought to at one heartbeat.
+
+    target_epoch          the epoch of the target assignment
+    target                the member's share in it
+    subscribed            ids of the topics that it subscribes to now: of others it gets nothing, whatever the target
+    subscription_changed  in this heartbeat: then it loses topics that it dropped at once
+    owned                 what it says that it owns; None if it does not say
+    owner                 who has a partition now, or is to give it up; None if it is free
+    """
+
+    target_epoch: int
+    target: Set[TopicIdPartition]
+    subscribed: Set[str]
+    subscription_changed: bool
+    owned: Set[TopicIdPartition] | None
+    owner: Callable[[TopicIdPartition], str | None]
+
+    def apply(self, member: ConsumerGroupMember) -> ConsumerGroupMember:
+        """The member after this step; the same one if it cannot get on. Raises FENCED_MEMBER_EPOCH for a member in a
+        state that this version does not know."""
+        match member.state:
+            case MemberState.STABLE if member.member_epoch == self.target_epoch:
+                return self._drop_unsubscribed(member) if self.subscription_changed else member
+            case MemberState.UNREVOKED_PARTITIONS if self._still_owns(member.pending_revocation):
+                return self._drop_unsubscribed(member) if self.subscription_changed else member
+            case MemberState.UNKNOWN if self.owned is None or self.owned:
+                raise FencedMemberEpochError(
+                    "The consumer group member is in a unknown state. "
+                    "The member must abandon all its partitions and rejoin."
+                )
+            case _:
+                return self._next(member)
+
+    def _still_owns(self, partitions: Epochs) -> bool:
+        return self.owned is None or not self.owned.isdisjoint(partitions)
+
+    def _next(self, member: ConsumerGroupMember) -> ConsumerGroupMember:
+        wanted = {partition for partition in self.target if partition.topic_id in self.subscribed}
+        kept = {partition: epoch for partition, epoch in member.assigned.items() if partition in wanted}
+        revoked = {partition: epoch for partition, epoch in member.assigned.items() if partition not in wanted}
+        if revoked and self._still_owns(revoked):
+            return member.at_epoch(member.member_epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoked)
+        missing = wanted.difference(kept)
+        free = {partition for partition in missing if self._is_free(member, partition)}
+        assigned = kept | dict.fromkeys(free, self.target_epoch)
+        state = MemberState.UNRELEASED_PARTITIONS if free != missing else MemberState.STABLE
+        return member.at_epoch(self.target_epoch, state, assigned, {})
+
+    def _is_free(self, member: ConsumerGroupMember, partition: TopicIdPartition) -> bool:
+        return partition in member.pending_revocation or self.owner(partition) is None
+
+    def _drop_unsubscribed(self, member: ConsumerGroupMember) -> ConsumerGroupMember:
+        dropped = {tp: epoch for tp, epoch in member.assigned.items() if tp.topic_id not in self.subscribed}
+        if not dropped:
+            return member
+        kept = {partition: epoch for partition, epoch in member.assigned.items() if partition not in dropped}
+        pending = dict(member.pending_revocation) | dropped
+        if self._still_owns(pending):
+            return member.at_epoch(member.member_epoch, MemberState.UNREVOKED_PARTITIONS, kept, pending)
+        return member.at_epoch(member.member_epoch, member.state, kept, member.pending_revocation)

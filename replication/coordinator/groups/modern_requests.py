@@ -1,0 +1,326 @@
+"""What a coordinator decides for groups of KIP-848: heartbeats, leaves, time-outs, descriptions. Pure.
+
+One request does it all. A heartbeat joins, changes the subscription, tells what was given up, and is answered with the
+member's epoch and, where it changed, what the member may use now. In a decision, in this order: the member's record;
+the group epoch, if topics or subscriptions changed; the target assignment, if it is older than the group; the member's
+step towards it. All of it is records, which the group folds right after the decision.
+
+Source: `GroupMetadataManager` and `GroupCoordinatorService` of Kafka 4.3.1. We differ: a group with members cannot
+change between the classic protocol and this one (Kafka with `group.consumer.migration.policy=disabled`), regular
+expressions are resolved at once and by Python's `re` (`consumer_group_topics`), and a change of topics is seen at the
+next heartbeat of any member, not when the broker hears of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from stratalog.replication.coordinator.groups.modern_group import ConsumerGroup
+from stratalog.replication.coordinator.groups.modern_heartbeat import Heartbeat, check_member_epoch, check_request
+from stratalog.replication.coordinator.groups.modern_member import ConsumerGroupMember, MemberState
+from stratalog.replication.coordinator.groups.modern_records import (
+    KEY_VERSIONS,
+    GroupEpoch,
+    KeyVersion,
+    current_record,
+    decode_key,
+    group_epoch_record,
+    member_record,
+    numbers_by_topic,
+    target_record,
+    tombstone,
+)
+from stratalog.replication.coordinator.groups.modern_topics import metadata_hash, topic_names
+from stratalog.replication.coordinator.groups.server_assignors import SERVER_ASSIGNORS
+from stratalog.replication.coordinator.groups.table import CONSUMER, Draft, GroupTable, TimerKey
+from stratalog.replication.coordinator.groups.target_shares import TopicIdPartition
+from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
+from stratalog.replication.java_strings import string_order
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.requests.consumer_groups import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    DescribedConsumerGroup,
+    MemberDescription,
+    TopicPartitions,
+)
+from stratalog.storage.errors import (
+    FencedInstanceIdError,
+    GroupIdNotFoundError,
+    GroupMaxSizeReachedError,
+    StratalogError,
+    UnknownMemberIdError,
+    UnreleasedInstanceIdError,
+)
+
+SESSION, REBALANCE = "consumer-session", "consumer-rebalance"
+DEFAULT_ASSIGNOR = next(iter(SERVER_ASSIGNORS))
+
+
+class ConsumerGroupKind:
+    """A `GroupKind`. `image` gives the cluster's metadata as this broker knows it now."""
+
+    def __init__(self, table: GroupTable, image: Callable[[], ClusterImage]) -> None:
+        self._table = table
+        self._image = image
+
+    group_type = CONSUMER
+    key_versions = KEY_VERSIONS
+    timer_kinds = frozenset((SESSION, REBALANCE))
+
+    @property
+    def requests(self) -> Mapping[type, Callable[[Any, int, Draft], None]]:
+        return {ConsumerGroupHeartbeatRequest: self._heartbeat, ConsumerGroupDescribeRequest: self._describe}
+
+    # The fold
+
+    def replay(self, record: CoordinatorRecord, _timestamp_ms: int) -> None:
+        """A record of a group makes it, unless it is a tombstone; that of its epoch goes last and removes it."""
+        key = decode_key(record.key)
+        group = self._table.groups.get(key.group_id)
+        if not isinstance(group, ConsumerGroup):
+            if record.value is None or key.version == KeyVersion.LEGACY_TOPICS:
+                return
+            group = self._table.groups[key.group_id] = ConsumerGroup(key.group_id)
+        if key.version == KeyVersion.GROUP and record.value is None:
+            del self._table.groups[key.group_id]
+        else:
+            group.replay(key, record.value)
+
+    def loaded(self, draft: Draft) -> None:
+        """Each member has a whole session to be heard of, and its rebalance timeout to give partitions up."""
+        for group in self._table.groups.values():
+            if isinstance(group, ConsumerGroup):
+                for member in group.members.values():
+                    self._start_session(group.group_id, member.member_id, draft.now_ms)
+                    self._time_rebalance(group.group_id, member, draft.now_ms)
+
+    def expire(self, key: TimerKey, draft: Draft) -> None:
+        """A member that was silent for a session, or did not give partitions up in time, is removed."""
+        group = self._table.groups.get(key.group_id)
+        member = group.members.get(key.member_id) if isinstance(group, ConsumerGroup) else None
+        if not isinstance(group, ConsumerGroup) or member is None:
+            return
+        if key.kind == SESSION or _is_revoking(member):
+            self._remove(group, member, draft)
+
+    def unload(self, _now_ms: int) -> list[tuple[int, object]]:
+        """Nobody ever waits."""
+        return []
+
+    # Heartbeats
+
+    def _heartbeat(self, request: ConsumerGroupHeartbeatRequest, token: int, draft: Draft) -> None:
+        try:
+            check_request(request, SERVER_ASSIGNORS)
+            if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
+                response = self._leave(request, draft)
+            else:
+                response = self._stay(request, draft)
+        except StratalogError as error:
+            response = ConsumerGroupHeartbeatResponse(error=error)
+        draft.answer(token, response)
+
+    def _stay(self, request: ConsumerGroupHeartbeatRequest, draft: Draft) -> ConsumerGroupHeartbeatResponse:
+        joins = request.member_epoch == JOIN_EPOCH
+        group = self._group(request.group_id, make=joins)
+        limit = self._table.config.group_consumer_max_size
+        if len(group.members) >= limit and request.member_id not in group.members:
+            raise GroupMaxSizeReachedError(f"The consumer group has reached its maximum capacity of {limit} members.")
+        member_id = request.member_id or self._table.ids.new_id()
+        member, replaced = self._member(group, member_id, request)
+        heartbeat = Heartbeat(self._table.config, self._image(), group, member, replaced, request, draft.now_ms)
+        updated, records = heartbeat.decide()
+        self._table.remove_if_empty_of_other_kind(request.group_id, CONSUMER, draft)
+        if replaced is not None:
+            self._stop_timers(group.group_id, replaced.member_id)
+            draft.records += _replacement(group, replaced, member)
+        draft.records += records
+        self._table.counts.consumer_group_rebalances += heartbeat.rebalances
+        if heartbeat.moved:
+            self._time_rebalance(group.group_id, updated, draft.now_ms)
+        self._start_session(group.group_id, member_id, draft.now_ms)
+        return ConsumerGroupHeartbeatResponse(
+            member_id,
+            updated.member_epoch,
+            self._table.config.group_consumer_heartbeat_interval_ms,
+            _by_topic(updated.assigned) if heartbeat.tells_assignment(updated) else None,
+        )
+
+    def _group(self, group_id: str, *, make: bool) -> ConsumerGroup:
+        found = self._table.groups.get(group_id)
+        if isinstance(found, ConsumerGroup):
+            return found
+        if found is None and not make:
+            raise GroupIdNotFoundError(f"Consumer group {group_id} not found.")
+        if found is not None and not (make and found.is_empty):
+            raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
+        return ConsumerGroup(group_id)
+
+    def _member(
+        self, group: ConsumerGroup, member_id: str, request: ConsumerGroupHeartbeatRequest
+    ) -> tuple[ConsumerGroupMember, ConsumerGroupMember | None]:
+        """The member as it was, and the static member that it takes the place of."""
+        joins = request.member_epoch == JOIN_EPOCH
+        if request.instance_id is None:
+            member = ConsumerGroupMember(member_id) if joins and member_id not in group.members else None
+            member = member or group.member(member_id)
+        else:
+            known = group.static_member(request.instance_id)
+            if joins and known is None:
+                return group.members.get(member_id) or ConsumerGroupMember(member_id), None
+            if joins and known is not None:
+                return _returned(known, member_id, request.instance_id), known
+            member = _static_member(group, member_id, request.instance_id)
+        check_member_epoch(member, request)
+        return member, None
+
+    def _leave(self, request: ConsumerGroupHeartbeatRequest, draft: Draft) -> ConsumerGroupHeartbeatResponse:
+        group = self._group(request.group_id, make=False)
+        if request.instance_id is None:
+            member = group.member(request.member_id)
+        else:
+            member = _static_member(group, request.member_id, request.instance_id)
+        if request.instance_id is not None and request.member_epoch == STATIC_LEAVE_EPOCH:
+            away = replace(
+                member,
+                member_epoch=STATIC_LEAVE_EPOCH,
+                assigned=dict.fromkeys(member.assigned, 0),
+                pending_revocation={},
+            )
+            draft.records.append(current_record(group.group_id, away))
+            self._time_rebalance(group.group_id, away, draft.now_ms)
+        else:
+            self._remove(group, member, draft)
+        return ConsumerGroupHeartbeatResponse(request.member_id, request.member_epoch)
+
+    def _remove(self, group: ConsumerGroup, member: ConsumerGroupMember, draft: Draft) -> None:
+        """Out of the group: what it had is free, and the others' targets are to be computed anew."""
+        draft.records += _removal(group.group_id, member.member_id)
+        leaving = _removed_members(group.group_id, draft)
+        others = [other for other in group.members.values() if other.member_id not in leaving]
+        unused = [regex for regex in group.regexes if all(other.subscribed_topic_regex != regex for other in others)]
+        topics = {topic for other in others for topic in group.topics_of(other)}
+        draft.records += [tombstone(KeyVersion.REGEX, group.group_id, regex) for regex in unused]
+        epoch = GroupEpoch(group.group_epoch + 1, metadata_hash(self._image(), topics))
+        draft.records.append(group_epoch_record(group.group_id, epoch))
+        self._stop_timers(group.group_id, member.member_id)
+
+    # Timers
+
+    def _start_session(self, group_id: str, member_id: str, now_ms: int) -> None:
+        due_ms = now_ms + self._table.config.group_consumer_session_timeout_ms
+        self._table.timers.schedule(TimerKey(SESSION, group_id, member_id), due_ms)
+
+    def _time_rebalance(self, group_id: str, member: ConsumerGroupMember, now_ms: int) -> None:
+        key = TimerKey(REBALANCE, group_id, member.member_id)
+        if _is_revoking(member):
+            self._table.timers.schedule(key, now_ms + member.rebalance_timeout_ms)
+        else:
+            self._table.timers.cancel(key)
+
+    def _stop_timers(self, group_id: str, member_id: str) -> None:
+        for kind in (SESSION, REBALANCE):
+            self._table.timers.cancel(TimerKey(kind, group_id, member_id))
+
+    # Descriptions
+
+    def _describe(self, request: ConsumerGroupDescribeRequest, token: int, draft: Draft) -> None:
+        names = topic_names(self._image())
+        described = []
+        for group_id in request.group_ids:
+            try:
+                described.append(_described(self._group(group_id, make=False), names))
+            except StratalogError as error:
+                described.append(DescribedConsumerGroup(group_id, error=error))
+        draft.answer(token, ConsumerGroupDescribeResponse(tuple(described)))
+
+
+def _is_revoking(member: ConsumerGroupMember) -> bool:
+    """A static member that is away has nothing to give up, whatever its state was when it left."""
+    return member.state is MemberState.UNREVOKED_PARTITIONS and bool(member.pending_revocation)
+
+
+def _static_member(group: ConsumerGroup, member_id: str, instance_id: str) -> ConsumerGroupMember:
+    member = group.static_member(instance_id)
+    if member is None:
+        raise UnknownMemberIdError(f"Instance id {instance_id} is unknown.")
+    if member.member_id != member_id:
+        raise FencedInstanceIdError(
+            f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}."
+        )
+    return member
+
+
+def _returned(known: ConsumerGroupMember, member_id: str, instance_id: str) -> ConsumerGroupMember:
+    """A static member that is back: what it had, under its new member id; raises while the old one has not left."""
+    if known.member_epoch != STATIC_LEAVE_EPOCH:
+        raise UnreleasedInstanceIdError(
+            f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance id"
+            f" is owned by {known.member_id} member."
+        )
+    return replace(known, member_id=member_id, member_epoch=0, previous_member_epoch=0)
+
+
+def _replacement(
+    group: ConsumerGroup, before: ConsumerGroupMember, member: ConsumerGroupMember
+) -> tuple[CoordinatorRecord, ...]:
+    return (
+        *_removal(group.group_id, before.member_id),
+        member_record(group.group_id, member),
+        target_record(group.group_id, member.member_id, group.targets.get(before.member_id, ())),
+        current_record(group.group_id, member),
+    )
+
+
+def _removal(group_id: str, member_id: str) -> list[CoordinatorRecord]:
+    """In Kafka's order: what it has, its target, then the member itself."""
+    versions = (KeyVersion.CURRENT, KeyVersion.TARGET, KeyVersion.MEMBER)
+    return [tombstone(version, group_id, member_id) for version in versions]
+
+
+def _removed_members(group_id: str, draft: Draft) -> set[str]:
+    """Members whose removal is in the draft already: several sessions may end at once."""
+    prefix = KeyVersion.MEMBER.to_bytes(2, "big")
+    removed = (record.key for record in draft.records if record.value is None and record.key.startswith(prefix))
+    return {key.name for key in map(decode_key, removed) if key.group_id == group_id}
+
+
+def _by_topic(
+    partitions: Mapping[TopicIdPartition, int] | frozenset[TopicIdPartition], names: Mapping[str, str] | None = None
+) -> tuple[TopicPartitions, ...]:
+    """By topic id; with `names` only topics that exist, and with their names."""
+    return tuple(
+        TopicPartitions(topic_id, tuple(numbers), "" if names is None else names[topic_id])
+        for topic_id, numbers in numbers_by_topic(partitions).items()
+        if names is None or topic_id in names
+    )
+
+
+def _described(group: ConsumerGroup, names: Mapping[str, str]) -> DescribedConsumerGroup:
+    members = tuple(
+        MemberDescription(
+            member.member_id,
+            member.instance_id,
+            member.rack_id,
+            member.member_epoch,
+            member.client_id,
+            member.client_host,
+            tuple(sorted(member.subscribed_topic_names, key=string_order)),
+            member.subscribed_topic_regex,
+            _by_topic({**member.assigned, **member.pending_revocation}, names),
+            _by_topic(group.targets.get(member.member_id, frozenset()), names),
+        )
+        for member in group.members.values()
+    )
+    assignor = group.preferred_assignor(group.members.values()) or DEFAULT_ASSIGNOR
+    return DescribedConsumerGroup(
+        group.group_id, group.state_name, group.group_epoch, group.target_epoch, assignor, members
+    )

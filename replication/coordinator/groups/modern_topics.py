@@ -1,0 +1,68 @@
+"""Topics as groups see them: ids, what a regular expression matches, a hash that tells when they change. Pure.
+
+Source: `CoordinatorMetadataImage`, `Utils.computeGroupHash` and `TopicRegexResolver` of Kafka 4.3.1. The hash is not
+Kafka's (XXH3, with racks): it is only ever compared with itself.
+
+Regular expressions are RE2's in Kafka; here Python's `re` matches them, with what RE2 does not have refused:
+look-around, back-references, conditions, atomic groups and possessive repetition. Two things remain different: RE2's
+own classes such as `\\pL` and `[[:alpha:]]` are not known, and matching backtracks, so an expression such as `(a+)+b`
+may take long. Topic names have at most 249 characters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from hashlib import blake2b
+
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.storage.errors import InvalidRegularExpressionError
+
+_NOT_IN_RE2 = re.compile(r"\(\?(?:[=!>(]|<[=!]|P=)|(?<!\\)(?:\\\\)*\\[1-9]|(?<!\\)[*+?}]\+")
+
+
+def topic_ids(image: ClusterImage, names: Iterable[str]) -> frozenset[str]:
+    """Ids of those topics that exist."""
+    return frozenset(image.topic_ids[name] for name in names if name in image.topic_ids)
+
+
+def partition_counts(image: ClusterImage, names: Iterable[str]) -> dict[str, int]:
+    """Numbers of partitions by topic id, of those topics that exist."""
+    known = (name for name in names if name in image.topic_ids)
+    return {image.topic_ids[name]: len(image.partitions_by_topic.get(name, ())) for name in known}
+
+
+def topic_names(image: ClusterImage) -> dict[str, str]:
+    """Names by topic id."""
+    return {topic_id: name for name, topic_id in image.topic_ids.items()}
+
+
+def metadata_hash(image: ClusterImage, names: Iterable[str]) -> int:
+    """A signed 64-bit number of the ids and partition counts of the topics that exist; 0 of none."""
+    counts = partition_counts(image, names)
+    if not counts:
+        return 0
+    digest = blake2b(digest_size=8)
+    for topic_id in sorted(counts):
+        digest.update(f"{topic_id}:{counts[topic_id]};".encode())
+    return int.from_bytes(digest.digest(), "big", signed=True)
+
+
+def compiled(regex: str) -> re.Pattern[str]:
+    """Raises INVALID_REGULAR_EXPRESSION, with the expression and what is wrong."""
+    if _NOT_IN_RE2.search(regex):
+        raise InvalidRegularExpressionError(
+            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: no RE2."
+        )
+    try:
+        return re.compile(regex)
+    except re.error as error:
+        raise InvalidRegularExpressionError(
+            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}."
+        ) from error
+
+
+def matching_topics(image: ClusterImage, regex: str) -> frozenset[str]:
+    """Names that the whole expression matches."""
+    pattern = compiled(regex)
+    return frozenset(name for name in image.topic_ids if pattern.fullmatch(name))

@@ -1,0 +1,1 @@
+"""What hosts coordinator shards on a broker: fold, decide, append, answer."""

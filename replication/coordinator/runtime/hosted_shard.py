@@ -1,0 +1,381 @@
+"""One shard of a coordinator at work: folded from its partition's log, then asked, under one leader epoch.
+
+I/O: reads the log of the replica that this broker leads, and puts appends into the broker's queue. Everything happens
+in the broker's loop. What fails on the way into the log makes the whole shard fail: whoever owns it folds another one.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import count
+
+import pyarrow as pa
+
+from stratalog.replication.coordinator.runtime.writes import (
+    Append,
+    CoordinatorWrites,
+    Write,
+    as_coordinator_error,
+    leaves_shard_sound,
+    write_of,
+)
+from stratalog.replication.coordinator.shard.metrics import Held
+from stratalog.replication.coordinator.shard.shard import (
+    NO_TOKEN,
+    Answered,
+    CoordinatorRecord,
+    CoordinatorShard,
+    Decision,
+    RemoteAppend,
+)
+from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
+from stratalog.replication.requests.groups import TxnOffsetCommitRequest
+from stratalog.replication.requests.produce import ACKS_ALL, ProduceRequest, ProduceResponse
+from stratalog.storage.errors import (
+    CoordinatorNotAvailableError,
+    RecordTooLargeError,
+    RequestTimedOutError,
+    StratalogError,
+    UnknownServerError,
+)
+from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.records import (
+    CONTROL_ATTRIBUTE,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    TRANSACTIONAL_ATTRIBUTE,
+    NewRecordBatch,
+)
+
+_LOG = logging.getLogger("stratalog.coordinator")
+
+FOLD_BYTES = 256 << 10
+"""Read at a time: about 2,000 records, some 10 ms."""
+APPEND_TIMEOUT_MS = 30_000
+ABORT, COMMIT = 0, 1
+"""Types of a transaction marker (Kafka: ControlRecordType)."""
+_CONTROL_KEY = struct.Struct(">hh")
+
+Answer = Callable[[object], None]
+"""Told a response value or a StratalogError, once; it must neither raise nor block."""
+
+
+class HostedShard:
+    """`fold` until it `is_active`, then `request`, `end_transaction`, `expire`; `give_up` ends it.
+
+    failure     why it has to be replaced by a newly folded one
+    has_defect  it failed by a defect, which may come again at once
+    """
+
+    def __init__(
+        self,
+        replica: LeaderReplica,
+        make: Callable[[], CoordinatorShard],
+        append: Callable[[WaitingAppend], None],
+        perform: Callable[[HostedShard, RemoteAppend], None],
+        on_moved: Callable[[HostedShard], None],
+        timeout_ms: int,
+        predecessor: HostedShard | None = None,
+    ) -> None:
+        """`make` gives an empty shard. `on_moved` is called when an append came to its end. `timeout_ms` bounds the
+        wait of an answer for its records. `predecessor` is an earlier one of the same replica."""
+        self.replica = replica
+        self.topic_partition = replica.state.topic_partition
+        self.is_active = False
+        self.failure: StratalogError | None = None
+        self.has_defect = False
+        self._sent = 0
+        self._make = make
+        self._append = append
+        self._perform = perform
+        self._on_moved = on_moved
+        self._timeout_ms = timeout_ms
+        self._predecessor = predecessor._last_to_send() if predecessor is not None else None
+        self._shard: CoordinatorShard | None = None
+        self._position = 0
+        self._end = 0
+        self._writes = CoordinatorWrites(replica.config.max_message_bytes)
+        self._answers: dict[int, Answer] = {}
+        self._tokens = count()
+        self._stored_end = 0
+        self._reads: list[Write] = []
+
+    # -- folding -----------------------------------------------------------------------------------------
+
+    def fold(self, now_ms: int) -> bool:
+        """Fold one more piece of the log; active once all of it is folded and committed. True when something moved.
+
+        Raises what reading raises; then it may be tried again.
+        """
+        partition = self.replica.partition
+        if partition is None or self.outstanding:
+            return False
+        log = self.replica.log
+        if self._shard is None:
+            self._shard = self._make()
+            self._position, self._end = log.log_start_offset, log.log_end_offset
+        if self._position < self._end:
+            self._position = self._fold_piece(log, self._shard)
+            return True
+        if partition.high_watermark < self._end:
+            return False
+        self.is_active = True
+        self._predecessor = None
+        self._take(self._shard.loaded(now_ms), now_ms)
+        return True
+
+    @property
+    def outstanding(self) -> int:
+        """Appends of this epoch that were not answered yet, also of shards before this one: they may still come to
+        stand in the log."""
+        return self._sent + (self._predecessor.outstanding if self._predecessor is not None else 0)
+
+    def _last_to_send(self) -> HostedShard | None:
+        """The newest one, this or before it, of which appends may still come: shards that sent nothing are let go."""
+        if self._sent or self._predecessor is None:
+            return self if self._sent else None
+        return self._predecessor._last_to_send()
+
+    def _fold_piece(self, log: PartitionLog, shard: CoordinatorShard) -> int:
+        start = max(self._position, log.log_start_offset)
+        rows = log.read(start, FOLD_BYTES, self._end)
+        if rows.num_rows == 0:
+            return self._end
+        _replay_rows(rows, shard)
+        return int(rows["offset"][-1].as_py()) + 1
+
+    # -- requests and time -------------------------------------------------------------------------------
+
+    def request(self, request: object, answer: Answer | None, now_ms: int) -> None:
+        """Let the shard decide. `answer` None: nobody waits."""
+        shard, token = self._active(), NO_TOKEN
+        if answer is not None:
+            token = next(self._tokens)
+            self._answers[token] = answer
+        self._run(lambda: self._decide(shard, request, token, now_ms), token, now_ms)
+
+    def _decide(self, shard: CoordinatorShard, request: object, token: int, now_ms: int) -> Decision:
+        """What the log would refuse when it is appended is refused before it is decided, as far as it is known."""
+        if isinstance(request, TxnOffsetCommitRequest):
+            log, producer = self.replica.log, (request.producer_id, request.producer_epoch)
+            log.producers.check_transactional(*producer, True, request.verified_offset, log.log_end_offset)
+        return shard.decide(request, token, now_ms)
+
+    def end_transaction(self, marker: NewRecordBatch, answer: Answer, now_ms: int) -> None:
+        """Append a transaction marker; the shard hears of it when it is stored. The answer is None or an error."""
+        token = next(self._tokens)
+        self._answers[token] = answer
+        told = (Answered(token, None),)
+        self._writes.add(Write((), now_ms, now_ms + self._timeout_ms, told, marker=marker))
+
+    def expire(self, now_ms: int) -> None:
+        """What time brings: the shard's own timers, and answers that have waited too long."""
+        shard = self._active()
+        due_ms = shard.next_due_ms
+        if due_ms is not None and due_ms <= now_ms:
+            self._run(lambda: shard.expire(now_ms), NO_TOKEN, now_ms)
+        for late in self._writes.overdue(now_ms):
+            reason = f"{self.topic_partition}: not replicated in {self._timeout_ms} ms; it may be yet"
+            self._answer(Answered(late.token, CoordinatorNotAvailableError(reason)))
+        while self._reads and self._reads[0].deadline_ms <= now_ms:
+            reason = f"{self.topic_partition}: not known for {self._timeout_ms} ms whether another broker leads it"
+            for token, _ in self._reads.pop(0).answers:
+                self._answer(Answered(token, CoordinatorNotAvailableError(reason)))
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When `expire` has something to do; None when only a request can bring it on."""
+        if self._shard is None or not self.is_active or self.failure is not None:
+            return None
+        read_ms = self._reads[0].deadline_ms if self._reads else None
+        dues = (self._shard.next_due_ms, self._writes.next_deadline_ms, read_ms)
+        return min((due for due in dues if due is not None), default=None)
+
+    def held(self) -> Mapping[Held, int]:
+        """What the shard holds; nothing before it serves. Any thread may ask."""
+        return self._shard.held() if self._shard is not None and self.is_active else {}
+
+    def _active(self) -> CoordinatorShard:
+        assert self._shard is not None
+        assert self.is_active
+        return self._shard
+
+    def _run(self, decide: Callable[[], Decision], token: int, now_ms: int) -> None:
+        """One call of the shard. It refuses a request by raising; what else it raises is a defect."""
+        if self.failure is not None:
+            return
+        try:
+            try:
+                decision = decide()
+            except StratalogError as refusal:
+                if token == NO_TOKEN:
+                    raise
+                decision = Decision(answers=(Answered(token, refusal),))
+            self._take(decision, now_ms)
+        except RecordTooLargeError as reason:
+            self._fail(reason, token)
+        except Exception as defect:  # noqa: BLE001 - whatever it is, the shard may be half changed
+            self._fail_by(defect, token)
+
+    def _take(self, decision: Decision, now_ms: int) -> None:
+        write = write_of(decision, now_ms, now_ms + self._timeout_ms)
+        if not write.is_appended and self._writes.is_empty:
+            self._tell(write)
+            return
+        self._writes.add(write)
+        if not write.is_of_transaction:
+            self._replay(write)
+
+    def _replay(self, write: Write) -> None:
+        shard = self._active()
+        if write.marker is not None:
+            key = write.marker.payload["key"][0].as_py()
+            is_commit = is_commit_marker(key)
+            shard.replay_end_transaction(write.marker.producer_id, write.marker.producer_epoch, is_commit)
+        for record in write.records:
+            shard.replay(record, write.timestamp_ms, write.producer_id, write.producer_epoch)
+
+    # -- appends and answers -----------------------------------------------------------------------------
+
+    def flush(self) -> bool:
+        """Send what was decided to the log, unless an append is under way; True when something was sent."""
+        if self.failure is not None:
+            return False
+        appends = self._writes.next_append()
+        for append in appends:
+            self._sent += 1
+            request = ProduceRequest(
+                self.topic_partition, append.batch, ACKS_ALL, APPEND_TIMEOUT_MS, self.replica.leader_epoch
+            )
+            self._append(WaitingAppend(request, partial(self._appended, append)))
+        return bool(appends)
+
+    def _appended(self, append: Append, response: ProduceResponse) -> None:
+        self._sent -= 1
+        if self.failure is None:
+            self._note(append, response)
+        if self.failure is None:
+            self.advance()
+        self._on_moved(self)
+
+    def _note(self, append: Append, response: ProduceResponse) -> None:
+        error = response.error
+        if error is None:
+            return
+        if isinstance(error, RequestTimedOutError):  # it is in the log; `advance` looks when it is committed
+            self._stored_end = max(self._stored_end, response.last_offset + 1)
+        elif leaves_shard_sound(append.writes[0], error):
+            for write in append.writes:
+                write.refusal = as_coordinator_error(error)
+        else:
+            self._fail(error)
+
+    def advance(self) -> None:
+        """Tell what the high watermark has passed, once the whole append that was under way is below it."""
+        partition = self.replica.partition
+        if self._sent or (self._stored_end and (partition is None or partition.high_watermark < self._stored_end)):
+            return
+        self._stored_end = 0
+        try:
+            for write in self._writes.stored():
+                if write.is_of_transaction and write.refusal is None:
+                    self._replay(write)
+                self._tell(write)
+        except Exception as defect:  # noqa: BLE001 - whatever it is, the shard may be half changed
+            self._fail_by(defect, NO_TOKEN)
+            return
+        self.flush()
+
+    @property
+    def is_stalled(self) -> bool:
+        """Appends are stored, but took too long to be committed: `advance` is to be called now and then."""
+        return self._stored_end > 0 and self.failure is None
+
+    @property
+    def has_reads(self) -> bool:
+        """Answers wait for `confirm`."""
+        return bool(self._reads)
+
+    def confirm(self) -> None:
+        """Nobody else coordinated before these reads came: tell their answers."""
+        reads, self._reads = self._reads, []
+        for read in reads:
+            for token, response in read.answers:
+                self._answer(Answered(token, response))
+
+    def _tell(self, write: Write) -> None:
+        if write.is_read and write.refusal is None:
+            self._reads.append(write)
+            return
+        for token, response in write.answers:
+            self._answer(Answered(token, response if write.refusal is None else write.refusal))
+        if write.refusal is None:
+            for effect in write.effects:
+                self._perform(self, effect)
+
+    def _answer(self, answered: Answered) -> None:
+        answer = self._answers.pop(answered.token, None)
+        if answer is not None:
+            answer(answered.response)
+
+    def _fail(self, reason: StratalogError, token: int = NO_TOKEN) -> None:
+        """It is not certain any more that the shard is what its log says."""
+        if self.failure is None:
+            _LOG.warning("%s: the shard is folded anew: %s", self.topic_partition, reason)
+            self.failure = as_coordinator_error(reason)
+            self._answer(Answered(token, self.failure))
+
+    def _fail_by(self, defect: Exception, token: int) -> None:
+        _LOG.exception("%s", self.topic_partition)
+        self.has_defect = True
+        self._fail(UnknownServerError(f"{type(defect).__name__}: {defect}"), token)
+
+    def give_up(self, error: StratalogError) -> None:
+        """Answer everybody who waits, in order: with what made it fail those whose decisions were on their way, with
+        `error` those that the shard kept waiting."""
+        lost = self.failure if self.failure is not None else error
+        self.failure = lost
+        for write in self._writes.given_up():
+            for token, _ in write.answers:
+                self._answer(Answered(token, lost))
+        if self._shard is not None and self.is_active:
+            for answered in self._given_up(self._shard, error):
+                self._answer(answered)
+        for token in list(self._answers):
+            self._answer(Answered(token, error))
+
+    def _given_up(self, shard: CoordinatorShard, error: StratalogError) -> tuple[Answered, ...]:
+        try:
+            return shard.give_up(error)
+        except Exception:  # noqa: BLE001 - a defect of one shard must not end the broker's turn
+            _LOG.exception("%s: everybody is answered all the same", self.topic_partition)
+            return ()
+
+
+def is_commit_marker(key: bytes | None) -> bool:
+    """Whether a control record's key is that of a committed transaction, not of an aborted one."""
+    return key is not None and len(key) >= _CONTROL_KEY.size and _CONTROL_KEY.unpack_from(key)[1] == COMMIT
+
+
+def _replay_rows(rows: pa.Table, shard: CoordinatorShard) -> None:
+    """Rows of the log in order. Control rows without a key are what compaction has emptied."""
+    columns = (
+        rows["key"].to_pylist(),
+        rows["value"].to_pylist(),
+        rows["timestamp"].cast(pa.int64()).to_pylist(),
+        rows["attributes"].to_pylist(),
+        rows["producer_id"].to_pylist(),
+        rows["producer_epoch"].to_pylist(),
+    )
+    for key, value, timestamp_ms, attributes, producer_id, producer_epoch in zip(*columns, strict=True):
+        if key is None:
+            continue
+        if attributes & CONTROL_ATTRIBUTE:
+            shard.replay_end_transaction(producer_id, producer_epoch, is_commit_marker(key))
+            continue
+        is_open = bool(attributes & TRANSACTIONAL_ATTRIBUTE)
+        producer = (producer_id, producer_epoch) if is_open else (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        shard.replay(CoordinatorRecord(key, value), timestamp_ms or 0, *producer)

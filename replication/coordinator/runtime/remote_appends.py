@@ -1,0 +1,119 @@
+"""What coordinators append to partitions that are not theirs: transaction markers, through each partition's leader.
+
+I/O: through the brokers that can be called. The outcome comes back to the shard that asked, once. A broker that was
+killed or stands still answers nobody: as soon as another leader epoch has begun the outcome is NOT_LEADER_OR_FOLLOWER,
+and after a time without an answer REQUEST_TIMED_OUT. Kafka: `TransactionMarkerChannelManager`, which waits for the
+connection's end or `request.timeout.ms`; meanwhile the transaction's partitions could not be read to their ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import Protocol
+
+from stratalog.replication.coordinator.runtime.hosted_shard import HostedShard
+from stratalog.replication.coordinator.shard.shard import RemoteAppend, RemoteAppended
+from stratalog.replication.metadata.image import NO_LEADER, ClusterImage
+from stratalog.replication.requests.produce import ACKS_ALL, ProduceRequest, ProduceResponse
+from stratalog.storage.errors import (
+    BrokerNotAvailableError,
+    LeaderNotAvailableError,
+    NotLeaderOrFollowerError,
+    RequestTimedOutError,
+    StratalogError,
+    UnknownTopicOrPartitionError,
+)
+from stratalog.storage.records import TopicPartition
+
+TIMEOUT_MS = 30_000
+
+Outcome = Callable[[HostedShard, RemoteAppended, int], None]
+"""`(shard, outcome, now_ms)`"""
+
+
+class Appends(Protocol):
+    """What is called of the broker that leads a partition: the own one, or another of the same process."""
+
+    def produce_then(self, request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
+        """Queue a batch; `complete` is called once, possibly from another thread. Does not block."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    shard: HostedShard
+    effect: RemoteAppend
+    leader_epoch: int
+    deadline_ms: int
+
+
+class RemoteAppends:
+    """Everything but what `put` brings in happens in the broker's loop."""
+
+    def __init__(
+        self,
+        image: Callable[[], ClusterImage],
+        peers: Mapping[int, Appends],
+        put: Callable[[Callable[[int], None]], None],
+        tell: Outcome,
+    ) -> None:
+        """`peers` are the brokers of this process by id, the own one included. `put` takes work from any thread, to be
+        done in the loop with its time; `tell` gives an outcome to its shard."""
+        self._image = image
+        self._peers = peers
+        self._put = put
+        self._tell = tell
+        self._open: dict[int, _Open] = {}
+        self._numbers = count()
+
+    def perform(self, shard: HostedShard, effect: RemoteAppend, now_ms: int) -> None:
+        """Send it to the partition's leader."""
+        number = next(self._numbers)
+        self._open[number] = _Open(shard, effect, self._leader_epoch(effect.topic_partition), now_ms + TIMEOUT_MS)
+
+        def complete(response: ProduceResponse) -> None:
+            self._put(lambda now_ms: self._end(number, response.error, now_ms))
+
+        leader = self._leader_of(effect.topic_partition)
+        if isinstance(leader, StratalogError):
+            complete(ProduceResponse(effect.topic_partition, error=leader))
+        else:
+            leader.produce_then(ProduceRequest(effect.topic_partition, effect.batch, ACKS_ALL, TIMEOUT_MS), complete)
+
+    def _leader_of(self, topic_partition: TopicPartition) -> Appends | StratalogError:
+        state = self._image().partitions.get(topic_partition)
+        if state is None:
+            return UnknownTopicOrPartitionError(f"{topic_partition}: no such partition")
+        if state.leader == NO_LEADER:
+            return LeaderNotAvailableError(f"{topic_partition} has no leader")
+        peer = self._peers.get(state.leader)
+        return peer or BrokerNotAvailableError(f"{topic_partition}: its leader {state.leader} is not in this process")
+
+    def _end(self, number: int, error: StratalogError | None, now_ms: int) -> None:
+        ended = self._open.pop(number, None)
+        if ended is not None:  # else its time was over before
+            outcome = RemoteAppended(ended.effect.topic_partition, ended.effect.context, error)
+            self._tell(ended.shard, outcome, now_ms)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When the first of them has waited too long; None when none is under way."""
+        return next((each.deadline_ms for each in self._open.values()), None)
+
+    def expire(self, now_ms: int) -> None:
+        """Give up what has waited too long, or for a leader that is none any more."""
+        for number, each in list(self._open.items()):
+            topic_partition = each.effect.topic_partition
+            epoch = self._leader_epoch(topic_partition)
+            if epoch != each.leader_epoch:
+                why = f"{topic_partition}: sent under leader epoch {each.leader_epoch}, which is {epoch} by now"
+                self._end(number, NotLeaderOrFollowerError(why), now_ms)
+            elif each.deadline_ms <= now_ms:
+                self._end(number, RequestTimedOutError(f"{topic_partition}: no answer in {TIMEOUT_MS} ms"), now_ms)
+
+    def _leader_epoch(self, topic_partition: TopicPartition) -> int:
+        """As the metadata has it now; -1 for a partition that is gone."""
+        state = self._image().partitions.get(topic_partition)
+        return -1 if state is None else state.leader_epoch

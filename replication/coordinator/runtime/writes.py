@@ -1,0 +1,252 @@
+"""A shard's decisions on their way into its log, and their answers in order. Pure.
+
+While an append is under way, later decisions gather; together they are the next append (group commit). Nothing is told
+before it is certain that whoever coordinates next will know it, too, as in Kafka's `CoordinatorRuntime`, where answers
+wait for the last offset written when they were made.
+
+What belongs to a producer's transaction, its records and its marker, may be refused by the log for that producer's sake
+alone. So the shard hears of it only when it is stored, and nothing has to be taken back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from stratalog.replication.coordinator.shard.shard import Answered, CoordinatorRecord, Decision, RemoteAppend
+from stratalog.storage.errors import (
+    CoordinatorNotAvailableError,
+    FencedLeaderEpochError,
+    KafkaStorageError,
+    NotCoordinatorError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    RecordListTooLargeError,
+    RecordTooLargeError,
+    RequestTimedOutError,
+    StoreError,
+    StratalogError,
+    UnknownLeaderEpochError,
+    UnknownServerError,
+    UnknownTopicOrPartitionError,
+)
+from stratalog.storage.records import (
+    NO_PRODUCER_ID,
+    TRANSACTIONAL_ATTRIBUTE,
+    NewRecordBatch,
+    payload_table,
+)
+
+APPEND_BYTES_MAX = 4 << 20
+"""Decisions gathered beyond this go into a further append."""
+RECORD_OVERHEAD_BYTES = 40
+BATCH_OVERHEAD_BYTES = 512
+"""What Arrow takes beside keys and values, rounded up: timestamp, offsets, validity."""
+
+_LEADERSHIP = (NotLeaderOrFollowerError, FencedLeaderEpochError, UnknownLeaderEpochError, KafkaStorageError, StoreError)
+
+
+@dataclass(slots=True)
+class Write:
+    """A decision that waits for its append, or without records for those before it.
+
+    marker   the control batch of one that ends a transaction
+    verified_offset
+             of a transaction's records: see `NewRecordBatch`
+    is_read  its answers wait, after all that was before them, until the shard is known to have led meanwhile
+    refusal  why the log did not take it, while it took what stands around it
+    """
+
+    records: tuple[CoordinatorRecord, ...]
+    timestamp_ms: int
+    deadline_ms: int
+    answers: tuple[Answered, ...] = ()
+    effects: tuple[RemoteAppend, ...] = ()
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = -1
+    verified_offset: int = -1
+    marker: NewRecordBatch | None = None
+    is_read: bool = False
+    refusal: StratalogError | None = None
+    size_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.size_bytes = self.marker.size_bytes if self.marker is not None else size_bytes(self.records)
+
+    @property
+    def is_appended(self) -> bool:
+        return bool(self.records) or self.marker is not None
+
+    @property
+    def is_of_transaction(self) -> bool:
+        """The shard replays it when it is stored, not when it is decided."""
+        return self.producer_id != NO_PRODUCER_ID or self.marker is not None
+
+
+class Append(NamedTuple):
+    """One batch and the writes that it consists of."""
+
+    batch: NewRecordBatch
+    writes: tuple[Write, ...]
+
+
+class CoordinatorWrites:
+    """The writes of one shard under one leader epoch. `batch_bytes_max` is the topic's `max.message.bytes`."""
+
+    def __init__(self, batch_bytes_max: int) -> None:
+        self._batch_bytes_max = batch_bytes_max
+        self._waiting: deque[Write] = deque()
+        self._under_way = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing waits: what is decided now rests on committed records alone."""
+        return not self._waiting
+
+    def add(self, write: Write) -> None:
+        """Take a write in.
+
+        RecordTooLargeError when its records do not fit into one batch: they would not be one piece.
+        """
+        if write.size_bytes > self._batch_bytes_max and write.is_appended:
+            raise RecordTooLargeError(
+                f"{len(write.records)} records of about {write.size_bytes} bytes > "
+                f"max.message.bytes {self._batch_bytes_max}"
+            )
+        self._waiting.append(write)
+
+    def next_append(self) -> list[Append]:
+        """The batches of the next append, in order; none while one is under way, or when nothing waits for it.
+
+        Decisions of one kind, without a producer or of the same one, share batches as long as they fit.
+        """
+        if self._under_way:
+            return []
+        taken: list[Write] = []
+        total_bytes = 0
+        for write in self._waiting:
+            if taken and total_bytes + write.size_bytes > APPEND_BYTES_MAX:
+                break
+            taken.append(write)
+            total_bytes += write.size_bytes
+        self._under_way = len(taken)
+        return _appends([write for write in taken if write.is_appended], self._batch_bytes_max)
+
+    def stored(self) -> list[Write]:
+        """The append that was under way is committed: its writes, and those after it that wait for nothing more, in
+        order. All of what they tell rests on committed records alone."""
+        done = [self._waiting.popleft() for _ in range(self._under_way)]
+        self._under_way = 0
+        while self._waiting and not self._waiting[0].is_appended:
+            done.append(self._waiting.popleft())
+        return done
+
+    def given_up(self) -> list[Write]:
+        """All writes that were not told of; none is left."""
+        lost = list(self._waiting)
+        self._waiting.clear()
+        self._under_way = 0
+        return lost
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """Nobody's time is over before; None when nobody waits. Deadlines grow from write to write."""
+        return next((write.deadline_ms for write in self._waiting if write.answers), None)
+
+    def overdue(self, now_ms: int) -> list[Answered]:
+        """Answers whose time is over: they will not be told any more. What they answer is written all the same."""
+        late: list[Answered] = []
+        for write in self._waiting:
+            if write.deadline_ms > now_ms:
+                break
+            late.extend(write.answers)
+            write.answers = ()
+        return late
+
+
+def write_of(decision: Decision, timestamp_ms: int, deadline_ms: int) -> Write:
+    """A decision as a write."""
+    return Write(
+        decision.records,
+        timestamp_ms,
+        deadline_ms,
+        decision.answers,
+        decision.effects,
+        decision.producer_id,
+        decision.producer_epoch,
+        decision.verified_offset,
+        is_read=decision.is_read,
+    )
+
+
+def size_bytes(records: Iterable[CoordinatorRecord]) -> int:
+    """About what these records take in a batch, rounded up: two with 10 bytes of key and value each take 612."""
+    sizes = (len(record.key) + len(record.value or b"") + RECORD_OVERHEAD_BYTES for record in records)
+    return BATCH_OVERHEAD_BYTES + sum(sizes)
+
+
+def _appends(writes: Sequence[Write], bytes_max: int) -> list[Append]:
+    groups: list[list[Write]] = []
+    group_bytes = 0
+    for write in writes:
+        first = groups[-1][0] if groups else None
+        if first is None or not _share_a_batch(first, write) or group_bytes + write.size_bytes > bytes_max:
+            groups.append([])
+            group_bytes = 0
+        groups[-1].append(write)
+        group_bytes += write.size_bytes
+    return [Append(_batch(group), tuple(group)) for group in groups]
+
+
+def _share_a_batch(first: Write, write: Write) -> bool:
+    if first.marker is not None or write.marker is not None:
+        return False
+    return _of_producer(first) == _of_producer(write)
+
+
+def _of_producer(write: Write) -> tuple[int, int, int]:
+    return write.producer_id, write.producer_epoch, write.verified_offset
+
+
+def _batch(writes: Sequence[Write]) -> NewRecordBatch:
+    first = writes[0]
+    if first.marker is not None:
+        return first.marker
+    rows = [(write.timestamp_ms, record.key, record.value, None) for write in writes for record in write.records]
+    if not first.is_of_transaction:
+        return NewRecordBatch(payload_table(rows), first.producer_id, first.producer_epoch)
+    return NewRecordBatch(
+        payload_table(rows),
+        first.producer_id,
+        first.producer_epoch,
+        attributes=TRANSACTIONAL_ATTRIBUTE,
+        verified_offset=first.verified_offset,
+    )
+
+
+def leaves_shard_sound(write: Write, error: StratalogError) -> bool:
+    """Whether the shard is as its log after this write was refused with `error`.
+
+    What is of a transaction was not replayed yet. But what is stored on too few replicas is stored.
+    """
+    return write.is_of_transaction and not isinstance(error, (*_LEADERSHIP, NotEnoughReplicasAfterAppendError))
+
+
+def as_coordinator_error(error: StratalogError) -> StratalogError:
+    """The error of an append as a client of the coordinator knows it (Kafka: CoordinatorOperationExceptionHelper).
+
+    >>> as_coordinator_error(NotEnoughReplicasError("1 < 2")).name
+    'COORDINATOR_NOT_AVAILABLE'
+    """
+    match error:
+        case UnknownTopicOrPartitionError() | NotEnoughReplicasError() | NotEnoughReplicasAfterAppendError():
+            return CoordinatorNotAvailableError(str(error))
+        case RequestTimedOutError():
+            return CoordinatorNotAvailableError(str(error))
+        case RecordTooLargeError() | RecordListTooLargeError():
+            return UnknownServerError(str(error))
+        case _:
+            return NotCoordinatorError(str(error)) if isinstance(error, _LEADERSHIP) else error

@@ -1,0 +1,1 @@
+"""The port between a coordinator's state machine and its runtime."""

@@ -1,0 +1,180 @@
+"""What a coordinator decides and what it is asked: the protocol between a shard and its runtime. Pure.
+
+A shard is one partition of `__consumer_offsets` or `__transaction_state`, folded. Its runtime
+(`replication.coordinator.runtime.runtime`) owns log, threads and time: it folds the partition into a new shard when
+this broker begins to lead it, gives it requests and timers, appends the records that it decides on, and tells its
+answers once these records are committed. Kafka: `CoordinatorShard` and `CoordinatorResult`, with one difference: a decision that is
+not stored is not rolled back in memory; the shard is thrown away and folded anew.
+
+    request -> decide -> replay, at once -> append under exactly this leader epoch -> high watermark -> answers
+
+Records of a producer's transaction and its markers are replayed only when they are committed: the log may refuse them
+for that producer's sake alone, and then there is nothing to take back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.coordinator.shard.metrics import CoordinatorCounts, Held
+from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.storage.clock import Ids
+from stratalog.storage.errors import StratalogError
+from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NewRecordBatch, TopicPartition
+
+NO_TOKEN = -1
+"""Of what nobody waits for: `RemoteAppended` comes with it."""
+
+
+class CoordinatorType(Enum):
+    """What a coordinator coordinates. `value` is FindCoordinator's key type (KIP-98)."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+    @property
+    def topic(self) -> str:
+        """The internal topic whose partitions are its shards."""
+        return GROUP_METADATA_TOPIC if self is CoordinatorType.GROUP else TRANSACTION_STATE_TOPIC
+
+
+class CoordinatorRecord(NamedTuple):
+    """A record of an internal topic, exactly in Kafka's binary schema. `value` None is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+class Answered(NamedTuple):
+    """The answer to the request that came with `token`: a response value, or a StratalogError."""
+
+    token: int
+    response: object
+
+
+class RemoteAppend(NamedTuple):
+    """An effect: append `batch` to any partition of the cluster, acks=all, through its leader.
+
+    What becomes of it comes back as the request `RemoteAppended(context, …)`, unless this broker stops leading the
+    shard before. Of an append that fails nothing is known: it may have been stored, so it has to be one that may be
+    repeated, as a transaction marker may.
+    """
+
+    topic_partition: TopicPartition
+    batch: NewRecordBatch
+    context: object
+
+
+class RemoteAppended(NamedTuple):
+    """The outcome of a `RemoteAppend`, given to `decide` with NO_TOKEN. Repeating it later is up to the shard."""
+
+    topic_partition: TopicPartition
+    context: object
+    error: StratalogError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a shard makes of a request or of time.
+
+    records         appended as one piece: all or none; together less than the topic's max.message.bytes (1 MiB)
+    answers         to this request or to others that waited, told once `records` and those of all earlier decisions of
+                    the shard are below the high watermark. A decision without records waits for the earlier ones, too:
+                    it may tell of them
+    producer_id, producer_epoch
+                    set: the records are a transactional batch of that producer (TxnOffsetCommit)
+    verified_offset of such a batch: see `NewRecordBatch`
+    effects         performed when the answers are told, never before `records` are committed
+    is_read         the answers tell what is stored, and whoever asks goes on from there: they are told once it is
+                    certain that nobody else coordinated before the request came. See `CoordinatorRuntime`
+    """
+
+    records: tuple[CoordinatorRecord, ...] = ()
+    answers: tuple[Answered, ...] = ()
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    effects: tuple[RemoteAppend, ...] = ()
+    is_read: bool = False
+    verified_offset: int = -1
+
+
+class CoordinatorShard(Protocol):
+    """One partition's coordinator. No I/O, no threads; all calls come one after the other, from the broker's loop.
+
+    `now_ms` is milliseconds since 1970 by a clock that never jumps: the wall time at which the shard's folding began,
+    plus what the monotonic clock counted since. It serves timers and timestamps alike. When the wall clock is set by
+    more than a minute, the shard is folded anew under the new time.
+    """
+
+    def replay(
+        self,
+        record: CoordinatorRecord,
+        timestamp_ms: int,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+    ) -> None:
+        """Fold one record in: one of the log, or of an own decision right after it was taken.
+
+        `producer_id` is set if the record is part of that producer's transaction, which is open still.
+        """
+        ...
+
+    def replay_end_transaction(self, producer_id: int, producer_epoch: int, is_commit: bool) -> None:
+        """A transaction marker, in its place between the records."""
+        ...
+
+    def loaded(self, now_ms: int) -> Decision:
+        """The whole log was folded and is committed. What time means begins now: sessions, time-outs."""
+        ...
+
+    def decide(self, request: object, token: int, now_ms: int) -> Decision:
+        """Decide on a request. May answer other tokens that wait, or this one later, in another decision.
+
+        A StratalogError that it raises is the request's answer, and the shard must be as before. Anything else that it
+        raises is a defect: the request is answered UNKNOWN_SERVER_ERROR and the shard folded anew.
+        """
+        ...
+
+    def expire(self, now_ms: int) -> Decision:
+        """Do what is due by now; called when `next_due_ms` is reached. Long work in pieces: due again at once."""
+        ...
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When `expire` wants to be called; None when nothing waits for time. Looked at after every call."""
+        ...
+
+    def held(self) -> Mapping[Held, int]:
+        """What it holds, for metrics. The one call that comes from any thread, while others change the shard."""
+        ...
+
+    def give_up(self, error: StratalogError) -> tuple[Answered, ...]:
+        """The shard is not led here any more, or folded anew: answers for the tokens that it keeps waiting. Those that
+        it leaves out are answered with `error` itself."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPlace:
+    """What a shard is made for and may use.
+
+    image         the cluster's metadata as this broker knows it now; only to be read, only within a call
+    producer_ids  the next of the producer ids that this broker has been given; None when none is at hand right now
+    counts        the broker's counters, which go on under the next shard
+    """
+
+    topic_partition: TopicPartition
+    leader_epoch: int
+    config: BrokerConfig
+    ids: Ids
+    image: Callable[[], ClusterImage]
+    producer_ids: Callable[[], int | None]
+    counts: CoordinatorCounts = field(default_factory=CoordinatorCounts)
+
+
+ShardFactory = Callable[[ShardPlace], CoordinatorShard]

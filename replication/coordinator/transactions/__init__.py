@@ -1,0 +1,1 @@
+"""Transactions as folds of `__transaction_state`."""

@@ -1,0 +1,405 @@
+"""The transaction coordinator of one partition of `__transaction_state`, as a shard. Pure.
+
+A request becomes a record that makes the next state of its transactional id, and an answer for when that is committed.
+A committed Prepare sends markers to the leaders of the transaction's partitions (effects); when all have theirs,
+Complete is written. After a failover the new coordinator finds Prepare in the log and sends them all again: a partition
+that has its marker takes it once more without harm. Kafka: `TransactionCoordinator`, `TransactionMarkerChannelManager`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import NamedTuple
+
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.coordinator.shard.metrics import Held, transactions_held
+from stratalog.replication.coordinator.shard.shard import (
+    Answered,
+    CoordinatorRecord,
+    Decision,
+    RemoteAppend,
+    RemoteAppended,
+    ShardPlace,
+)
+from stratalog.replication.coordinator.shard.timers import ShardTimers
+from stratalog.replication.coordinator.transactions.records import (
+    tombstone,
+    transaction_of,
+    transaction_record,
+    transactional_id_of,
+)
+from stratalog.replication.coordinator.transactions.transaction import (
+    STATE_OF_LABEL,
+    Transaction,
+    TransactionState,
+    completed,
+    fenced,
+    initialized,
+    is_ended_already,
+    needs_next_producer_id,
+    needs_producer_id,
+    prepared,
+    verified,
+    with_partitions,
+)
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.requests.transaction_requests import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionListing,
+)
+from stratalog.storage.errors import (
+    ConcurrentTransactionsError,
+    CoordinatorLoadInProgressError,
+    InvalidProducerEpochError,
+    InvalidRequestError,
+    InvalidTransactionTimeoutError,
+    StratalogError,
+    TransactionalIdNotFoundError,
+    TransactionCoordinatorFencedError,
+    UnknownServerError,
+)
+from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from stratalog.storage.transactions import EndMarker, marker_batch
+
+MARKER_RETRY_MS = 100
+"""Pause before a marker is sent again, Kafka's `retry.backoff.ms` of a broker's own requests."""
+
+
+EXPIRED_AT_ONCE = 200
+"""Time-outs of one decision: its records go into one append."""
+
+
+class MarkerContext(NamedTuple):
+    """Which end of which transaction a marker tells of; a late answer about another one counts for nothing."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+
+
+class _Due(NamedTuple):
+    """What time brings: a transaction's time-out or a name's expiry (no partition), or a marker to be sent again."""
+
+    transactional_id: str
+    partition: TopicPartition | None = None
+
+
+class TransactionShard:
+    """One partition's coordinator; `coordinator_epoch` is the leader epoch under which it is that."""
+
+    def __init__(
+        self,
+        coordinator_epoch: int,
+        config: BrokerConfig,
+        image: Callable[[], ClusterImage],
+        producer_ids: Callable[[], int | None],
+    ) -> None:
+        self._coordinator_epoch = coordinator_epoch
+        self._config = config
+        self._image = image
+        self._producer_ids = producer_ids
+        self._transactions: dict[str, Transaction] = {}
+        self._decided: dict[str, tuple[CoordinatorRecord, Transaction]] = {}
+        self._unmarked: dict[str, set[TopicPartition]] = {}
+        self._given_up: set[str] = set()
+        self._timers: ShardTimers[_Due] = ShardTimers()
+
+    @staticmethod
+    def at(place: ShardPlace) -> TransactionShard:
+        """The shard for a place, as the runtime makes it."""
+        return TransactionShard(place.leader_epoch, place.config, place.image, place.producer_ids)
+
+    # -- the fold ------------------------------------------------------------------------------------------
+
+    def replay(
+        self,
+        record: CoordinatorRecord,
+        timestamp_ms: int,  # noqa: ARG002 - the values say their own times
+        producer_id: int = NO_PRODUCER_ID,  # noqa: ARG002 - nobody writes transactionally to this topic
+        producer_epoch: int = NO_PRODUCER_EPOCH,  # noqa: ARG002
+    ) -> None:
+        """The next state of a transactional id. Of an own decision it is known with what the log does not hold."""
+        transactional_id = transactional_id_of(record.key)
+        if transactional_id is None:
+            return
+        if record.value is None:
+            self._transactions.pop(transactional_id, None)
+            self._unmarked.pop(transactional_id, None)
+            self._timers.cancel(_Due(transactional_id))
+            return
+        decided = self._decided.get(transactional_id)
+        is_own = decided is not None and decided[0] == record
+        after = decided[1] if decided and is_own else transaction_of(transactional_id, record.value)
+        if is_own:
+            del self._decided[transactional_id]
+        self._given_up.discard(transactional_id)
+        self._transactions[transactional_id] = after
+        if after.state.is_prepared:
+            self._unmarked[transactional_id] = set(after.partitions)
+        else:
+            self._unmarked.pop(transactional_id, None)
+        self._schedule(after)
+
+    def replay_end_transaction(self, producer_id: int, producer_epoch: int, is_commit: bool) -> None:
+        """Nobody writes transactionally to `__transaction_state`."""
+
+    def _schedule(self, after: Transaction) -> None:
+        due = _Due(after.transactional_id)
+        if after.deadline_ms is not None:
+            self._timers.schedule(due, after.deadline_ms + 1)
+        elif after.state.may_expire:
+            self._timers.schedule(due, after.updated_ms + self._config.transactional_id_expiration_ms)
+        else:
+            self._timers.cancel(due)
+
+    # -- requests ------------------------------------------------------------------------------------------
+
+    def decide(self, request: object, token: int, now_ms: int) -> Decision:
+        """See `replication.requests.transaction_requests` for what is answered; an error stands in the response."""
+        if isinstance(request, RemoteAppended):
+            return self._marker_written(request, now_ms)
+        try:
+            return self._decided_on(request, token, now_ms)
+        except StratalogError as refusal:
+            return Decision(answers=(Answered(token, _refused(request, refusal)),))
+
+    def _decided_on(self, request: object, token: int, now_ms: int) -> Decision:
+        if isinstance(request, ListTransactionsRequest):
+            return Decision(answers=(Answered(token, self._list(request, now_ms)),))
+        if not getattr(request, "transactional_id", None):
+            raise InvalidRequestError("a transactional id is needed")
+        if isinstance(request, InitProducerIdRequest):
+            return self._initialize(request, token, now_ms)
+        if isinstance(request, AddPartitionsToTxnRequest):
+            return self._add_partitions(request, token, now_ms)
+        if isinstance(request, AddOffsetsToTxnRequest):
+            return self._add_offsets(request, token, now_ms)
+        if isinstance(request, EndTxnRequest):
+            return self._end(request, token, now_ms)
+        if isinstance(request, DescribeTransactionsRequest):
+            return Decision(answers=(Answered(token, self._describe(request.transactional_id)),))
+        raise UnknownServerError(f"a transaction coordinator knows no {type(request).__name__}")
+
+    def _initialize(self, request: InitProducerIdRequest, token: int, now_ms: int) -> Decision:
+        longest_ms = self._config.transaction_max_timeout_ms
+        if not 0 < request.transaction_timeout_ms <= longest_ms:
+            raise InvalidTransactionTimeoutError(
+                f"transaction timeout {request.transaction_timeout_ms} ms is not within 1 to "
+                f"transaction.max.timeout.ms {longest_ms}"
+            )
+        known = self._transactions.get(request.transactional_id or "")
+        new_id = self._new_producer_id() if needs_producer_id(known, request) else NO_PRODUCER_ID
+        after = initialized(known, request, new_id, now_ms)
+        response = InitProducerIdResponse(after.producer_id, after.producer_epoch)
+        if after.state.is_prepared:
+            response = InitProducerIdResponse(
+                error=ConcurrentTransactionsError(f"the open transaction of {after.transactional_id} is aborted first")
+            )
+        return self._stepped(after, now_ms, Answered(token, response))
+
+    def _add_partitions(self, request: AddPartitionsToTxnRequest, token: int, now_ms: int) -> Decision:
+        known = self._transactions.get(request.transactional_id)
+        if request.verify_only:
+            return Decision(answers=(Answered(token, AddPartitionsToTxnResponse(verified(known, request))),))
+        after = with_partitions(known, request, now_ms)
+        answer = Answered(token, AddPartitionsToTxnResponse(tuple((each, None) for each in request.topics)))
+        return Decision(answers=(answer,)) if after is known else self._stepped(after, now_ms, answer)
+
+    def _add_offsets(self, request: AddOffsetsToTxnRequest, token: int, now_ms: int) -> Decision:
+        known = self._transactions.get(request.transactional_id)
+        asked = AddPartitionsToTxnRequest(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            (request.offsets_partition,),
+            transaction_version=request.transaction_version,
+        )
+        after = with_partitions(known, asked, now_ms)
+        answer = Answered(token, AddOffsetsToTxnResponse())
+        return Decision(answers=(answer,)) if after is known else self._stepped(after, now_ms, answer)
+
+    def _end(self, request: EndTxnRequest, token: int, now_ms: int) -> Decision:
+        known = self._transactions.get(request.transactional_id)
+        if is_ended_already(known, request):
+            assert known is not None
+            return Decision(answers=(Answered(token, EndTxnResponse(known.producer_id, known.producer_epoch)),))
+        assert known is not None
+        next_id = self._new_producer_id() if needs_next_producer_id(known, request) else NO_PRODUCER_ID
+        after = prepared(known, request, next_id, now_ms)
+        going_on = completed(after, now_ms)
+        answer = Answered(token, EndTxnResponse(going_on.producer_id, going_on.producer_epoch))
+        return self._stepped(after, now_ms, answer)
+
+    def _new_producer_id(self) -> int:
+        producer_id = self._producer_ids()
+        if producer_id is None:
+            raise CoordinatorLoadInProgressError("no producer id is at hand yet")
+        return producer_id
+
+    def _stepped(self, after: Transaction, now_ms: int, *answers: Answered) -> Decision:
+        """The record of a step. Prepare sends the markers once it is committed; without any it is complete at once."""
+        if not after.state.is_prepared:
+            return Decision((self._record(after),), answers)
+        if not after.partitions:
+            return Decision((transaction_record(after), self._record(completed(after, now_ms))), answers)
+        effects = tuple(self._marker(after, each, now_ms) for each in sorted(after.partitions))
+        return Decision((self._record(after),), answers, effects=effects)
+
+    def _record(self, after: Transaction) -> CoordinatorRecord:
+        record = transaction_record(after)
+        self._decided[after.transactional_id] = (record, after)
+        return record
+
+    # -- markers -------------------------------------------------------------------------------------------
+
+    def _marker(self, ending: Transaction, partition: TopicPartition, now_ms: int) -> RemoteAppend:
+        marker = EndMarker(ending.is_commit, self._coordinator_epoch)
+        batch = marker_batch(ending.producer_id, ending.producer_epoch, marker, now_ms, ending.transaction_version)
+        return RemoteAppend(partition, batch, _context_of(ending))
+
+    def _marker_written(self, told: RemoteAppended, now_ms: int) -> Decision:
+        """A partition has its marker, or has it not and it is sent again later.
+
+        A partition whose topic is gone needs none. One that knows a newer epoch or coordinator tells that somebody
+        else decides by now: no more is sent, and nothing is said to be complete.
+        """
+        context = told.context
+        if not isinstance(context, MarkerContext):
+            return Decision()
+        known = self._transactions.get(context.transactional_id)
+        if known is None or not known.state.is_prepared or _context_of(known) != context:
+            return Decision()
+        if isinstance(told.error, (InvalidProducerEpochError, TransactionCoordinatorFencedError)):
+            self._given_up.add(known.transactional_id)
+            return Decision()
+        if told.error is not None and self._is_there(told.topic_partition):
+            self._timers.schedule(_Due(known.transactional_id, told.topic_partition), now_ms + MARKER_RETRY_MS)
+            return Decision()
+        return self._marked(known, [told.topic_partition], now_ms)
+
+    def _marked(self, known: Transaction, partitions: Iterable[TopicPartition], now_ms: int) -> Decision:
+        unmarked = self._unmarked[known.transactional_id]
+        unmarked.difference_update(partitions)
+        if unmarked:
+            return Decision()
+        return Decision((self._record(completed(known, now_ms)),))
+
+    def _is_there(self, partition: TopicPartition) -> bool:
+        return partition in self._image().partitions
+
+    # -- time ----------------------------------------------------------------------------------------------
+
+    def loaded(self, now_ms: int) -> Decision:
+        """Every transaction whose end was decided and may not have been told everywhere is told anew."""
+        records: list[CoordinatorRecord] = []
+        effects: list[RemoteAppend] = []
+        for known in [each for each in self._transactions.values() if each.state.is_prepared]:
+            if not known.partitions:
+                records.append(self._record(completed(known, now_ms)))
+            effects.extend(self._marker(known, each, now_ms) for each in sorted(known.partitions))
+        return Decision(tuple(records), effects=tuple(effects))
+
+    def expire(self, now_ms: int) -> Decision:
+        """Abort what lasted too long, forget names that are not used any more, send markers again."""
+        records: list[CoordinatorRecord] = []
+        effects: list[RemoteAppend] = []
+        for due in list(islice(self._timers.pop_due(now_ms), EXPIRED_AT_ONCE)):
+            known = self._transactions.get(due.transactional_id)
+            if known is None:
+                continue
+            decision = self._expired(known, due.partition, now_ms)
+            records.extend(decision.records)
+            effects.extend(decision.effects)
+        return Decision(tuple(records), effects=tuple(effects))
+
+    def _expired(self, known: Transaction, partition: TopicPartition | None, now_ms: int) -> Decision:
+        if partition is not None:
+            is_wanted = partition in self._unmarked.get(known.transactional_id, ())
+            if not is_wanted or known.transactional_id in self._given_up:
+                return Decision()
+            if not self._is_there(partition):
+                return self._marked(known, [partition], now_ms)
+            return Decision(effects=(self._marker(known, partition, now_ms),))
+        if known.state is TransactionState.ONGOING:
+            return self._stepped(fenced(known, now_ms), now_ms)
+        return Decision((tombstone(known.transactional_id),)) if known.state.may_expire else Decision()
+
+    @property
+    def next_due_ms(self) -> int | None:
+        return self._timers.next_due_ms
+
+    def held(self) -> Counter[Held]:
+        return transactions_held(each.state.label for each in list(self._transactions.values()))
+
+    def give_up(self, error: StratalogError) -> tuple[Answered, ...]:  # noqa: ARG002
+        """No request waits here."""
+        return ()
+
+    # -- what admin clients ask ------------------------------------------------------------------------------
+
+    def _describe(self, transactional_id: str) -> DescribeTransactionsResponse:
+        known = self._transactions.get(transactional_id)
+        if known is None:
+            raise TransactionalIdNotFoundError(f"transactional id {transactional_id} is not known")
+        partitions = self._unmarked.get(transactional_id, known.partitions)
+        return DescribeTransactionsResponse(
+            transactional_id,
+            known.state.label,
+            known.timeout_ms,
+            known.started_ms,
+            known.producer_id,
+            known.producer_epoch,
+            tuple(sorted(partitions)),
+        )
+
+    def _list(self, request: ListTransactionsRequest, now_ms: int) -> ListTransactionsResponse:
+        found = [each for each in self._transactions.values() if _is_listed(each, request, now_ms)]
+        return ListTransactionsResponse(
+            tuple(TransactionListing(each.transactional_id, each.producer_id, each.state.label) for each in found),
+            tuple(label for label in request.state_filters if label not in STATE_OF_LABEL),
+        )
+
+
+def _is_listed(known: Transaction, request: ListTransactionsRequest, now_ms: int) -> bool:
+    if request.state_filters and known.state.label not in request.state_filters:
+        return False
+    if request.producer_id_filters and known.producer_id not in request.producer_id_filters:
+        return False
+    if request.duration_filter < 0:
+        return True
+    return known.started_ms >= 0 and now_ms - known.started_ms > request.duration_filter
+
+
+def _context_of(ending: Transaction) -> MarkerContext:
+    return MarkerContext(ending.transactional_id, ending.producer_id, ending.producer_epoch, ending.is_commit)
+
+
+def _refused(request: object, refusal: StratalogError) -> object:
+    """The response to a request that was refused."""
+    if isinstance(request, InitProducerIdRequest):
+        return InitProducerIdResponse(error=refusal)
+    if isinstance(request, AddPartitionsToTxnRequest):
+        return AddPartitionsToTxnResponse(tuple((each, refusal) for each in request.topics))
+    if isinstance(request, AddOffsetsToTxnRequest):
+        return AddOffsetsToTxnResponse(refusal)
+    if isinstance(request, EndTxnRequest):
+        return EndTxnResponse(error=refusal)
+    if isinstance(request, DescribeTransactionsRequest):
+        return DescribeTransactionsResponse(request.transactional_id, error=refusal)
+    if isinstance(request, ListTransactionsRequest):
+        return ListTransactionsResponse(error=refusal)
+    return refusal

@@ -1,0 +1,1 @@
+"""One fetch session and the replicas it follows: copy, truncate, repair, quota."""

@@ -1,0 +1,128 @@
+"""What a follower does about a table that cannot be trusted: it copies its own anew, and tells the leader of the other.
+
+I/O: the note of the damage in the own root, the metadata log, the leader's inbox. A replica that lost records must not
+be counted on: not in the ISR, and not by what it published before. So it leaves the ISR with a new leader epoch, and
+only under a later epoch than the one in which the damage was met does it drop what is damaged (`may_heal`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import StrEnum
+
+from stratalog.replication.controller.brokers import withdraw_replica
+from stratalog.replication.metadata.image import ClusterImage, PartitionRecord, Result
+from stratalog.replication.metadata.log import MetadataLog
+from stratalog.replication.requests.hand_over import encode_suspect, suspect_path
+from stratalog.replication.stores import Stores
+from stratalog.storage.delta.table import FileEntry, LogTable
+from stratalog.storage.errors import (
+    ForeignCommitError,
+    StaleBrokerEpochError,
+    StoreUnavailableError,
+    StratalogError,
+    UnsupportedTableFeatureError,
+)
+from stratalog.storage.files.damage import Damage, damage_in, is_about
+from stratalog.storage.records import TopicPartition
+
+_LOG = logging.getLogger("stratalog.fetcher")
+
+
+class Finding(StrEnum):
+    """What an error says of a followed replica."""
+
+    LEADER = "the leader's table cannot be trusted"
+    DAMAGED = "the own table is damaged: it is copied anew"
+    ALIEN = "somebody else had a hand in the own table: it is left alone"
+    OTHER = "something else"
+
+
+def finding(reason: StratalogError, own_name: str, leader_name: str) -> Finding:
+    """Whose table an error is about, and whether copying anew heals it."""
+    damage, is_alien = damage_in(reason), isinstance(reason, ForeignCommitError | UnsupportedTableFeatureError)
+    if own_name == leader_name or (damage is None and not is_alien):
+        return Finding.OTHER
+    if is_about(reason, leader_name):
+        return Finding.LEADER
+    if not is_about(reason, own_name):
+        return Finding.OTHER
+    return Finding.ALIEN if damage is None else Finding.DAMAGED
+
+
+def may_heal(damage: Damage, state: PartitionRecord, broker_id: int) -> bool:
+    """Whether a follower may drop what is damaged under the epoch that began with `state`.
+
+    Not while it is in the ISR or the ELR, which may be elected from; and not under an epoch in which an overlapping
+    session may have published what the table held.
+    """
+    return broker_id not in (*state.isr, *state.elr) and damage.leader_epoch < state.leader_epoch
+
+
+def sound_end(files: Sequence[FileEntry], damage: Damage) -> int | None:
+    """Up to where a log need not be copied anew: a damaged file of offsets [100, 110) gives 100.
+
+    None when the file left the log already. `files` are ordered by offset.
+    """
+    return next((entry.start_offset for entry in files if entry.path == damage.path), None)
+
+
+class ReplicaRepair:
+    """The repairs of one fetch session's replicas, as broker `broker_id` under `broker_epoch`."""
+
+    def __init__(self, broker_id: int, broker_epoch: int, metadata: MetadataLog, stores: Stores) -> None:
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._metadata = metadata
+        self._stores = stores
+
+    def take_up(self, state: PartitionRecord, own: LogTable, leader_name: str, reason: StratalogError) -> bool:
+        """False when it is the leader's table: the follower tries again. Otherwise the own replica is offline; if
+        copying anew heals it, until the epoch that begins."""
+        found = finding(reason, own.name, leader_name)
+        if found is Finding.LEADER:
+            _LOG.warning("%s cannot be copied by broker %d: %s", state.topic_partition, self._broker_id, reason)
+            self._tell_leader(state, reason)
+            return False
+        _LOG.error("%s goes offline on broker %d: %s", state.topic_partition, self._broker_id, reason)
+        if found is Finding.DAMAGED:
+            self._begin(own, state.topic_partition, reason)
+        elif found is Finding.ALIEN:
+            self._withdraw(state.topic_partition, ends_epoch=False)  # nobody is to wait for it
+        return True
+
+    def _begin(self, own: LogTable, topic_partition: TopicPartition, reason: StratalogError) -> None:
+        """Note the damage, then end the epoch and leave the ISR: under a later epoch `may_heal` is true.
+
+        Noted first, without an epoch, so that nobody begins to follow with the table unawares meanwhile.
+        """
+        damage = damage_in(reason)
+        assert damage is not None
+        own.note_damage(damage)
+        epoch = self._withdraw(topic_partition, ends_epoch=True)
+        if epoch is not None:
+            own.note_damage(replace(damage, leader_epoch=epoch - 1))
+
+    def _withdraw(self, topic_partition: TopicPartition, *, ends_epoch: bool) -> int | None:
+        """None when there is nothing to leave; a registration that is over has nothing to say any more."""
+
+        def decide(image: ClusterImage) -> Result[int | None]:
+            return withdraw_replica(image, self._broker_id, self._broker_epoch, topic_partition, ends_epoch=ends_epoch)
+
+        try:
+            return self._metadata.propose(decide)
+        except StaleBrokerEpochError as reason:
+            _LOG.info("broker %d: %s", self._broker_id, reason)
+            return None
+
+    def _tell_leader(self, state: PartitionRecord, reason: StratalogError) -> None:
+        """The leader looks for itself, and goes offline if it is so."""
+        damage = damage_in(reason)
+        root = self._metadata.image.brokers[state.leader].registration.root
+        content = encode_suspect(state.topic_partition, "" if damage is None else damage.path)
+        try:
+            self._stores.objects(root).put(suspect_path(state.topic_partition), content)
+        except StoreUnavailableError as failure:
+            _LOG.warning("leader %d cannot be told: %s", state.leader, failure)

@@ -1,0 +1,263 @@
+"""A replica that follows: one round of truncation check, copy and commit (R8, R19, R25).
+
+I/O: through two `PartitionLog`s, the own one and the leader's (which it only reads). The rules that make
+this safe stand in DESIGN §4; each is a function of its own here, so that a test can switch it off and watch
+the simulation find the history that it prevents.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+from stratalog.replication.follower.repair import may_heal, sound_end
+from stratalog.replication.metadata.image import NO_LEADER, PartitionRecord
+from stratalog.replication.progress.progress import ReplicaProgress
+from stratalog.storage.delta.table import Conflict
+from stratalog.storage.errors import (
+    DamagedFileError,
+    FencedLeaderEpochError,
+    InconsistentTopicIdError,
+    StratalogError,
+    TableReplacedError,
+    UnknownLeaderEpochError,
+    UnknownTopicOrPartitionError,
+)
+from stratalog.storage.files.damage import Damage
+from stratalog.storage.log.leader_epochs import LeaderEpochCache
+from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.log.segments import files_between
+
+_LOG = logging.getLogger("stratalog.fetcher")
+
+WARM_UP_COMMITS = 32
+"""So many commits of a table are folded ahead at a time: one or two milliseconds."""
+
+
+def leader_has_started(leader: PartitionLog, leader_epoch: int) -> bool:
+    """Rule (a): the leader's own table shows this very epoch.
+
+    Before that its log may still change under an older epoch, and what it shows is not yet what this
+    epoch begins with (Kafka: only a broker that is the leader answers OffsetsForLeaderEpoch).
+    """
+    return leader.leader_epoch == leader_epoch
+
+
+def state_epoch_first(own: PartitionLog, leader_epoch: int, truncate_to: int | None, log_start: int = 0) -> bool:
+    """Rule (b): the epoch stands in the follower's own table before anything is done under it.
+
+    A straggling fetch task of an older epoch then meets Conflict and is fenced. False: a race was lost.
+    `truncate_to` None leaves the log as it is. What lies below `log_start` is hidden.
+    """
+    outcome = own.start_epoch(leader_epoch, as_leader=False, truncate_to=truncate_to, log_start=log_start)
+    return not isinstance(outcome, Conflict)
+
+
+def is_still_under(own: PartitionLog, leader_epoch: int) -> bool:
+    """After a lost race: the own table still shows this epoch, so that whoever won only copied the same records.
+
+    The other half of rule (b): a commit under another epoch means that the logs must be compared again.
+    """
+    return own.leader_epoch == leader_epoch
+
+
+class FollowedReplica:
+    """One followed partition for one leader epoch."""
+
+    def __init__(
+        self,
+        state: PartitionRecord,
+        topic_id: str,
+        own: PartitionLog,
+        leader: PartitionLog,
+        broker_id: int = NO_LEADER,
+    ) -> None:
+        """`broker_id` is the follower's."""
+        self.state = state
+        self.broker_id = broker_id
+        self.topic_id = topic_id
+        self.own = own
+        self.leader = leader
+        self.has_started = False
+        self.failure: StratalogError | None = None
+        self._old_end = 0
+        self.copied_count = 0
+        self.copied_bytes = 0
+        self.copied_files = 0
+        """How many files the last copy added."""
+        self.waits = 0
+        """How often the leader's start was waited for in vain."""
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.state.leader_epoch
+
+    @property
+    def file_count(self) -> int:
+        """How many files the two folds name."""
+        return sum(len(log.files) for log in (self.own, self.leader) if log.is_folded)
+
+    def has_all_of(self, progress: ReplicaProgress) -> bool:
+        """True when the own log holds what the leader published."""
+        return (
+            self.has_started
+            and progress.leader_epoch == self.leader_epoch
+            and progress.topic_id == self.topic_id
+            and progress.log_end_offset <= self.own.log_end_offset
+            and progress.log_start_offset <= self.own.log_start_offset
+        )
+
+    def stands(self) -> bool:
+        """True unless a table that was folded was made anew or cleaned up past the fold: then open both again."""
+        return all(log.table.still_stands() for log in (self.own, self.leader) if log.is_folded)
+
+    def warm_up(self) -> bool:
+        """Fold some of what is new in both tables, as far as they are there, and what a copy needs besides; True when
+        there may be more. Commits nothing."""
+        has_more = False
+        for log in (self.leader, self.own):
+            with contextlib.suppress(StratalogError):  # whoever copies says so
+                seen = log.version if log.is_folded else None
+                log.refresh(WARM_UP_COMMITS)
+                has_more |= seen is not None and log.version >= seen + WARM_UP_COMMITS
+                log.warm_up()
+        return has_more
+
+    def catch_up(self, max_bytes: int) -> bool:
+        """One bounded round; True when there may be more to do at once.
+
+        StoreUnavailableError goes to the caller, who tries again later; whatever was written stands or
+        does not stand as a whole commit. A table that was made anew is to be opened again (`stands`).
+        """
+        if self.failure is not None:
+            return False
+        try:
+            if not self.has_started:
+                return self._start()
+            return self._copy(max_bytes)
+        except (FencedLeaderEpochError, UnknownLeaderEpochError, TableReplacedError) as reason:
+            # The metadata log of this session is behind (or ahead of) the tables: it will tell.
+            _LOG.debug("%s: %s", self.state.topic_partition, reason)
+            self.has_started = False
+            return False
+
+    def _open_own(self) -> None:
+        try:
+            self.own.refresh()
+        except UnknownTopicOrPartitionError:
+            self.own.exists_or_create(self.topic_id)
+        if self.own.topic_id != self.topic_id:
+            raise InconsistentTopicIdError(f"{self.own.name}: topic id {self.own.topic_id}, expected {self.topic_id}")
+
+    def _start(self) -> bool:
+        damage = self._damage()
+        if damage is not None and not damage.path and self.own.table.damage() is not None:
+            _LOG.warning("%s is dropped, to be copied anew: %s", self.own.name, damage.reason)
+            self.own.table.drop()
+            return True
+        self._open_own()
+        try:
+            self.leader.refresh()
+        except UnknownTopicOrPartitionError:
+            return False  # the leader has not made its table yet
+        if self.leader.topic_id != self.topic_id:
+            return False
+        if self.own.leader_epoch > self.leader_epoch or not leader_has_started(self.leader, self.leader_epoch):
+            return False
+        end = self._truncate_to(damage)
+        # Below the leader's log start nothing was compared: it must not be shown, should this replica lead later.
+        own_end = self.own.log_end_offset
+        log_start = min(self.leader.log_start_offset, own_end if end is None else min(end, own_end))
+        self.has_started = state_epoch_first(self.own, self.leader_epoch, end, log_start)
+        self._old_end = self.leader.log_end_offset
+        self.waits = 0
+        if not self.has_started:
+            self.own.refresh()
+            return True
+        if damage is not None:
+            self.own.table.note_damage(None)
+        return self._is_short_of_leader()
+
+    def _damage(self) -> Damage | None:
+        """The damage to be healed now. Raises DamagedFileError when it must not be healed under this epoch."""
+        damage = self.own.table.damage()
+        if damage is not None and not may_heal(damage, self.state, self.broker_id):
+            raise DamagedFileError(f"{self.own.name}: not healed yet: {damage.reason}", damage.path)
+        return damage
+
+    def _truncate_to(self, damage: Damage | None) -> int | None:
+        """Where the logs part, or where the own one is damaged: what lies above is copied anew."""
+        divergence = self._divergence()
+        end = None if damage is None else sound_end(self.own.files, damage)
+        if end is None:
+            return divergence
+        _LOG.warning("%s is copied anew from offset %d on: %s", self.own.name, end, damage.reason if damage else "")
+        return end if divergence is None else min(end, divergence)
+
+    def _divergence(self) -> int | None:
+        """The offset up to which the own log agrees with the leader's (KIP-101, KIP-279): where to truncate to.
+
+        None when that was checked before: since this epoch was stated only copies were added.
+        """
+        if self.own.leader_epoch == self.leader_epoch:
+            return None
+        return LeaderEpochCache.agreed_end(
+            self.own.epochs,
+            self.own.log_end_offset,
+            self.leader.epochs,
+            self.leader.log_end_offset,
+            self.leader.log_start_offset,
+        )
+
+    def _copy(self, max_bytes: int) -> bool:
+        self.leader.refresh()
+        if not leader_has_started(self.leader, self.leader_epoch):
+            return False
+        if not self._is_short_of_leader():
+            return False
+        if self.own.log_end_offset < self._old_end:
+            self._check_old_files(max_bytes)
+        outcome = self.own.copy_from(self.leader, self.leader_epoch, max_bytes)
+        if isinstance(outcome, Conflict):
+            # Another session of this broker copied first (then go on from there), or a newer epoch began.
+            self.own.refresh()
+            self.has_started = is_still_under(self.own, self.leader_epoch)
+            return self.has_started
+        self.copied_count += 1
+        copied = files_between(self.own.files, outcome.start_offset, outcome.end_offset)
+        self.copied_files = len(copied)
+        self.copied_bytes += sum(entry.file.size_bytes for entry in copied)
+        return self.own.log_end_offset < self.leader.log_end_offset
+
+    def _is_short_of_leader(self) -> bool:
+        """Whether there is something to copy, as far as both logs are folded."""
+        has_its_end = self.own.log_end_offset >= self.leader.log_end_offset
+        return not has_its_end or self.own.log_start_offset < self.leader.log_start_offset
+
+    def _check_old_files(self, max_bytes: int) -> None:
+        """Bytes are copied as they are. What the leader had when it was taken up may have decayed since it was written,
+        so it is read first; what it writes from then on is not. Raises DamagedFileError about the leader's file."""
+        size_bytes = 0
+        for entry in files_between(self.leader.files, self.own.log_end_offset, self._old_end):
+            size_bytes += entry.file.size_bytes
+            if size_bytes > max_bytes and size_bytes > entry.file.size_bytes:
+                return
+            try:
+                self.leader.table.check_files([entry.file], bits=True)
+            except DamagedFileError:
+                if not self.leader.refresh():  # else it was merged away, and what is copied now are others
+                    raise
+                return
+
+    def progress(self) -> ReplicaProgress | None:
+        """What this replica may publish: nothing before the epoch stands in its own table."""
+        if not self.has_started:
+            return None
+        return ReplicaProgress(
+            self.state.topic_partition,
+            self.leader_epoch,
+            self.own.log_end_offset,
+            self.own.version,
+            log_start_offset=self.own.log_start_offset,
+            topic_id=self.topic_id,
+        )

@@ -1,0 +1,1 @@
+"""One led partition: append queue, ISR, high watermark, purgatory, delete-records."""

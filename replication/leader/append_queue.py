@@ -1,0 +1,92 @@
+"""Requests on their way to the replicas that a broker leads, and whose turn it is to append.
+
+I/O: through the replicas' logs. Any thread may `put`; everything else belongs to the broker's loop. A turn touches
+only replicas that have something to append, however many there are.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+
+from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
+from stratalog.replication.metrics import Histogram
+from stratalog.storage.clock import Clock
+from stratalog.storage.errors import NotLeaderOrFollowerError, StratalogError
+from stratalog.storage.records import TopicPartition
+
+TURN_MS_MAX = 2
+"""Appends of one turn begin within this time: then followers are told, and their progress is looked at. While many
+partitions move it is longer (`turn_pace`)."""
+
+
+class AppendQueue:
+    """`leaders` is the broker's own map, which changes under way."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        leaders: Mapping[TopicPartition, LeaderReplica],
+        clock: Clock,
+        queue_time: Histogram | None = None,
+    ) -> None:
+        self._broker_id = broker_id
+        self._leaders = leaders
+        self._clock = clock
+        self._queue_time = queue_time or Histogram()
+        self._inbound: deque[WaitingAppend] = deque()
+        self._waiting: dict[TopicPartition, None] = {}
+        self.held_ms = 0
+        """After a turn: how long until the first of those that were held back for upkeep may append; 0: none was."""
+
+    @property
+    def is_empty(self) -> bool:
+        """False while something waits for its append; after a turn in which nothing moved: for a store."""
+        return not self._inbound and not self._waiting
+
+    def put(self, waiting: WaitingAppend) -> None:
+        """Queue a request; the partition's leader takes it at its next turn."""
+        waiting.arrived_ms = self._clock.monotonic_ms()
+        self._inbound.append(waiting)
+
+    def refuse_all(self, reason: str) -> None:
+        """Nobody leads here any more. Called from any thread."""
+        while self._inbound:
+            self._inbound.popleft().answer(NotLeaderOrFollowerError(reason))
+
+    def append(self, now_ms: int, within_ms: int = TURN_MS_MAX) -> Iterator[LeaderReplica]:
+        """Append one group of each partition that has requests, as long as it is within `within_ms` of the turn's
+        beginning `now_ms`; who was cut off comes first in the next turn. Yields the replicas whose log moved."""
+        self._hand_out(now_ms)
+        self.held_ms = 0
+        for topic_partition in list(self._waiting):
+            del self._waiting[topic_partition]
+            replica = self._leaders.get(topic_partition)
+            if replica is None:
+                continue  # whoever waited was answered when it stopped leading
+            has_moved = replica.append_waiting(now_ms)
+            if replica.has_waiting:
+                self._waiting[topic_partition] = None  # behind the others
+                if held_ms := replica.held_ms(now_ms):
+                    self.held_ms = min(held_ms, self.held_ms or held_ms)
+            if has_moved:
+                yield replica
+            if self._clock.monotonic_ms() - now_ms >= within_ms:
+                return
+
+    def _hand_out(self, now_ms: int) -> None:
+        while self._inbound:
+            waiting = self._inbound.popleft()
+            self._queue_time.observe(now_ms - waiting.arrived_ms)
+            topic_partition = waiting.request.topic_partition
+            replica = self._leaders.get(topic_partition)
+            if replica is None or replica.failure is not None:
+                waiting.answer(self._not_leader(topic_partition, replica))
+            else:
+                replica.waiting.append(waiting)
+                self._waiting.setdefault(topic_partition)
+
+    def _not_leader(self, topic_partition: TopicPartition, replica: LeaderReplica | None) -> StratalogError:
+        if replica is not None and replica.failure is not None:
+            return replica.failure
+        return NotLeaderOrFollowerError(f"{topic_partition} is not led by broker {self._broker_id}")

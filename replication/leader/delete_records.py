@@ -1,0 +1,230 @@
+"""DeleteRecords: a partition's leader moves its log start up, and answers when every live replica has followed.
+
+I/O: `inbox/<id>.delete-records` of the broker's own root asks, `inbox/<id>.answer.json` answers; the leader's log. The
+rule is `storage.upkeep.retention.offset_to_delete_before`; the segments below the log start go with the next retention.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from stratalog.replication.internal_topics import is_internal
+from stratalog.replication.leader.replica import LeaderReplica
+from stratalog.replication.progress.progress import UNKNOWN
+from stratalog.replication.requests.hand_over import INBOX_PREFIX, answer_path
+from stratalog.storage.clock import Clock
+from stratalog.storage.delta.table import Conflict
+from stratalog.storage.errors import (
+    CorruptMessageError,
+    FencedLeaderEpochError,
+    InvalidTopicError,
+    NotLeaderOrFollowerError,
+    RequestTimedOutError,
+    StoreError,
+    StratalogError,
+    error_for_code,
+)
+from stratalog.storage.objects.remote import ObjectStore
+from stratalog.storage.records import TopicPartition
+from stratalog.storage.upkeep.retention import offset_to_delete_before
+
+_LOG = logging.getLogger("stratalog.broker")
+
+DELETE_RECORDS_SUFFIX = ".delete-records"
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedRecords:
+    """The answer for one partition: no live replica's log starts below `low_watermark` any more; or `error`."""
+
+    low_watermark: int = UNKNOWN
+    error: StratalogError | None = None
+
+
+def delete_records_path(request_id: str) -> str:
+    """Where a request lies in the leader's root."""
+    return f"{INBOX_PREFIX}{request_id}{DELETE_RECORDS_SUFFIX}"
+
+
+def delete_records_id_of(path: str) -> str | None:
+    """The id of a request's path; None for anything else in the inbox."""
+    if not path.startswith(INBOX_PREFIX) or not path.endswith(DELETE_RECORDS_SUFFIX):
+        return None
+    return path.removeprefix(INBOX_PREFIX).removesuffix(DELETE_RECORDS_SUFFIX)
+
+
+def encode_delete_records(offsets: Mapping[TopicPartition, int], broker_epoch: int, timeout_ms: int) -> bytes:
+    """`offsets`: where each log is to start, -1: at its high watermark. `broker_epoch`: the registration asked."""
+    rows = [[*topic_partition, offset] for topic_partition, offset in offsets.items()]
+    return json.dumps({"broker_epoch": broker_epoch, "timeout_ms": timeout_ms, "offsets": rows}).encode()
+
+
+def decode_delete_records(data: bytes) -> tuple[dict[TopicPartition, int], int, int]:
+    """(offsets, broker epoch, timeout in ms). CorruptMessageError when it is not a request."""
+    try:
+        body = json.loads(data)
+        offsets = {TopicPartition(str(topic), int(number)): int(offset) for topic, number, offset in body["offsets"]}
+        return offsets, int(body["broker_epoch"]), int(body["timeout_ms"])
+    except (ValueError, KeyError, TypeError) as reason:
+        raise CorruptMessageError(f"not a request to delete records: {data[:200]!r} ({reason})") from reason
+
+
+def encode_deleted(answers: Mapping[TopicPartition, DeletedRecords]) -> bytes:
+    """An answer object: a list of topic, partition, low watermark, error code (0: none) and message."""
+    rows: list[list[object]] = []
+    for (topic, partition), answer in answers.items():
+        error = answer.error
+        rows.append([topic, partition, answer.low_watermark, error.code if error else 0, str(error) if error else ""])
+    return json.dumps(rows).encode()
+
+
+def decode_deleted(data: bytes) -> dict[TopicPartition, DeletedRecords]:
+    """CorruptMessageError when it is not an answer."""
+    try:
+        return {
+            TopicPartition(topic, partition): DeletedRecords(low, error_for_code(code, text) if code else None)
+            for topic, partition, low, code, text in json.loads(data)
+        }
+    except (ValueError, TypeError) as reason:
+        raise CorruptMessageError(f"not an answer about deleted records: {data[:200]!r} ({reason})") from reason
+
+
+@dataclass(slots=True)
+class _Request:
+    """A request under way: `wanted` until a log starts there, then `awaited` until the others' logs do."""
+
+    request_id: str
+    deadline_ms: int
+    wanted: dict[TopicPartition, int]
+    awaited: dict[TopicPartition, int] = field(default_factory=dict)
+    answers: dict[TopicPartition, DeletedRecords] = field(default_factory=dict)
+
+    def answer(self, topic_partition: TopicPartition, answer: DeletedRecords) -> None:
+        self.wanted.pop(topic_partition, None)
+        self.awaited.pop(topic_partition, None)
+        self.answers[topic_partition] = answer
+
+    @property
+    def open(self) -> Sequence[TopicPartition]:
+        return [*self.wanted, *self.awaited]
+
+
+class RecordDeletions:
+    """The requests that one broker's leaders are asked, taken and answered by its loop (Kafka's
+    DelayedDeleteRecords). `leaders` is the broker's own map, which changes under way."""
+
+    def __init__(self, store: ObjectStore, leaders: Mapping[TopicPartition, LeaderReplica], clock: Clock) -> None:
+        self._store = store
+        self._leaders = leaders
+        self._clock = clock
+        self._requests: dict[str, _Request] = {}
+        self._answered: deque[_Request] = deque()
+
+    @property
+    def is_idle(self) -> bool:
+        """True while nothing is to be done by `step`."""
+        return not self._requests
+
+    def take(self, request_id: str, broker_epoch: int) -> None:
+        """Begin with a request of the inbox, unless it is under way. `broker_epoch`: this broker's."""
+        if request_id in self._requests or any(request.request_id == request_id for request in self._answered):
+            return
+        data = self._store.get_optional(delete_records_path(request_id))
+        if data is None:
+            return
+        try:
+            offsets, asked_epoch, timeout_ms = decode_delete_records(data)
+        except CorruptMessageError as reason:
+            _LOG.error("inbox request %s refused: %s", request_id, reason)
+            offsets, asked_epoch, timeout_ms = {}, broker_epoch, 0
+        request = _Request(request_id, self._clock.monotonic_ms() + timeout_ms, offsets)
+        for topic_partition in [each for each in offsets if is_internal(each.topic)]:
+            error = InvalidTopicError(f"Cannot delete records of internal topic {topic_partition.topic}")
+            request.answer(topic_partition, DeletedRecords(error=error))
+        if asked_epoch != broker_epoch:
+            refusal = NotLeaderOrFollowerError(f"asked of broker epoch {asked_epoch}, this is {broker_epoch}")
+            for topic_partition in request.open:
+                request.answer(topic_partition, DeletedRecords(error=refusal))
+        self._requests[request_id] = request
+
+    def step(self, live: Collection[int]) -> set[TopicPartition]:
+        """Go on with everything; the partitions whose log start moved here. `live`: brokers whose replicas count."""
+        now_ms = self._clock.monotonic_ms()
+        moved: set[TopicPartition] = set()
+        for request in list(self._requests.values()):
+            for topic_partition in request.open:
+                if self._go_on(request, topic_partition, live, now_ms):
+                    moved.add(topic_partition)
+            if not request.open:
+                self._answered.append(self._requests.pop(request.request_id))
+        return moved
+
+    def _go_on(self, request: _Request, topic_partition: TopicPartition, live: Collection[int], now_ms: int) -> bool:
+        """One partition of a request, as far as it goes now; True when the log start moved."""
+        replica = self._leaders.get(topic_partition)
+        if replica is None or replica.failure is not None:
+            refusal = NotLeaderOrFollowerError(f"{topic_partition} is not led by this broker")
+            request.answer(topic_partition, DeletedRecords(error=refusal))
+            return False
+        has_moved = False
+        try:
+            if topic_partition in request.wanted:
+                has_moved = self._move_log_start(request, topic_partition, replica)
+        except StoreError as reason:
+            _LOG.warning("%s, trying again: %s", topic_partition, reason)
+        except FencedLeaderEpochError as reason:
+            request.answer(topic_partition, DeletedRecords(error=NotLeaderOrFollowerError(str(reason))))
+        except StratalogError as reason:
+            request.answer(topic_partition, DeletedRecords(error=reason))
+        offset = request.awaited.get(topic_partition)
+        if offset is not None and replica.partition is not None:
+            low_watermark = replica.partition.low_watermark(replica.log.log_start_offset, live)
+            if low_watermark >= offset:
+                request.answer(topic_partition, DeletedRecords(low_watermark))
+        if topic_partition not in request.answers and now_ms >= request.deadline_ms:
+            error = RequestTimedOutError(f"{topic_partition}: not every live replica's log starts there in time")
+            request.answer(topic_partition, DeletedRecords(error=error))
+        return has_moved
+
+    def _move_log_start(self, request: _Request, topic_partition: TopicPartition, replica: LeaderReplica) -> bool:
+        """Commit the new log start, unless the leader has not started yet or loses a race: then the next step does."""
+        if replica.partition is None or replica.partition.high_watermark == UNKNOWN:
+            return False
+        high_watermark = replica.partition.high_watermark
+        offset = offset_to_delete_before(request.wanted[topic_partition], high_watermark, replica.config)
+        log = replica.log
+        is_moving = offset > log.log_start_offset
+        if is_moving:
+            outcome = log.replace_files(
+                (),
+                (),
+                leader_epoch=replica.leader_epoch,
+                operation="DELETE RECORDS",
+                now_ms=self._clock.wall_ms(),
+                data_change=True,
+                log_start=offset,
+            )
+            if isinstance(outcome, Conflict):
+                log.refresh()
+                return False
+        del request.wanted[topic_partition]
+        request.awaited[topic_partition] = offset
+        return is_moving
+
+    def write_answers(self) -> bool:
+        """Answer what is done, once the new log starts were published; True when something was.
+
+        A request is deleted after its answer stands: a broker that dies in between leaves it, to be refused by its
+        next registration.
+        """
+        moved = bool(self._answered)
+        while self._answered:
+            request = self._answered[0]
+            self._store.put(answer_path(request.request_id), encode_deleted(request.answers))
+            self._store.delete(delete_records_path(request.request_id))
+            self._answered.popleft()
+        return moved

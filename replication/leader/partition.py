@@ -1,0 +1,188 @@
+"""One partition as its leader sees it: followers' log ends, the ISR, the high watermark. Pure.
+
+Kafka's `Partition`, only its rules: the broker feeds it what it appended and what the followers
+published, and asks it who is in sync and what is committed (R17, R18, R24, R25).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from stratalog.replication.controller.eligible_leaders import effective_min_isr
+from stratalog.replication.metadata.image import PartitionRecord
+from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress
+
+
+@dataclass(slots=True)
+class FollowerState:
+    """A follower as known to the leader of this epoch; UNKNOWN until it spoke under this very epoch."""
+
+    log_end_offset: int = UNKNOWN
+    last_caught_up_ms: int | None = None
+    log_start_offset: int = UNKNOWN
+
+
+def counts_for_epoch(progress: ReplicaProgress, leader_epoch: int) -> bool:
+    """Rule (c) of DESIGN §4: only progress of exactly the leader's own epoch counts.
+
+    A replica that already follows a newer leader may hold other records at these offsets.
+    """
+    return progress.leader_epoch == leader_epoch
+
+
+class Partition:
+    """The leader's side of one leader epoch, made anew at every epoch.
+
+    min_insync_replicas   the topic's; changes with it
+    held_by_isr           up to where the ISR has the log: the high watermark, if the ISR is large enough
+    """
+
+    def __init__(
+        self,
+        state: PartitionRecord,
+        broker_id: int,
+        epoch_start_offset: int,
+        log_start_offset: int,
+        now_ms: int,
+        min_insync_replicas: int = 1,
+    ) -> None:
+        self.broker_id = broker_id
+        self.min_insync_replicas = min_insync_replicas
+        self.leader_epoch = state.leader_epoch
+        self.epoch_start_offset = epoch_start_offset
+        self.log_end_offset = epoch_start_offset
+        self.log_start_offset = log_start_offset
+        self.high_watermark = UNKNOWN
+        self.held_by_isr = UNKNOWN
+        self.state = state
+        self.joining: frozenset[int] = frozenset()
+        self.followers: dict[int, FollowerState] = {}
+        self._see_members(now_ms)
+
+    @property
+    def isr(self) -> tuple[int, ...]:
+        """The committed ISR: `min.insync.replicas` is checked on it."""
+        return self.state.isr
+
+    @property
+    def maximal_isr(self) -> set[int]:
+        """The committed ISR and everybody whose joining is under way or not known to have failed.
+
+        The high watermark waits for all of them: whichever ISR turns out to hold, its members have it.
+        """
+        return set(self.state.isr) | self.joining
+
+    def update_state(self, state: PartitionRecord, now_ms: int) -> None:
+        """A newer committed state of the same leader epoch: whatever was under way is settled."""
+        if state.partition_epoch < self.state.partition_epoch:
+            return
+        self.state = state
+        self.joining = frozenset()
+        self._see_members(now_ms)
+
+    def _see_members(self, now_ms: int) -> None:
+        for replica in self.state.replicas:
+            if replica == self.broker_id or replica in self.followers:
+                continue
+            in_sync = replica in self.state.isr
+            self.followers[replica] = FollowerState(last_caught_up_ms=now_ms if in_sync else None)
+        for replica in set(self.followers) - set(self.state.replicas):
+            del self.followers[replica]
+
+    def appended(self, log_end_offset: int, now_ms: int) -> None:
+        """The leader's own log grew. Who had everything until now was caught up until now."""
+        for follower in self.followers.values():
+            if follower.log_end_offset >= self.log_end_offset:
+                follower.last_caught_up_ms = now_ms
+        self.log_end_offset = log_end_offset
+
+    def follower_progressed(self, replica: int, progress: ReplicaProgress, now_ms: int) -> bool:
+        """Take a follower's published log end; False when it does not count (rule (c)) or is nothing new."""
+        follower = self.followers.get(replica)
+        if follower is None or not counts_for_epoch(progress, self.leader_epoch):
+            return False
+        follower.log_start_offset = max(follower.log_start_offset, progress.log_start_offset)
+        if progress.log_end_offset <= follower.log_end_offset:
+            return False
+        follower.log_end_offset = progress.log_end_offset
+        if follower.log_end_offset >= self.log_end_offset:
+            follower.last_caught_up_ms = now_ms
+        return True
+
+    def low_watermark(self, log_start_offset: int, live: Collection[int]) -> int:
+        """The least log start offset of the leader and its live followers (Kafka's lowWatermarkIfLeader).
+
+        Leader at 8, live followers at 8 and 5: it is 5. UNKNOWN while a live follower has not spoken.
+        """
+        return min([log_start_offset, *(f.log_start_offset for r, f in self.followers.items() if r in live)])
+
+    def forget_follower(self, replica: int, now_ms: int) -> None:
+        """The follower came up anew: it has to show again what it holds."""
+        if replica in self.followers:
+            in_sync = replica in self.isr
+            self.followers[replica] = FollowerState(last_caught_up_ms=now_ms if in_sync else None)
+
+    def maybe_increment_high_watermark(self, now_ms: int, lag_ms_max: int) -> bool:
+        """Raise the high watermark to the least log end of the maximal ISR and of those about to join it.
+
+        Not before it has reached the epoch's start offset (KIP-207): so it never goes back under clean
+        elections. Leader at 8, ISR followers at 8 and 6: the high watermark is 6.
+        Not while the ISR is under `min.insync.replicas` either (KIP-966): then who left it may still be elected. But
+        what lies below the log's start is committed in any case.
+        """
+        waited_for = self.maximal_isr | {r for r in self.followers if self._is_about_to_join(r, now_ms, lag_ms_max)}
+        log_ends = [self.followers[r].log_end_offset for r in waited_for if r in self.followers]
+        candidate = min([self.log_end_offset, *log_ends])
+        if candidate < self.epoch_start_offset:
+            return False
+        self.held_by_isr = max(self.held_by_isr, candidate)
+        if self.is_under_min_isr:
+            candidate = self.log_start_offset if self.log_start_offset >= self.epoch_start_offset else UNKNOWN
+        if candidate <= self.high_watermark:
+            return False
+        self.high_watermark = candidate
+        return True
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        """Whether the committed ISR is too small for anything to be committed."""
+        return len(self.isr) < effective_min_isr(self.state.replicas, self.min_insync_replicas)
+
+    def _is_about_to_join(self, replica: int, now_ms: int, lag_ms_max: int) -> bool:
+        caught_up_ms = self.followers[replica].last_caught_up_ms
+        return caught_up_ms is not None and now_ms - caught_up_ms <= lag_ms_max
+
+    def out_of_sync(self, now_ms: int, lag_ms_max: int) -> set[int]:
+        """ISR followers that have not been caught up for longer than `replica.lag.time.max.ms` (R17)."""
+        return {r for r in self.isr if r in self.followers and self._lags(self.followers[r], now_ms, lag_ms_max)}
+
+    def _lags(self, follower: FollowerState, now_ms: int, lag_ms_max: int) -> bool:
+        if follower.log_end_offset >= self.log_end_offset:
+            return False
+        return follower.last_caught_up_ms is None or now_ms - follower.last_caught_up_ms > lag_ms_max
+
+    def may_join(self, live: Iterable[int], *, again: bool = False) -> set[int]:
+        """Followers outside the ISR whose log reached the high watermark and the epoch's start (R17).
+
+        again   also those whose joining was tried and whose outcome is not known
+        While the high watermark stands still, under `min.insync.replicas`, they must have what the ISR holds: else a
+        follower that stopped would join again and again.
+        """
+        if self.held_by_isr == UNKNOWN:
+            return set()
+        needed = max(self.held_by_isr, self.epoch_start_offset)
+        outside = (set(self.followers) & set(live)) - (set(self.isr) if again else self.maximal_isr)
+        return {r for r in outside if self.followers[r].log_end_offset >= needed}
+
+    def begin_joining(self, replicas: Iterable[int]) -> None:
+        """From now until the outcome is known the high watermark waits for these too."""
+        self.joining = self.joining | frozenset(replicas)
+
+    def end_joining(self) -> None:
+        """The change is known not to be committed."""
+        self.joining = frozenset()
+
+    def has_enough_replicas(self, min_insync_replicas: int) -> bool:
+        """R18: the committed ISR is at least `min.insync.replicas` strong."""
+        return len(self.isr) >= min_insync_replicas

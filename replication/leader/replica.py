@@ -1,0 +1,403 @@
+"""A replica that leads: its log, its appends in group commits, and the answers that wait for it.
+
+I/O: through its `PartitionLog`. One part (the broker's loop) owns it; other threads only put requests into
+`waiting`. Whatever arrives while a commit is in flight forms the next group: the commit is the linger.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stratalog.replication.leader.partition import Partition
+from stratalog.replication.leader.purgatory import DelayedProduce, ProducePurgatory
+from stratalog.replication.metadata.image import PartitionRecord
+from stratalog.replication.metrics import BrokerMetrics
+from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress
+from stratalog.replication.requests.produce import (
+    ACKS_ALL,
+    ACKS_LEADER,
+    ACKS_NONE,
+    HandedFiles,
+    ProduceRequest,
+    ProduceResponse,
+    SentBatch,
+)
+from stratalog.storage.clock import Clock
+from stratalog.storage.delta.table import Conflict
+from stratalog.storage.errors import (
+    DamagedFileError,
+    FencedLeaderEpochError,
+    InconsistentTopicIdError,
+    InvalidRequiredAcksError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    StoreFullError,
+    StoreUnavailableError,
+    StratalogError,
+    UnknownLeaderEpochError,
+)
+from stratalog.storage.log import append as log_append
+from stratalog.storage.log.append import Appended, BatchAppended
+from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.records import NewRecordBatch, TopicPartition
+from stratalog.storage.topic_config import LogConfig
+
+_LOG = logging.getLogger("stratalog.broker")
+
+GROUP_BYTES_MAX = 64 << 20
+GROUP_REQUESTS_MAX = 10_000
+RETRY_MS = 100
+FILES_LOOKED_FOR = 64
+
+
+@dataclass(slots=True)
+class WaitingAppend:
+    """A request in the queue and whom to answer; `arrived_ms` on the broker's clock."""
+
+    request: ProduceRequest | HandedFiles
+    complete: Callable[[ProduceResponse], None]
+    arrived_ms: int = 0
+
+    def answer(self, error: StratalogError) -> None:
+        self.complete(ProduceResponse(self.request.topic_partition, error=error))
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Requests of one kind that go into one commit; kept until the outcome of that commit is known."""
+
+    members: tuple[WaitingAppend, ...]
+    batches: tuple[NewRecordBatch, ...] = ()
+    handed: tuple[log_append.HandedFiles, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the batches as Arrow data, of handed files on storage."""
+        files = (file.size_bytes for handed in self.handed for file in handed.files)
+        return sum(batch.size_bytes for batch in self.batches) + sum(files)
+
+
+class LeaderReplica:
+    """One led partition for one leader epoch. Not started until its table shows the epoch (DESIGN §4 (a))."""
+
+    def __init__(
+        self,
+        state: PartitionRecord,
+        broker_id: int,
+        topic_id: str,
+        log: PartitionLog,
+        config: LogConfig,
+        purgatory: ProducePurgatory,
+        clock: Clock,
+        on_offline: Callable[[TopicPartition, StratalogError | None], None] = lambda _topic_partition, _reason: None,
+        known_committed: int = UNKNOWN,
+        metrics: BrokerMetrics | None = None,
+        append_pause_ms: Callable[[int], int] = lambda _file_count: 0,
+    ) -> None:
+        """`append_pause_ms`: how long upkeep lets the next append wait after one that added so many files."""
+        self.state = state
+        self.topic_id = topic_id
+        self.log = log
+        self.config = config
+        self.waiting: deque[WaitingAppend] = deque()
+        self.partition: Partition | None = None
+        self.failure: StratalogError | None = None
+        self._known_committed = known_committed
+        self._broker_id = broker_id
+        self._purgatory = purgatory
+        self._clock = clock
+        self._on_offline = on_offline
+        self._metrics = metrics or BrokerMetrics()
+        self._traffic = self._metrics.topic(state.topic)
+        self._in_flight: _Group | None = None
+        self._retry_at_ms = 0
+        self._append_pause_ms = append_pause_ms
+        self._appended_ms, self._appended_files = 0, 0
+        self.has_no_space = False
+        """Nothing fits on the root any more, as this replica or another one found; until something is appended."""
+
+    @property
+    def has_waiting(self) -> bool:
+        """True while requests wait for their append or for its outcome."""
+        return self._in_flight is not None or bool(self.waiting)
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.state.leader_epoch
+
+    def start(self, now_ms: int) -> bool:
+        """Commit the epoch start; True once the replica leads. Losing a race or a slow store: try again later.
+
+        Raises InconsistentTopicIdError when the table belongs to another topic of this name.
+        """
+        if self.partition is not None or self.failure is not None or now_ms < self._retry_at_ms:
+            return self.partition is not None
+        try:
+            self.log.exists_or_create(self.topic_id)
+            self.log.refresh()
+            self._check_table()
+            if isinstance(self.log.start_epoch(self.leader_epoch, as_leader=True), Conflict):
+                return False
+        except StoreUnavailableError as reason:
+            self._retry_later(now_ms, reason)
+            return False
+        except FencedLeaderEpochError as reason:
+            self._retry_later(now_ms, reason)  # the metadata log will say who leads now
+            return False
+        except InconsistentTopicIdError:
+            raise  # a leftover of a deleted topic: whoever knows the metadata decides
+        except StratalogError as reason:
+            self.go_offline(reason)
+            return False
+        self._has_space_again()
+        # An epoch this table showed before (a retried start) began where the epoch cache says.
+        start_offset = self._epoch_start_offset()
+        self.partition = Partition(
+            self.state,
+            self._broker_id,
+            start_offset,
+            self.log.log_start_offset,
+            now_ms,
+            self.config.min_insync_replicas,
+        )
+        self.partition.appended(self.log.log_end_offset, now_ms)
+        return True
+
+    def _check_table(self) -> None:
+        """A replica that is known to be damaged does not lead while another one of the ISR may: DamagedFileError.
+
+        Of its files only the newest are looked for, so that a failover stays short; the rest is found by scrubbing.
+        """
+        if not self.may_be_replaced:
+            return
+        damage = self.log.table.damage()
+        if damage is not None:
+            raise DamagedFileError(f"{self.log.name}: not healed yet: {damage.reason}", damage.path)
+        self.log.table.check_files([entry.file for entry in self.log.files[-FILES_LOOKED_FOR:]], bits=False)
+
+    @property
+    def may_be_replaced(self) -> bool:
+        """Whether another replica holds all that this one does: a member of the ISR."""
+        return len(self.state.isr) > 1
+
+    def _epoch_start_offset(self) -> int:
+        entries = self.log.epochs.entries
+        if entries and entries[-1].epoch == self.leader_epoch:
+            return entries[-1].start_offset
+        return self.log.log_end_offset
+
+    def update_state(self, state: PartitionRecord, now_ms: int) -> None:
+        """A newer partition state under the same leader epoch (an ISR change took hold)."""
+        self.state = state
+        if self.partition is not None:
+            self.partition.update_state(state, now_ms)
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """The topic's configs changed while it is led."""
+        self.config = self.log.config = config
+        if self.partition is not None:
+            self.partition.min_insync_replicas = config.min_insync_replicas
+
+    @property
+    def known_committed(self) -> int:
+        """Up to where the log is known to be committed, in this epoch or before; UNKNOWN when it is not."""
+        if self.partition is None:
+            return self._known_committed
+        return max(self.partition.high_watermark, self._known_committed)
+
+    def held_ms(self, now_ms: int) -> int:
+        """How much longer what waits is held back for upkeep; 0: not at all. All of it then makes one commit."""
+        if self._in_flight is not None or not self._appended_files:
+            return 0
+        pause_ms = self._append_pause_ms(self._appended_files)
+        return max(0, self._appended_ms + pause_ms - now_ms) if pause_ms else 0
+
+    def append_waiting(self, now_ms: int) -> bool:
+        """Commit one group of what waits; True when something moved (look again at once)."""
+        if self.partition is None or now_ms < self._retry_at_ms or self.held_ms(now_ms):
+            return False
+        group = self._in_flight or self._next_group()
+        if group is None:
+            return False
+        self._in_flight = group
+        begun_ms, end_offset = self._clock.monotonic_ms(), self.log.log_end_offset
+        try:
+            outcome = self._append(group)
+            if isinstance(outcome, Conflict):
+                self.log.refresh()  # what it finds may be a foreign commit
+                return True
+        except StoreUnavailableError as reason:
+            self._retry_later(now_ms, reason)  # the very same group again: the log knows it
+            return False
+        except FencedLeaderEpochError as reason:
+            self._in_flight = None
+            self.resign(NotLeaderOrFollowerError(f"{self.state.topic_partition}: {reason}"), group)
+            return True
+        except StratalogError as reason:
+            self._in_flight = None
+            self.go_offline(reason, group)
+            return True
+        self._in_flight = None
+        self._has_space_again()
+        self.partition.appended(self.log.log_end_offset, now_ms)
+        self._traffic.appended(self.log.log_end_offset - end_offset, group.size_bytes, len(group.members))
+        self._appended_ms, self._appended_files = self._clock.monotonic_ms(), len(outcome.files)
+        self._metrics.local_time.observe(self._appended_ms - begun_ms, len(group.members))
+        self._answer(group, outcome, now_ms)
+        return True
+
+    def _next_group(self) -> _Group | None:
+        members: list[WaitingAppend] = []
+        size_bytes = 0
+        while self.waiting and len(members) < GROUP_REQUESTS_MAX and size_bytes < GROUP_BYTES_MAX:
+            candidate = self.waiting[0]
+            if members and type(candidate.request) is not type(members[0].request):
+                break
+            self.waiting.popleft()
+            refusal = self._refusal(candidate.request)
+            if refusal is not None:
+                candidate.answer(refusal)
+                continue
+            members.append(candidate)
+            if isinstance(candidate.request, ProduceRequest):
+                size_bytes += candidate.request.batch.size_bytes
+        return _group_of(members)
+
+    def _refusal(self, request: ProduceRequest | HandedFiles) -> StratalogError | None:
+        if request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
+            return InvalidRequiredAcksError(f"acks is {request.acks}, must be 0, 1 or -1 (all)")
+        expected = request.expected_leader_epoch if isinstance(request, ProduceRequest) else None
+        if expected is not None and expected != self.leader_epoch:
+            error = FencedLeaderEpochError if expected < self.leader_epoch else UnknownLeaderEpochError
+            return error(f"{self.state.topic_partition}: expected leader epoch {expected}, it is {self.leader_epoch}")
+        assert self.partition is not None
+        needed = self.config.min_insync_replicas
+        if request.acks == ACKS_ALL and not self.partition.has_enough_replicas(needed):
+            return NotEnoughReplicasError(
+                f"{self.state.topic_partition}: the ISR {list(self.partition.isr)} is smaller than "
+                f"min.insync.replicas {needed}"
+            )
+        return None
+
+    def _append(self, group: _Group) -> Appended | Conflict:
+        wall_ms = self._clock.wall_ms()
+        if group.handed:
+            return self.log.append_files(group.handed, self.leader_epoch, wall_ms)
+        return self.log.append(group.batches, self.leader_epoch, wall_ms)
+
+    def _answer(self, group: _Group, appended: Appended, now_ms: int) -> None:
+        for member, result in zip(group.members, appended.results, strict=True):
+            if isinstance(result, BatchAppended):
+                self._answer_stored(member, result, now_ms)
+            else:
+                member.answer(result)
+
+    def _answer_stored(self, member: WaitingAppend, result: BatchAppended, now_ms: int) -> None:
+        request = member.request
+        response = ProduceResponse(
+            request.topic_partition, result.base_offset, result.last_offset, self.leader_epoch, result.duplicate
+        )
+        if request.acks != ACKS_ALL:
+            self._metrics.total_time.observe(self._clock.monotonic_ms() - member.arrived_ms)
+            member.complete(response)
+            return
+        deadline_ms = now_ms + request.timeout_ms
+        delayed = DelayedProduce(
+            response, result.last_offset + 1, deadline_ms, member.complete, arrived_ms=member.arrived_ms
+        )
+        self._purgatory.add(delayed)
+
+    def complete_waiting(self) -> int:
+        """Answer what the high watermark has passed; with too small an ISR refuse what all of that has (R18)."""
+        if self.partition is None:
+            return 0
+        enough = self.partition.has_enough_replicas(self.config.min_insync_replicas)
+        reached = self.partition.high_watermark if enough else self.partition.held_by_isr
+        if reached == UNKNOWN:
+            return 0
+        now_ms, total_time = self._clock.monotonic_ms(), self._metrics.total_time
+        return self._purgatory.high_watermark_moved(
+            self.state.topic_partition,
+            reached,
+            enough,
+            lambda delayed: total_time.observe(now_ms - delayed.arrived_ms),
+        )
+
+    def resign(self, error: StratalogError, group: _Group | None = None) -> None:
+        """Stop leading: everybody who waits gets `error`. What was stored stays where it is."""
+        self._known_committed = self.known_committed
+        self.partition = None
+        self.failure = error
+        for member in (*(group or self._in_flight or _Group(())).members, *self.waiting):
+            member.answer(error)
+        self._in_flight = None
+        self.waiting.clear()
+        self._purgatory.fail(self.state.topic_partition, error)
+
+    def go_offline(self, reason: StratalogError, group: _Group | None = None) -> None:
+        """Stop leading for good: the table cannot be trusted. Everybody who waits or comes later gets `reason`."""
+        _LOG.error("%s goes offline on broker %d: %s", self.state.topic_partition, self._broker_id, reason)
+        self.resign(reason, group)
+        self._on_offline(self.state.topic_partition, reason)
+
+    def _retry_later(self, now_ms: int, reason: StratalogError) -> None:
+        _LOG.warning("%s on broker %d, trying again: %s", self.state.topic_partition, self._broker_id, reason)
+        self._retry_at_ms = now_ms + RETRY_MS
+        if isinstance(reason, StoreFullError):
+            # The table is sound, but somebody else should lead; who is the whole ISR waits for space.
+            self._on_offline(self.state.topic_partition, reason)
+
+    def _has_space_again(self) -> None:
+        if self.has_no_space:
+            self._on_offline(self.state.topic_partition, None)
+
+    def progress(self) -> ReplicaProgress | None:
+        """What the leader publishes of this partition; None before it has started."""
+        if self.partition is None:
+            return None
+        return ReplicaProgress(
+            self.state.topic_partition,
+            self.leader_epoch,
+            self.log.log_end_offset,
+            self.log.version,
+            self.partition.high_watermark,
+            self.log.log_start_offset,
+            self.partition.epoch_start_offset,
+            self.topic_id,
+            self._known_committed if self.partition.high_watermark == UNKNOWN else UNKNOWN,
+        )
+
+
+def _group_of(members: list[WaitingAppend]) -> _Group | None:
+    """Members with what they bring; who sent bytes that are no records is answered. None: nobody is left."""
+    sent = [r.batch for m in members if isinstance(r := m.request, ProduceRequest) and isinstance(r.batch, SentBatch)]
+    read = iter(sent[0].read(sent) if sent else ())
+    kept: list[WaitingAppend] = []
+    batches: list[NewRecordBatch] = []
+    handed: list[log_append.HandedFiles] = []
+    for member in members:
+        request = member.request
+        if isinstance(request, HandedFiles):
+            handed.append(_as_handed_files(request))
+        else:
+            batch = next(read) if isinstance(request.batch, SentBatch) else request.batch
+            if isinstance(batch, StratalogError):
+                member.answer(batch)
+                continue
+            batches.append(batch)
+        kept.append(member)
+    return _Group(tuple(kept), tuple(batches), tuple(handed)) if kept else None
+
+
+def _as_handed_files(request: HandedFiles) -> log_append.HandedFiles:
+    return log_append.HandedFiles(
+        request.files,
+        request.sink_id,
+        request.batch_id,
+        request.producer_id,
+        request.producer_epoch,
+        request.base_sequence,
+    )

@@ -1,0 +1,44 @@
+"""Requests to erase records of a topic: how they are made, and what they ask of one replica. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from stratalog.replication.metadata.image import ClusterImage, EraseRecord, Result
+from stratalog.storage.errors import UnknownTopicOrPartitionError
+from stratalog.storage.records import TopicPartition
+from stratalog.storage.upkeep.erase import Erase
+from stratalog.storage.upkeep.erase_predicate import ErasePredicate
+
+_parsed = lru_cache(maxsize=256)(ErasePredicate.parse)
+
+
+def request_erase(
+    image: ClusterImage, topic: str, predicate: str, end_offsets: Sequence[int], request_id: str
+) -> Result[EraseRecord]:
+    """Have what matches below `end_offsets[partition]` erased; the answer is the request with its id.
+
+    The same `request_id` again is answered with the first one. UnknownTopicOrPartitionError, InvalidRequestError.
+    """
+    if not image.partitions_of(topic):
+        raise UnknownTopicOrPartitionError(f"topic '{topic}' does not exist")
+    known = image.erases.get(topic, {})
+    asked = next((each for each in known.values() if each.request_id == request_id), None)
+    if asked is not None:
+        return Result((), asked)
+    text = ErasePredicate.parse(predicate).text
+    record = EraseRecord(topic, max(known, default=0) + 1, text, tuple(end_offsets), request_id)
+    return Result((record,), record)
+
+
+def erases_of(image: ClusterImage, topic_partition: TopicPartition) -> list[Erase]:
+    """What a replica of the partition is to erase, by id. A partition that is younger than a request: nothing of it."""
+    asked = image.erases.get(topic_partition.topic, {})
+    return [erase_of(asked[erase_id], topic_partition.partition) for erase_id in sorted(asked)]
+
+
+def erase_of(record: EraseRecord, partition: int) -> Erase:
+    """A request as one partition sees it."""
+    end_offset = record.end_offsets[partition] if partition < len(record.end_offsets) else 0
+    return Erase(record.erase_id, end_offset, _parsed(record.predicate))

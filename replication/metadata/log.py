@@ -1,0 +1,168 @@
+"""`__cluster_metadata`: the partition log that holds the cluster's state, and how a decision gets into it.
+
+I/O: through its `PartitionLog` only. Refresh, fold, decide, commit; on Conflict the whole round again.
+Every commit is made durable before it counts (DESIGN §3, hazards 7).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from stratalog.replication.controller.controller_decisions import elect_controller
+from stratalog.replication.metadata.image import (
+    ClusterImage,
+    MetadataRecord,
+    Result,
+    record_from_json,
+    record_to_json,
+)
+from stratalog.replication.metadata.state_changes import check_transitions
+from stratalog.storage.clock import Clock, Ids
+from stratalog.storage.delta.table import Conflict, LogTable
+from stratalog.storage.errors import (
+    FencedLeaderEpochError,
+    IllegalStateError,
+    LogDirNotFoundError,
+    RequestTimedOutError,
+    StaleControllerEpochError,
+    StoreUnavailableError,
+    UnknownTopicOrPartitionError,
+)
+from stratalog.storage.log.append import Appended
+from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table
+from stratalog.storage.topic_config import LogConfig
+
+METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
+METADATA_COMMITS = f"{METADATA_PARTITION}/_delta_log/"
+"""Below the metadata root: who watches this directory hears of every commit."""
+METADATA_TOPIC_ID = "00000000000000000000000000000001"
+METADATA_CONFIG = LogConfig.from_properties(
+    {"cleanup.policy": "compact", "max.message.bytes": str(1 << 30), "flush.messages": "1"}
+)
+PROPOSE_TRIES = 200
+_LOG = logging.getLogger("stratalog.state.change")
+BACKOFF_MS_MAX = 50
+
+T = TypeVar("T")
+
+
+class MetadataLog:
+    """One part's own fold of the metadata log. Not thread-safe: each part opens its own."""
+
+    def __init__(self, table: LogTable, clock: Clock, ids: Ids) -> None:
+        self.log = PartitionLog(table, METADATA_CONFIG, clock, ids)
+        self.image = ClusterImage()
+        self._clock = clock
+        self._ids = ids
+        self._next_offset = 0
+        self._unseen: list[MetadataRecord] = []
+        self.on_record: Callable[[ClusterImage, MetadataRecord], None] | None = None
+        """Called with each record that is folded, and the image before it."""
+
+    def create(self) -> None:
+        """Make the log if it is absent."""
+        self.log.exists_or_create(METADATA_TOPIC_ID)
+
+    def refresh(self) -> list[MetadataRecord]:
+        """Fold what was committed and return what was folded since the last call, oldest first."""
+        self._fold()
+        records, self._unseen = self._unseen, []
+        return records
+
+    def look(self) -> None:
+        """Fold all that was committed before this call into `image`; the next `refresh` still tells of it."""
+        self._fold(for_sure=True)
+
+    def _fold(self, *, for_sure: bool = False) -> None:
+        try:
+            if for_sure:
+                self.log.refresh_for_sure()
+            else:
+                self.log.refresh()
+        except UnknownTopicOrPartitionError as reason:
+            raise LogDirNotFoundError(f"{self.log.name}: no cluster metadata here") from reason
+        while self._next_offset < self.log.log_end_offset:
+            rows = self.log.read(self._next_offset, max_bytes=8 << 20)
+            records = [record_from_json(value) for value in rows["value"].to_pylist()]
+            self._next_offset = rows["offset"][-1].as_py() + 1 if rows.num_rows else self.log.log_end_offset
+            for record in records:
+                if self.on_record is not None:
+                    self.on_record(self.image, record)
+                self.image.replay(record)
+            self._unseen += records
+
+    def propose(
+        self,
+        decide: Callable[[ClusterImage], Result[T]],
+        *,
+        controller_epoch: int | None = None,
+        checks_transitions: bool = True,
+    ) -> T:
+        """Decide on the newest image and commit the records in one piece; on Conflict decide again.
+
+        With `controller_epoch` the commit is refused with StaleControllerEpochError once a newer controller
+        exists, and an illegal transition with IllegalStateError (`state_changes`). Errors, those that `decide` raises
+        too, leave nothing behind. Only StoreUnavailableError means that the outcome is not known: decisions are written
+        so that asking again finds their own effect.
+        """
+        for attempt in range(PROPOSE_TRIES):
+            self._fold()
+            self._check_controller(controller_epoch)
+            result = decide(self.image)
+            if not result.records:
+                return result.response
+            if checks_transitions:  # a restore states what is, whatever was before
+                self._check_transitions(result.records)
+            if not isinstance(self._commit(result.records), Conflict):
+                self._fold()
+                return result.response
+            self._back_off(attempt)
+        raise RequestTimedOutError(f"{self.log.name}: lost the race for a commit {PROPOSE_TRIES} times")
+
+    def elect_controller(self, broker_id: int, seen_epoch: int) -> int | None:
+        """Become controller of epoch `seen_epoch` + 1; None when somebody else was quicker.
+
+        The epoch start in the table (create-if-absent) lets one win and refuses the deposed controller's
+        next commit; the record then names the winner (DESIGN §5, R6).
+        """
+        self._fold()
+        if self.image.controller_epoch != seen_epoch:
+            return None
+        epoch = max(self.log.leader_epoch, seen_epoch) + 1
+        try:
+            if isinstance(self.log.start_epoch(epoch, as_leader=True), Conflict):
+                return None
+            return self.propose(lambda image: elect_controller(image, broker_id, epoch), controller_epoch=epoch)
+        except (FencedLeaderEpochError, StaleControllerEpochError):
+            return None
+
+    def _check_controller(self, controller_epoch: int | None) -> None:
+        if controller_epoch is None:
+            return
+        newest = max(self.log.leader_epoch, self.image.controller_epoch)
+        if newest > controller_epoch:
+            raise StaleControllerEpochError(f"controller epoch {controller_epoch}, newest is {newest}")
+
+    def _check_transitions(self, records: tuple[MetadataRecord, ...]) -> None:
+        try:
+            check_transitions(self.image, records)
+        except IllegalStateError as reason:
+            _LOG.error("refused %d records: %s", len(records), reason)
+            raise
+
+    def _commit(self, records: tuple[MetadataRecord, ...]) -> Appended | Conflict:
+        now_ms = self._clock.wall_ms()
+        rows = [(now_ms, key, value, None) for key, value in map(record_to_json, records)]
+        batch = [NewRecordBatch(payload_table(rows))]
+        try:
+            return self.log.append(batch, self.log.leader_epoch, now_ms)
+        except StoreUnavailableError:
+            # Unclear: the same commit once more settles it, unless the store stays away.
+            return self.log.append(batch, self.log.leader_epoch, now_ms)
+
+    def _back_off(self, attempt: int) -> None:
+        spread = int(self._ids.new_id()[:4], 16) / 0xFFFF
+        self._clock.sleep_ms(min(BACKOFF_MS_MAX, 1 << min(attempt, 6)) * spread)

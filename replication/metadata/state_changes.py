@@ -1,0 +1,195 @@
+"""What metadata records do to partitions and replicas: whether they may, and the lines of state-change.log. Pure.
+
+`illegal_transition` looks at a decision before it is committed, on the image that it was made from. The lines are of
+what was committed, record by record, each on the image before it.
+Source: the messages of `ZkPartitionStateMachine` and `ZkReplicaStateMachine` of Kafka 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from stratalog.replication.metadata.image import (
+    ClusterImage,
+    FenceBrokerRecord,
+    MetadataRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicDeletionRecord,
+    TopicRecord,
+)
+from stratalog.replication.metadata.partition_states import (
+    PartitionState,
+    illegal_partition_step,
+    partition_path,
+    state_of_partition,
+)
+from stratalog.replication.metadata.replica_states import (
+    ReplicaState,
+    illegal_replica_step,
+    replica_path,
+    state_of_deletion,
+    state_of_replica,
+)
+from stratalog.storage.errors import IllegalStateError
+from stratalog.storage.records import TopicPartition
+
+
+def check_transitions(image: ClusterImage, records: Iterable[MetadataRecord]) -> None:
+    """IllegalStateError in Kafka's words unless the records of one decision on `image` are legal transitions.
+
+    A leader elected for a partition whose topic was removed meanwhile: "Partition t-0 should be in one of
+    NewPartition,OnlinePartition,OfflinePartition states before moving to OnlinePartition state. Instead it is in
+    NonExistentPartition state".
+    """
+    check = _Check(image)
+    for record in records:
+        reason = check.illegal(record)
+        if reason:
+            raise IllegalStateError(reason)
+
+
+class _Check:
+    """The records of one commit, one after the other."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self._image = image
+        self._announced: set[str] = set()
+        self._removed: dict[str, RemoveTopicRecord] = {}
+        self._moved: dict[TopicPartition, PartitionState] = {}
+
+    def illegal(self, record: MetadataRecord) -> str:
+        match record:
+            case PartitionRecord():
+                return self._move(record)
+            case TopicRecord():
+                self._announced.add(record.name)
+            case RemoveTopicRecord():
+                return self._remove(record)
+            case TopicDeletionRecord():
+                return self._delete(record)
+        return ""
+
+    def _move(self, record: PartitionRecord) -> str:
+        named, before = record.topic_partition, self._image.partitions.get(record.topic_partition)
+        is_growth = record.partition_epoch == 0 and record.topic in self._image.topic_ids
+        path = partition_path(before, record, is_creation=is_growth or record.topic in self._announced)
+        current = self._moved.get(named) or state_of_partition(before)
+        self._moved[named] = path[-1]
+        return illegal_partition_step(named, current, path)
+
+    def _remove(self, record: RemoveTopicRecord) -> str:
+        known = self._image.topic_ids.get(record.name)
+        if known != record.topic_id:
+            return f"Topic {record.name} with id {record.topic_id} should exist before its removal. Its id is {known}"
+        self._removed[record.topic_id] = record
+        for named in self._image.partitions_of(record.name):
+            self._moved[named] = PartitionState.NON_EXISTENT
+        return ""
+
+    def _delete(self, record: TopicDeletionRecord) -> str:
+        """Replicas are deleted once their topic is removed; who is done with it does not begin again."""
+        known = self._image.deletions.get(record.topic_id)
+        if known is None and record.topic_id in self._removed:
+            return ""
+        left = () if known is None else known.brokers
+        for broker_id in record.brokers:
+            if broker_id not in left:
+                path = (ReplicaState.DELETION_STARTED,)
+                named = TopicPartition(record.topic, 0)
+                return illegal_replica_step(named, broker_id, ReplicaState.NON_EXISTENT, path)
+        return ""
+
+
+def partition_lines(image: ClusterImage, record: MetadataRecord) -> Iterator[str]:
+    """A line for each state that a partition moves to by `record`, as the controller writes it."""
+    if isinstance(record, PartitionRecord):
+        yield from _lines_of_partition(image.partitions.get(record.topic_partition), record)
+    elif isinstance(record, RemoveTopicRecord):
+        for named in image.partitions_of(record.name):
+            yield from _lines_of_removal(named, image.partitions[named])
+        yield from _lines_of_deletion(image, record.name, _replicas_of(image, record.name))
+    elif isinstance(record, TopicDeletionRecord):
+        known = image.deletions.get(record.topic_id)
+        for broker_id in () if known is None else known.brokers:
+            if known is not None and broker_id not in record.brokers:
+                yield from _line(record.topic, broker_id, state_of_deletion(image, known, broker_id))
+
+
+def _lines_of_partition(before: PartitionRecord | None, record: PartitionRecord) -> Iterator[str]:
+    current, named = state_of_partition(before), record.topic_partition
+    for target in partition_path(before, record, is_creation=before is None):
+        if target is PartitionState.NEW:
+            assigned = ",".join(map(str, record.replicas))
+            yield f"Changed partition {named} state from {current} to {target} with assigned replicas {assigned}"
+        elif target is PartitionState.ONLINE:
+            yield f"Changed partition {named} from {current} to {target} with state {record.state_json()}"
+        else:
+            yield f"Changed partition {named} state from {current} to {target}"
+        current = target
+
+
+def _lines_of_removal(named: TopicPartition, before: PartitionRecord) -> Iterator[str]:
+    current = state_of_partition(before)
+    for target in partition_path(before, None):
+        yield f"Changed partition {named} state from {current} to {target}"
+        current = target
+
+
+def _replicas_of(image: ClusterImage, topic: str) -> list[int]:
+    return sorted({replica for named in image.partitions_of(topic) for replica in image.partitions[named].replicas})
+
+
+def _lines_of_deletion(image: ClusterImage, topic: str, broker_ids: Iterable[int]) -> Iterator[str]:
+    live = image.live_brokers()
+    for broker_id in broker_ids:
+        is_up = broker_id in live
+        current = ReplicaState.ONLINE if is_up else ReplicaState.OFFLINE
+        target = ReplicaState.DELETION_STARTED if is_up else ReplicaState.DELETION_INELIGIBLE
+        yield from _steps(f"the replicas of topic {topic} on broker {broker_id}", current, target)
+
+
+def _line(topic: str, broker_id: int, current: ReplicaState) -> Iterator[str]:
+    yield from _steps(f"the replicas of topic {topic} on broker {broker_id}", current, ReplicaState.NON_EXISTENT)
+
+
+def _steps(what: str, current: ReplicaState, target: ReplicaState) -> Iterator[str]:
+    for step in replica_path(current, target):
+        yield f"Changed state of {what} from {current} to {step}"
+        current = step
+
+
+def replica_lines(image: ClusterImage, record: MetadataRecord) -> Iterator[str]:
+    """A line for each state that a replica moves to by `record`. A broker that comes or goes moves all of its own, so
+    this goes through all partitions; of a removed topic `partition_lines` tells."""
+    if isinstance(record, PartitionRecord):
+        yield from _lines_of_assignment(image, record)
+    elif isinstance(record, FenceBrokerRecord) and image.is_current(record.broker_id, record.broker_epoch):
+        yield from _lines_of_broker(image, record.broker_id, is_up=False)
+    elif isinstance(record, RegisterBrokerRecord) and record.broker_id not in image.live_brokers():
+        yield from _lines_of_broker(image, record.broker_id, is_up=True)
+
+
+def _lines_of_assignment(image: ClusterImage, record: PartitionRecord) -> Iterator[str]:
+    named, live = record.topic_partition, image.live_brokers()
+    before = image.partitions.get(named)
+    for broker_id in sorted({*record.replicas, *(before.replicas if before else ())}):
+        target = ReplicaState.NON_EXISTENT
+        if broker_id in record.replicas:
+            target = ReplicaState.ONLINE if broker_id in live else ReplicaState.OFFLINE
+        current = state_of_replica(image, named, broker_id)
+        yield from _steps(f"replica {broker_id} for partition {named}", current, target)
+
+
+def _lines_of_broker(image: ClusterImage, broker_id: int, *, is_up: bool) -> Iterator[str]:
+    target = ReplicaState.ONLINE if is_up else ReplicaState.OFFLINE
+    for named, state in image.partitions.items():
+        if broker_id in state.replicas:
+            current = state_of_replica(image, named, broker_id)
+            yield from _steps(f"replica {broker_id} for partition {named}", current, target)
+    target = ReplicaState.DELETION_STARTED if is_up else ReplicaState.DELETION_INELIGIBLE
+    for deletion in image.deletions.values():
+        if broker_id in deletion.brokers:
+            current = state_of_deletion(image, deletion, broker_id)
+            yield from _steps(f"the replicas of topic {deletion.topic} on broker {broker_id}", current, target)

@@ -1,0 +1,130 @@
+"""A broker in a process of its own: its root, its controller candidate, its fetch sessions (DESIGN §9).
+
+I/O: directories and their locks, threads, log files, and Spark unless it fetches in threads.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, MutableMapping
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Self
+
+from stratalog.replication.broker.broker import Broker, BrokerIdentity
+from stratalog.replication.coordinator.runtime.remote_appends import Appends
+from stratalog.replication.directory_lock import folder_here
+from stratalog.replication.machine.interpreter import share_interpreter
+from stratalog.replication.process.broker_host import BrokerHost, Fetcher
+from stratalog.replication.process.broker_properties import BrokerProperties
+from stratalog.replication.process.running_broker import RunningBroker, await_up, lock_root
+from stratalog.storage.errors import StratalogError, UnknownServerError
+from stratalog.storage.objects.remote import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOG = logging.getLogger("stratalog.broker")
+
+
+class BrokerServer:
+    """The one broker of this process. Use `BrokerServer.start`, then `stop`."""
+
+    def __init__(
+        self,
+        properties: BrokerProperties,
+        fetcher: Fetcher,
+        spark: SparkSession | None,
+        lock: IO[str],
+        peers: MutableMapping[int, Appends] | None,
+    ) -> None:
+        """Joins the cluster and starts the broker's threads. `lock` is that of `lock_root`; a failure lets it go."""
+        self.properties = properties
+        self.log_folder = text_log_folder(properties)
+        host: BrokerHost | None = None
+        try:
+            roots = {properties.broker_id: properties.root}
+            host = BrokerHost(
+                properties.metadata_root, roots, properties.config, self.log_folder, fetcher, spark, peers
+            )
+            self._running: RunningBroker = host.run(
+                BrokerIdentity(properties.broker_id, properties.root, properties.rack), lock
+            )
+        except BaseException:
+            if host is not None:
+                host.stop(())
+            lock.close()
+            raise
+        self._host = host
+
+    @classmethod
+    def start(
+        cls,
+        properties: BrokerProperties,
+        *,
+        fetcher: Fetcher = "auto",
+        spark: SparkSession | None = None,
+        on_locked: Callable[[Path], None] = lambda _log_folder: None,
+        peers: MutableMapping[int, Appends] | None = None,
+    ) -> Self:
+        """Make or reopen the broker's root, make or join the cluster, register.
+
+        fetcher    `spark`, `thread`, or `auto`: Spark unless the session has too few slots (with a warning)
+        spark      the session whose slots run the fetch sessions; None starts one, or takes that of spark-submit
+        on_locked  called with the folder for text logs as soon as the root is this process's
+        peers      brokers of other processes, by id, as far as they can be called; this one is put in
+        Python's switch interval and garbage collection are set as `share_interpreter` says.
+        Raises KafkaStorageError when another broker of this machine works on the root; DuplicateBrokerRegistrationError
+        when the id is, and stays, live on another root; InvalidRequestError when the root is another broker's;
+        InconsistentClusterIdError when it is another cluster's; BrokerNotAvailableError when it does not come up.
+        """
+        lock = lock_root(properties.root)
+        on_locked(text_log_folder(properties))
+        server = cls(properties, fetcher, spark, lock, peers)
+        try:
+            await_up([server._running])
+            server._host.serve_metrics(lambda: {server.broker.broker_id: server.broker})
+            share_interpreter()
+        except BaseException:
+            server.stop()
+            raise
+        _LOG.info("broker %d started with epoch %d", server.broker.broker_id, server.broker.broker_epoch)
+        return server
+
+    @property
+    def broker(self) -> Broker:
+        return self._running.broker
+
+    @property
+    def failure(self) -> StratalogError | None:
+        """Why it cannot go on and should be stopped: another process took its place, or its Spark is gone."""
+        if self.broker.stopped_by is not None:
+            return self.broker.stopped_by
+        lost = self._host.runner.failure
+        return UnknownServerError(f"broker {self.broker.broker_id} cannot follow any more: {lost}") if lost else None
+
+    def stop(self) -> bool:
+        """Controlled shutdown; once. False when the broker could not hand over what it led."""
+        if self.failure is not None:
+            _LOG.error("%s", self.failure)
+        _LOG.info("broker %d is shutting down", self.broker.broker_id)
+        has_handed_over = self._host.stop([self._running])
+        _LOG.info("broker %d: shut down %s", self.broker.broker_id, "completed" if has_handed_over else "uncleanly")
+        return has_handed_over
+
+    def describe(self) -> str:
+        """A few lines on what runs where."""
+        properties = self.properties
+        return "\n".join(
+            [
+                f"broker {properties.broker_id} of cluster {self._host.joined.cluster_id}",
+                f"root {properties.root}",
+                f"metadata root {properties.metadata_root}",
+                f"text logs {self.log_folder}",
+                *self._host.described(),
+            ]
+        )
+
+
+def text_log_folder(properties: BrokerProperties) -> Path:
+    """`log.dir` below the root, or below what stands for it on this machine."""
+    return folder_here(open_store(properties.root)) / properties.config.log_dir

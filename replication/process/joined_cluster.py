@@ -1,0 +1,90 @@
+"""The cluster's metadata as brokers find it when they come up: made on an empty root, else joined.
+
+I/O: the metadata root and its lock, `meta.properties` of the brokers' roots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import IO
+
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.directory_lock import folder_here, lock_shared
+from stratalog.replication.meta_properties import FORMAT_VERSION, check_meta_properties, cluster_id_of
+from stratalog.replication.metadata.cluster_configs import state_settings
+from stratalog.replication.metadata.image import ClusterImage, ClusterRecord, Result
+from stratalog.replication.metadata.log import MetadataLog
+from stratalog.replication.stores import DeltaStores, open_metadata
+from stratalog.storage.clock import RandomIds, SystemClock
+from stratalog.storage.errors import InconsistentClusterIdError, LogDirNotFoundError
+from stratalog.storage.objects.remote import ObjectStore, open_store
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedCluster:
+    """`metadata_root` is held, together with the brokers of other processes, until `close`."""
+
+    metadata_root: str
+    cluster_id: str
+    lock: IO[str]
+
+    def close(self) -> None:
+        self.lock.close()
+
+
+def join_cluster(metadata_root: str, broker_roots: Mapping[int, str], config: BrokerConfig) -> JoinedCluster:
+    """Make the cluster on an empty metadata root, or join the one that is there, with these brokers (root by id).
+
+    The roots are made and marked as this cluster's. The settings that clients need to know are stated: those of the
+    broker that came up last count. After an unclean stop of all brokers of this machine the metadata log is recovered.
+    Raises InconsistentClusterIdError when a root belongs to another cluster, or to one whose metadata is not at
+    `metadata_root`: it may not be mounted; a new cluster there would be a second one of the same brokers.
+    """
+    roots = {broker_id: open_store(root, create=True) for broker_id, root in broker_roots.items()}
+    for store in roots.values():
+        _check_metadata_is_there(metadata_root, store)
+    objects = open_store(metadata_root, create=True)
+    metadata = open_metadata(DeltaStores(RandomIds()), metadata_root, SystemClock(), RandomIds())
+    lock = lock_shared(folder_here(objects), lambda: _recover(metadata, objects))
+    try:
+        metadata.create()
+        cluster_id = metadata.propose(lambda image: _identify(image, RandomIds().new_id()))
+        for broker_id, store in roots.items():
+            check_meta_properties(store, cluster_id, broker_id, FORMAT_VERSION)
+        metadata.propose(lambda image: state_settings(image, config))
+    except BaseException:
+        lock.close()
+        raise
+    return JoinedCluster(metadata_root, cluster_id, lock)
+
+
+def _check_metadata_is_there(metadata_root: str, broker_root: ObjectStore) -> None:
+    known_id = cluster_id_of(broker_root)
+    if known_id is not None and not _has_metadata(metadata_root):
+        raise InconsistentClusterIdError(
+            f"{broker_root.url} belongs to cluster {known_id}, but there is no cluster metadata at {metadata_root}: "
+            "is it mounted, and is stratalog.metadata.root right?"
+        )
+
+
+def _has_metadata(metadata_root: str) -> bool:
+    try:
+        metadata = open_metadata(DeltaStores(RandomIds()), metadata_root, SystemClock(), RandomIds())
+    except LogDirNotFoundError:
+        return False
+    return metadata.log.table.snapshot() is not None
+
+
+def _recover(metadata: MetadataLog, objects: ObjectStore) -> None:
+    """What a power cut may have torn, while no broker of this machine is at work. An object store tears nothing, and
+    brokers on other machines may be writing there."""
+    if not objects.durable_on_answer:
+        metadata.log.table.recover_tail()
+
+
+def _identify(image: ClusterImage, new_id: str) -> Result[str]:
+    """The cluster's id; a new cluster gets `new_id`."""
+    if image.cluster_id:
+        return Result((), image.cluster_id)
+    return Result((ClusterRecord(new_id, FORMAT_VERSION),), new_id)

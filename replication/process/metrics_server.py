@@ -1,0 +1,100 @@
+"""The brokers' metrics over HTTP, for Prometheus to fetch: `http://<host>:<port>/metrics`.
+
+I/O: a listening socket and a thread. What is told is read from running brokers without holding them up.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from stratalog.replication.broker.broker import Broker
+from stratalog.replication.follower.metrics import CopyTimes, fetch_metrics, fetch_metrics_prefix
+from stratalog.replication.metrics import Metric, counter_metrics, image_metrics, prometheus_text
+from stratalog.storage.clock import SystemClock
+from stratalog.storage.errors import KafkaStorageError, StratalogError
+from stratalog.storage.objects.remote import open_store
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PATHS = ("/metrics", "/")
+REQUEST_TIMEOUT_S = 10
+"""A connection that says nothing for so long is closed, lest it keep a thread for ever."""
+
+
+def metrics_of(broker: Broker) -> list[Metric]:
+    """All that a broker tells of itself, as of now. Called from any thread."""
+    image, partitions = broker.metadata.image, [led.partition for led in list(broker.leaders.values())]
+    lags = [
+        partition.log_end_offset - follower.log_end_offset
+        for partition in partitions
+        if partition is not None
+        for follower in list(partition.followers.values())
+    ]
+    return [
+        *image_metrics(image, broker.broker_id, max(0, max(lags, default=0))),
+        *counter_metrics(broker.metrics),
+        *broker.coordinator_metrics(),
+        *fetch_metrics(_copy_times(broker), SystemClock().wall_ms()),
+    ]
+
+
+def _copy_times(broker: Broker) -> list[CopyTimes | None]:
+    """What the broker's fetch sessions told last. A root that is away is no reason to tell nothing of the broker."""
+    try:
+        objects = open_store(broker.root)
+        told = [objects.get_register(meta.path) for meta in objects.list(fetch_metrics_prefix(broker.broker_epoch))]
+    except StratalogError:
+        return []
+    return [CopyTimes.from_json(data) for data in told if data is not None]
+
+
+class MetricsServer:
+    """Serves from the moment it is made until `close`. `port` 0 takes any that is free."""
+
+    def __init__(self, port: int, brokers: Callable[[], Mapping[int, Broker]], host: str = "") -> None:
+        """`brokers`: those that run now; `host`: where to listen, everywhere if empty.
+
+        KafkaStorageError when the port is taken.
+        """
+
+        class Handler(_Handler):
+            text = staticmethod(lambda: prometheus_text({i: metrics_of(b) for i, b in brokers().items()}))
+
+        try:
+            self._server = ThreadingHTTPServer((host, port), Handler)
+        except OSError as reason:
+            raise KafkaStorageError(f"stratalog.metrics.port {port} cannot be listened on: {reason}") from reason
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    def close(self) -> None:
+        """Answer nobody any more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = REQUEST_TIMEOUT_S
+    text: Callable[[], str]
+
+    def do_GET(self) -> None:
+        if self.path.partition("?")[0] not in PATHS:
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return
+        body = type(self).text().encode()
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", CONTENT_TYPE)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in http.server
+        """Prometheus asks all the time: no line for each."""

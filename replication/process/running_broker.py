@@ -1,0 +1,267 @@
+"""One broker at work: its root, its two threads, its fetch sessions. An embedded cluster runs several of them.
+
+I/O: the broker's root and its lock, threads and, through a fetch runner, Spark.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import IO
+
+from stratalog.replication.broker.broker import Broker, BrokerIdentity
+from stratalog.replication.clean_shutdown import mark_clean_shutdown
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.controller.controller import Controller
+from stratalog.replication.coordinator.runtime.remote_appends import Appends
+from stratalog.replication.directory_lock import folder_here, lock_alone
+from stratalog.replication.follower.runner import FetchJob, FetchRunner
+from stratalog.replication.progress.progress import fetch_progress_path, progress_prefix
+from stratalog.replication.stores import DeltaStores
+from stratalog.storage.clock import RandomIds, SystemClock
+from stratalog.storage.errors import (
+    BrokerNotAvailableError,
+    DuplicateBrokerRegistrationError,
+    InvalidRequestError,
+    StratalogError,
+    UnknownServerError,
+)
+from stratalog.storage.objects.remote import open_store
+
+_LOG = logging.getLogger("stratalog.cluster")
+
+START_WAIT_MS = 60_000
+TRY_AGAIN_S = 0.1
+JOIN_WAIT_S = 30
+TURN_WAIT_S = 0.02
+_ONE_AT_A_TIME = threading.Lock()
+"""Held by the broker whose turn it is, while many partitions move a little each. Such appends are short pieces of
+Python between short calls of the system: three threads that take the interpreter from each other at each of them need
+1.5 times the processor and are not faster. Large appends run side by side; nobody waits for a stuck disk."""
+
+
+def lock_root(root: str) -> IO[str]:
+    """Make a broker's root and hold it alone. KafkaStorageError when another broker of this machine works on it."""
+    refusal = f"Failed to acquire lock on file .lock in {root}. A broker in another process is using this directory."
+    return lock_alone(folder_here(open_store(root, create=True)), refusal)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedParts:
+    """What the brokers of one process have in common. `peers`: they themselves, by id, as they come up."""
+
+    metadata_root: str
+    config: BrokerConfig
+    topic_defaults: Mapping[str, object]
+    runner: FetchRunner
+    executor: Executor
+    peers: Mapping[int, Appends]
+
+
+class RunningBroker:
+    """`start`; then `join`, `hand_over` and, once its fetch sessions have ended, `close`; or `kill`.
+
+    registered  set once the broker is part of the cluster
+    failure     what went wrong last, also if it was tried again with success
+    """
+
+    def __init__(self, identity: BrokerIdentity, shared: SharedParts, lock: IO[str]) -> None:
+        """`lock` is that of `lock_root`; it is let go at the end, also when this fails."""
+        self.failure: StratalogError | None = None
+        self.registered = threading.Event()
+        self._shared = shared
+        self._is_ending = threading.Event()
+        self._said: dict[int, str] = {}
+        """The failure that each thread logged last, until a turn succeeds: it is not logged again for each try."""
+        self._lock = lock
+        try:
+            ids, clock, stores = RandomIds(), SystemClock(), DeltaStores(RandomIds())
+            self.broker = Broker(
+                identity,
+                shared.config,
+                shared.metadata_root,
+                stores,
+                clock,
+                ids,
+                topic_defaults=shared.topic_defaults,
+                executor=shared.executor,
+                on_registered=self._start_fetching,
+                peers=shared.peers,
+            )
+            self.controller = Controller(
+                identity.broker_id,
+                self.broker.incarnation_id,
+                shared.config,
+                shared.metadata_root,
+                DeltaStores(ids),
+                clock,
+                ids,
+                executor=shared.executor,
+            )
+        except BaseException:
+            self._lock.close()
+            raise
+        broker_id = identity.broker_id
+        self._threads = [
+            threading.Thread(target=self._run_broker, name=f"broker-{broker_id}", daemon=True),
+            threading.Thread(target=self._run_controller, name=f"controller-{broker_id}", daemon=True),
+        ]
+
+    # -- its threads -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin; the threads end after the turn they are in, without another write, once the broker is to end."""
+        for thread in self._threads:
+            thread.start()
+
+    def _run_broker(self) -> None:
+        broker, begun_ms = self.broker, SystemClock().monotonic_ms()
+        while not self._is_over() and not self.registered.is_set():
+            self._try(lambda: self._register(SystemClock().monotonic_ms() - begun_ms))
+        while not self._is_ending.is_set() and broker.stopped_by is None:
+            self._try(self._turn)
+
+    def _is_over(self) -> bool:
+        return self._is_ending.is_set() or self.broker.stopped_by is not None
+
+    def _register(self, waited_ms: int) -> None:
+        try:
+            self.broker.start()
+        except StratalogError as reason:
+            if is_final(reason, waited_ms, self._shared.config.broker_session_timeout_ms):
+                self.broker.stop(reason)
+            raise
+        self.registered.set()
+
+    def _turn(self) -> None:
+        broker = self.broker
+        moves_many = broker.pace.moves_many(SystemClock().monotonic_ms())
+        holds = moves_many and _ONE_AT_A_TIME.acquire(timeout=TURN_WAIT_S)
+        try:
+            moved = broker.step()
+        finally:
+            if holds:
+                _ONE_AT_A_TIME.release()
+        rest_ms = broker.rest_ms()
+        if rest_ms:
+            SystemClock().sleep_ms(rest_ms)
+        broker.wakeup.wait_ms(broker.wait_ms(moved=moved))
+
+    def _run_controller(self) -> None:
+        while not self._is_over():
+            if self.registered.is_set():
+                self._try(self.controller.step)
+            self._is_ending.wait(self.controller.poll_interval_ms / 1000)
+
+    def _try(self, turn: Callable[[], None]) -> None:
+        try:
+            turn()
+            self._said.pop(threading.get_ident(), None)
+            return
+        except StratalogError as reason:
+            self.failure = reason
+            if str(reason) != self._said.get(threading.get_ident()) and self.broker.stopped_by is None:
+                _LOG.warning("broker %d, trying again: %s", self.broker.broker_id, reason)
+            self._said[threading.get_ident()] = str(reason)
+        except Exception as defect:  # noqa: BLE001 - a thread that ends silently would hide it
+            self.failure = UnknownServerError(f"{type(defect).__name__}: {defect}")
+            _LOG.exception("broker %d", self.broker.broker_id)
+        self._is_ending.wait(TRY_AGAIN_S)
+
+    def _start_fetching(self, broker_epoch: int) -> None:
+        """Called by the broker's loop at every registration; starting a query takes seconds, so not there."""
+        shared, broker = self._shared, self.broker
+        job = FetchJob(
+            broker.broker_id, broker_epoch, broker.root, shared.metadata_root, shared.config, shared.topic_defaults
+        )
+        name = f"start-fetch-{broker.broker_id}"
+        threading.Thread(target=shared.runner.start, args=(job,), name=name, daemon=True).start()
+
+    # -- its beginning and end ---------------------------------------------------------------------------
+
+    @property
+    def is_fetching(self) -> bool:
+        """Whether a fetch session of this registration has been at work."""
+        first_session = fetch_progress_path(self.broker.broker_epoch, "")
+        found = open_store(self.broker.root).list(progress_prefix(self.broker.broker_epoch))
+        return any(meta.path.startswith(first_session) for meta in found)
+
+    def kill(self) -> None:
+        """End as by a crash: nothing is flushed or deregistered."""
+        self.join()
+        self.broker.stop(BrokerNotAvailableError(f"broker {self.broker.broker_id} was killed"))
+        self._lock.close()
+
+    def hand_over(self) -> bool:
+        """After `join`, a controlled shutdown: others lead what it led. False when that failed, or there was nothing to
+        hand over since it was not part of the cluster."""
+        is_member = self.registered.is_set() and self.broker.stopped_by is None
+        return is_member and self._is_done(self.broker.shut_down)
+
+    def close(self, *, left_in_order: bool) -> None:
+        """After its fetch sessions have ended: mark the root as clean, if so, and let others have it."""
+        if left_in_order:
+            objects = open_store(self.broker.root)
+            self._is_done(lambda: mark_clean_shutdown(objects, self.broker.broker_epoch))
+        self._lock.close()
+
+    def join(self) -> None:
+        """End the threads after the turn they are in."""
+        self._is_ending.set()
+        self.broker.wakeup.wake()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(timeout=JOIN_WAIT_S)
+        if not self._threads[0].is_alive():
+            self.broker.wakeup.close()
+
+    def _is_done(self, part: Callable[[], None]) -> bool:
+        """One part of the end; the others go on if it fails."""
+        try:
+            part()
+        except StratalogError as reason:
+            _LOG.warning("broker %d did not shut down cleanly: %s", self.broker.broker_id, reason)
+            return False
+        return True
+
+
+def await_up(running: Iterable[RunningBroker]) -> None:
+    """Wait until they are registered and their first fetch sessions at work: before that a follower only falls behind.
+
+    Raises what made one stop, BrokerNotAvailableError for one that is not registered in 60,000 ms.
+    """
+    brokers = list(running)
+    deadline_ms = SystemClock().monotonic_ms() + START_WAIT_MS
+    for each in brokers:
+        while not each.registered.wait(0.05):
+            if each.broker.stopped_by is not None:
+                raise each.broker.stopped_by
+            if SystemClock().monotonic_ms() > deadline_ms:
+                broker_id = each.broker.broker_id
+                raise BrokerNotAvailableError(f"broker {broker_id} did not start in {START_WAIT_MS} ms: {each.failure}")
+    for each in brokers:
+        while not each.is_fetching and each.broker.stopped_by is None:
+            if SystemClock().monotonic_ms() > deadline_ms:
+                _LOG.warning("broker %d: no fetch session after %d ms", each.broker.broker_id, START_WAIT_MS)
+                break
+            SystemClock().sleep_ms(50)
+
+
+def is_final(refusal: StratalogError, waited_ms: int, session_timeout_ms: int) -> bool:
+    """Whether a registration that was refused `waited_ms` after the first try need not be tried again.
+
+    A broker that is live on another root may be an earlier life of this one, whose session then expires: that is
+    waited for, one and a half session timeouts, so that the controller can have seen it. As Kafka's
+    `initial.broker.registration.timeout.ms`.
+
+    >>> is_final(DuplicateBrokerRegistrationError("live"), waited_ms=9_000, session_timeout_ms=9_000)
+    False
+    >>> is_final(InvalidRequestError("the root is broker 2's"), waited_ms=0, session_timeout_ms=9_000)
+    True
+    """
+    if isinstance(refusal, DuplicateBrokerRegistrationError):
+        return waited_ms >= session_timeout_ms * 3 // 2
+    return isinstance(refusal, InvalidRequestError)

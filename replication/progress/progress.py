@@ -1,0 +1,156 @@
+"""What one writer says of a replica that it moves, and where it says it. Pure.
+
+Entries merge by (leader epoch, table version), never downwards (DESIGN §6). `progress_object` writes and reads
+the objects that hold them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from stratalog.storage.records import TopicPartition
+
+UNKNOWN = -1
+
+_parsed_at = json.JSONDecoder().raw_decode
+_quoted = json.encoder.encode_basestring_ascii
+
+
+class ReplicaProgress(NamedTuple):
+    """One replica as its writer last saw it. A follower leaves `high_watermark` and `start_offset` UNKNOWN.
+
+    known_committed   while a leader's high watermark is UNKNOWN, for long if its ISR is under `min.insync.replicas`:
+                      the highest one of earlier epochs that it knows of, up to which the log may be read. Not a high
+                      watermark itself, since a higher one may have been published.
+    """
+
+    topic_partition: TopicPartition
+    leader_epoch: int
+    log_end_offset: int
+    version: int
+    high_watermark: int = UNKNOWN
+    log_start_offset: int = 0
+    start_offset: int = UNKNOWN
+    topic_id: str = ""
+    known_committed: int = UNKNOWN
+
+    def supersedes(self, other: ReplicaProgress | None) -> bool:
+        """True when this is newer: a later leader epoch, table version, or high watermark of the same version.
+
+        A topic created anew under an old name counts from zero: the later statement of one writer wins.
+        """
+        return (
+            other is None
+            or other.topic_id != self.topic_id
+            or (self.leader_epoch, self.version, self.high_watermark, self.log_start_offset)
+            > (other.leader_epoch, other.version, other.high_watermark, other.log_start_offset)
+        )
+
+
+class ProgressHeader(NamedTuple):
+    """The first line of a progress object.
+
+    sequence  of the newest change
+    floor     every change above it is in the object; older ones may be in the image only
+    beat      changes at least every heartbeat
+    state     a word of the writer's: `active`, `ended`, …
+    """
+
+    sequence: int
+    floor: int
+    beat: int
+    state: str
+
+
+def encode_row(sequence: int, p: ReplicaProgress) -> bytes:
+    """One line: a JSON list that begins with the sequence number of the change."""
+    topic, partition = p.topic_partition
+    known_committed = "" if p.known_committed == UNKNOWN else f",{p.known_committed}"
+    return (
+        f"[{sequence},{_quoted(topic)},{partition},{p.leader_epoch},{p.log_end_offset},{p.version},{p.high_watermark},"
+        f"{p.log_start_offset},{p.start_offset},{_quoted(p.topic_id)}{known_committed}]"
+    ).encode()
+
+
+def encode_progress(header: ProgressHeader, rows: Iterable[bytes]) -> bytes:
+    """A progress object: the header, then `rows`, each of `encode_row`, the newest change first."""
+    first = f"[{header.sequence},{header.floor},{header.beat},{_quoted(header.state)}]"
+    return b"\n".join([first.encode(), *rows])
+
+
+def progress_header(content: bytes) -> ProgressHeader:
+    """The first line of a progress object."""
+    return ProgressHeader(*_parsed_at(content.decode())[0])
+
+
+def progress_rows(content: bytes, after: int = 0) -> Iterator[ReplicaProgress]:
+    """The rows of a progress object whose change is newer than `after`, newest first. What is not wanted is not
+    decoded, so that a look costs what moved and not what there is."""
+    text = content.decode()
+    start = text.find("\n") + 1
+    while start and int(text[start + 1 : text.index(",", start)]) > after:
+        (_, topic, partition, *rest), end = _parsed_at(text, start)
+        yield ReplicaProgress(TopicPartition(topic, partition), *rest)
+        start = text.find("\n", end) + 1
+
+
+def concerns_followers(before: ReplicaProgress | None, after: ReplicaProgress) -> bool:
+    """Whether a leader's change is one that its followers copy: records, a new log start, an epoch, a topic anew."""
+    return before is None or _followed(before) != _followed(after)
+
+
+def concerns_readers(before: ReplicaProgress | None, after: ReplicaProgress) -> bool:
+    """Whether readers see a leader's change. Records alone they do not: those count once they are committed."""
+    if before is None or _read(before) != _read(after):
+        return True
+    return before.log_end_offset == after.log_end_offset and before.version != after.version
+
+
+def _followed(progress: ReplicaProgress) -> tuple[object, ...]:
+    return (progress.leader_epoch, progress.log_end_offset, progress.log_start_offset, progress.topic_id)
+
+
+def _read(progress: ReplicaProgress) -> tuple[object, ...]:
+    start = (progress.leader_epoch, progress.log_start_offset, progress.start_offset, progress.topic_id)
+    return (*start, progress.high_watermark, progress.known_committed)
+
+
+PROGRESS_PREFIX = "progress/"
+
+
+def progress_prefix(broker_epoch: int) -> str:
+    return f"{PROGRESS_PREFIX}{broker_epoch}/"
+
+
+def leader_progress_path(broker_epoch: int) -> str:
+    """What the broker's leaders publish for those who read: high watermarks. In the broker's own root, as the others.
+
+    A log end in it is the newest of the last change that concerned readers.
+    """
+    return progress_prefix(broker_epoch) + "leader"
+
+
+def leader_ends_path(broker_epoch: int) -> str:
+    """What the broker's leaders publish for their followers: log ends. A high watermark in it may be an old one."""
+    return progress_prefix(broker_epoch) + "leader-ends"
+
+
+def fetch_progress_path(broker_epoch: int, session: str) -> str:
+    """What one fetch session of the broker says of itself, for the other sessions of its share."""
+    return f"{progress_prefix(broker_epoch)}fetch-{session}"
+
+
+def follower_progress_prefix(broker_epoch: int, leader_id: int) -> str:
+    """Where the fetch sessions of the broker publish what they have of that leader's partitions."""
+    return f"{progress_prefix(broker_epoch)}for-{leader_id}/"
+
+
+def follower_progress_path(broker_epoch: int, leader_id: int, session: str) -> str:
+    """What one fetch session has of one leader's partitions, so that a copy wakes only the leader that waits for it."""
+    return f"{follower_progress_prefix(broker_epoch, leader_id)}fetch-{session}"
+
+
+def image_path(path: str) -> str:
+    return path.replace("/fetch-", "/image-fetch-") if "/fetch-" in path else path + "-image"

@@ -1,0 +1,1 @@
+"""What leaders and followers both do with a replica: rounds of upkeep, removal."""

@@ -1,0 +1,1 @@
+"""Kafka's requests and responses as plain values."""

@@ -1,0 +1,111 @@
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe (KIP-848) as plain values of ours. Pure.
+
+Names and nesting are those of Kafka's message JSON, version 1, in snake_case; `error` replaces error code and message,
+topic ids are 32 hexadecimal digits, and what Kafka takes from the connection a request carries itself (`client_id`,
+`client_host`, and `generates_member_id`, which follows from the version that the client spoke).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stratalog.storage.errors import StratalogError
+
+JOIN_EPOCH = 0
+"""A member epoch in a request: the member joins, or joins again after it was fenced."""
+LEAVE_EPOCH = -1
+"""The member leaves for good."""
+STATIC_LEAVE_EPOCH = -2
+"""The static member leaves and will be back under the same instance id."""
+NO_AUTHORIZED_OPERATIONS = -(2**31)
+CONSUMER_MEMBER = 1
+"""Of `MemberDescription.member_type`: 0 speaks the classic protocol, 1 KIP-848's."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPartitions:
+    """`partitions` of one topic; `topic_name` only where ConsumerGroupDescribe tells it."""
+
+    topic_id: str
+    partitions: tuple[int, ...]
+    topic_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupHeartbeatRequest:
+    """What a member tells its coordinator every few seconds. None, and -1 of `rebalance_timeout_ms`: as before.
+
+    member_epoch          the last one that it was given; 0 joins, -1 leaves, -2 leaves for a while
+    rebalance_timeout_ms  how long the coordinator waits for this member to give partitions up
+    topic_partitions      what it owns; told when it changed
+    generates_member_id   the client spoke version 1 or newer: it makes its member id itself (KIP-1082)
+    """
+
+    group_id: str
+    member_id: str = ""
+    member_epoch: int = JOIN_EPOCH
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    subscribed_topic_names: tuple[str, ...] | None = None
+    subscribed_topic_regex: str | None = None
+    server_assignor: str | None = None
+    topic_partitions: tuple[TopicPartitions, ...] | None = None
+    client_id: str = ""
+    client_host: str = ""
+    generates_member_id: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupHeartbeatResponse:
+    """`assignment` None: unchanged. What is in it may be used at once; what is not in it must be given up, and told."""
+
+    member_id: str | None = None
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assignment: tuple[TopicPartitions, ...] | None = None
+    error: StratalogError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupDescribeRequest:
+    """Groups of one coordinator; split by coordinator and join the answers."""
+
+    group_ids: tuple[str, ...]
+    include_authorized_operations: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """Kafka's `Member`. `assignment` has also what the member is still asked to give up."""
+
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    member_epoch: int = 0
+    client_id: str = ""
+    client_host: str = ""
+    subscribed_topic_names: tuple[str, ...] = ()
+    subscribed_topic_regex: str | None = None
+    assignment: tuple[TopicPartitions, ...] = ()
+    target_assignment: tuple[TopicPartitions, ...] = ()
+    member_type: int = CONSUMER_MEMBER
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedConsumerGroup:
+    """Kafka's `DescribedGroup`. `group_state` is Empty, Assigning, Reconciling or Stable."""
+
+    group_id: str
+    group_state: str = ""
+    group_epoch: int = 0
+    assignment_epoch: int = 0
+    assignor_name: str = ""
+    members: tuple[MemberDescription, ...] = ()
+    authorized_operations: int = NO_AUTHORIZED_OPERATIONS
+    error: StratalogError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupDescribeResponse:
+    groups: tuple[DescribedConsumerGroup, ...] = ()

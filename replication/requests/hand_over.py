@@ -1,0 +1,112 @@
+"""The inbox of a broker: how writers in other processes hand files to a leader. Pure encoding.
+
+`inbox/<id>.json` in the leader's root asks, `inbox/<id>.answer.json` answers (DESIGN §4). One object may
+hand over files of several partitions that the broker leads; each gets its own answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from stratalog.replication.requests.produce import HandedFiles, ProduceResponse
+from stratalog.storage.delta.table import DataFile
+from stratalog.storage.errors import CorruptMessageError, error_for_code
+from stratalog.storage.records import TopicPartition
+
+INBOX_PREFIX = "inbox/"
+ANSWER_SUFFIX = ".answer.json"
+SUSPECT_SUFFIX = ".suspect"
+
+
+def request_path(request_id: str) -> str:
+    return f"{INBOX_PREFIX}{request_id}.json"
+
+
+def answer_path(request_id: str) -> str:
+    return f"{INBOX_PREFIX}{request_id}{ANSWER_SUFFIX}"
+
+
+def request_id_of(path: str) -> str | None:
+    """The id of a request object's path; None for anything else in the inbox."""
+    if not path.startswith(INBOX_PREFIX) or path.endswith(ANSWER_SUFFIX) or not path.endswith(".json"):
+        return None
+    return path.removeprefix(INBOX_PREFIX).removesuffix(".json")
+
+
+def suspect_path(topic_partition: TopicPartition) -> str:
+    """Where a follower tells its leader that the leader's table looks damaged; one object a partition."""
+    return f"{INBOX_PREFIX}{topic_partition}{SUSPECT_SUFFIX}"
+
+
+def encode_suspect(topic_partition: TopicPartition, path: str) -> bytes:
+    """`path` is the file that could not be read, empty for something else."""
+    return json.dumps({"topic_partition": list(topic_partition), "path": path}).encode()
+
+
+def decode_suspect(data: bytes) -> tuple[TopicPartition, str]:
+    """CorruptMessageError when it is not one."""
+    try:
+        body = json.loads(data)
+        return TopicPartition(*body["topic_partition"]), str(body["path"])
+    except (ValueError, KeyError, TypeError) as reason:
+        raise CorruptMessageError(f"not a suspicion: {data[:200]!r} ({reason})") from reason
+
+
+def encode_request(handed: Sequence[HandedFiles], broker_epoch: int) -> bytes:
+    """`broker_epoch` is the leader's registration the writer saw: a later incarnation refuses politely."""
+    return json.dumps({"broker_epoch": broker_epoch, "handed": [_as_json(each) for each in handed]}).encode()
+
+
+def _as_json(handed: HandedFiles) -> dict[str, object]:
+    body: dict[str, object] = {name: getattr(handed, name) for name in HandedFiles.__slots__}
+    return {**body, "files": [file.as_json() for file in handed.files]}
+
+
+def decode_request(data: bytes) -> tuple[int, list[HandedFiles]]:
+    """`(broker_epoch, hand-overs)`. CorruptMessageError when it is not one."""
+    try:
+        body = json.loads(data)
+        handed = []
+        for item in body["handed"]:
+            item["topic_partition"] = TopicPartition(*item["topic_partition"])
+            item["files"] = tuple(DataFile(**f) for f in item["files"])
+            handed.append(HandedFiles(**item))
+        return int(body["broker_epoch"]), handed
+    except (ValueError, KeyError, TypeError) as reason:
+        raise CorruptMessageError(f"not an inbox request: {data[:200]!r} ({reason})") from reason
+
+
+def encode_answer(responses: Sequence[ProduceResponse]) -> bytes:
+    return json.dumps(
+        [
+            {
+                "topic": r.topic_partition.topic,
+                "partition": r.topic_partition.partition,
+                "error_code": r.error.code if r.error else 0,
+                "error_message": str(r.error) if r.error else None,
+                "base_offset": r.base_offset,
+                "last_offset": r.last_offset,
+                "leader_epoch": r.leader_epoch,
+                "duplicate": r.duplicate,
+            }
+            for r in responses
+        ]
+    ).encode()
+
+
+def decode_answer(data: bytes) -> list[ProduceResponse]:
+    try:
+        return [
+            ProduceResponse(
+                TopicPartition(item["topic"], item["partition"]),
+                item["base_offset"],
+                item["last_offset"],
+                item["leader_epoch"],
+                item["duplicate"],
+                error_for_code(item["error_code"], item["error_message"]) if item["error_code"] else None,
+            )
+            for item in json.loads(data)
+        ]
+    except (ValueError, KeyError, TypeError) as reason:
+        raise CorruptMessageError(f"not an inbox answer: {data[:200]!r} ({reason})") from reason

@@ -1,0 +1,82 @@
+"""The broker's face: Kafka's requests and responses as plain values. Pure.
+
+One process calls a broker with these directly; the Kafka endpoint is an adapter over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from stratalog.storage.delta.table import DataFile
+from stratalog.storage.errors import StratalogError
+from stratalog.storage.records import NewRecordBatch, TopicPartition
+
+ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
+
+
+@dataclass(frozen=True, slots=True)
+class SentBatch:
+    """A batch as its producer's bytes, of which only the header was looked at.
+
+    Its records are read with those of all others that go into the same commit: twenty batches at once take little more
+    than one. `read` does that, for batches in order: it gives each one's content, or why that one is refused.
+    """
+
+    data: bytes
+    producer_id: int
+    producer_epoch: int
+    attributes: int
+    read: Callable[[Sequence[SentBatch]], Sequence[NewRecordBatch | StratalogError]]
+    verified_offset: int = -1
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceRequest:
+    """One batch for one partition. `acks` is 0, 1 or -1 (all); `timeout_ms` bounds the wait for acks=all.
+
+    expected_leader_epoch  it may be appended under exactly this epoch: FENCED_LEADER_EPOCH under a newer one,
+                           UNKNOWN_LEADER_EPOCH under an older one. None: under any
+    """
+
+    topic_partition: TopicPartition
+    batch: NewRecordBatch | SentBatch
+    acks: int = ACKS_ALL
+    timeout_ms: int = 30_000
+    expected_leader_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HandedFiles:
+    """Data files that a writer outside the broker put into the leader's table directory (DESIGN §4).
+
+    `sink_id` and `batch_id` make the hand-over exactly-once: at or below the last committed `batch_id` of
+    that `sink_id` it answers success without a write. A producer in another process gives its producer
+    fields instead; `sink_id` None means at-least-once without them.
+    """
+
+    topic_partition: TopicPartition
+    files: tuple[DataFile, ...]
+    sink_id: str | None = None
+    batch_id: int = -1
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    acks: int = ACKS_ALL
+    timeout_ms: int = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceResponse:
+    """`error` None: stored as offsets `[base_offset, last_offset]`. `duplicate`: it already was."""
+
+    topic_partition: TopicPartition
+    base_offset: int = -1
+    last_offset: int = -1
+    leader_epoch: int = -1
+    duplicate: bool = False
+    error: StratalogError | None = None

@@ -1,0 +1,268 @@
+"""Commits as the lines of a Delta log file `_delta_log/<20 digits>.json`, both ways. Pure.
+
+Besides Delta's actions a commit of ours states in `commitInfo` its own id, the id of the commit before it,
+and a CRC32C of the whole file, so that a torn or flipped file is known for what it is.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import crc32c
+import pyarrow as pa
+
+from stratalog.storage.delta.commit_json_fast import (
+    ENGINE_INFO,
+    ISO_MAX_MS,
+    ISO_MIN_MS,
+    decode_usual,
+    encode_usual,
+    iso_text,
+)
+from stratalog.storage.delta.commit_race import StoredCommit
+from stratalog.storage.delta.table import Commit, DataFile, FileEntry
+from stratalog.storage.errors import CorruptMessageError, UnsupportedTableFeatureError
+from stratalog.storage.producers import ProducerChanges
+from stratalog.storage.records import DATA_SCHEMA
+
+PARTITION_COLUMNS = ("segment", "leader_epoch", "base_offset")
+READER_VERSION = 1
+WRITER_VERSION = 2
+TABLE_PROPERTIES: Mapping[str, str] = {
+    "delta.enableExpiredLogCleanup": "false",
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
+}
+"""Set on every table: clean-up of the log is ours alone, and checkpoints do not keep tombstones for a week."""
+
+_DELTA_TYPES = {
+    pa.int8(): "byte",
+    pa.int16(): "short",
+    pa.int32(): "integer",
+    pa.int64(): "long",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.timestamp("ms", tz="UTC"): "timestamp",
+}
+_CRC_FIELD = b'"stratalogCrc32c":"'
+_NO_CRC = b"00000000"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MIN_TAG = "stratalog.minTimestampMs"
+_MAX_TAG = "stratalog.maxTimestampMs"
+_json = json.JSONEncoder(separators=(",", ":")).encode
+_parsed = json.JSONDecoder().decode
+_quoted = json.encoder.encode_basestring_ascii
+
+
+def encode_commit(stored: StoredCommit) -> bytes:
+    """The log file of a commit; with `properties` (version 0) also protocol, schema and partition columns."""
+    return encode_usual(stored) or encode_any(stored)
+
+
+def encode_any(stored: StoredCommit) -> bytes:
+    """As `encode_commit`, action by action."""
+    commit = stored.commit
+    info: dict[str, Any] = {
+        "timestamp": commit.timestamp_ms,
+        "operation": commit.operation,
+        "engineInfo": ENGINE_INFO,
+        "stratalogCommitId": commit.commit_id,
+        "stratalogPreviousCommitId": stored.previous_id,
+        "stratalogDataChange": commit.data_change,
+        "stratalogCrc32c": _NO_CRC.decode(),
+    }
+    if commit.producers is not None:
+        info["stratalogProducers"] = commit.producers.to_value()
+    lines = [_json({"commitInfo": info})]
+    if stored.properties is not None:
+        lines.append(_json({"protocol": {"minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION}}))
+        lines.append(_json({"metaData": _metadata(commit, stored.properties)}))
+    lines.extend(f'{{"txn":{{"appId":{_quoted(name)},"version":{number}}}}}' for name, number in commit.txns.items())
+    after = f',"deletionTimestamp":{commit.timestamp_ms},"dataChange":{_json(commit.data_change)}}}}}'
+    lines.extend([f'{{"remove":{{"path":{_quoted(path)}{after}' for path in commit.removes])
+    lines.extend(_json({"add": _add(entry, commit)}) for entry in commit.adds)
+    data = "\n".join(lines).encode()
+    return _with_crc(data, f"{crc32c.crc32c(data):08x}".encode())
+
+
+def decode_commit(data: bytes, name: str) -> StoredCommit:
+    """The commit in a log file; `name` is the table and version for messages.
+
+    A file without our id is a foreign commit. Raises CorruptMessageError when the file is torn or changed,
+    UnsupportedTableFeatureError when it needs more than reader 1 / writer 2.
+    """
+    if (usual := decode_usual(data)) is not None:
+        return usual
+    try:
+        bodies: dict[str, list[Any]] = {}
+        lines = ",".join([line for line in data.decode().split("\n") if line])
+        for action in _parsed(f"[{lines}]"):
+            for kind, body in action.items():
+                bodies.setdefault(kind, []).append(body)
+        if not bodies:
+            raise ValueError("no actions")
+        info: dict[str, Any] = bodies.get("commitInfo", [{}])[0]
+        if "stratalogCommitId" in info:
+            _check_crc(data)
+        return _stored(bodies, info, name)
+    except (ValueError, KeyError, TypeError, AttributeError) as reason:
+        raise CorruptMessageError(
+            f"{name}: the commit of {len(data)} bytes is unreadable: {type(reason).__name__}: {reason}"
+        ) from reason
+
+
+def file_entry(
+    path: str, size: int, partition_values: Mapping[str, str | None], stats: str, tags: Mapping[str, str] | None
+) -> FileEntry:
+    """A file from the fields of Delta's `add`. KeyError / TypeError / ValueError when one is missing or odd."""
+    numbers = _parsed(stats)
+    low, high = numbers["minValues"], numbers["maxValues"]
+    file = DataFile(
+        path,
+        size,
+        numbers["numRecords"],
+        low["offset_delta"],
+        high["offset_delta"],
+        _timestamp_ms(low.get("timestamp"), tags, _MIN_TAG),
+        _timestamp_ms(high.get("timestamp"), tags, _MAX_TAG),
+    )
+    segment, epoch, base = (partition_values[column] for column in PARTITION_COLUMNS)
+    if segment is None or epoch is None or base is None:
+        raise ValueError(f"{path} lacks a partition value: {dict(partition_values)}")
+    return FileEntry(file, int(segment), int(epoch), int(base))
+
+
+def check_protocol(protocol: Mapping[str, Any], name: str) -> None:
+    """Raises UnsupportedTableFeatureError when a table needs more than reader 1 / writer 2."""
+    reader, writer = protocol["minReaderVersion"], protocol["minWriterVersion"]
+    if reader > READER_VERSION or writer > WRITER_VERSION:
+        features = [*(protocol.get("readerFeatures") or []), *(protocol.get("writerFeatures") or [])]
+        raise UnsupportedTableFeatureError(
+            f"{name}: the table needs Delta reader {reader} / writer {writer} {sorted(set(features))}; "
+            f"a log is reader {READER_VERSION} / writer {WRITER_VERSION}"
+        )
+
+
+def own_properties(configuration: Mapping[str, str]) -> dict[str, str]:
+    """The table properties without those that `TABLE_PROPERTIES` states for every table."""
+    return {name: value for name, value in configuration.items() if name not in TABLE_PROPERTIES}
+
+
+def delta_schema() -> str:
+    """The table's schema as Delta writes it: partition columns, then the columns of `DATA_SCHEMA`."""
+    partitions = pa.schema([("segment", pa.string()), ("leader_epoch", pa.int32()), ("base_offset", pa.int64())])
+    return json.dumps({"type": "struct", "fields": [_field(field) for field in [*partitions, *DATA_SCHEMA]]})
+
+
+def _stored(bodies: Mapping[str, list[Any]], info: Mapping[str, Any], name: str) -> StoredCommit:
+    for protocol in bodies.get("protocol", ()):
+        check_protocol(protocol, name)
+    is_foreign = "stratalogCommitId" not in info
+    operation = str(info.get("operation", "unknown operation"))
+    # a foreign add need not have our stats: its commit takes the replica offline anyway
+    adds = () if is_foreign else tuple([_entry(add) for add in bodies.get("add", ())])
+    commit = Commit(
+        commit_id="" if is_foreign else info["stratalogCommitId"],
+        operation=f"{operation} by {info.get('engineInfo', 'an unknown engine')}" if is_foreign else operation,
+        timestamp_ms=int(info.get("timestamp", 0)),
+        adds=adds,
+        removes=tuple([remove["path"] for remove in bodies.get("remove", ())]),
+        txns={txn["appId"]: txn["version"] for txn in bodies.get("txn", ())},
+        data_change=bool(info.get("stratalogDataChange", True)),
+        is_foreign=is_foreign,
+        producers=ProducerChanges.from_value(changes) if (changes := info.get("stratalogProducers")) else None,
+    )
+    metadata = bodies.get("metaData")
+    properties = own_properties(metadata[0]["configuration"]) if metadata else None
+    return StoredCommit(commit, info.get("stratalogPreviousCommitId"), properties)
+
+
+def _entry(add: Mapping[str, Any]) -> FileEntry:
+    return file_entry(add["path"], add["size"], add["partitionValues"], add["stats"], add.get("tags"))
+
+
+def _metadata(commit: Commit, properties: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "id": str(uuid.uuid5(uuid.NAMESPACE_URL, commit.commit_id)),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": delta_schema(),
+        "partitionColumns": list(PARTITION_COLUMNS),
+        "configuration": {**TABLE_PROPERTIES, **properties},
+        "createdTime": commit.timestamp_ms,
+    }
+
+
+def partition_values(entry: FileEntry) -> tuple[str, str, str]:
+    """A file's values of `PARTITION_COLUMNS`."""
+    return f"{entry.segment:020}", str(entry.leader_epoch), str(entry.base_offset)
+
+
+def file_stats(file: DataFile) -> str:
+    """Delta's statistics of a file, a text of JSON."""
+    least, greatest = file.min_timestamp_ms, file.max_timestamp_ms
+    low = high = nulls = ""
+    if least is None or greatest is None:
+        nulls = f',"timestamp":{file.record_count}'
+    elif least >= ISO_MIN_MS and greatest <= ISO_MAX_MS:
+        low, high = f',"timestamp":"{iso_text(least)}"', f',"timestamp":"{iso_text(greatest)}"'
+    return (
+        f'{{"numRecords":{file.record_count},"minValues":{{"offset_delta":{file.first_delta}{low}}},'
+        f'"maxValues":{{"offset_delta":{file.last_delta}{high}}},"nullCount":{{"offset_delta":0{nulls}}}}}'
+    )
+
+
+def time_tags(file: DataFile) -> dict[str, str] | None:
+    """The timestamps of a file as Delta's tags, where its statistics have no text for them."""
+    least, greatest = file.min_timestamp_ms, file.max_timestamp_ms
+    if least is None or greatest is None or (least >= ISO_MIN_MS and greatest <= ISO_MAX_MS):
+        return None
+    return {_MIN_TAG: str(least), _MAX_TAG: str(greatest)}
+
+
+def _add(entry: FileEntry, commit: Commit) -> dict[str, Any]:
+    file = entry.file
+    add = {
+        "path": file.path,
+        "partitionValues": dict(zip(PARTITION_COLUMNS, partition_values(entry), strict=True)),
+        "size": file.size_bytes,
+        "modificationTime": commit.timestamp_ms,
+        "dataChange": commit.data_change,
+    }
+    if (tags := time_tags(file)) is not None:
+        add["tags"] = tags
+    return {**add, "stats": file_stats(file)}
+
+
+def _timestamp_ms(text: str | None, tags: Mapping[str, str] | None, tag: str) -> int | None:
+    if text is not None:
+        return (datetime.fromisoformat(text) - _EPOCH) // timedelta(milliseconds=1)
+    return int(tags[tag]) if tags and tag in tags else None
+
+
+def _with_crc(data: bytes, crc: bytes) -> bytes:
+    at = data.index(_CRC_FIELD) + len(_CRC_FIELD)
+    return data[:at] + crc + data[at + len(crc) :]
+
+
+def _check_crc(data: bytes) -> None:
+    at = data.index(_CRC_FIELD) + len(_CRC_FIELD)
+    expected = data[at : at + len(_NO_CRC)].decode()
+    found = f"{crc32c.crc32c(_with_crc(data, _NO_CRC)):08x}"
+    if found != expected:
+        raise ValueError(f"CRC32C is {found}, expected {expected}")
+
+
+def _field(field: pa.Field) -> dict[str, Any]:
+    return {"name": field.name, "type": _delta_type(field.type), "nullable": field.nullable, "metadata": {}}
+
+
+def _delta_type(arrow: pa.DataType) -> Any:
+    if pa.types.is_list(arrow):
+        element = arrow.value_field
+        return {"type": "array", "elementType": _delta_type(element.type), "containsNull": element.nullable}
+    if pa.types.is_struct(arrow):
+        return {"type": "struct", "fields": [_field(arrow.field(i)) for i in range(arrow.num_fields)]}
+    return _DELTA_TYPES[arrow]

@@ -1,0 +1,190 @@
+"""Who wins a version: the commit algorithm that both tables share (DESIGN §3). Pure, over a `CommitLog`.
+
+A create-if-absent of version N is the lock, but two things can spoil its answer:
+
+- **Ghosts.** Clean-up deletes old commits, after which a writer that slept can create N once more. Clean-up
+  is ascending and stays below the newest checkpoint, so a win at N counts when N-1, *the very commit that was
+  folded*, still stands. If it does not, `_judge` tells a ghost from a real commit that was overtaken by
+  clean-up, by the newest checkpoint and by the id of its predecessor which N+1 carries.
+- **Ambiguous answers.** A retried PUT meets itself, or the answer is lost: N is read back, and the own
+  commit id there means the create was ours.
+
+What cannot be known (own commit neither there nor refuted) is StoreUnavailableError: it may have been applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from stratalog.storage.delta.table import Commit, Committed, Conflict
+from stratalog.storage.errors import KafkaStorageError, StoreUnavailableError, TableReplacedError
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCommit:
+    """A commit as stored: with the commit id of the version before it (None when that was unknown), and
+    the table properties where it states them (version 0)."""
+
+    commit: Commit
+    previous_id: str | None
+    properties: Mapping[str, str] | None = None
+
+
+class CommitLog(Protocol):
+    """The low-level calls of a table's log. Each may raise StoreUnavailableError."""
+
+    @property
+    def name(self) -> str: ...
+
+    def create_version(self, version: int, stored: StoredCommit) -> bool:
+        """Create if absent; False when the version exists."""
+        ...
+
+    def read_version(self, version: int) -> StoredCommit | None:
+        """What stands at a version, None when nothing does. CorruptMessageError when it is unreadable."""
+        ...
+
+    def has_version(self, version: int, commit_id: str | None) -> bool:
+        """Whether the version stands, and carries this commit id unless that is None."""
+        ...
+
+    def delete_version(self, version: int) -> None:
+        """Delete one version; absent is fine."""
+        ...
+
+    def checkpoint_hint(self) -> int:
+        """A checkpoint's version by the cheap pointer, -1 when there is none; it may lag."""
+        ...
+
+    def newest_checkpoint(self) -> int:
+        """The newest checkpoint's version by listing, -1 when there is none."""
+        ...
+
+
+class CommitRace:
+    """The commit algorithm for one handle on a table. Remembers the newest commit that the handle saw."""
+
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+        self._seen_version = -1
+        self._seen_id: str | None = None
+
+    def saw(self, version: int, commit_id: str | None) -> None:
+        """Note a folded commit: the next commit is decided on the newest of these."""
+        if version >= self._seen_version:
+            self._seen_version, self._seen_id = version, commit_id
+
+    def loaded(self, version: int, commit_id: str | None) -> None:
+        """Note the newest commit of a fold from scratch: what was seen before may be of a table that is gone."""
+        self._seen_version, self._seen_id = version, commit_id
+
+    def id_of(self, version: int) -> str | None:
+        """The id of the newest commit that the handle saw, if that is this version."""
+        return self._seen_id if version == self._seen_version else None
+
+    def still_stands(self) -> bool:
+        """Whether the newest commit that the handle saw is still there: not cleaned up, the table not made anew."""
+        return self._seen_version >= 0 and self._log.has_version(self._seen_version, self._seen_id)
+
+    def forget(self) -> None:
+        """Start anew, after the table was dropped or its tail was cut."""
+        self._seen_version, self._seen_id = -1, None
+
+    def create(self, commit: Commit, properties: Mapping[str, str]) -> bool:
+        """Win version 0; False when the table exists already, even if its version 0 was cleaned up."""
+        if self._log.checkpoint_hint() > 0:
+            return False
+        return isinstance(self._race(0, StoredCommit(commit, None, properties)), Committed)
+
+    def commit(self, version: int, commit: Commit) -> Committed | Conflict:
+        """Create `version`; Committed only when it is part of the log that was folded."""
+        if version < 1:
+            raise KafkaStorageError(f"{self._log.name}: version {version} is not committed but made by create()")
+        previous_id = self._seen_id
+        if self._seen_version != version - 1:
+            previous = self._log.read_version(version - 1)
+            if previous is None and self._log.newest_checkpoint() != version - 1:
+                return Conflict(version)
+            previous_id = previous.commit.commit_id if previous else None
+        return self._race(version, StoredCommit(commit, previous_id))
+
+    def read(self, version: int) -> Commit | None:
+        """The commit at a version, None when absent or cleaned up: what stands alone below a checkpoint is a ghost.
+
+        Raises TableReplacedError when it does not follow the commit that this handle saw before it, or stands in its
+        place.
+        """
+        stored = self._log.read_version(version)
+        if stored is None:
+            return None
+        if version > 0 and not self._log.has_version(version - 1, None) and self._log.checkpoint_hint() > version:
+            return None
+        self._check_succession(version, stored)
+        self.saw(version, stored.commit.commit_id)
+        return stored.commit
+
+    def _check_succession(self, version: int, stored: StoredCommit) -> None:
+        if self._seen_id is None:
+            return
+        found_id = {version - 1: stored.previous_id, version: stored.commit.commit_id}.get(self._seen_version)
+        if found_id not in (None, self._seen_id):
+            raise TableReplacedError(
+                f"{self._log.name}: version {self._seen_version} is commit {found_id} by now, but was read as commit "
+                f"{self._seen_id}: the table was replaced, open it again"
+            )
+
+    def _race(self, version: int, stored: StoredCommit) -> Committed | Conflict:
+        if not self._created(version, stored):
+            return Conflict(version)
+        outcome = Committed(version) if self._stands_before(version, stored) else self._judge(version, stored)
+        if isinstance(outcome, Committed):
+            self.saw(version, stored.commit.commit_id)
+        return outcome
+
+    def _created(self, version: int, stored: StoredCommit) -> bool:
+        """Whether the version on storage is ours; an unclear answer is settled by reading it back."""
+        try:
+            if self._log.create_version(version, stored):
+                return True
+        except StoreUnavailableError:
+            found = self._log.read_version(version)
+            if found is None:
+                raise
+            return found.commit.commit_id == stored.commit.commit_id
+        found = self._log.read_version(version)
+        if found is None:
+            raise self._unknown(version, stored)
+        return found.commit.commit_id == stored.commit.commit_id
+
+    def _stands_before(self, version: int, stored: StoredCommit) -> bool:
+        if version == 0:
+            return self._log.checkpoint_hint() <= 0
+        return self._log.has_version(version - 1, stored.previous_id)
+
+    def _judge(self, version: int, stored: StoredCommit) -> Committed | Conflict:
+        """A win whose predecessor is gone: real and overtaken by clean-up, or a ghost?
+
+        Versions at or above the newest checkpoint are never cleaned up, and clean-up is ascending: a real N
+        below it that still stands has a successor, and that one names N's commit id.
+        """
+        newest = self._log.newest_checkpoint()
+        if newest == version - 1:
+            return Committed(version)
+        successor = self._log.read_version(version + 1)
+        own = self._log.read_version(version)
+        if own is None or own.commit.commit_id != stored.commit.commit_id:
+            raise self._unknown(version, stored)
+        if successor is not None and successor.previous_id == stored.commit.commit_id:
+            return Committed(version)
+        if successor is None and newest == version:
+            return Committed(version)
+        self._log.delete_version(version)
+        return Conflict(version)
+
+    def _unknown(self, version: int, stored: StoredCommit) -> StoreUnavailableError:
+        return StoreUnavailableError(
+            f"{self._log.name}: version {version} was cleaned up before commit {stored.commit.commit_id} "
+            "could be read back: it may or may not have been applied"
+        )

@@ -1,0 +1,165 @@
+"""The `_delta_log` directory of one table: `commit_race.CommitLog` on an object store, and its checkpoints.
+
+I/O: through the `ObjectStore` port.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from stratalog.storage.delta.checkpoint import (
+    LAST_CHECKPOINT,
+    Definition,
+    checkpoint_file,
+    checkpoint_versions,
+    commit_definition,
+    commit_file,
+    decode_checkpoint,
+    decode_definition,
+    encode_checkpoint,
+    encode_pointer,
+    pointed_version,
+)
+from stratalog.storage.delta.commit_json import decode_commit, encode_commit
+from stratalog.storage.delta.commit_race import StoredCommit
+from stratalog.storage.delta.table import TableSnapshot
+from stratalog.storage.errors import CorruptMessageError
+from stratalog.storage.objects.port import ObjectMeta
+from stratalog.storage.objects.remote import ObjectStore
+
+_quoted = json.encoder.encode_basestring_ascii
+
+
+class DeltaCommitLog:
+    """Commits `<20 digits>.json` and checkpoints of the table at `directory` of a store."""
+
+    def __init__(self, store: ObjectStore, directory: str) -> None:
+        self._store = store
+        self._log = f"{directory}/_delta_log"
+        self.name = f"{store.url}/{directory}"
+
+    def path_of(self, version: int) -> str:
+        """A commit's path in the store."""
+        return f"{self._log}/{commit_file(version)}"
+
+    def create_version(self, version: int, stored: StoredCommit) -> bool:
+        return self._store.create(self.path_of(version), encode_commit(stored))
+
+    def read_version(self, version: int) -> StoredCommit | None:
+        data = self._store.get_optional(self.path_of(version))
+        return None if data is None else decode_commit(data, f"{self.name} version {version}")
+
+    def has_version(self, version: int, commit_id: str | None) -> bool:
+        if commit_id is None:
+            return self._store.exists(self.path_of(version))
+        data = self._store.get_optional(self.path_of(version))
+        return data is not None and f'"stratalogCommitId":{_quoted(commit_id)}'.encode() in data
+
+    def delete_version(self, version: int) -> None:
+        self._store.delete(self.path_of(version))
+
+    def checkpoint_hint(self) -> int:
+        return pointed_version(self._store.get_optional(f"{self._log}/{LAST_CHECKPOINT}"))
+
+    def newest_checkpoint(self) -> int:
+        return next(iter(self._checkpoints()), -1)
+
+    def list_log(self) -> list[ObjectMeta]:
+        """Everything in the log, ordered by path."""
+        return self._store.list(f"{self._log}/")
+
+    def id_at(self, version: int) -> str | None:
+        """The commit id that a version carries; None when the commit is absent, foreign or unreadable."""
+        try:
+            stored = self.read_version(version)
+        except CorruptMessageError:
+            return None
+        return stored.commit.commit_id or None if stored else None
+
+    def read_checkpoint(self, version: int) -> TableSnapshot | None:
+        """A checkpoint; None when it is absent or unreadable (an older one or the commits then serve)."""
+        if version < 0:
+            return None
+        data = self._store.get_optional(f"{self._log}/{checkpoint_file(version)}")
+        if data is None:
+            return None
+        try:
+            return decode_checkpoint(data, version, f"{self.name} checkpoint {version}")
+        except CorruptMessageError:
+            return None
+
+    def newest_usable_checkpoint(self) -> TableSnapshot | None:
+        """The newest checkpoint that can be read: the one pointed at, else by listing."""
+        pointed = self.read_checkpoint(self.checkpoint_hint())
+        if pointed is not None:
+            return pointed
+        snapshots = (self.read_checkpoint(version) for version in self._checkpoints())
+        return next((snapshot for snapshot in snapshots if snapshot is not None), None)
+
+    def check_no_table(self) -> None:
+        """When neither version 0 nor a checkpoint can be read: CorruptMessageError if there are checkpoints."""
+        versions = self._checkpoints()
+        if versions:
+            raise CorruptMessageError(f"{self.name}: version 0 is gone and no checkpoint of {versions} is readable")
+
+    def delete_checkpoint(self, version: int) -> None:
+        self._store.delete(f"{self._log}/{checkpoint_file(version)}")
+
+    def definition(self) -> tuple[Definition, set[str]]:
+        """What the table states about itself, to be carried on, and the files that the newest checkpoint names."""
+        for version in self._newest_first():
+            data = self._store.get_optional(f"{self._log}/{checkpoint_file(version)}")
+            try:
+                if data is not None:
+                    return decode_definition(data, f"{self.name} checkpoint {version}")
+            except CorruptMessageError:
+                continue
+        return commit_definition(self._store.get(self.path_of(0)), self.name), set()
+
+    def _newest_first(self) -> Iterator[int]:
+        """The versions of checkpoints: the one pointed at, then those found by listing."""
+        if (pointed := self.checkpoint_hint()) >= 0:
+            yield pointed
+        elif self._store.exists(self.path_of(0)):
+            return
+        yield from self._checkpoints()
+
+    def write_checkpoint(self, snapshot: TableSnapshot, definition: Definition) -> None:
+        """The checkpoint, and once that is synced the pointer, which tells others that it outlives a power cut."""
+        data, action_count = encode_checkpoint(snapshot, definition)
+        pointer = encode_pointer(snapshot, action_count, len(data))
+        for name, content in ((checkpoint_file(snapshot.version), data), (LAST_CHECKPOINT, pointer)):
+            self._store.put(f"{self._log}/{name}", content)
+            self._store.sync([f"{self._log}/{name}"])
+
+    def expired_versions(self, limit: int, keep_from_ms: int) -> tuple[int, int]:
+        """`[first, end)`: the versions below `limit` that were committed before `keep_from_ms`.
+
+        No listing, which costs a second for an hour's commits: clean-up is ascending, so the versions that stand are
+        found by bisection, and so is a time among them.
+        """
+        versions = range(max(limit, 0))
+        first = bisect_left(versions, True, key=lambda version: self._store.exists(self.path_of(version)))
+        end = bisect_left(versions, True, lo=first, key=lambda version: self._is_kept(version, keep_from_ms))
+        return first, end
+
+    def _is_kept(self, version: int, keep_from_ms: int) -> bool:
+        """Whether a version is too young to go; one that is gone or unreadable is not."""
+        try:
+            stored = self.read_version(version)
+        except CorruptMessageError:
+            return False
+        return stored is not None and stored.commit.timestamp_ms >= keep_from_ms
+
+    def drop_checkpoints_except(self, kept: int) -> None:
+        """Delete unreadable checkpoints: those newer than the one kept, and a pointer that names another."""
+        if self.checkpoint_hint() not in (-1, kept):
+            self._store.delete(f"{self._log}/{LAST_CHECKPOINT}")
+        for version in self._checkpoints():
+            if version > kept:
+                self._store.delete(f"{self._log}/{checkpoint_file(version)}")
+
+    def _checkpoints(self) -> list[int]:
+        return checkpoint_versions(meta.path for meta in self.list_log())

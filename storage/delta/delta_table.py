@@ -1,0 +1,423 @@
+"""One replica's table as a real Delta table on an object store: `LogTable` as DESIGN §3 lays it out.
+
+I/O: data files, small objects, commits and checkpoints, all through the `ObjectStore` port.
+Layout below the table's directory: `_delta_log/`, `segment=<20 digits>/`, `_producers/`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+import pyarrow as pa
+
+from stratalog.storage.clock import Ids
+from stratalog.storage.delta.checkpoint import commit_version, covered_count
+from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
+from stratalog.storage.delta.commits import DeltaCommitLog
+from stratalog.storage.delta.removed import NO_PRODUCERS, producers_path
+from stratalog.storage.delta.table import (
+    PRODUCERS,
+    PRODUCERS_VERSION,
+    Commit,
+    Committed,
+    Conflict,
+    DataFile,
+    FileEntry,
+    LogTable,
+    RowsWanted,
+    TableSnapshot,
+)
+from stratalog.storage.delta.table_fold import INITIAL_TXNS, TableFold
+from stratalog.storage.delta.tail_recovery import NO_COMMIT, sound_commits
+from stratalog.storage.errors import CorruptMessageError, KafkaStorageError, ObjectNotFoundError, StoreUnavailableError
+from stratalog.storage.files import batch_file
+from stratalog.storage.files.cache import CachedRows, FileCache, joined
+from stratalog.storage.files.codecs import ZSTD
+from stratalog.storage.files.damage import DAMAGE_PATH, Damage
+from stratalog.storage.files.delta_files import check_footer, check_whole, has_sound_footer, read_part, read_whole
+from stratalog.storage.files.row_groups import Footers
+from stratalog.storage.objects.local import LocalStore
+from stratalog.storage.objects.remote import ObjectStore
+from stratalog.storage.producers import ProducerStates
+from stratalog.storage.records import FewRows
+
+SNAPSHOT_TRIES = 10
+KERNEL_COPY_BYTES = 64 << 10
+"""From here on it the kernel copies files: 0.5 instead of 1.5 ms for 1.2 MB."""
+SMALL_PIECES_BYTES = 64 << 10
+"""Smaller pieces of a file are put together to so many bytes before they are written."""
+TAIL_BYTES = 64 << 10
+"""So much of it is read to be checked: footers are a few KiB, unless keys and values are long."""
+
+
+class DeltaLogTable:
+    """`LogTable` at `directory` below a store's root. `ids` names data files.
+
+    `cache` keeps the rows of files that are written here; copies do not fill it.
+    """
+
+    def __init__(self, store: ObjectStore, directory: str, ids: Ids, cache: FileCache | None = None) -> None:
+        self._store = store
+        self._directory = directory
+        self._ids = ids
+        self._cache = cache
+        self._log = DeltaCommitLog(store, directory)
+        self._race = CommitRace(self._log)
+        self._footers = Footers()
+        self._unsynced: dict[str, None] = {}
+        self._syncing: tuple[tuple[str, ...], threading.Event] = ((), threading.Event())
+
+    @property
+    def name(self) -> str:
+        return self._log.name
+
+    def create(self, properties: Mapping[str, str], timestamp_ms: int, commit_id: str) -> bool:
+        commit = Commit(commit_id, "CREATE TABLE", timestamp_ms, txns=INITIAL_TXNS)
+        created = self._race.create(commit, properties)
+        if created:
+            self._store.sync([self._log.path_of(0)])
+        return created
+
+    def snapshot(self) -> TableSnapshot | None:
+        for _ in range(SNAPSHOT_TRIES):
+            fold, last_id = self._tail(self._log.read_checkpoint(self._log.checkpoint_hint()))
+            if fold.version < 0:  # no pointer to a checkpoint that can be read, and version 0 is gone
+                fold, last_id = self._tail(self._log.newest_usable_checkpoint())
+            if fold.version < 0:
+                self._log.check_no_table()
+                return None
+            if self._log.checkpoint_hint() > fold.version:
+                continue  # a clean-up cut the tail while it was being read
+            self._race.loaded(fold.version, last_id)
+            return fold.snapshot()
+        raise CorruptMessageError(
+            f"{self.name}: the commits end below checkpoint {self._log.checkpoint_hint()}, which is unreadable"
+        )
+
+    def read_commit(self, version: int) -> Commit | None:
+        return self._race.read(version)
+
+    def still_stands(self) -> bool:
+        return self._race.still_stands()
+
+    def commit(
+        self, version: int, commit: Commit, *, sync: bool = False, since: int | None = None
+    ) -> Committed | Conflict:
+        for entry in commit.adds:  # also those that another handle or process wrote
+            self._note_unsynced(f"{self._directory}/{entry.path}")
+        if sync:
+            self._note_commits(since, version)
+            self._sync_all()
+        outcome = self._race.commit(version, commit)
+        if isinstance(outcome, Committed):
+            self._note_unsynced(self._log.path_of(version))
+            for path in commit.removes:
+                self._unsynced.pop(f"{self._directory}/{path}", None)
+            if self._cache is not None and commit.removes:
+                self._cache.discard(self.name, commit.removes)
+            if sync:
+                self._sync_all()
+        return outcome
+
+    def write_file(self, rows: pa.Table | FewRows, segment: int, codec: str = ZSTD, /) -> DataFile:
+        path, size_bytes = self._written_in_pieces(rows, segment, codec)
+        if not path:
+            data, crc = batch_file.encode(rows, codec)
+            path, size_bytes = batch_file.file_path(segment, self._ids.new_id(), crc), len(data)
+            self._put_new(path, data)
+        if self._cache is not None:
+            self._cache.put(self.name, path, rows)
+        return batch_file.describe(rows, path, size_bytes)
+
+    def _written_in_pieces(self, rows: pa.Table | FewRows, segment: int, codec: str) -> tuple[str, int]:
+        """A large file goes to a local disk as it is encoded, and its checksum and name are known last. Path and size,
+        or ("", 0)."""
+        if not isinstance(self._store, LocalStore) or not batch_file.is_large(rows):
+            return "", 0
+        path, size_bytes = "", 0
+
+        def fill(descriptor: int) -> str:
+            nonlocal path, size_bytes
+            opened = pa.OSFile(f"/proc/self/fd/{descriptor}", "wb")
+            with opened, pa.BufferedOutputStream(opened, SMALL_PIECES_BYTES) as sink:
+                batch_file.write(rows, sink, codec)
+            size_bytes = os.fstat(descriptor).st_size
+            crc = batch_file.written_crc(lambda start, length: os.pread(descriptor, length, start), size_bytes)
+            path = batch_file.file_path(segment, self._ids.new_id(), crc)
+            return f"{self._directory}/{path}"
+
+        if not self._store.put_filled(f"{self._directory}/{batch_file.segment_directory(segment)}", fill):
+            return "", 0
+        self._note_unsynced(f"{self._directory}/{path}")
+        return path, size_bytes
+
+    def copy_file(self, source: LogTable, file: DataFile) -> None:
+        if not isinstance(source, DeltaLogTable):
+            raise KafkaStorageError(f"{self.name}: {file.path} can be copied from a Delta table only")
+        if not self._copied_in_kernel(source, file):
+            data = source.read_object(file.path)
+            check_footer(data, source.name, file)
+            self._put_new(file.path, data)
+
+    def _copied_in_kernel(self, source: DeltaLogTable, file: DataFile) -> bool:
+        """A large file between two local disks is not read into this process; only its footer is, to be checked."""
+        here, there = self._store, source._store
+        if file.size_bytes < KERNEL_COPY_BYTES or not isinstance(here, LocalStore) or not isinstance(there, LocalStore):
+            return False
+        full = f"{self._directory}/{file.path}"
+
+        def check(tail: bytes) -> bool:
+            return has_sound_footer(tail, source.name, file)
+
+        is_copied = here.copy_new(full, there, f"{source._directory}/{file.path}", TAIL_BYTES, check)
+        if is_copied:
+            self._note_unsynced(full)
+        return is_copied
+
+    def read_file(
+        self, file: DataFile, columns: Sequence[str] | None = None, wanted: RowsWanted | None = None
+    ) -> pa.Table:
+        cached = self._cache.get(self.name, file.path) if self._cache is not None else None
+        if cached is not None:
+            return cached if columns is None else cached.select(list(columns))
+        if wanted is not None and file.size_bytes >= batch_file.RANGED_BYTES:
+            read_range = partial(self._store.get_range, f"{self._directory}/{file.path}")
+            return read_part(read_range, self.name, file, wanted, columns, self._footers)
+        return read_whole(self.read_object(file.path), self.name, file, columns)
+
+    def read_files(self, files: Sequence[DataFile]) -> pa.Table:
+        names = [file.path for file in files]
+        cached = self._cache.find(self.name, names) if self._cache is not None else [None] * len(files)
+        parts = [
+            found or CachedRows(read_whole(self.read_object(file.path), self.name, file), 0, file.record_count, 0)
+            for file, found in zip(files, cached, strict=True)
+        ]
+        return joined(parts)
+
+    def has_file(self, file: DataFile) -> bool:
+        return self._store.size(f"{self._directory}/{file.path}") == file.size_bytes
+
+    @property
+    def decays(self) -> bool:
+        return not self._store.durable_on_answer
+
+    def check_files(self, files: Sequence[DataFile], *, bits: bool) -> None:
+        for file in files:
+            check_whole(self._store.size(f"{self._directory}/{file.path}"), self.name, file)
+            if bits and self.decays:
+                read_whole(self.read_object(file.path), self.name, file)
+
+    def damage(self) -> Damage | None:
+        data = self._store.get_optional(f"{self._directory}/{DAMAGE_PATH}")
+        return None if data is None else Damage.from_json(data)
+
+    def note_damage(self, damage: Damage | None) -> None:
+        path = f"{self._directory}/{DAMAGE_PATH}"
+        if damage is None:
+            self._store.delete(path)
+        else:
+            self._store.put(path, damage.to_json())
+
+    def read_object(self, path: str) -> bytes:
+        return self._store.get(f"{self._directory}/{path}")
+
+    def write_object(self, path: str, data: bytes) -> None:
+        full = f"{self._directory}/{path}"
+        self._store.put(full, data)  # not put_new: after a power loss nothing in it tells of which version it is
+        self._note_unsynced(full)
+
+    def delete_objects(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self._store.delete(f"{self._directory}/{path}")
+            self._unsynced.pop(f"{self._directory}/{path}", None)
+        if self._cache is not None:
+            self._cache.discard(self.name, paths)
+
+    def list_objects(self, prefix: str) -> list[tuple[str, int]]:
+        root = f"{self._directory}/"
+        found = self._store.list(root + prefix)
+        return [
+            (meta.path.removeprefix(root), meta.last_modified_ms)
+            for meta in found
+            if not meta.path.startswith(root + "_delta_log/")
+        ]
+
+    def checkpoint(self) -> int:
+        """As the port says, of what stands on storage now."""
+        snapshot = self.snapshot()
+        if snapshot is None:
+            raise ObjectNotFoundError(f"{self.name}: there is no table to checkpoint")
+        return self.checkpointer(snapshot)()
+
+    def checkpointer(self, snapshot: TableSnapshot) -> Callable[[], int]:
+        """As the port says. Once it is written, nothing that was put before is owed a sync by this handle."""
+        self._forget_synced()
+        owed, is_done = tuple(self._unsynced), threading.Event()
+        self._syncing = (owed, is_done)
+        other = DeltaLogTable(self._store, self._directory, self._ids, self._cache)
+        commit_id = self._race.id_of(snapshot.version)
+
+        def write_checkpoint() -> int:
+            version = other._write_checkpoint(snapshot, commit_id, owed)
+            is_done.set()
+            return version
+
+        return write_checkpoint
+
+    def _write_checkpoint(self, snapshot: TableSnapshot, commit_id: str | None, owed: Sequence[str]) -> int:
+        """On a local disk everything that the checkpoint stands for is made durable first: clean-up, the deletion of
+        replaced files and `recover_tail` rely on that."""
+        version, log = snapshot.version, self._log
+        if log.checkpoint_hint() >= version:
+            return version
+        if not log.has_version(version, commit_id):
+            raise StoreUnavailableError(f"{self.name}: version {version} is gone or replaced")
+        definition, known = log.definition()
+        if not self._store.durable_on_answer:
+            fresh = [f"{self._directory}/{entry.path}" for entry in snapshot.files if entry.path not in known]
+            objects = (path for path in owed if path.endswith(".json"))
+            paths = [*fresh, *objects, *self._producer_paths(snapshot), log.path_of(version), self._directory]
+            self._store.sync(list(dict.fromkeys(paths)))
+        log.write_checkpoint(snapshot, definition)
+        return version
+
+    def adopt_checkpoint(self) -> int:
+        version = self._log.checkpoint_hint()
+        self._forget_synced()
+        owed = list(self._unsynced)
+        for path in owed[: covered_count(owed, version)]:
+            del self._unsynced[path]
+        return version
+
+    def _producer_paths(self, snapshot: TableSnapshot) -> list[str]:
+        """What producer state consists of, whoever wrote it: an object, and the commits since that."""
+        number = snapshot.txns.get(PRODUCERS, NO_PRODUCERS)
+        since = snapshot.txns.get(PRODUCERS_VERSION, snapshot.version)
+        paths = [self._log.path_of(version) for version in range(since + 1, snapshot.version)]
+        return paths if number == NO_PRODUCERS else [*paths, f"{self._directory}/{producers_path(number)}"]
+
+    def flusher(self, version: int, since: int | None) -> Callable[[], None]:
+        self._note_commits(since, version + 1)
+        self._forget_synced()
+        owed, is_done = tuple(self._unsynced), threading.Event()
+        self._syncing = (owed, is_done)
+
+        def flush() -> None:
+            if owed:
+                self._store.sync(owed)
+            is_done.set()
+
+        return flush
+
+    def _note_commits(self, since: int | None, end: int) -> None:
+        """The commits of versions `[since, end)` are owed a sync, with what they name."""
+        if since is None or self._store.durable_on_answer:
+            return
+        for version in range(since, end):
+            stored = self._log.read_version(version)
+            if stored is None:
+                continue  # cleaned up: a checkpoint stands for it
+            number = stored.commit.txns.get(PRODUCERS, NO_PRODUCERS)
+            objects = [entry.path for entry in stored.commit.adds]
+            objects += [producers_path(number)] if number != NO_PRODUCERS else []
+            for path in [*(f"{self._directory}/{each}" for each in objects), self._log.path_of(version)]:
+                self._note_unsynced(path)
+
+    def _forget_synced(self) -> None:
+        """Once the other handle has synced them, the paths that it took over are no longer owed."""
+        paths, is_done = self._syncing
+        if is_done.is_set():
+            self._syncing = ((), threading.Event())
+            for path in paths:
+                self._unsynced.pop(path, None)
+
+    def reopened(self) -> DeltaLogTable:
+        return DeltaLogTable(self._store, self._directory, self._ids, self._cache)
+
+    def clean_log(self, keep_from_version: int, keep_from_ms: int) -> Iterator[int]:
+        """As the port says; checkpoints below the limits go too."""
+        first, limit = self._log.expired_versions(min(keep_from_version, self._log.checkpoint_hint()), keep_from_ms)
+        for version in range(first, limit):
+            self._log.delete_version(version)
+            self._log.delete_checkpoint(version)
+            yield version
+
+    def drop(self) -> None:
+        self._store.delete_tree(self._directory, self._ids.new_id())
+        self._race.forget()
+        self._unsynced.clear()
+
+    def recover_tail(self) -> int:
+        """After an unclean stop of a local disk: drop the commits from the first that is unreadable, does not follow
+        the one before it, or whose data file is missing or not what it states, newest first. Returns the version kept,
+        -1 when nothing is left.
+
+        Call it before anything of the table is published, with no other handle at work. Only what lies above
+        the newest usable checkpoint is looked at: `checkpoint` made the rest durable.
+        """
+        # Listed before it is read: a commit that somebody makes meanwhile is none of the stop's.
+        versions = [commit_version(meta.path) for meta in self._log.list_log()]
+        base = self._log.newest_usable_checkpoint()
+        first = base.version + 1 if base else 0
+        readable = self._readable_commits(first)
+        last_id = self._log.id_at(base.version) if base else NO_COMMIT
+        kept = first + sound_commits(readable, last_id, self._is_whole, self._has_producers) - 1
+        for version in sorted((v for v in versions if v is not None and v > kept), reverse=True):
+            self._log.delete_version(version)
+        self._log.drop_checkpoints_except(base.version if base else -1)
+        self._store.sync([self._log.path_of(max(kept, 0))])
+        self._race.forget()
+        return kept
+
+    def _tail(self, base: TableSnapshot | None) -> tuple[TableFold, str | None]:
+        """The fold of a checkpoint and the commits after it, and the id of its last commit if known."""
+        fold = TableFold(base, self.name)
+        last_id = self._log.id_at(base.version) if base else None
+        while (stored := self._log.read_version(fold.version + 1)) is not None:
+            fold.apply(stored)
+            last_id = stored.commit.commit_id
+        return fold, last_id
+
+    def _readable_commits(self, first: int) -> list[StoredCommit]:
+        readable: list[StoredCommit] = []
+        try:
+            while (stored := self._log.read_version(first + len(readable))) is not None:
+                readable.append(stored)
+        except CorruptMessageError:
+            pass  # what is torn ends the log
+        return readable
+
+    def _is_whole(self, entry: FileEntry) -> bool:
+        """With its bits: a file system may have kept a file's size and lost its content."""
+        try:
+            self.check_files([entry.file], bits=True)
+        except (CorruptMessageError, ObjectNotFoundError):
+            return False
+        return True
+
+    def _has_producers(self, number: int) -> bool:
+        try:
+            ProducerStates.from_json(self.read_object(producers_path(number)))
+        except (ObjectNotFoundError, ValueError):
+            return False
+        return True
+
+    def _put_new(self, path: str, data: bytes | memoryview) -> None:
+        """Every name is used once, and read by nobody before a commit names it."""
+        full = f"{self._directory}/{path}"
+        self._store.put_new(full, data)
+        self._note_unsynced(full)
+
+    def _note_unsynced(self, path: str) -> None:
+        if self._syncing[0]:
+            self._forget_synced()
+        if not self._store.durable_on_answer:
+            self._unsynced[path] = None
+
+    def _sync_all(self) -> None:
+        if self._unsynced:
+            self._store.sync(list(self._unsynced))
+            self._unsynced.clear()

@@ -1,0 +1,300 @@
+"""The port between a partition log and the table that holds it, and the values that cross it. Pure.
+
+A table is a sequence of commits `0, 1, 2 …`; creating commit N if it is absent is the only lock. Two
+implementations: `storage.delta.delta_table.DeltaLogTable` (a real Delta table on an object store) and
+`storage.delta.memory_table.MemoryLogTable` (for rules and simulation). `tests/contract` runs one suite on both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from stratalog.storage.files.codecs import ZSTD
+from stratalog.storage.files.damage import Damage
+from stratalog.storage.producers import ProducerChanges
+from stratalog.storage.records import FewRows
+
+LOG_END = "stratalog.log-end"
+LEADER_EPOCH = "stratalog.leader-epoch"
+LOG_START = "stratalog.log-start"
+PRODUCERS = "stratalog.producers"
+PRODUCERS_VERSION = "stratalog.producers-version"
+"""The version as of which the object that `PRODUCERS` numbers holds; the commits after it carry changes."""
+ERASED = "stratalog.erased"
+"""Every erasure up to this id is done here."""
+ERASE_PREFIX = "stratalog.erase."
+"""`txn stratalog.erase.<id>` counts the records that the erasure took out here, `….<id>.files` the files."""
+EPOCH_PREFIX = "stratalog.epoch."
+REMOVED_EPOCH = -1
+"""`txn stratalog.epoch.<e>` restated as this means: the entry of epoch e was truncated away."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """An immutable data file on storage that no commit names yet. Offsets are still relative."""
+
+    path: str
+    size_bytes: int
+    record_count: int
+    first_delta: int
+    last_delta: int
+    min_timestamp_ms: int | None
+    max_timestamp_ms: int | None
+
+    def as_json(self) -> dict[str, object]:
+        """Its fields; `dataclasses.asdict` copies what it is given, which takes ten times as long."""
+        return {name: getattr(self, name) for name in DataFile.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """A data file that a commit placed in the log: Delta's `add` action.
+
+    It covers the half-open offsets `[start_offset, end_offset)`; a file with base_offset 100 and deltas
+    0..9 covers [100, 110). Compaction may leave gaps inside.
+    """
+
+    file: DataFile
+    segment: int
+    leader_epoch: int
+    base_offset: int
+
+    @property
+    def path(self) -> str:
+        return self.file.path
+
+    @property
+    def start_offset(self) -> int:
+        return self.base_offset + self.file.first_delta
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + self.file.last_delta + 1
+
+
+@dataclass(frozen=True, slots=True)
+class RowsWanted:
+    """Which rows of a data file somebody looks for; deltas count from the file's base offset.
+
+    first_delta, end_delta  rows with `offset_delta` in `[first_delta, end_delta)`; None = to the file's end
+    from_timestamp_ms       they begin with the first of these that has this timestamp or a later one
+    bytes_max               no more than so many bytes on storage, but one piece in any case; None = all
+    A read gives a run of neighbouring rows that begins at or before the first one wanted. What a table reads at once
+    (a row group) comes as a whole, so there may be others before and behind.
+    """
+
+    first_delta: int = 0
+    end_delta: int | None = None
+    from_timestamp_ms: int | None = None
+    bytes_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The content of one table version, as decided by its writer.
+
+    `txns` maps names (`LOG_END` …) to 64-bit numbers; the last stated value of a name holds.
+    `commit_id` is the writer's own mark, by which it knows its commit again after an unclear answer.
+    `data_change` is False for upkeep that leaves the readable records as they were.
+    `is_foreign` is True on read when no stratalog committer wrote the version.
+    `producers` is what the commit adds to producer and sink state. None: nothing, unless it states `PRODUCERS`; then
+    the state is what that object holds.
+    """
+
+    commit_id: str
+    operation: str
+    timestamp_ms: int
+    adds: tuple[FileEntry, ...] = ()
+    removes: tuple[str, ...] = ()
+    txns: Mapping[str, int] = field(default_factory=dict)
+    data_change: bool = True
+    is_foreign: bool = False
+    producers: ProducerChanges | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The commit is version `version` of the table."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Somebody else's commit is (or was) at the wanted version: refresh, fold, decide again."""
+
+    version: int
+
+
+class RemovedObject(NamedTuple):
+    """An object that version `version` took out of the log at `removed_ms`. `end_offset`: of a data file, else 0."""
+
+    version: int
+    removed_ms: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableSnapshot:
+    """A full fold of a table at `version`. `files` are live, in no particular order.
+
+    removed          what left the log and may still lie on storage, by path
+    durable_version  the version of the checkpoint that the fold began with: it outlives a power cut; -1 = none
+    producer_changes (version, what it adds to producer and sink state), of versions after the checkpoint and after
+                     the one that `PRODUCERS_VERSION` names
+    """
+
+    version: int
+    files: tuple[FileEntry, ...]
+    txns: Mapping[str, int]
+    properties: Mapping[str, str]
+    removed: Mapping[str, RemovedObject] = field(default_factory=dict)
+    durable_version: int = -1
+    producer_changes: tuple[tuple[int, ProducerChanges], ...] = ()
+
+
+class LogTable(Protocol):
+    """One replica's table. Not thread-safe: each part that works on it opens its own.
+
+    Every call may raise StoreUnavailableError (retriable; a write may have been applied).
+    """
+
+    @property
+    def name(self) -> str:
+        """Where it is, for messages: e.g. `file:///data/broker-1/access-log-0`."""
+        ...
+
+    def create(self, properties: Mapping[str, str], timestamp_ms: int, commit_id: str) -> bool:
+        """Make version 0 with table properties (`stratalog.topic-id` …). False when it exists already."""
+        ...
+
+    def snapshot(self) -> TableSnapshot | None:
+        """Fold the whole table (checkpoint and later commits); None when there is no table.
+
+        Raises UnsupportedTableFeatureError, ForeignCommitError, CorruptMessageError (unreadable log).
+        """
+        ...
+
+    def read_commit(self, version: int) -> Commit | None:
+        """One version; None when it is absent (not written yet, or cleaned up)."""
+        ...
+
+    def still_stands(self) -> bool:
+        """Whether the newest commit that this handle read or made is still there: neither cleaned up, nor gone with
+        a table that was made anew since."""
+        ...
+
+    def commit(
+        self, version: int, commit: Commit, *, sync: bool = False, since: int | None = None
+    ) -> Committed | Conflict:
+        """Create `version` if absent, under the ghost rule (a win counts only if version - 1 still stands).
+
+        On a lost race reads the version back: the own `commit_id` there means Committed. `sync` makes the
+        commit, its directory and everything written before through this table durable first; with `since`,
+        also the commits from that version on, whoever made them.
+        """
+        ...
+
+    def flusher(self, version: int, since: int | None) -> Callable[[], None]:
+        """A function, also for another thread, that makes durable what was written through this table until now, and
+        the commits in `[since, version]`."""
+        ...
+
+    def write_file(self, rows: pa.Table | FewRows, segment: int, codec: str = ZSTD, /) -> DataFile:
+        """Write rows of `DATA_SCHEMA` as a new data file that no commit names yet; `codec` as in
+        `storage.files.codecs`."""
+        ...
+
+    def copy_file(self, source: LogTable, file: DataFile) -> None:
+        """Copy a data file's bytes from another replica under the same path, footer checked."""
+        ...
+
+    def read_file(
+        self, file: DataFile, columns: Sequence[str] | None = None, wanted: RowsWanted | None = None
+    ) -> pa.Table:
+        """Rows of a data file: all, or at least those wanted.
+
+        Raises ObjectNotFoundError when it is gone, CorruptMessageError when a bit of what was read is wrong.
+        """
+        ...
+
+    def read_files(self, files: Sequence[DataFile]) -> pa.Table:
+        """All rows of some data files, one file after the other. Raises as `read_file`."""
+        ...
+
+    def has_file(self, file: DataFile) -> bool:
+        """Whether a data file is there in its full size."""
+        ...
+
+    @property
+    def decays(self) -> bool:
+        """Whether bits may decay where the table lies, so that its owner should look for that: a local disk."""
+        ...
+
+    def check_files(self, files: Sequence[DataFile], *, bits: bool) -> None:
+        """Raise DamagedFileError, naming file and both values, for the first that is gone, short or, with `bits` and
+        where they decay, has a wrong bit. What is cached is not looked at."""
+        ...
+
+    def damage(self) -> Damage | None:
+        """What was noted as wrong with this table and is not healed yet."""
+        ...
+
+    def note_damage(self, damage: Damage | None) -> None:
+        """Note it beside the data, for whoever opens the table; None: it is healed."""
+        ...
+
+    def read_object(self, path: str) -> bytes:
+        """A small object of the table (`_producers/…json`). ObjectNotFoundError when absent."""
+        ...
+
+    def write_object(self, path: str, data: bytes) -> None:
+        """Write a small object of the table."""
+        ...
+
+    def delete_objects(self, paths: Sequence[str]) -> None:
+        """Delete data files or small objects; absent ones are fine."""
+        ...
+
+    def list_objects(self, prefix: str) -> list[tuple[str, int]]:
+        """`(path, last_modified_ms)` below a prefix, outside `_delta_log`."""
+        ...
+
+    def checkpoint(self) -> int:
+        """Write a checkpoint of the newest version, so that opening is cheap. Returns its version."""
+        ...
+
+    def checkpointer(self, snapshot: TableSnapshot) -> Callable[[], int]:
+        """A function, also for another thread, that writes a checkpoint of what this handle folded and returns its
+        version; nothing is written where a newer one stands."""
+        ...
+
+    def adopt_checkpoint(self) -> int:
+        """The newest checkpoint's version by the cheap pointer, whoever wrote it; -1 when there is none. This handle
+        owes no sync for anything up to it."""
+        ...
+
+    def reopened(self) -> LogTable:
+        """Another handle on the same table, for another thread."""
+        ...
+
+    def clean_log(self, keep_from_version: int, keep_from_ms: int) -> Iterator[int]:
+        """Delete commits below both limits and below the newest checkpoint, ascending: one for each step, whose
+        version it gives."""
+        ...
+
+    def recover_tail(self) -> int:
+        """After an unclean stop: drop commits from the first that is unreadable, does not follow the one before it, or
+        whose data file is missing.
+
+        Returns the version kept, -1 when nothing is left. Only while nobody else works on the table.
+        """
+        ...
+
+    def drop(self) -> None:
+        """Delete the table, log first, so that no straggler can commit to it again."""
+        ...

@@ -1,0 +1,10 @@
+"""One data file of a table.
+
+batch_file       record batches as Parquet and back
+few_rows_file    the same bytes for a few rows, faster
+row_groups       reading only the row groups that a range needs
+data_file        what a commit says of a file
+codecs           Kafka's compression types as Parquet's
+cache            files read lately
+damage           a file as it was found: whole or damaged
+"""

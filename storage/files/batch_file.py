@@ -1,0 +1,245 @@
+"""One record batch file: an immutable Parquet file whose bits are checked when read. Pure (bytes in, bytes out).
+
+Pages carry checksums; the footer does not, so its CRC32C stands in the file name:
+`segment=<20 digits>/<uuid>.<8 hex digits>.parquet` (DESIGN §3).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import crc32c
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from stratalog.storage.delta.table import DataFile, RowsWanted
+from stratalog.storage.errors import CorruptMessageError
+from stratalog.storage.files.codecs import UNCOMPRESSED
+from stratalog.storage.files.few_rows_file import encode_few_rows, few_rows, fits_one_page
+from stratalog.storage.files.row_groups import (
+    ROWS_MIN,
+    TRAILER_BYTES,
+    Footer,
+    Footers,
+    RangedFile,
+    ReadRange,
+    rows_per_group,
+    wanted_groups,
+)
+from stratalog.storage.records import DATA_SCHEMA, FewRows, table_of_rows, timestamp_range
+
+MAGIC = b"PAR1"
+RANGED_BYTES = 256 << 10
+"""Smaller files are read whole: that takes less than asking for their footer first."""
+LARGE_BYTES = 3 << 20
+"""Arrow bytes of a large file. A file in memory is moved, as it grows, into ever larger pieces of memory, which the
+kernel zeroes first: with eight producers, whose groups are large, 14 % of the CPU time of the brokers' process."""
+PIECE_BYTES_MAX = 2 << 20
+"""Pieces of 64 KiB to 1 MiB take the same time for each MiB (0.3 ms), those of 6 MiB up to ten times as long, for which
+see `open_file.WRITE_BYTES_MAX`."""
+DICTIONARY_COLUMNS = ["timestamp_type", "producer_id", "producer_epoch", "sequence", "batch_base", "attributes"]
+STATISTICS_COLUMNS = ["offset_delta", "timestamp"]
+DICTIONARY_ROWS_MIN = 32
+"""With fewer rows a dictionary's page takes more than it saves."""
+_PARQUET_CODECS = {UNCOMPRESSED: "none"}
+_LEVELS = {"zstd": 1}
+"""Of codecs that have levels, the one for files that are written while somebody waits."""
+
+
+def encode(rows: pa.Table | FewRows, codec: str = "zstd") -> tuple[memoryview, str]:
+    """Rows of `DATA_SCHEMA` as (file bytes, CRC32C of the footer in 8 hex digits).
+
+    codec  uncompressed, zstd, lz4, snappy or gzip; with a level: zstd:6
+    """
+    name = codec.partition(":")[0]
+    few = None if name != UNCOMPRESSED else rows if isinstance(rows, tuple) else few_rows(rows)
+    if few is not None and fits_one_page(few):
+        small = encode_few_rows(few)
+        return memoryview(small), footer_crc(small, "a new file")
+    sink = pa.BufferOutputStream()
+    write(table_of_rows(rows) if isinstance(rows, tuple) else rows, sink, codec)
+    data = memoryview(sink.getvalue()).cast("B")
+    return data, footer_crc(data, "a new file")
+
+
+def write(table: pa.Table, sink: pa.NativeFile, codec: str) -> None:
+    """Rows of `DATA_SCHEMA` into `sink`, as `encode` without what it does for few rows."""
+    name, _, level = codec.partition(":")
+    pq.write_table(
+        table,
+        sink,
+        compression=_PARQUET_CODECS.get(name, name),
+        compression_level=int(level) if level else _LEVELS.get(name),
+        use_dictionary=DICTIONARY_COLUMNS if table.num_rows >= DICTIONARY_ROWS_MIN else False,
+        write_statistics=STATISTICS_COLUMNS,
+        write_page_checksum=True,
+        store_schema=False,
+        row_group_size=rows_per_group(table),
+    )
+
+
+def is_large(rows: pa.Table | FewRows) -> bool:
+    """True where it pays to `write` a file piece by piece instead of to `encode` it, which has it whole in memory.
+
+    Not where a row group may be of `PIECE_BYTES_MAX` or more, as with few large rows: its pages are pieces, too.
+    """
+    if isinstance(rows, tuple) or rows.num_rows <= ROWS_MIN:
+        return False
+    size_bytes = rows.nbytes
+    return bool(size_bytes >= LARGE_BYTES and size_bytes * rows_per_group(rows) < PIECE_BYTES_MAX * rows.num_rows)
+
+
+def written_crc(read_range: ReadRange, size_bytes: int) -> str:
+    """`footer_crc` of a file that was written. Raises what `read_range` raises."""
+    (footer_bytes,) = struct.unpack("<I", read_range(size_bytes - TRAILER_BYTES, 4))
+    length = footer_bytes + TRAILER_BYTES
+    return f"{crc32c.crc32c(read_range(size_bytes - length, length)):08x}"
+
+
+def footer_crc(data: bytes | memoryview, name: str) -> str:
+    """CRC32C (8 hex digits) of footer, footer length and magic. CorruptMessageError when there is no footer."""
+    if len(data) < len(MAGIC) + TRAILER_BYTES or data[: len(MAGIC)] != MAGIC:
+        raise CorruptMessageError(f"{name}: {len(data)} bytes that do not begin as a Parquet file")
+    (footer_bytes,) = struct.unpack_from("<I", data, len(data) - TRAILER_BYTES)
+    start = len(data) - TRAILER_BYTES - footer_bytes
+    if start < len(MAGIC):
+        raise CorruptMessageError(f"{name}: its footer claims {footer_bytes} bytes of {len(data)}")
+    return f"{crc32c.crc32c(memoryview(data)[start:]):08x}"
+
+
+def file_path(segment: int, file_id: str, crc: str) -> str:
+    """Where a file lies below its table.
+
+    >>> file_path(7, "ab", "0000ffff")
+    'segment=00000000000000000007/ab.0000ffff.parquet'
+    """
+    return f"{segment_directory(segment)}/{file_id}.{crc}.parquet"
+
+
+def segment_directory(segment: int) -> str:
+    """Where a segment's files lie below their table."""
+    return f"segment={segment:020}"
+
+
+def crc_of_path(path: str) -> str:
+    """The footer's CRC32C that a path names. CorruptMessageError when it names none."""
+    parts = path.rsplit(".", 2)
+    if len(parts) != 3 or len(parts[1]) != 8 or parts[2] != "parquet":
+        raise CorruptMessageError(f"{path}: its name states no footer CRC32C")
+    return parts[1]
+
+
+def check(data: bytes | memoryview, path: str) -> None:
+    """Compare the footer with the CRC32C in the path. CorruptMessageError naming file and both values."""
+    expected = crc_of_path(path)
+    found = footer_crc(data, path)
+    if found != expected:
+        raise CorruptMessageError(f"{path}: footer CRC32C is {found}, expected {expected}")
+
+
+def check_tail(tail: bytes, path: str) -> bool:
+    """As `check`, by a file's last bytes alone; False when they do not hold the whole footer."""
+    (footer_bytes,) = struct.unpack_from("<I", tail, len(tail) - TRAILER_BYTES)
+    start = len(tail) - TRAILER_BYTES - footer_bytes
+    if start < 0:
+        return False
+    expected, found = crc_of_path(path), f"{crc32c.crc32c(memoryview(tail)[start:]):08x}"
+    if found != expected:
+        raise CorruptMessageError(f"{path}: footer CRC32C is {found}, expected {expected}")
+    return True
+
+
+def decode(data: bytes | memoryview, path: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """Rows of a file's bytes, all columns of `DATA_SCHEMA` or those named. CorruptMessageError when a bit is wrong."""
+    check(data, path)
+    try:
+        table = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True).read(
+            columns=list(columns) if columns is not None else None, use_threads=False
+        )
+    except (OSError, pa.ArrowException) as reason:
+        raise CorruptMessageError(f"{path}: {reason}") from reason
+    _check_schema(table, path, columns)
+    return table
+
+
+def decode_part(
+    read_range: ReadRange,
+    file: DataFile,
+    name: str,
+    wanted: RowsWanted,
+    columns: Sequence[str] | None = None,
+    footers: Footers | None = None,
+) -> pa.Table:
+    """The wanted rows of a file, as `RowsWanted` says, of which only its footer and their row groups are read.
+
+    name     of the file, for messages
+    footers  may have the footer already, and takes it
+
+    CorruptMessageError when a bit of what was read is wrong, or the file's length or number of records is another one.
+    Raises what `read_range` raises.
+    """
+    ranged = RangedFile(read_range, file.size_bytes, name)
+    footer = footers.get(file.path) if footers is not None else None
+    try:
+        if footer is None:
+            footer = _read_footer(ranged, file, name)
+            if footers is not None:
+                footers.put(file.path, footer)
+        groups = wanted_groups(footer, wanted)
+        span = footer.span(groups, columns)
+        if span is not None:
+            ranged.fetch(*span)
+        parts = pq.ParquetFile(
+            pa.PythonFile(ranged, mode="r"), metadata=footer.metadata, page_checksum_verification=True
+        )
+        named = list(columns) if columns is not None else None
+        table = parts.read_row_groups(groups, columns=named, use_threads=False)
+    except (OSError, pa.ArrowException) as reason:
+        raise CorruptMessageError(f"{name}: {reason}") from reason
+    _check_schema(table, name, columns)
+    return table
+
+
+def _read_footer(ranged: RangedFile, file: DataFile, name: str) -> Footer:
+    data = ranged.footer()
+    if not check_tail(data, name):
+        raise CorruptMessageError(f"{name}: its footer is incomplete")
+    metadata = pq.read_metadata(pa.BufferReader(data))
+    if metadata.num_rows != file.record_count:
+        raise CorruptMessageError(f"{name}: {metadata.num_rows} records, expected {file.record_count}")
+    return Footer(metadata)
+
+
+def _check_schema(table: pa.Table, name: str, columns: Sequence[str] | None) -> None:
+    wanted = DATA_SCHEMA if columns is None else pa.schema([DATA_SCHEMA.field(column) for column in columns])
+    if not table.schema.equals(wanted):
+        raise CorruptMessageError(f"{name}: its columns are {table.schema}, expected {wanted}")
+
+
+def describe(rows: pa.Table | FewRows, path: str, size_bytes: int) -> DataFile:
+    """What a commit needs to know of a file with these rows, ordered by offset: counts, deltas, timestamps (ms)."""
+    if isinstance(rows, tuple):
+        times = [row.timestamp_ms for row in rows if row.timestamp_ms is not None]
+        first, last = rows[0].offset_delta, rows[-1].offset_delta
+        bounds = min(times, default=None), max(times, default=None)
+        return DataFile(path, size_bytes, len(rows), first, last, *bounds)
+    deltas, (least, greatest) = rows["offset_delta"], timestamp_range(rows["timestamp"])
+    return DataFile(
+        path,
+        size_bytes,
+        rows.num_rows,
+        deltas[0].as_py(),
+        deltas[-1].as_py(),
+        least,
+        greatest,
+    )
+
+
+def codec_of(data: bytes | memoryview) -> str:
+    """How a file's pages are compressed, in the words of Kafka's batches: none, zstd, lz4, snappy or gzip."""
+    metadata = pq.read_metadata(pa.BufferReader(data))
+    if metadata.num_row_groups == 0:
+        return "none"
+    name = str(metadata.row_group(0).column(0).compression).lower().removesuffix("_raw")
+    return "none" if name == "uncompressed" else name

@@ -1,0 +1,382 @@
+"""One replica's log to read: its state, folded and kept up to date, and its records. I/O: through its table.
+
+A reader commits nothing, so any process may hold one, on a live replica too. `storage.log.partition_log.PartitionLog`
+is a reader that also writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+
+from stratalog.storage.clock import Clock
+from stratalog.storage.delta.removed import NO_PRODUCERS, producers_path
+from stratalog.storage.delta.table import PRODUCERS, Commit, FileEntry, LogTable, RowsWanted
+from stratalog.storage.errors import (
+    CorruptMessageError,
+    ObjectNotFoundError,
+    OffsetOutOfRangeError,
+    TableReplacedError,
+    UnknownTopicOrPartitionError,
+)
+from stratalog.storage.log.leader_epochs import LeaderEpochCache
+from stratalog.storage.log.rows import (
+    MARKER_COLUMNS,
+    PRODUCER_COLUMNS,
+    TIME_COLUMNS,
+    as_read,
+    file_columns,
+    first_at_or_after,
+    has_control_records,
+    is_read_to,
+    latest_timestamp_ms,
+    producer_batches,
+    read_schema,
+    rows_between,
+)
+from stratalog.storage.log.segments import LogSegment, files_between
+from stratalog.storage.log.state import SEALED_EPOCH, LogState
+from stratalog.storage.log.time_index import straddling_file
+from stratalog.storage.producers import ProducerBatch, ProducerStates
+from stratalog.storage.transactions import AbortedTransaction
+
+RESOLVE_TRIES = 5
+"""How often an offset is resolved again because the file that held it was merged away meanwhile."""
+DOUBT_INTERVAL_MS = 10_000
+"""How long an idle log trusts its position before it looks whether clean-up has passed it."""
+
+T = TypeVar("T")
+
+
+class LogReader:
+    """A replica's log, to read. The constructor does no I/O; the first use folds the table."""
+
+    remembers_removed = False
+    """Whether the fold keeps what left the log. For who deletes it, and who must not bring it back under its name."""
+
+    reads_only = True
+    """Whether a table that was made anew is taken as it is: who writes has to know that its own is gone."""
+
+    def __init__(self, table: LogTable, clock: Clock) -> None:
+        self.table = table
+        self.clock = clock
+        self._state: LogState | None = None
+        self._producers = ProducerStates()
+        self._producers_version = -1
+        self._is_in_doubt = False
+        self._checked_ms = 0
+
+    @property
+    def name(self) -> str:
+        return self.table.name
+
+    @property
+    def is_folded(self) -> bool:
+        """True once the table was read."""
+        return self._state is not None
+
+    @property
+    def state(self) -> LogState:
+        """The fold as of the last refresh or own commit. Not to be changed."""
+        if self._state is None:
+            self._load()
+        assert self._state is not None
+        return self._state
+
+    @property
+    def version(self) -> int:
+        return self.state.version
+
+    @property
+    def topic_id(self) -> str:
+        return self.state.topic_id
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch that this replica has started; -1 before the first."""
+        return (self._state or self.state).leader_epoch
+
+    def has_started(self, leader_epoch: int) -> bool:
+        """Whether this epoch or a later one began in the table, so that what it shows is what that one has."""
+        return leader_epoch <= self.leader_epoch < SEALED_EPOCH
+
+    @property
+    def log_start_offset(self) -> int:
+        return (self._state or self.state).log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return (self._state or self.state).log_end_offset
+
+    @property
+    def epochs(self) -> LeaderEpochCache:
+        return self.state.epochs
+
+    @property
+    def files(self) -> Sequence[FileEntry]:
+        """The live files, ordered by offset."""
+        return self.state.files
+
+    @property
+    def segments(self) -> Sequence[LogSegment]:
+        return self.state.segments
+
+    @property
+    def producers(self) -> ProducerStates:
+        """Producer and sink state up to the log end. Read when it is first needed, then kept up with the log."""
+        for _ in range(RESOLVE_TRIES):
+            state = self.state
+            if self._producers_version == state.version:
+                return self._producers
+            try:
+                self._producers = self._read_producers(state)
+                self._producers_version = state.version
+            except ObjectNotFoundError:
+                if not self.refresh_for_sure():
+                    raise
+        raise ObjectNotFoundError(f"{self.name}: producer state vanished {RESOLVE_TRIES} times")
+
+    def warm_up(self) -> None:
+        """Have ready what is otherwise made when it is first asked for. Raises as `producers` does."""
+        _ = self.producers, self.segments
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Below it the outcome of every transaction is known, as of what was folded: never above the log end here.
+
+        Kafka's LSO. Equal to the high watermark while no transaction is open. A reader whose commits were cleaned up
+        under it stands still for a while; what was published meanwhile says nothing of the transactions since.
+        """
+        producers = self.producers  # they are read as of the log end that the next line asks for
+        return producers.transactions.last_stable_offset(min(high_watermark, self.log_end_offset))
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> tuple[AbortedTransaction, ...]:
+        """Those with a record in `[start_offset, end_offset)`, ordered by first offset: what Fetch answers."""
+        return self.producers.transactions.aborted_between(start_offset, end_offset)
+
+    def refresh(self, commits_max: int | None = None) -> bool:
+        """Fold what was committed since, at most so many commits; True when anything changed.
+
+        A table that was made anew is read anew, but whoever writes to it gets TableReplacedError, unless a fold of the
+        new one shows that it is of the same topic.
+        Raises ForeignCommitError, CorruptMessageError, UnknownTopicOrPartitionError (no table).
+        """
+        if self._state is None:
+            self._load()
+            return True
+        before = self._state
+        try:
+            changed = self._fold_new_commits(commits_max)
+            is_position_gone = not changed and self._is_position_cleaned_up()
+        except TableReplacedError:
+            if not self.reads_only:
+                raise
+            self.table = self.table.reopened()
+            self._load()
+            return True
+        if is_position_gone:
+            self._load()
+            self._check_same_topic(before)
+            changed = self.state.version != before.version
+        return changed
+
+    def _check_same_topic(self, before: LogState) -> None:
+        """A new topic of the same name may have made a table of its own where this one's was: none to write to."""
+        if self.reads_only or self.state.topic_id == before.topic_id:
+            return
+        found_id, self._state = self.state.topic_id, before
+        self._is_in_doubt = True
+        raise TableReplacedError(
+            f"{self.name}: the table is of topic {found_id} by now, was of {before.topic_id}: open it again"
+        )
+
+    def _fold_new_commits(self, commits_max: int | None = None) -> bool:
+        state = self.state
+        before = state.version
+        while (commit := self.table.read_commit(state.version + 1)) is not None:
+            self._replay(commit)
+            if state.version - before == commits_max:
+                break
+        if state.version != before:
+            self._is_in_doubt = False
+            self._checked_ms = self.clock.monotonic_ms()
+        return state.version != before
+
+    def _replay(self, commit: Commit) -> None:
+        """Fold the next version, and bring the producer state along when that is known."""
+        state = self.state
+        is_known = self._producers_version == state.version
+        state.replay(state.version + 1, commit)
+        if is_known and (commit.producers is not None or PRODUCERS not in commit.txns):
+            self._producers_version = state.version
+            if commit.producers is not None:
+                self._producers = self._producers.with_changes(commit.producers)
+
+    def _is_position_cleaned_up(self) -> bool:
+        """Whether clean-up has deleted the version that this instance stands on: looked at now and then."""
+        now_ms = self.clock.monotonic_ms()
+        if not self._is_in_doubt and now_ms - self._checked_ms < DOUBT_INTERVAL_MS:
+            return False
+        is_gone = self.table.read_commit(self.state.version) is None
+        self._checked_ms = now_ms
+        self._is_in_doubt = False
+        return is_gone
+
+    def _load(self) -> None:
+        snapshot = self.table.snapshot()
+        if snapshot is None:
+            raise UnknownTopicOrPartitionError(f"{self.name}: there is no table")
+        self._state = LogState(snapshot, self.name, remembers_removed=self.remembers_removed)
+        self._producers_version = -1
+        self._is_in_doubt = False
+        self._checked_ms = self.clock.monotonic_ms()
+
+    def refresh_for_sure(self) -> bool:
+        """As `refresh`, which for a while may see nothing new after clean-up has deleted the version that it stands on:
+        this one sees all that was committed before it was called."""
+        self._is_in_doubt = True
+        return self.refresh()
+
+    def read(
+        self, start_offset: int, max_bytes: int, end_offset: int | None = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Records from `start_offset` on, below `end_offset` (default: log end), as `READ_SCHEMA` or `columns` of it.
+
+        Whole files until `max_bytes` on storage are reached; of the first one, if that is larger, as many row groups,
+        at least one. No rows mean that there are none up to the bound. Raises OffsetOutOfRangeError below the log
+        start or above the log end.
+        """
+        return self._resolving(lambda: self._read_once(start_offset, max_bytes, end_offset, columns))
+
+    def read_range(
+        self, start_offset: int, end_offset: int, max_bytes: int = 1 << 24, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.Table]:
+        """Everything in `[start_offset, end_offset)` as tables of about `max_bytes` on storage each.
+
+        columns  those of `READ_SCHEMA` that are read, `offset` among them; None: all
+        """
+        while start_offset < end_offset:
+            table = self.read(start_offset, max_bytes, end_offset, columns)
+            if table.num_rows == 0:
+                return
+            yield table
+            start_offset = table["offset"][-1].as_py() + 1
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """The first record with this timestamp or a later one: (offset, its timestamp); None when there is none.
+
+        A binary search over the files and one row group's two columns, however long the log is (Kafka's
+        `UnifiedLog.fetchOffsetByTimestamp`).
+        """
+        return self._resolving(lambda: self._find_timestamp(timestamp_ms))
+
+    def offset_of_max_timestamp(self, end_offset: int) -> tuple[int, int] | None:
+        """The first record with the largest timestamp below `end_offset`: (offset, its timestamp). KIP-734.
+
+        None when no record has a timestamp.
+        """
+        return self._resolving(lambda: self._find_max_timestamp(end_offset))
+
+    def _read_once(
+        self, start_offset: int, max_bytes: int, end_offset: int | None, columns: Sequence[str] | None
+    ) -> pa.Table:
+        state = self.state
+        if not state.log_start_offset <= start_offset <= state.log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"{self.name}: offset {start_offset} is outside [{state.log_start_offset}, {state.log_end_offset}]"
+            )
+        bound = state.log_end_offset if end_offset is None else min(end_offset, state.log_end_offset)
+        parts: list[tuple[pa.Table, FileEntry]] = []
+        size_bytes, names = 0, file_columns(columns)
+        for entry in files_between(state.files, start_offset, bound):
+            if parts and size_bytes + entry.file.size_bytes > max_bytes:
+                break
+            base, left_bytes = entry.base_offset, max(0, max_bytes - size_bytes)
+            wanted: RowsWanted | None = RowsWanted(start_offset - base, bound - base, bytes_max=left_bytes)
+            is_inside = start_offset <= entry.start_offset and entry.end_offset <= bound
+            if is_inside and entry.file.size_bytes <= left_bytes:
+                wanted = None  # all of it: one read of the whole file is the cheapest
+            found = self.table.read_file(entry.file, names, wanted)
+            rows = rows_between(found, entry, start_offset, bound)
+            if rows.num_rows:
+                parts.append((rows, entry))
+                size_bytes += entry.file.size_bytes * found.num_rows // entry.file.record_count
+            if not is_read_to(found, entry, bound):
+                break
+        return as_read(parts, columns) if parts else read_schema(columns).empty_table()
+
+    def _find_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        state = self.state
+        start = state.log_start_offset
+        straddling = straddling_file(state.files, start)
+        found = self._first_in(straddling, timestamp_ms) if straddling is not None else None
+        if found is not None:
+            return found
+        entry = state.times.first_file(state.files, start, timestamp_ms)
+        return self._first_in(entry, timestamp_ms) if entry is not None else None
+
+    def _first_in(self, entry: FileEntry, timestamp_ms: int) -> tuple[int, int] | None:
+        """The first record of a file, from the log start on, with this timestamp or a later one."""
+        greatest = entry.file.max_timestamp_ms
+        if greatest is None or greatest < timestamp_ms:
+            return None
+        start = self.state.log_start_offset
+        is_hidden_in = entry.start_offset < start  # then its first group with such a time may show none of it
+        wanted = RowsWanted(max(0, start - entry.base_offset), None, timestamp_ms, None if is_hidden_in else 0)
+        rows = self.table.read_file(entry.file, TIME_COLUMNS, wanted)
+        return first_at_or_after(rows, entry, timestamp_ms, start)
+
+    def _find_max_timestamp(self, end_offset: int) -> tuple[int, int] | None:
+        state = self.state
+        start, end = state.log_start_offset, min(end_offset, state.log_end_offset)
+        inside = state.times.max_timestamp_ms(state.files, start, end)
+        times = [] if inside is None else [inside]
+        for edge in dict.fromkeys((straddling_file(state.files, start), straddling_file(state.files, end))):
+            if edge is None:
+                continue
+            wanted = RowsWanted(start - edge.base_offset, end - edge.base_offset)
+            rows = rows_between(self.table.read_file(edge.file, TIME_COLUMNS, wanted), edge, start, end)
+            latest = latest_timestamp_ms(rows)
+            if latest is not None:
+                times.append(latest)
+        return self._find_timestamp(max(times)) if times else None
+
+    def _resolving(self, look_up: Callable[[], T]) -> T:
+        """Run a look-up; when a file is gone because it was merged away, fold and resolve the offset again."""
+        for _ in range(RESOLVE_TRIES):
+            try:
+                return look_up()
+            except ObjectNotFoundError:
+                if not self.refresh_for_sure():
+                    raise
+        return look_up()
+
+    def _batches_in(self, entry: FileEntry) -> list[ProducerBatch]:
+        rows = self.table.read_file(entry.file, PRODUCER_COLUMNS)
+        if has_control_records(rows):
+            rows = self.table.read_file(entry.file, MARKER_COLUMNS)
+        return producer_batches(rows, entry.base_offset, self.clock.wall_ms())
+
+    def _read_producers(self, state: LogState) -> ProducerStates:
+        """The last whole state and the changes since; ObjectNotFoundError when either was cleaned up meanwhile."""
+        states = self._read_whole_producers(state.producers_number)
+        if state.producers_version is not None:
+            for version in range(state.producers_version + 1, state.folded_from + 1):
+                commit = self.table.read_commit(version)
+                if commit is None:
+                    raise ObjectNotFoundError(f"{self.name}: version {version} with producer state was cleaned up")
+                if commit.producers is not None:
+                    states = states.with_changes(commit.producers)
+        for _, changes in state.producer_changes:
+            states = states.with_changes(changes)
+        return states
+
+    def _read_whole_producers(self, number: int) -> ProducerStates:
+        if number == NO_PRODUCERS:
+            return ProducerStates()
+        data = self.table.read_object(producers_path(number))
+        try:
+            return ProducerStates.from_json(data)
+        except ValueError as reason:
+            raise CorruptMessageError(f"{self.name}/{producers_path(number)}: {reason}") from reason

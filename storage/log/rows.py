@@ -1,0 +1,235 @@
+"""Rows of data files by absolute offset: reading, slicing, and the batches that they hold. Pure.
+
+A data file's rows ascend in `offset_delta`, so a range is a slice found by binary search, not a filter.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stratalog.storage.delta.table import FileEntry
+from stratalog.storage.producers import BatchMetadata, ProducerBatch, ProducerEntry, ProducerStates
+from stratalog.storage.records import CONTROL_ATTRIBUTE, DATA_SCHEMA, NO_PRODUCER_ID, timestamp_range
+from stratalog.storage.transactions import BEGIN, change_of
+
+READ_SCHEMA = pa.schema(
+    [
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("leader_epoch", pa.int32(), nullable=False),
+        *[
+            pa.field("batch_base_offset", pa.int64(), nullable=False) if field.name == "batch_base" else field
+            for field in DATA_SCHEMA
+            if field.name != "offset_delta"
+        ],
+    ]
+)
+"""The columns of a read: absolute offsets and the leader epoch, otherwise those of a data file."""
+
+_FILE_COLUMNS = {"offset": "offset_delta", "batch_base_offset": "batch_base"}
+"""What is relative in a data file and absolute in a read."""
+
+TIME_COLUMNS = ("offset_delta", "timestamp")
+PRODUCER_COLUMNS = ("offset_delta", "producer_id", "producer_epoch", "sequence", "batch_base", "attributes")
+MARKER_COLUMNS = (*PRODUCER_COLUMNS, "key", "value")
+CHUNK_ROWS_MIN = 1_000
+"""Smaller parts are copied together before they are worked on: each chunk costs some microseconds at each step."""
+SMALL_FILE_RECORDS = 512
+"""Files with fewer records than this on average are read into one piece of memory."""
+_SEQUENCE_MASK = 0x7FFFFFFF
+
+
+def no_rows() -> pa.Table:
+    """A read that found nothing."""
+    return READ_SCHEMA.empty_table()
+
+
+def read_schema(columns: Sequence[str] | None) -> pa.Schema:
+    """`READ_SCHEMA`, or the named columns of it in that order."""
+    return READ_SCHEMA if columns is None else pa.schema([READ_SCHEMA.field(name) for name in columns])
+
+
+def file_columns(columns: Sequence[str] | None) -> list[str] | None:
+    """The columns of a data file, in its order, that these of a read are made of; None: all.
+
+    >>> file_columns(["value", "offset"])
+    ['offset_delta', 'value']
+    """
+    if columns is None:
+        return None
+    needed = {_FILE_COLUMNS.get(name, name) for name in columns}
+    return [name for name in DATA_SCHEMA.names if name in needed]
+
+
+def as_read(parts: Sequence[tuple[pa.Table, FileEntry]], columns: Sequence[str] | None = None) -> pa.Table:
+    """Rows of data files, in order of offset, as one table of `read_schema(columns)`.
+
+    parts  rows with `file_columns(columns)` at least, each of them with its file
+
+    Computed over all files at once: of a log of one-record files, each costs a few microseconds.
+    """
+    schema = read_schema(columns)
+    rows = pa.concat_tables([part for part, _ in parts])
+    if rows.num_rows < len(parts) * SMALL_FILE_RECORDS:
+        rows = rows.combine_chunks()
+    counts = [part.num_rows for part, _ in parts]
+    made = {name: rows[name] for name in rows.column_names}
+    for name in schema.names:
+        if name in _FILE_COLUMNS:
+            bases = np.repeat(np.array([entry.base_offset for _, entry in parts], np.int64), counts)
+            bases += rows[_FILE_COLUMNS[name]].to_numpy()
+            made[name] = pa.chunked_array([pa.array(bases)])
+    if "leader_epoch" in schema.names:
+        epochs = np.repeat(np.array([entry.leader_epoch for _, entry in parts], np.int32), counts)
+        made["leader_epoch"] = pa.chunked_array([pa.array(epochs)])
+    return pa.Table.from_arrays([made[name] for name in schema.names], schema=schema)
+
+
+def rows_between(table: pa.Table, entry: FileEntry, start_offset: int, end_offset: int) -> pa.Table:
+    """The rows of a data file with offsets in `[start_offset, end_offset)`; without copying."""
+    if table.num_rows == 0 or (start_offset <= entry.start_offset and entry.end_offset <= end_offset):
+        return table
+    first = _row_at(table, start_offset - entry.base_offset)
+    last = _row_at(table, end_offset - entry.base_offset)
+    return table.slice(first, max(0, last - first))
+
+
+def is_read_to(table: pa.Table, entry: FileEntry, end_offset: int) -> bool:
+    """Whether rows of a data file, of which only the first may have been read, reach to its end or `end_offset`."""
+    if table.num_rows == 0:
+        return True
+    last_delta = table["offset_delta"][-1].as_py()
+    return bool(last_delta >= min(entry.file.last_delta, end_offset - 1 - entry.base_offset))
+
+
+def rows_before_cut(table: pa.Table, entry: FileEntry, cut_offset: int) -> pa.Table:
+    """The rows that stay when the log is cut to end at `cut_offset`: whole batches below it.
+
+    A batch that the cut goes through is dropped, as Kafka does.
+    """
+    row = _row_at(table, cut_offset - entry.base_offset)
+    bases = table["batch_base"]
+    if 0 < row < table.num_rows and bases[row] == bases[row - 1]:
+        row = _row_at(table, bases[row].as_py())
+    return table.slice(0, row)
+
+
+def first_at_or_after(
+    table: pa.Table, entry: FileEntry, timestamp_ms: int, log_start_offset: int
+) -> tuple[int, int] | None:
+    """The first row of a data file, from the log start on, with this timestamp or a later one: (offset, ms)."""
+    rows = rows_between(table, entry, log_start_offset, entry.end_offset)
+    times = rows["timestamp"].cast(pa.int64())
+    row = pc.index(pc.fill_null(pc.greater_equal(times, timestamp_ms), False), True).as_py()
+    if row < 0:
+        return None
+    return entry.base_offset + rows["offset_delta"][row].as_py(), times[row].as_py()
+
+
+def latest_timestamp_ms(table: pa.Table) -> int | None:
+    """The largest timestamp of rows of a data file; None when none has one."""
+    return timestamp_range(table["timestamp"])[1] if table.num_rows else None
+
+
+def has_control_records(table: pa.Table) -> bool:
+    """Whether rows hold a control record: a marker, or what compaction left of a record."""
+    return bool(table.num_rows) and pc.max(table["attributes"]).as_py() >= CONTROL_ATTRIBUTE
+
+
+def producer_batches(table: pa.Table, base_offset: int, now_ms: int) -> list[ProducerBatch]:
+    """The batches of producers in a data file, in order.
+
+    table  rows with `MARKER_COLUMNS`, or `PRODUCER_COLUMNS` when none of them is a control record. A batch whose first
+           rows compaction removed has its old base sequence.
+    """
+    batches: list[ProducerBatch] = []
+    if table.num_rows == 0 or pc.max(table["producer_id"]).as_py() == NO_PRODUCER_ID:
+        return batches
+    runs = pc.run_end_encode(table["batch_base"].combine_chunks())
+    first = 0
+    for end in runs.run_ends.to_pylist():
+        if (producer_id := table["producer_id"][first].as_py()) != NO_PRODUCER_ID:
+            epoch = table["producer_epoch"][first].as_py()
+            batch = _batch(table, first, end - 1, base_offset, now_ms)
+            key, value = _content(table, first)
+            change = change_of(producer_id, table["attributes"][first].as_py(), batch.base_offset, key, value)
+            batches.append(ProducerBatch(producer_id, epoch, batch, change))
+        first = end
+    return batches
+
+
+def entries_of(batches: list[ProducerBatch]) -> dict[int, ProducerEntry]:
+    """What batches in order of offset leave behind, per producer id."""
+    states = ProducerStates()
+    for batch in batches:
+        states = states.with_batch(*batch)
+    return dict(states.producers)
+
+
+class OpenTransactions:
+    """Where transactions begin that are open at the end of a log, by a look at its files from the newest on.
+
+    For producers of whom nothing else tells: after a truncation that went below a whole transaction of theirs.
+    """
+
+    def __init__(self, producer_ids: frozenset[int]) -> None:
+        self._undecided = set(producer_ids)
+        self.first_offsets: dict[int, int] = {}
+
+    @property
+    def is_decided(self) -> bool:
+        return not self._undecided
+
+    def look_at(self, batches: Sequence[ProducerBatch]) -> None:
+        """The next older file: a producer's newest marker ends the search, what is above it is open."""
+        for batch in reversed(batches):
+            if batch.change is None or batch.producer_id not in self._undecided:
+                continue
+            if batch.change.kind == BEGIN:
+                self.first_offsets[batch.producer_id] = batch.change.offset
+            else:
+                self._undecided.discard(batch.producer_id)
+
+
+def merged_rows(parts: list[tuple[pa.Table, int]], base_offset: int) -> pa.Table:
+    """Data files `(rows, base_offset)` in order of offset as one, its deltas relative to `base_offset`."""
+    merged = pa.concat_tables([rows for rows, _ in parts])
+    return rebased_rows(merged, [(rows.num_rows, base) for rows, base in parts], base_offset)
+
+
+def rebased_rows(rows: pa.Table, counts_and_bases: Sequence[tuple[int, int]], base_offset: int) -> pa.Table:
+    """The rows of several data files, of each so many rows from its base offset on, with deltas relative to
+    `base_offset`."""
+    counts, bases = zip(*counts_and_bases, strict=True)
+    merged = rows.combine_chunks() if rows.num_rows < len(counts) * CHUNK_ROWS_MIN else rows
+    shifts = pa.array(np.repeat(np.array(bases, np.int64) - base_offset, counts).astype(np.int32))
+    for name in ("offset_delta", "batch_base"):
+        position = merged.schema.get_field_index(name)
+        shifted = pc.add_checked(merged[name].combine_chunks(), shifts)
+        merged = merged.set_column(position, merged.schema.field(position), pa.chunked_array([shifted]))
+    return merged
+
+
+def _content(table: pa.Table, row: int) -> tuple[bytes | None, bytes | None]:
+    if "key" not in table.column_names:
+        return None, None
+    return table["key"][row].as_py(), table["value"][row].as_py()
+
+
+def _batch(table: pa.Table, first: int, last: int, base_offset: int, now_ms: int) -> BatchMetadata:
+    first_delta, last_delta = table["offset_delta"][first].as_py(), table["offset_delta"][last].as_py()
+    first_sequence, last_sequence = table["sequence"][first].as_py(), table["sequence"][last].as_py()
+    batch_base = table["batch_base"][first].as_py()
+    if first_sequence >= 0:
+        first_sequence = (first_sequence - (first_delta - batch_base)) & _SEQUENCE_MASK
+    return BatchMetadata(first_sequence, last_sequence, base_offset + batch_base, base_offset + last_delta, now_ms)
+
+
+def _row_at(table: pa.Table, delta: int) -> int:
+    """The first row whose offset_delta is at or above `delta`."""
+    deltas = table["offset_delta"]
+    return bisect_left(range(table.num_rows), delta, key=lambda row: deltas[row].as_py())

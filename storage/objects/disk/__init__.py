@@ -1,0 +1,1 @@
+"""How a local disk makes files and makes them durable."""

@@ -1,0 +1,328 @@
+"""The object store port and its implementations: memory, local disk, and S3 / Azure / GCS through obstore.
+
+I/O: this is where objects are written and read.
+Paths are relative to the store's root, with `/` between names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import ObjectStore as RemoteStore
+from obstore.store import from_url
+
+from stratalog.storage.errors import LogDirNotFoundError, ObjectNotFoundError, StoreUnavailableError
+from stratalog.storage.objects.local import LocalStore
+from stratalog.storage.objects.port import ObjectMeta
+
+if TYPE_CHECKING:
+    from obstore.store import RetryConfig
+
+__all__ = ["LocalStore", "MemoryStore", "ObjectMeta", "ObjectStore", "ObstoreStore", "open_store"]
+
+Answer = TypeVar("Answer")
+
+RETRY: RetryConfig = {
+    "max_retries": 12,
+    "retry_timeout": timedelta(seconds=5),
+    "backoff": {"init_backoff": timedelta(milliseconds=50), "max_backoff": timedelta(seconds=1), "base": 2},
+}
+"""Throttled (429, 503 SlowDown), failed (5xx) and broken requests are sent again by obstore, each pause drawn from
+50 ms up to twice the one before, at most 1 s. It gives up before `broker.session.timeout.ms`, since a broker's loop
+waits meanwhile; whoever called tries again later. So a create may meet itself: `commit_race` reads back."""
+
+
+class ObjectStore(Protocol):
+    """One storage domain. Every call may raise StoreUnavailableError (a write may have been applied)."""
+
+    @property
+    def url(self) -> str:
+        """Of the root, without a slash at its end: `file:///x/y`, `s3://bucket/prefix`."""
+        ...
+
+    @property
+    def durable_on_answer(self) -> bool:
+        """Whether what `put` and `create` answered survives a power loss without `sync`."""
+        ...
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write an object, atomically replacing one that exists."""
+        ...
+
+    def put_new(self, path: str, data: bytes | memoryview) -> None:
+        """Write an object under a name of its own, which nobody reads before this call has answered: a reader
+        may see a part of it, and a crash may leave one. Cheaper than `put` on a local disk."""
+        ...
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Write an object if there is none, atomically; False when there is one."""
+        ...
+
+    def get(self, path: str) -> bytes:
+        """An object's bytes. ObjectNotFoundError when absent."""
+        ...
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """`length` bytes (at least one) of an object from `start` on, fewer at its end. ObjectNotFoundError."""
+        ...
+
+    def get_optional(self, path: str) -> bytes | None:
+        """An object's bytes, None when absent: the cheap probe of polling loops."""
+        ...
+
+    def put_register(self, path: str, data: bytes) -> None:
+        """Write a small object that one writer replaces often, as cheaply as the store can. A reader finds one
+        whole value at any time. Only `get_register` reads it; to `list`, `exists` and `delete` it is an object,
+        whose size means nothing."""
+        ...
+
+    def get_register(self, path: str) -> bytes | None:
+        """The value of a register, None when absent. An object that `put` wrote is its own value."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int | None:
+        """An object's size in bytes, None when absent."""
+        ...
+
+    def list(self, prefix: str) -> list[ObjectMeta]:
+        """All objects whose path starts with `prefix`, at any depth, ordered by path."""
+        ...
+
+    def directories(self) -> Sequence[str]:
+        """The names directly below the root that have objects below them, in order."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Delete an object; absent is fine."""
+        ...
+
+    def delete_tree(self, path: str, tombstone_id: str, /) -> None:
+        """Delete everything below a directory. A local disk renames it `<path>.<tombstone_id>-delete` first."""
+        ...
+
+    def sync(self, paths: Sequence[str]) -> None:
+        """Make objects (or directories) durable, with the directories that lead to them; absent ones are fine.
+
+        Raises KafkaStorageError when the disk lost something; the same from then on.
+        """
+        ...
+
+    def sync_all(self) -> None:
+        """Make everything below the root durable, whoever wrote it. Raises as `sync`."""
+        ...
+
+
+class MemoryStore:
+    """A store in a dictionary path -> bytes, which several stores may share. `now_ms` dates what is written.
+
+    tells      whether `storage.objects.wakeup` may count on being told of every write
+    listeners  each is told the path of what was written, and whether it was not there before
+    """
+
+    durable_on_answer = True
+
+    def __init__(
+        self,
+        objects: dict[str, bytes] | None = None,
+        now_ms: Callable[[], int] = lambda: 0,
+        name: str = "",
+        *,
+        tells: bool = False,
+    ) -> None:
+        self.objects = {} if objects is None else objects
+        self.modified_ms: dict[str, int] = {}
+        self.url = f"memory:///{name}"
+        self.tells = tells
+        self.listeners: dict[object, Callable[[str, bool], None]] = {}
+        self._now_ms = now_ms
+
+    def put(self, path: str, data: bytes) -> None:
+        is_new = path not in self.objects
+        self.objects[path] = data
+        self.modified_ms[path] = self._now_ms()
+        self.tell(path, is_new=is_new)
+
+    def tell(self, path: str, *, is_new: bool) -> None:
+        """Tell the listeners that an object was written."""
+        for listen in list(self.listeners.values()):
+            listen(path, is_new)
+
+    def put_new(self, path: str, data: bytes | memoryview) -> None:
+        self.put(path, bytes(data))
+
+    def create(self, path: str, data: bytes) -> bool:
+        if path in self.objects:
+            return False
+        self.put(path, data)
+        return True
+
+    def get(self, path: str) -> bytes:
+        if path not in self.objects:
+            raise ObjectNotFoundError(f"{self.url}/{path} does not exist")
+        return self.objects[path]
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        return self.get(path)[start : start + length]
+
+    def get_optional(self, path: str) -> bytes | None:
+        return self.objects.get(path)
+
+    def put_register(self, path: str, data: bytes) -> None:
+        self.put(path, data)
+
+    def get_register(self, path: str) -> bytes | None:
+        return self.get_optional(path)
+
+    def exists(self, path: str) -> bool:
+        return path in self.objects
+
+    def size(self, path: str) -> int | None:
+        return len(self.objects[path]) if path in self.objects else None
+
+    def list(self, prefix: str) -> list[ObjectMeta]:
+        paths = sorted(path for path in self.objects if path.startswith(prefix))
+        return [ObjectMeta(path, len(self.objects[path]), self.modified_ms.get(path, 0)) for path in paths]
+
+    def directories(self) -> Sequence[str]:
+        return sorted({path.split("/", 1)[0] for path in self.objects if "/" in path})
+
+    def delete(self, path: str) -> None:
+        self.objects.pop(path, None)
+        self.modified_ms.pop(path, None)
+
+    def delete_tree(self, path: str, _tombstone_id: str, /) -> None:
+        for meta in self.list(path + "/"):
+            self.delete(meta.path)
+
+    def sync(self, paths: Sequence[str]) -> None:
+        pass
+
+    def sync_all(self) -> None:
+        pass
+
+
+class ObstoreStore:
+    """An object store behind obstore: S3, Azure, GCS, whatever `obstore.store.from_url` knows."""
+
+    durable_on_answer = True
+
+    def __init__(self, store: RemoteStore, url: str) -> None:
+        self.url = url.rstrip("/")
+        self._store = store
+
+    def put(self, path: str, data: bytes) -> None:
+        self._call("put", path, lambda: obstore.put(self._store, path, data))
+
+    def put_new(self, path: str, data: bytes | memoryview) -> None:
+        self._call("put", path, lambda: obstore.put(self._store, path, data))
+
+    def create(self, path: str, data: bytes) -> bool:
+        try:
+            self._call("create", path, lambda: obstore.put(self._store, path, data, mode="create"))
+        except FileExistsError:
+            return False
+        return True
+
+    def get(self, path: str) -> bytes:
+        data = self.get_optional(path)
+        if data is None:
+            raise ObjectNotFoundError(f"{self.url}/{path} does not exist")
+        return data
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        try:
+            return self._call(
+                "get", path, lambda: obstore.get_range(self._store, path, start=start, length=length).to_bytes()
+            )
+        except FileNotFoundError as reason:
+            raise ObjectNotFoundError(f"{self.url}/{path} does not exist") from reason
+        except StoreUnavailableError:
+            size_bytes = self.size(path)
+            if size_bytes is None or start < size_bytes:
+                raise
+            return b""  # a range behind the end is a fault of the store to obstore
+
+    def get_optional(self, path: str) -> bytes | None:
+        try:
+            return self._call("get", path, lambda: obstore.get(self._store, path).bytes().to_bytes())
+        except FileNotFoundError:
+            return None
+
+    def put_register(self, path: str, data: bytes) -> None:
+        self.put(path, data)
+
+    def get_register(self, path: str) -> bytes | None:
+        return self.get_optional(path)
+
+    def exists(self, path: str) -> bool:
+        return self.size(path) is not None
+
+    def size(self, path: str) -> int | None:
+        try:
+            return self._call("head", path, lambda: obstore.head(self._store, path))["size"]
+        except FileNotFoundError:
+            return None
+
+    def list(self, prefix: str) -> list[ObjectMeta]:
+        directory = prefix.rpartition("/")[0]  # obstore's prefixes are whole names
+        chunks = self._call("list", prefix, lambda: list(obstore.list(self._store, directory or None)))
+        found = [
+            ObjectMeta(meta["path"], meta["size"], int(meta["last_modified"].timestamp() * 1000))
+            for chunk in chunks
+            for meta in chunk
+            if meta["path"].startswith(prefix)
+        ]
+        return sorted(found, key=lambda meta: meta.path)
+
+    def directories(self) -> Sequence[str]:
+        listed = self._call("list", "", lambda: obstore.list_with_delimiter(self._store))
+        return sorted(prefix.rstrip("/") for prefix in listed["common_prefixes"])
+
+    def delete(self, path: str) -> None:
+        try:
+            self._call("delete", path, lambda: obstore.delete(self._store, path))
+        except FileNotFoundError:
+            return
+
+    def delete_tree(self, path: str, _tombstone_id: str, /) -> None:
+        while metas := self.list(path + "/"):
+            for meta in metas:
+                self.delete(meta.path)
+
+    def sync(self, paths: Sequence[str]) -> None:
+        pass
+
+    def sync_all(self) -> None:
+        pass
+
+    def _call(self, operation: str, path: str, call: Callable[[], Answer]) -> Answer:
+        """Run an obstore call; FileNotFoundError and FileExistsError pass, other faults are StoreUnavailableError."""
+        try:
+            return call()
+        except FileNotFoundError:
+            raise
+        except AlreadyExistsError as reason:  # obstore's own, no FileExistsError
+            raise FileExistsError(path) from reason
+        except (BaseError, OSError) as reason:
+            raise StoreUnavailableError(f"{operation} {self.url}/{path}: {str(reason).splitlines()[0]}") from reason
+
+
+def open_store(url_or_path: str, sub: str = "", *, create: bool = False) -> ObjectStore:
+    """The store at a URL (`s3://bucket/prefix`, `file:///x`) or plain path, or at the directory `sub` below it.
+
+    `create` makes a local directory. Raises LogDirNotFoundError naming the place when it is not there or
+    unknown, KafkaStorageError when a local disk cannot create-if-absent.
+    """
+    place = f"{url_or_path.rstrip('/')}/{sub}" if sub else url_or_path
+    if "://" not in place or place.startswith("file://"):
+        return LocalStore(place, create=create)
+    try:
+        return ObstoreStore(from_url(place, retry_config=RETRY), place)
+    except (BaseError, ValueError) as reason:
+        raise LogDirNotFoundError(f"{place}: {str(reason).splitlines()[0]}") from reason

@@ -1,0 +1,346 @@
+"""Waiting for a change on storage or a call from another thread, whatever comes first.
+
+I/O: inotify and an eventfd by system calls (Linux). A store in memory that tells of its writes is watched without
+them. What cannot be watched (other systems, network mounts, object stores) has to be polled: `is_armed` says so.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import select
+import struct
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from stratalog.storage.clock import Clock, Event, SystemClock, WakingClock
+from stratalog.storage.objects.local import LocalStore
+from stratalog.storage.objects.remote import MemoryStore, ObjectStore
+
+RETRY_MS = 1_000
+
+_MODIFY, _MOVED_TO, _CREATE, _DELETE_SELF, _MOVE_SELF = 0x2, 0x80, 0x100, 0x400, 0x800
+_UNMOUNT, _OVERFLOW, _IGNORED, _ONLY_DIRECTORY, _MASK_ADD = 0x2000, 0x4000, 0x8000, 0x1000000, 0x20000000
+_GONE = _DELETE_SELF | _MOVE_SELF | _UNMOUNT | _IGNORED
+_NAMES = _CREATE | _MOVED_TO | _DELETE_SELF | _MOVE_SELF | _ONLY_DIRECTORY
+_EVENT = struct.Struct("iIII")
+_TEMPORARY = re.compile(r"#\d+$")
+_LIBC = ctypes.CDLL(None)
+
+_LOCAL_FILE_SYSTEMS = {
+    0xEF53, 0x58465342, 0x9123683E, 0x01021994, 0x858458F6, 0x794C7630, 0x2FC12FC1, 0xF2F52010, 0xCA451A4E,
+}  # fmt: skip
+"""ext, XFS, btrfs, tmpfs, ramfs, overlay, ZFS, F2FS, bcachefs. On a network mount inotify tells nothing of
+what other hosts write, so whatever is not known to be local is polled."""
+
+
+class Watch:
+    """One watched directory or object. Made by `Wakeup.watch`."""
+
+    __slots__ = ("_is_changed", "descriptors", "directory", "is_armed", "mask", "name", "root")
+
+    def __init__(self, root: str, directory: str, name: str, mask: int) -> None:
+        self.root = root
+        self.directory = directory
+        self.name = name
+        self.mask = mask
+        self.is_armed = False
+        self.descriptors: set[int] = set()
+        self._is_changed = True
+
+    def take(self) -> bool:
+        """True when it may have changed since the last call; always where it is not really watched.
+
+        Ask before looking: what changes after that is told by the next call.
+        """
+        was_changed, self._is_changed = self._is_changed, not self.is_armed
+        return was_changed
+
+    def mark(self) -> None:
+        """Something changed, or a look was cut short: the next `take` is True."""
+        self._is_changed = True
+
+
+@dataclass(slots=True)
+class _Node:
+    """What one watch descriptor of the kernel stands for: who hears everything, who hears of one name."""
+
+    descriptor: int
+    whole: set[Watch] = field(default_factory=set)
+    by_name: dict[str, set[Watch]] = field(default_factory=dict)
+
+    def watches(self) -> set[Watch]:
+        return self.whole.union(*self.by_name.values())
+
+    def let_go(self, watch: Watch) -> bool:
+        """True while somebody else still listens."""
+        self.whole.discard(watch)
+        for watches in self.by_name.values():
+            watches.discard(watch)
+        self.by_name = {name: watches for name, watches in self.by_name.items() if watches}
+        return bool(self.whole or self.by_name)
+
+
+class Wakeup:
+    """One sleeper's alarm. `wake` may be called from any thread, everything else only from the sleeper's.
+
+    With a virtual clock `wait_ms` takes that clock's time; unless it is a `WakingClock`, nothing ends it early.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._is_woken = False
+        self._is_waiting = False
+        self._only_sleeps = not isinstance(clock, SystemClock | WakingClock)
+        self._event: Event = clock.event() if isinstance(clock, WakingClock) else threading.Event()
+        self._told_by: dict[Watch, MemoryStore] = {}
+        self._watches: set[Watch] = set()
+        self._unarmed: set[Watch] = set()
+        self._nodes: dict[int, _Node] = {}
+        self._inotify: int | None = None
+        self._signal: int | None = None
+        self._poll: select.poll | None = None
+        self._retry_at_ms = 0
+        if isinstance(clock, SystemClock) and sys.platform == "linux":
+            self._signal = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            self._poll = select.poll()
+            self._poll.register(self._signal, select.POLLIN)
+
+    @property
+    def is_armed(self) -> bool:
+        """True when all that was asked to be watched is watched: polling may back off."""
+        return not self._unarmed
+
+    def watch(self, store: ObjectStore, path: str, *, only_new: bool = False) -> Watch:
+        """Wake when an object below the directory `path` (it ends in `/`) is written or made, or when the
+        object `path` is. Neither needs to exist. Temporary files do not count.
+
+        only_new   of a directory: made or replaced as a whole, not written in place
+        """
+        directory, _, name = path.rpartition("/")
+        root = store.root if isinstance(store, LocalStore) else ""
+        watch = Watch(root, f"{root}/{directory}".rstrip("/"), name, _NAMES if name or only_new else _NAMES | _MODIFY)
+        self._watches.add(watch)
+        self._unarmed.add(watch)
+        if root and self._has_inotify(root):
+            self._arm(watch)
+        elif isinstance(store, MemoryStore) and store.tells:
+            store.listeners[watch] = partial(self._told, watch, path, only_new)
+            self._told_by[watch] = store
+            self._is_now_armed(watch)
+        return watch
+
+    def _told(self, watch: Watch, place: str, only_new: bool, written: str, is_new: bool) -> None:
+        """A store in memory says what was written."""
+        if written == place or (not watch.name and written.startswith(place) and (is_new or not only_new)):
+            watch.mark()
+            self.wake()
+
+    def unwatch(self, watch: Watch) -> None:
+        """The end of a watch; one that is over already is fine."""
+        self._watches.discard(watch)
+        store = self._told_by.pop(watch, None)
+        if store is not None:
+            store.listeners.pop(watch, None)
+        self._unarmed.discard(watch)
+        self._disarm(watch)
+
+    def wake(self) -> None:
+        """End the wait that is under way, or else the next one at once."""
+        self._is_woken = True
+        if self._is_waiting:
+            if self._signal is None:
+                self._event.set()
+            else:
+                try:  # not `suppress`, which takes as long as the call
+                    os.eventfd_write(self._signal, 1)
+                except OSError:  # closed meanwhile
+                    return
+
+    def wait_ms(self, timeout_ms: float) -> bool:
+        """Sleep until woken, at most `timeout_ms`; True when woken. With 0 it only looks."""
+        if self._only_sleeps:
+            self._clock.sleep_ms(timeout_ms)
+            return self._take_woken()
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._retry_at_ms:
+            self._arm_again(now_ms)
+        deadline_ms = now_ms + timeout_ms
+        while True:
+            self._is_waiting = True  # before looking: whoever calls `wake` from now on signals
+            try:
+                is_changed = self._sleep(0 if self._is_woken else timeout_ms)
+            finally:
+                self._is_waiting = False
+            if self._take_woken() or is_changed:
+                return True
+            timeout_ms = deadline_ms - self._clock.monotonic_ms()
+            if timeout_ms <= 0:
+                return False
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        for watch, store in self._told_by.items():
+            store.listeners.pop(watch, None)
+        self._told_by.clear()
+        self._watches.clear()
+        self._unarmed.clear()
+        self._nodes.clear()
+        self._poll = None
+        for descriptor in (self._inotify, self._signal):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._inotify = self._signal = None
+
+    def _take_woken(self) -> bool:
+        was_woken, self._is_woken = self._is_woken, False
+        return was_woken
+
+    def _sleep(self, timeout_ms: float) -> bool:
+        """True when something that is watched changed."""
+        if self._poll is None:
+            self._event.wait(timeout_ms / 1000)
+            self._event.clear()
+            return False
+        is_changed = False
+        for descriptor, _ in self._poll.poll(max(timeout_ms, 0)):
+            if descriptor == self._signal:
+                try:
+                    os.eventfd_read(descriptor)
+                except BlockingIOError:
+                    continue
+            else:
+                is_changed |= self._read_events(descriptor)
+        return is_changed
+
+    # -- what the kernel tells ---------------------------------------------------------------------------
+
+    def _read_events(self, descriptor: int) -> bool:
+        marked = False
+        for number, mask, name in _events(os.read(descriptor, 1 << 16)):
+            for watch, is_moved in self._heard(number, mask, name):
+                watch.mark()
+                marked = True
+                if is_moved:
+                    self._arm(watch)
+        return marked
+
+    def _heard(self, number: int, mask: int, name: str) -> list[tuple[Watch, bool]]:
+        """Who hears of an event, and whether it has to be armed anew because files or directories moved."""
+        if mask & _OVERFLOW:
+            return [(watch, True) for watch in self._watches]
+        node = self._nodes.get(number)
+        if node is None:
+            return []
+        if mask == _MODIFY and not name:  # of a watched file, as nearly all events are: a register was written
+            return [(watch, False) for watch in node.whole]
+        if mask & _GONE:
+            del self._nodes[number]
+            if not mask & _IGNORED:
+                _LIBC.inotify_rm_watch(self._inotify, number)
+            return [(watch, True) for watch in node.watches()]
+        heard = [] if mask & _MODIFY else [(watch, True) for watch in node.by_name.get(name, ())]
+        if not _TEMPORARY.search(name):
+            heard += [(watch, False) for watch in node.whole if watch.name or watch.mask & mask]
+        return heard
+
+    # -- arming ------------------------------------------------------------------------------------------
+
+    def _has_inotify(self, root: str) -> bool:
+        if self._poll is None or not _is_local(root):
+            return False
+        if self._inotify is None:
+            descriptor = _LIBC.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+            if descriptor < 0:  # too many of them for this user
+                return False
+            self._inotify = descriptor
+            self._poll.register(descriptor, select.POLLIN)
+        return True
+
+    def _arm_again(self, now_ms: int) -> None:
+        """What could not be watched, as on a disk that was away, is tried again now and then."""
+        self._retry_at_ms = now_ms + RETRY_MS
+        for watch in list(self._unarmed):
+            if watch.root and self._has_inotify(watch.root):
+                self._arm(watch)
+
+    def _is_now_armed(self, watch: Watch) -> None:
+        watch.is_armed = True
+        self._unarmed.discard(watch)
+
+    def _arm(self, watch: Watch) -> None:
+        """Watch the directory, or the nearest one above it that exists; for an object its file, too."""
+        self._disarm(watch)
+        place = watch.directory
+        for _ in range(100):
+            node = self._add(watch, place, watch.mask if place == watch.directory else _NAMES)
+            if node is not None:
+                missing = watch.directory[len(place) + 1 :].partition("/")[0]
+                if not self._listen(watch, node, missing):
+                    self._disarm(watch)
+                    return
+                if not missing or not os.path.isdir(f"{place}/{missing}"):
+                    self._is_now_armed(watch)
+                    return
+                self._disarm(watch)  # made meanwhile
+                place = watch.directory
+            elif place == watch.root:
+                return
+            else:
+                place = os.path.dirname(place)
+
+    def _listen(self, watch: Watch, node: _Node, missing: str) -> bool:
+        """False when the kernel has no watch left for the file itself, which is written in place."""
+        name = missing or watch.name
+        if name:
+            node.by_name.setdefault(name, set()).add(watch)
+        else:
+            node.whole.add(watch)
+        if watch.name and not missing:
+            path = f"{watch.directory}/{watch.name}"
+            file = self._add(watch, path, _MODIFY)
+            if file is None and os.path.exists(path):
+                file = self._add(watch, path, _MODIFY)  # unless it was made meanwhile
+                if file is None:
+                    return False
+            if file is not None:
+                file.whole.add(watch)
+        return True
+
+    def _add(self, watch: Watch, path: str, mask: int) -> _Node | None:
+        number = _LIBC.inotify_add_watch(self._inotify, os.fsencode(path), mask | _MASK_ADD)
+        if number < 0:
+            return None
+        watch.descriptors.add(number)
+        return self._nodes.setdefault(number, _Node(number))
+
+    def _disarm(self, watch: Watch) -> None:
+        watch.is_armed = False
+        if watch in self._watches:
+            self._unarmed.add(watch)
+        for number in watch.descriptors:
+            node = self._nodes.get(number)
+            if node is not None and not node.let_go(watch):
+                del self._nodes[number]
+                _LIBC.inotify_rm_watch(self._inotify, number)
+        watch.descriptors.clear()
+
+
+def _events(data: bytes) -> Iterator[tuple[int, int, str]]:
+    """(watch descriptor, mask, name in the directory or "") of each event that the kernel wrote."""
+    at = 0
+    while at < len(data):
+        number, mask, _, length = _EVENT.unpack_from(data, at)
+        at += _EVENT.size + length
+        yield number, mask, os.fsdecode(data[at - length : at].rstrip(b"\0")) if length else ""
+
+
+def _is_local(root: str) -> bool:
+    answer = ctypes.create_string_buffer(256)
+    if _LIBC.statfs(os.fsencode(root), answer) != 0:
+        return False
+    return ctypes.c_long.from_buffer(answer).value in _LOCAL_FILE_SYSTEMS

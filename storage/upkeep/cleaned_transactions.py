@@ -1,0 +1,181 @@
+"""What compaction takes of transactions: aborted records, and markers that nothing refers to any more. Pure.
+
+Kafka's `CleanedTransactionMetadata`, and KIP-534 for when a marker goes. A pass goes through a log in order of offset,
+and below the last stable offset only, so every transaction that it meets has ended.
+
+An aborted record goes at once, also when it is the newest of its key. A marker stays while a record of its transaction
+does. Then it is given a delete horizon, `delete.retention.ms` later, in a header of its own; and it goes with a later
+pass behind that, unless it is the last marker of a known producer, whose epoch it tells. Kafka keeps the horizon in the
+marker's batch, too. It gives it one pass later, when it meets the marker without having met a record before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from stratalog.storage.producers import ProducerStates
+from stratalog.storage.records import CONTROL_ATTRIBUTE, HEADERS_TYPE, TRANSACTIONAL_ATTRIBUTE
+from stratalog.storage.transactions import AbortedTransaction
+
+DELETE_HORIZON = "delete.horizon.ms"
+"""The header of a marker that goes: from when on, in ms."""
+NO_HORIZON = -1
+EVERY_OFFSET = (1 << 63) - 1
+
+Mask = npt.NDArray[np.bool_]
+Longs = npt.NDArray[np.int64]
+
+
+class AbortedRecords:
+    """Which records belong to aborted transactions, asked for many at once."""
+
+    def __init__(self, aborted: Iterable[AbortedTransaction] = ()) -> None:
+        ranges: dict[int, list[tuple[int, int]]] = {}
+        for producer_id, first_offset, last_offset in aborted:
+            ranges.setdefault(producer_id, []).append((last_offset, first_offset))
+        self._ranges = {i: np.array(sorted(each), np.int64).T for i, each in ranges.items()}
+
+    def holds(self, producer_ids: Longs, offsets: Longs) -> Mask:
+        """Of each record of a transaction, given by its producer and offset: whether it was aborted."""
+        found = np.zeros(len(offsets), np.bool_)
+        if not self._ranges or len(offsets) == 0:
+            return found
+        order = np.argsort(producer_ids, kind="stable")
+        by_producer = producer_ids[order]
+        ids, starts = np.unique(by_producer, return_index=True)
+        for producer_id, rows in zip(ids.tolist(), np.split(order, starts[1:]), strict=True):
+            ranges = self._ranges.get(producer_id)
+            if ranges is not None:
+                lasts, firsts = ranges
+                at = np.searchsorted(lasts, offsets[rows])
+                found[rows] = (at < len(lasts)) & (firsts[np.minimum(at, len(lasts) - 1)] <= offsets[rows])
+        return found
+
+    def has_marker(self, producer_id: int, offset: int) -> bool:
+        """Whether an aborted transaction of this producer ends there."""
+        ranges = self._ranges.get(producer_id)
+        return ranges is not None and offset in ranges[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TransactionRows:
+    """What some neighbouring rows of a log tell of transactions, row by row.
+
+    is_data    records of transactions; `is_aborted`: those that do not count
+    is_marker  markers of transactions
+    horizons   the delete horizon of each marker, in order; `NO_HORIZON` where it has none yet
+    """
+
+    producer_ids: Longs
+    offsets: Longs
+    is_data: Mask
+    is_aborted: Mask
+    is_marker: Mask
+    horizons: Longs
+
+    @staticmethod
+    def of(rows: pa.Table, offsets: Longs, aborted: AbortedRecords) -> TransactionRows:
+        """Of rows with `producer_id`, `key`, `attributes` and, where one is a marker, `headers`."""
+        attributes, producer_ids = rows["attributes"].to_numpy(), rows["producer_id"].to_numpy()
+        in_transaction = (attributes & TRANSACTIONAL_ATTRIBUTE) != 0
+        is_control = (attributes & CONTROL_ATTRIBUTE) != 0
+        is_data, is_aborted = in_transaction & ~is_control, np.zeros(len(offsets), np.bool_)
+        is_marker = in_transaction & is_control & rows["key"].is_valid().to_numpy()
+        is_aborted[is_data] = aborted.holds(producer_ids[is_data], offsets[is_data])
+        horizons = np.full(int(is_marker.sum()), NO_HORIZON, np.int64)
+        if is_marker.any():
+            headers = rows["headers"].filter(pa.array(is_marker)).to_pylist()
+            horizons = np.array([_horizon(each) for each in headers], np.int64)
+        return TransactionRows(producer_ids, offsets, is_data, is_aborted, is_marker, horizons)
+
+
+class MarkerFates(NamedTuple):
+    """Of all rows: the markers that go, and those that are given a delete horizon."""
+
+    gone: Mask
+    marked: Mask
+
+
+@dataclass(slots=True, eq=False)
+class CleanedTransactions:
+    """What one pass knows of transactions, carried from one part of the log to the next.
+
+    aborted         as of the beginning of the pass
+    kept_from       of each known producer, the offset from which on its markers stay: its last one, or all of them
+                    while the last one is above the high watermark and it is not known which one was before
+    tombstones_end  markers below this offset, whose horizon has passed `now_ms`, go
+    horizon_ms      the delete horizon that markers are given now
+    """
+
+    aborted: AbortedRecords = field(default_factory=AbortedRecords)
+    kept_from: dict[int, int] = field(default_factory=dict)
+    tombstones_end: int = 0
+    now_ms: int = 0
+    horizon_ms: int = 0
+    _open: set[int] = field(default_factory=set)
+
+    @staticmethod
+    def of(
+        states: ProducerStates, high_watermark: int, tombstones_end: int, now_ms: int, delete_retention_ms: int
+    ) -> CleanedTransactions:
+        """At the beginning of a pass."""
+        last_of = states.transactions.of
+        markers = {producer_id: last_of(producer_id).marker_offset for producer_id in states.producers}
+        return CleanedTransactions(
+            AbortedRecords(states.transactions.aborted),
+            {i: offset if offset < high_watermark else NO_HORIZON for i, offset in markers.items()},
+            tombstones_end,
+            now_ms,
+            now_ms + delete_retention_ms,
+        )
+
+    def markers(self, rows: TransactionRows, stays: Mask) -> MarkerFates:
+        """What becomes of the markers among the next rows of the log, of which the records that `stays` tells stay."""
+        fates = MarkerFates(np.zeros(len(stays), np.bool_), np.zeros(len(stays), np.bool_))
+        matter = np.flatnonzero((rows.is_data & stays) | rows.is_marker)
+        if len(matter) == 0:
+            return fates
+        matter = matter[np.argsort(rows.producer_ids[matter], kind="stable")]
+        producer_ids, is_marker = rows.producer_ids[matter], rows.is_marker[matter]
+        is_first = np.ones(len(matter), np.bool_)
+        is_first[1:] = producer_ids[1:] != producer_ids[:-1]
+        has_records = np.zeros(len(matter), np.bool_)
+        has_records[1:] = ~is_marker[:-1]
+        has_records[is_first] = [each in self._open for each in producer_ids[is_first].tolist()]
+        is_last = np.append(is_first[1:], True)
+        self._open -= set(producer_ids[is_last & is_marker].tolist())
+        self._open |= set(producer_ids[is_last & ~is_marker].tolist())
+        empty = matter[is_marker & ~has_records]
+        horizons = rows.horizons[np.cumsum(rows.is_marker)[empty] - 1]
+        fates.marked[empty[horizons == NO_HORIZON]] = True
+        due = empty[(horizons != NO_HORIZON) & (horizons <= self.now_ms) & (rows.offsets[empty] < self.tombstones_end)]
+        fates.gone[due] = [
+            offset < self.kept_from.get(producer_id, EVERY_OFFSET) and not self.aborted.has_marker(producer_id, offset)
+            for producer_id, offset in zip(rows.producer_ids[due].tolist(), rows.offsets[due].tolist(), strict=True)
+        ]
+        return fates
+
+
+def with_horizon(headers: pa.ChunkedArray, marked: Mask, horizon_ms: int) -> pa.ChunkedArray:
+    """A column of headers in which the marked rows have the delete horizon and nothing else."""
+    mark = pa.array([[{"key": DELETE_HORIZON, "value": str(horizon_ms).encode()}]], HEADERS_TYPE)
+    every = pa.chunked_array([*headers.chunks, mark], HEADERS_TYPE)
+    return every.take(pa.array(np.where(marked, len(headers), np.arange(len(headers)))))
+
+
+def horizon_of(headers: list[dict[str, object]] | None) -> int | None:
+    """The delete horizon in the headers of a marker, in ms; None when it has none."""
+    found = _horizon(headers)
+    return None if found == NO_HORIZON else found
+
+
+def _horizon(headers: list[dict[str, object]] | None) -> int:
+    values = (each["value"] for each in headers or () if each["key"] == DELETE_HORIZON)
+    value = next(values, None)
+    return int(value) if isinstance(value, bytes) else NO_HORIZON

@@ -1,0 +1,430 @@
+"""The chore that compacts one log. I/O: reads and writes data files, and swaps them in commits of its log.
+
+A pass reads the keys of the dirty section into an offset map, then goes through the log group by group, oldest first:
+what stays of a group is written anew and swapped for it in one commit, so a reader finds the group as it was or as it
+is. The last commit states how far the log is clean, and takes the aborted transactions below that out of producer
+state: none of their records is left. A pass that is cut off did no harm: the next one does the rest.
+Kafka's `LogCleaner` and `Cleaner`; what is decided is in `storage.upkeep.compaction`.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from stratalog.storage.delta.table import Commit, Conflict, FileEntry, LogTable, RowsWanted
+from stratalog.storage.errors import ObjectNotFoundError
+from stratalog.storage.files.codecs import codec_of_merge
+from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.log.rows import merged_rows, rows_between
+from stratalog.storage.log.segments import LogSegment
+from stratalog.storage.topic_config import INT_MAX, LONG_MAX
+from stratalog.storage.upkeep.chore import RECHECK_MS, Chore, UpkeepDone, UpkeepView, UpkeepWork, Work
+from stratalog.storage.upkeep.cleaned_transactions import AbortedRecords, CleanedTransactions
+from stratalog.storage.upkeep.compaction import (
+    MAP_BYTES_MAX,
+    MAP_COLUMNS,
+    Cleaning,
+    Fates,
+    KeyedRows,
+    LogToClean,
+    OffsetMap,
+    grouped,
+    is_due,
+    last_batch_ends,
+    log_to_clean,
+    survivors,
+    transaction_columns,
+)
+
+BACKOFF_MS = 15_000
+"""Pause between two looks whether the log is dirty enough (`log.cleaner.backoff.ms`)."""
+WORK_BYTES = 16 << 20
+"""One piece of work goes through files of so many bytes on storage …"""
+WORK_RECORDS = 1 << 20
+"""… or so many records: others' work comes in between."""
+PIECE_BYTES = 4 << 20
+"""So much of a large file is read at once."""
+LOOKUP_BYTES = 16 << 20
+"""Arrow bytes of the keys that are looked up in the offset map at once."""
+OUTPUT_BYTES = 32 << 20
+"""Arrow bytes of the rows that are gathered before they are written as a file."""
+LEASE_MS = 600_000
+"""A cleaner that did nothing for so long has no turn any more."""
+COMMIT_TRIES = 5
+
+
+class CleanerTurn:
+    """Whose turn it is to clean: one log of a process at a time, since each pass keeps an offset map in memory, and the
+    dirtiest of those that ask. Kafka: `log.cleaner.threads` of 1, `grabFilthiestCompactedLog`. Any thread may ask."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holder: weakref.ref[Cleaner] | None = None
+        self._held_ms = 0
+        self._bids: weakref.WeakKeyDictionary[Cleaner, tuple[float, int]] = weakref.WeakKeyDictionary()
+
+    def take(self, cleaner: Cleaner, dirty_ratio: float, now_ms: int) -> bool:
+        """Whether it is this cleaner's turn, which it then has until it gives it back."""
+        with self._lock:
+            holder = self._holder() if self._holder is not None else None
+            is_free = holder is None or not 0 <= now_ms - self._held_ms < LEASE_MS
+            if holder is not cleaner and not (is_free and self._is_dirtiest(cleaner, dirty_ratio, now_ms)):
+                self._bids[cleaner] = (dirty_ratio, now_ms)
+                return False
+            self._bids.pop(cleaner, None)
+            self._holder, self._held_ms = weakref.ref(cleaner), now_ms
+            return True
+
+    def _is_dirtiest(self, cleaner: Cleaner, dirty_ratio: float, now_ms: int) -> bool:
+        others = (bid for other, bid in self._bids.items() if other is not cleaner)
+        return not any(ratio > dirty_ratio and 0 <= now_ms - asked_ms < 2 * RECHECK_MS for ratio, asked_ms in others)
+
+    def forget(self) -> None:
+        """Nobody cleans and nobody asked."""
+        with self._lock:
+            self._holder = None
+            self._bids.clear()
+
+    def give_back(self, cleaner: Cleaner) -> None:
+        """The next one may clean."""
+        with self._lock:
+            if self._holder is not None and self._holder() is cleaner:
+                self._holder = None
+
+
+SHARED_TURN = CleanerTurn()
+"""The one of this process."""
+
+
+class GroupRewrite:
+    """The files of one group, taken in order: `removes` are to be swapped for `adds`.
+
+    A file of which everything stays is left as it is, unless it comes to another segment.
+    """
+
+    def __init__(self, table: LogTable, rules: Cleaning, segment: int, codec: str, bytes_max: int) -> None:
+        self._table = table
+        self._rules = rules
+        self._segment = segment
+        self._codec = codec
+        self._bytes_max = bytes_max
+        self._parts: list[tuple[pa.Table, FileEntry]] = []
+        self._bytes = 0
+        self.removes: list[FileEntry] = []
+        self.adds: list[FileEntry] = []
+
+    def take(self, files: Sequence[FileEntry], *, is_last: bool) -> bool:
+        """Go through the next files; `is_last`: none follow. False when one of them is gone."""
+        try:
+            for entry, fates in zip(files, self._fates_of(files), strict=True):
+                self._take(entry, fates)
+        except ObjectNotFoundError:
+            return False
+        if is_last:
+            self._write()
+        pa.default_memory_pool().release_unused()
+        return True
+
+    def _fates_of(self, files: Sequence[FileEntry]) -> list[list[Fates]]:
+        """What becomes of each file's rows, part by part."""
+        fates: list[list[Fates]] = [[] for _ in files]
+        gathered: list[tuple[int, KeyedRows]] = []
+        size_bytes = 0
+
+        def decide() -> None:
+            for (number, _), fate in zip(gathered, self._rules.fates([rows for _, rows in gathered]), strict=True):
+                fates[number].append(fate)
+
+        for number, entry in enumerate(files):
+            columns, aborted = self._rules.columns_needed(entry.start_offset), self._rules.transactions.aborted
+            for rows in keyed_rows(self._table, entry, columns, aborted):
+                gathered.append((number, rows))
+                size_bytes += gathered[-1][1].size_bytes
+                if size_bytes >= LOOKUP_BYTES:
+                    decide()
+                    gathered, size_bytes = [], 0
+        if gathered:
+            decide()
+        return fates
+
+    def _take(self, entry: FileEntry, parts: Sequence[Fates]) -> None:
+        if entry.segment == self._segment and not any(part.is_changed for part in parts):
+            self._write()
+            return
+        self.removes.append(entry)
+        stays, emptied, marked = (np.concatenate(each) for each in list(zip(*parts, strict=True))[:3])
+        first = 0
+        for rows in pieces(self._table, entry):
+            here = slice(first, first + rows.num_rows)
+            fates = Fates(stays[here], emptied[here], marked[here], is_changed=True)
+            kept = survivors(rows, fates, self._rules.transactions.horizon_ms)
+            if kept.num_rows:
+                self._keep(kept, entry)
+            first += rows.num_rows
+
+    def _keep(self, rows: pa.Table, entry: FileEntry) -> None:
+        if self._parts:
+            first = self._parts[0][1]
+            if entry.leader_epoch != first.leader_epoch or entry.end_offset - 1 - first.base_offset > INT_MAX:
+                self._write()
+        self._parts.append((rows, entry))
+        self._bytes += rows.nbytes
+        if self._bytes >= self._bytes_max:
+            self._write()
+
+    def _write(self) -> None:
+        if not self._parts:
+            return
+        first = self._parts[0][1]
+        rows = merged_rows([(part, entry.base_offset) for part, entry in self._parts], first.base_offset)
+        self._parts, self._bytes = [], 0
+        file = self._table.write_file(rows, self._segment, self._codec)
+        self.adds.append(FileEntry(file, self._segment, first.leader_epoch, first.base_offset))
+
+
+@dataclass(slots=True)
+class _Pass:
+    """A pass under way.
+
+    swapped_version  of the log: nobody else may take files out of it meanwhile, as a truncation or retention does
+    unmapped         dirty files whose keys are not in the map yet
+    end_offset       how far the map reaches, and so the pass
+    groups           those that are still to be cleaned; None before the map is complete
+    rewrite          the group that is being cleaned
+    """
+
+    to_clean: LogToClean
+    rules: Cleaning
+    leader_epoch: int
+    swapped_version: int
+    started_ms: int
+    unmapped: list[FileEntry]
+    end_offset: int
+    groups: deque[tuple[LogSegment, ...]] | None = None
+    rewrite: GroupRewrite | None = None
+
+
+class Cleaner(Chore):
+    """Compacts one log when it is dirty enough, a group at a time."""
+
+    def __init__(self, log: PartitionLog, turn: CleanerTurn = SHARED_TURN, map_bytes_max: int = MAP_BYTES_MAX) -> None:
+        self._log = log
+        self._turn = turn
+        self._map_bytes_max = map_bytes_max
+        self._pass: _Pass | None = None
+        self._seen_segment = -1
+        self._is_waiting = False
+
+    def needs_step(self, commit: Commit) -> bool:
+        is_rolled = bool(commit.adds) and commit.adds[-1].segment > self._seen_segment
+        return is_rolled and self._log.config.is_compacted
+
+    def rest_ms(self, _view: UpkeepView) -> int | None:
+        if not self._log.config.is_compacted or len(self._log.segments) < 2:
+            return None
+        return RECHECK_MS if self._is_waiting else BACKOFF_MS
+
+    def begin(self, view: UpkeepView) -> Work[int | None] | Work[bool] | UpkeepDone | None:
+        self._is_waiting = False
+        self._seen_segment = self._log.files[-1].segment if self._log.files else -1
+        if not self._log.config.is_compacted:
+            self._end()
+            return None
+        under_way = self._pass
+        if under_way is not None and self._goes_on(under_way, view.now_ms):
+            return self._next_group(under_way, view)
+        self._end()
+        return self._begin_pass(view)
+
+    def _goes_on(self, under_way: _Pass, now_ms: int) -> bool:
+        """Whether a pass is between two groups, and may clean the next one. One whose work or commit failed is given
+        up: what it wrote goes with the sweep of unnamed files, since its commit may have been made."""
+        is_between = under_way.groups is not None and under_way.rewrite is None and self._stands(under_way)
+        return is_between and self._turn.take(self, under_way.to_clean.dirty_ratio, now_ms)
+
+    def _begin_pass(self, view: UpkeepView) -> Work[int | None] | None:
+        log, high_watermark = self._log, view.high_watermark
+        if not is_due(self._below(high_watermark), log.config, is_busy=view.is_busy):
+            self._is_waiting = is_due(self._below(LONG_MAX), log.config)
+            return None
+        producers = log.producers  # may fold anew, so before anything is planned
+        last_offsets = last_batch_ends(producers, high_watermark)
+        to_clean = self._below(log.last_stable_offset(high_watermark))
+        is_clear = last_offsets is not None and is_due(to_clean, log.config, is_busy=view.is_busy)
+        if last_offsets is None or not is_clear or not self._turn.take(self, to_clean.dirty_ratio, view.now_ms):
+            self._is_waiting = True
+            return None
+        state, retention_ms = log.state, log.config.delete_retention_ms
+        first_dirty, now_ms = to_clean.first_dirty_offset, view.now_ms
+        tombstones_end = state.cleaner.due_tombstones_end(now_ms, retention_ms)
+        transactions = CleanedTransactions.of(producers, high_watermark, tombstones_end, now_ms, retention_ms)
+        rules = Cleaning(OffsetMap(self._map_bytes_max), tombstones_end, last_offsets, transactions)
+        dirty = [entry for entry in state.files if first_dirty < entry.end_offset <= to_clean.end_offset]
+        self._pass = _Pass(to_clean, rules, view.leader_epoch, state.swapped_version, view.now_ms, dirty, first_dirty)
+        return self._map_some(self._pass, view)
+
+    def _below(self, stable_offset: int) -> LogToClean:
+        state = self._log.state
+        first_dirty = max(state.cleaner.first_dirty_offset, state.log_start_offset)
+        return log_to_clean(state.segments, first_dirty, stable_offset)
+
+    def _stands(self, under_way: _Pass) -> bool:
+        """Whether the log still is what the pass decides on: what was appended since does not matter."""
+        log = self._log
+        return (log.leader_epoch, log.state.swapped_version) == (under_way.leader_epoch, under_way.swapped_version)
+
+    def _map_some(self, under_way: _Pass, view: UpkeepView) -> Work[int | None]:
+        files = _first_files(under_way.unmapped)
+        run = partial(_map_files, self._log.table.reopened(), files, under_way.rules)
+        return Work(run, partial(self._mapped, under_way, view))
+
+    def _mapped(
+        self, under_way: _Pass, view: UpkeepView, count: int | None
+    ) -> Work[int | None] | Work[bool] | UpkeepDone:
+        if count is None or not self._stands(under_way):
+            return self._lost(view)
+        under_way.end_offset = under_way.unmapped[count - 1].end_offset
+        del under_way.unmapped[:count]
+        if under_way.unmapped and not under_way.rules.latest.is_full:
+            return self._map_some(under_way, view)
+        below = (each for each in under_way.to_clean.segments if each.base_offset < under_way.end_offset)
+        under_way.groups = deque(grouped(below, under_way.end_offset, self._log.config))
+        return self._next_group(under_way, view)
+
+    def _next_group(self, under_way: _Pass, view: UpkeepView) -> Work[bool]:
+        log, groups = self._log, under_way.groups
+        assert groups is not None
+        group = groups.popleft()
+        segments = {segment.base_offset for segment in group}
+        end_offset = under_way.end_offset
+        files = [entry for entry in log.files if entry.segment in segments and entry.end_offset <= end_offset]
+        under_way.rewrite = GroupRewrite(
+            log.table.reopened(),
+            under_way.rules,
+            group[0].base_offset,
+            codec_of_merge(log.config.compression_type),
+            min(OUTPUT_BYTES, log.config.merged_bytes_max),
+        )
+        return self._rewrite_some(under_way, view, files)
+
+    def _rewrite_some(self, under_way: _Pass, view: UpkeepView, files: Sequence[FileEntry]) -> Work[bool]:
+        assert under_way.rewrite is not None
+        some = _first_files(files)
+        rest = files[len(some) :]
+        run = partial(under_way.rewrite.take, some, is_last=not rest)
+        return Work(run, partial(self._rewritten, under_way, view, rest))
+
+    def _rewritten(
+        self, under_way: _Pass, view: UpkeepView, rest: Sequence[FileEntry], is_whole: bool
+    ) -> Work[bool] | UpkeepDone:
+        rewrite = under_way.rewrite
+        assert rewrite is not None
+        if not is_whole or not self._stands(under_way):
+            return self._lost(view)
+        if rest:
+            return self._rewrite_some(under_way, view, rest)
+        if not rewrite.removes and under_way.groups:
+            return self._next_group(under_way, view)
+        return self._swap(under_way, rewrite, view)
+
+    def _swap(self, under_way: _Pass, rewrite: GroupRewrite, view: UpkeepView) -> UpkeepDone:
+        """Put the group's new files into the log, and with the last group the new position."""
+        log, end_offset = self._log, under_way.end_offset
+        producers = log.producers  # may fold anew
+        if not self._stands(under_way):
+            return self._lost(view)
+        before = log.state.cleaner
+        after, aborted_end = before.without_tombstones(under_way.rules.tombstones_end), 0
+        if not under_way.groups:
+            after = after.after_pass(end_offset, under_way.started_ms, log.config.delete_retention_ms)
+            if producers.without_aborted(end_offset) is not producers:
+                after, aborted_end = after.without_aborted(end_offset), end_offset
+        for _ in range(COMMIT_TRIES):
+            outcome = log.replace_files(
+                rewrite.removes,
+                rewrite.adds,
+                leader_epoch=under_way.leader_epoch,
+                operation="COMPACT",
+                now_ms=view.now_ms,
+                data_change=True,
+                txns=after.txns_after(before),
+                aborted_end=aborted_end,
+            )
+            if not isinstance(outcome, Conflict):
+                under_way.rewrite, under_way.swapped_version = None, log.state.swapped_version
+                if not under_way.groups:
+                    self._end()
+                return view.done(UpkeepWork.COMPACTION, len(rewrite.removes))
+            log.refresh()
+            if not self._stands(under_way):
+                break
+        return self._lost(view)
+
+    def _lost(self, view: UpkeepView) -> UpkeepDone:
+        """Drop what was written for a group that was not committed, and look again."""
+        rewrite = self._pass.rewrite if self._pass is not None else None
+        if rewrite is not None:
+            self._log.table.delete_objects([entry.path for entry in rewrite.adds])
+        self._end()
+        self._log.refresh()
+        return view.done(UpkeepWork.LOST_RACE, len(rewrite.removes) if rewrite is not None else 0)
+
+    def _end(self) -> None:
+        self._pass = None
+        self._turn.give_back(self)
+
+
+def pieces(table: LogTable, entry: FileEntry, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """A data file's rows, part after part, so that a large one is never wholly in memory. Each has at least one row."""
+    start_offset = entry.start_offset
+    while start_offset < entry.end_offset:
+        wanted = RowsWanted(start_offset - entry.base_offset, bytes_max=PIECE_BYTES)
+        rows = rows_between(table.read_file(entry.file, columns, wanted), entry, start_offset, entry.end_offset)
+        yield rows
+        start_offset = entry.base_offset + rows["offset_delta"][-1].as_py() + 1
+
+
+def keyed_rows(
+    table: LogTable, entry: FileEntry, columns: Sequence[str], aborted: AbortedRecords
+) -> Iterator[KeyedRows]:
+    """What decides about a data file's rows, part after part; of `columns` and, where there are transactions, more."""
+    for rows in pieces(table, entry, columns):
+        more = transaction_columns(rows)
+        known = {name: rows[name] for name in rows.column_names}
+        if more:
+            first, last = (rows["offset_delta"][at].as_py() for at in (0, -1))
+            found = table.read_file(entry.file, ("offset_delta", *more), RowsWanted(first, last + 1))
+            found = rows_between(found, entry, entry.base_offset + first, entry.base_offset + last + 1)
+            known |= {name: found[name] for name in more}
+        yield KeyedRows.of(pa.table(known) if more else rows, entry.base_offset, aborted)
+
+
+def _first_files(files: Sequence[FileEntry]) -> Sequence[FileEntry]:
+    """The first of these files, as many as one piece of work goes through."""
+    size_bytes = record_count = 0
+    for count, entry in enumerate(files):
+        size_bytes, record_count = size_bytes + entry.file.size_bytes, record_count + entry.file.record_count
+        if count and (size_bytes > WORK_BYTES or record_count > WORK_RECORDS):
+            return files[:count]
+    return files
+
+
+def _map_files(table: LogTable, files: Sequence[FileEntry], rules: Cleaning) -> int | None:
+    """Put the keys of these files into the map until it is full. How many of them it took; None when one is gone."""
+    try:
+        for count, entry in enumerate(files):
+            if count and rules.latest.is_full:
+                return count
+            for rows in keyed_rows(table, entry, MAP_COLUMNS, rules.transactions.aborted):
+                rules.latest.put(rows)
+    except ObjectNotFoundError:
+        return None
+    return len(files)

@@ -1,0 +1,138 @@
+"""A group of 100 members over 1,000 partitions: how long until everybody has what is theirs, ours alone.
+
+I/O: a cluster of ours, and a thread for each `Consumer` of this process, as an application would have it. Heartbeats
+are 300 ms apart: members of both protocols hear of a rebalance by them, so Kafka's defaults (3 s, 5 s) would measure
+the heartbeats.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from stratalog.clients.consumer.consumer import Consumer
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.process.cluster import Cluster
+from stratalog.storage.clock import SystemClock
+from tests.bench.lab import Lab, Outcome
+from tests.bench.measures import Row, Spread
+
+MEMBERS, TOPICS, PARTITIONS = 100, 10, 100
+HEARTBEAT_MS = 300
+SESSION_MS = 6_000
+SETTLE_S = 1.0
+"""Between two measurements: joining members have read their offsets by then."""
+PROTOCOLS: Mapping[str, Mapping[str, object]] = {
+    "range": {"partition.assignment.strategy": "range"},
+    "cooperative-sticky": {"partition.assignment.strategy": "cooperative-sticky"},
+    "KIP-848": {"group.protocol": "consumer"},
+}
+CLUSTER_CONFIG: Mapping[str, object] = {
+    "group.initial.rebalance.delay.ms": 0,
+    "group.consumer.heartbeat.interval.ms": HEARTBEAT_MS,
+    "group.consumer.session.timeout.ms": SESSION_MS,
+    "group.consumer.assignment.interval.ms": 0,
+}
+
+
+class Member:
+    """One consumer that polls in a thread of its own until it is told to leave."""
+
+    def __init__(self, cluster: Cluster, topics: Sequence[str], settings: Mapping[str, object]) -> None:
+        self.consumer = Consumer(cluster, settings)
+        self.consumer.subscribe(topics)
+        self._is_over = self._is_killed = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._is_over:
+            self.consumer.poll(100)
+        if not self._is_killed:
+            self.consumer.close()
+
+    def leave(self) -> None:
+        """Say goodbye, without waiting for it."""
+        self._is_over = True
+
+    def kill(self) -> None:
+        """Fall silent: no heartbeat any more, no goodbye."""
+        self._is_killed = self._is_over = True
+        assert self.consumer._group is not None
+        self.consumer._group._is_closed = True
+
+    def join(self) -> None:
+        self._thread.join()
+
+
+class BusyGroup:
+    """Members of one group, and the partitions that they share."""
+
+    def __init__(self, cluster: Cluster, topics: Sequence[str], group_id: str, protocol: str) -> None:
+        own = {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": HEARTBEAT_MS}
+        self._settings = {"group.id": group_id, **PROTOCOLS[protocol], **({} if protocol == "KIP-848" else own)}
+        self._cluster = cluster
+        self._topics = topics
+        view = ClusterView(cluster)
+        self._all = {partition for topic in topics for partition in view.partitions(topic)}
+        self.members: list[Member] = []
+
+    def add(self, count: int = 1) -> None:
+        self.members += [Member(self._cluster, self._topics, self._settings) for _ in range(count)]
+
+    def is_settled(self) -> bool:
+        """Every partition has one owner, and no member is without."""
+        shares = [member.consumer.assignment() for member in self.members]
+        return all(shares) and sum(map(len, shares)) == len(self._all) and set().union(*shares) == self._all
+
+    def settled_after_ms(self, change: Callable[[], object], limit_ms: int = 60_000) -> float:
+        """How long from `change` until all is shared anew. TimeoutError with the sizes of all shares."""
+        clock = SystemClock()
+        began = time.perf_counter()
+        change()
+        while not self.is_settled():
+            if time.perf_counter() - began > limit_ms / 1000:
+                sizes = sorted(len(member.consumer.assignment()) for member in self.members)
+                raise TimeoutError(f"not settled within {limit_ms} ms; partitions of members: {sizes}")
+            clock.sleep_ms(5)
+        return (time.perf_counter() - began) * 1000
+
+    def leave(self) -> None:
+        self.members.pop(0).leave()
+
+    def kill(self) -> None:
+        self.members.pop(0).kill()
+
+    def close(self) -> None:
+        for member in self.members:
+            member.leave()
+        for member in self.members:
+            member.join()
+
+
+def rebalances_ms(group: BusyGroup, rounds: int, members: int = MEMBERS) -> dict[str, list[float]]:
+    """How long each rebalance took: a member joins, one leaves, one is killed (counted from its session's end)."""
+    clock, took = SystemClock(), {"join": list[float](), "leave": list[float](), "kill": list[float]()}
+    group.settled_after_ms(lambda: group.add(members - 1))
+    for _ in range(rounds):
+        for name, change in (("join", group.add), ("leave", group.leave), ("join", group.add), ("kill", group.kill)):
+            clock.sleep_ms(SETTLE_S * 1000)
+            spent_ms = group.settled_after_ms(change)
+            took[name].append(max(0.0, spent_ms - SESSION_MS) if name == "kill" else spent_ms)
+    return took
+
+
+def group(lab: Lab) -> Outcome:
+    """100 members in one process, 10 topics of 100 partitions."""
+    rows: list[Row] = []
+    with lab.cluster(**{name.replace(".", "_"): value for name, value in CLUSTER_CONFIG.items()}) as cluster:
+        topics = [lab.topic(cluster, "shared", PARTITIONS) for _ in range(TOPICS)]
+        for protocol in PROTOCOLS:
+            members = BusyGroup(cluster, topics, lab.fresh("group"), protocol)
+            took = rebalances_ms(members, lab.rounds)
+            members.close()
+            rows += [
+                Row("group_rebalance", f"{protocol}, {n}", "ms", True, Spread.of(t), None) for n, t in took.items()
+            ]
+    return Outcome(rows)

@@ -1,0 +1,145 @@
+"""latency_acks_all and partitions_500: open loops, where a slow answer does not hold up the next request.
+
+I/O: both clusters. Requests of one record follow a fixed schedule; latency counts from the scheduled time to the
+acknowledgement by all in-sync replicas. Ours runs with short fetch sessions, so that each follower hands over from
+session to session many times in the window; the sessions leave a note of when they were at work.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, replace
+
+from stratalog import Cluster, Producer, RecordMetadata, StratalogError
+from stratalog.storage.objects.remote import open_store
+from tests.bench.benches.stalls import TOLD_MAX, checkpoints_s, looking, stalls_of, told
+from tests.bench.lab import PARTITIONS, Lab, Moment, Outcome, Window, say
+from tests.bench.measures import Row, latency_figures, rows_of
+
+RATE_PER_S = 200
+WINDOW_S, WARM_S = 115, 12
+SESSION_MS = 20_000
+"""Two sessions overlap, so a follower hands over every ten seconds: ten times in the window."""
+
+HAND_OVERS_MIN = 10
+MANY_PARTITIONS = 500
+MANY_WINDOW_S, MANY_WARM_S = 300, 5
+WRITTEN_BACK_S = 40
+"""By then the kernel has written what was not on the disk yet (Linux: after 30 s, looking every 5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLoop:
+    """Requests a second over so many partitions in turn, for a window after a warm-up."""
+
+    partitions: int
+    rate_per_s: int
+    warm_s: int
+    window_s: int
+
+
+def latency_acks_all(lab: Lab) -> Outcome:
+    """200 requests a second on six partitions."""
+    loop = OpenLoop(PARTITIONS, RATE_PER_S, WARM_S, WINDOW_S)
+    with lab.cluster(stratalog_fetch_session_ms=SESSION_MS) as cluster:
+        with looking() as looks:
+            began_ms, mine = ours(lab, cluster, lab.topic(cluster, "open-loop"), loop)
+        hand_overs = hand_overs_s(cluster, began_ms, loop.window_s)
+        checkpoints = checkpoints_s({number: broker.root for number, broker in cluster.brokers().items()}, began_ms)
+        seen = [replace(look, at_s=look.at_s - began_ms / 1000) for look in looks]
+        for stall in stalls_of(mine)[:TOLD_MAX]:
+            say(f"latency_acks_all: {told(stall, hand_overs, checkpoints, seen)}")
+        window = Window(tuple(mine), tuple(peers(lab, lab.peer_topic("open-loop"), loop)), hand_overs)
+        say(f"latency_acks_all: {_said(window)}")
+    counts = [len(times) for times in window.hand_overs_s.values()]
+    rows = _rows("latency_acks_all", window)
+    least, most = min(counts, default=0), max(counts, default=0)
+    note = (
+        f"`latency_acks_all`: {loop.rate_per_s} requests/s for {loop.window_s} s; each follower handed over between "
+        f"fetch sessions {least} to {most} times in the window."
+    )
+    if least < HAND_OVERS_MIN:
+        note += f" That is fewer than the {HAND_OVERS_MIN} wanted."
+    return Outcome(rows, (note,), window)
+
+
+def partitions_500(lab: Lab) -> Outcome:
+    """One request a second to each of 500 partitions. Kafka first, then ours with no Kafka beside it: two cores do not
+    hold 3,000 replicas."""
+    loop = OpenLoop(MANY_PARTITIONS, MANY_PARTITIONS, MANY_WARM_S, MANY_WINDOW_S)
+    name = "partitions_500"
+    peer_topic = lab.peer_topic(name, MANY_PARTITIONS)
+    theirs = peers(lab, peer_topic, loop)
+    lab.stop_peer()
+    time.sleep(WRITTEN_BACK_S)
+    with lab.cluster() as cluster:
+        _, mine = ours(lab, cluster, lab.topic(cluster, name, MANY_PARTITIONS), loop)
+        window = Window(tuple(mine), tuple(theirs), {})
+        say(f"{name}: {_said(window)}")
+    note = f"`{name}`: one window of {MANY_WINDOW_S} s, one record a second to each partition, one side at a time."
+    return Outcome(_rows(name, window), (note,))
+
+
+def _rows(bench: str, window: Window) -> list[Row]:
+    ours, peer = (latency_figures([moment.latency_ms for moment in side]) for side in (window.ours, window.peer))
+    return rows_of(bench, "ms", [ours], [peer])
+
+
+def _said(window: Window) -> str:
+    sides = [latency_figures([moment.latency_ms for moment in side]) for side in (window.ours, window.peer)]
+    texts = [", ".join(f"{name} {value:.1f}" for name, value in side.items()) for side in sides]
+    return f"{texts[0]} ms against {texts[1]} ms; hand-overs {[len(t) for t in window.hand_overs_s.values()]}"
+
+
+def ours(lab: Lab, cluster: Cluster, topic: str, loop: OpenLoop) -> tuple[int, list[Moment]]:
+    """When the window began (wall clock, ms), and its requests."""
+    payload = lab.payload(100)
+    values = [payload.value(number) for number in range(1_000)]
+    warm, counted = loop.rate_per_s * loop.warm_s, loop.rate_per_s * loop.window_s
+    moments: list[Moment] = []
+    failures: list[StratalogError] = []
+    with Producer(cluster, acks="all", linger_ms=0) as producer:
+        start = time.perf_counter() + 0.1
+        began_ms = round(1000 * (time.time() + 0.1 + loop.warm_s))
+        for number in range(warm + counted):
+            due = start + number / loop.rate_per_s
+
+            def answered(_: RecordMetadata | None, error: StratalogError | None, due: float = due) -> None:
+                moments.append(Moment(due - start - loop.warm_s, 1000 * (time.perf_counter() - due)))
+                failures.extend(filter(None, [error]))
+
+            pause_s = due - time.perf_counter()
+            if pause_s > 0:
+                time.sleep(pause_s)
+            producer.send(topic, values[number % len(values)], partition=number % loop.partitions, on_delivery=answered)
+        producer.flush()
+    if failures:
+        raise failures[0]
+    return began_ms, [moment for moment in sorted(moments, key=lambda m: m.due_s) if moment.due_s >= 0]
+
+
+def peers(lab: Lab, topic: str, loop: OpenLoop) -> list[Moment]:
+    """The window's requests."""
+    text = lab.peer.program(
+        "OpenLoop", lab.peer.bootstrap, topic, loop.partitions, loop.rate_per_s, loop.warm_s, loop.window_s,
+        lab.payload(100).lines,
+    )  # fmt: skip
+    *lines, errors = [line.split() for line in text.splitlines() if line[:1].isdigit() or line.startswith("errors")]
+    if errors != ["errors", "0"]:
+        raise RuntimeError(f"Kafka's open loop: {' '.join(errors)}")
+    return [Moment(int(due) / 1e9, int(latency) / 1e6) for due, latency in lines]
+
+
+def hand_overs_s(cluster: Cluster, began_ms: int, window_s: int) -> dict[int, tuple[float, ...]]:
+    """When a fetch session became the active one in the window, seconds from its start, by broker.
+
+    Each session keeps a register `fetch/<broker epoch>/<session>` with the times of its life, wall clock.
+    """
+    found: dict[int, tuple[float, ...]] = {}
+    for broker_id, broker in cluster.brokers().items():
+        objects = open_store(broker.root)
+        lives = [json.loads(objects.get_register(meta.path) or b"{}") for meta in objects.list("fetch/")]
+        times = [(life["active_ms"] - began_ms) / 1000 for life in lives if "active_ms" in life]
+        found[broker_id] = tuple(sorted(at for at in times if 0 <= at < window_s))
+    return found

@@ -1,0 +1,190 @@
+"""spark_write, spark_read, spark_stream, spark_trigger and delta_append: Spark's source and sink beside the connector.
+
+I/O: both clusters, and one Spark application that uses them from outside (`spark_app`). The rows `…_tuned` are the
+connector with `kafka.fetch.max.wait.ms=10`: beating its default of 500 alone would be beating a setting.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from deltalake import DeltaTable
+
+from stratalog import Cluster, Producer
+from tests.bench.benches.spark_app import VALUE_BYTES
+from tests.bench.lab import PARTITIONS, Lab, Outcome, say
+from tests.bench.measures import Row, Spread
+from tests.bench.payload import Payload
+
+ROWS = 2_000_000
+WARM_ROUNDS, WARM_ROWS = 2, 1_000_000
+COMMITS = 1_000
+TUNED = {"kafka.fetch.max.wait.ms": "10"}
+BATCHES, BATCHES_UNTUNED, BATCHES_WARM = 12, 4, 6
+"""One a second: the rate source makes rows so often."""
+READY_WAIT_S = 120
+
+Answer = dict[str, Any]
+
+
+class SparkApp:
+    """The application's process; one command at a time."""
+
+    def __init__(self, lab: Lab, cluster: Cluster) -> None:
+        self._options = {
+            "ours": {"stratalog.root": cluster.root},
+            "peer": {"kafka.bootstrap.servers": lab.peer.bootstrap},
+        }
+        folder = lab.folder / lab.fresh("application")
+        folder.mkdir()
+        self._errors = (folder / "stderr").open("wb")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.bench.benches.spark_app", str(folder)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
+        )  # fmt: skip
+        self._answer()
+
+    def ask(self, do: str, side: str = "", options: dict[str, str] | None = None, **arguments: object) -> Answer:
+        """Have it done. RuntimeError with the end of the application's errors when it failed."""
+        sided = {"side": side, "options": self._options[side] | (options or {})} if side else {}
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"do": do, **sided, **arguments}) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> Answer:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self._process.wait()
+            end = Path(self._errors.name).read_text(encoding="utf-8", errors="replace")[-3000:]
+            raise RuntimeError(f"the Spark application ended with {self._process.returncode}:\n{end}")
+        answer: Answer = json.loads(line)
+        return answer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.ask("stop")
+        else:
+            self._process.kill()
+        self._process.wait()
+        self._errors.close()
+
+
+def spark(lab: Lab) -> Outcome:
+    """All of them on one cluster each."""
+    with lab.cluster() as cluster, SparkApp(lab, cluster) as app:
+        rows = _bulk(lab, cluster, app)
+        rows += _many_commits(lab, cluster, app)
+        rows += _triggers(lab, cluster, app)
+    lab.peer.delete_topics("spark-.*")
+    return Outcome(rows)
+
+
+def _bulk(lab: Lab, cluster: Cluster, app: SparkApp) -> list[Row]:
+    """Write, read and stream the same rows; the first rounds only warm both sides up."""
+    seconds: dict[str, list[float]] = {}
+    for number in range(WARM_ROUNDS + lab.rounds):
+        rows = ROWS if number >= WARM_ROUNDS else WARM_ROWS
+        topics = {"ours": lab.topic(cluster, "spark"), "peer": lab.peer_topic("spark")}
+        taken = {f"{side} write": app.ask("write", side, topic=topic, rows=rows) for side, topic in topics.items()}
+        for what in ("read", "stream"):
+            taken |= {f"{side} {what}": app.ask(what, side, topic=topic) for side, topic in topics.items()}
+        for what in ("read", "stream"):
+            taken[f"tuned {what}"] = app.ask(what, "peer", TUNED, topic=topics["peer"])
+        taken["delta write"] = app.ask("delta", rows=rows)
+        _check(taken, rows)
+        say(f"spark {number - WARM_ROUNDS + 1}: " + ", ".join(f"{name} {a['s']:.2f} s" for name, a in taken.items()))
+        if number >= WARM_ROUNDS:
+            for name, answer in taken.items():
+                seconds.setdefault(name, []).append(answer["s"])
+    write = _row("spark_write", seconds["ours write"], seconds["peer write"])
+    delta = _row("delta_append", seconds["ours write"], seconds["delta write"], "a plain Spark append to a Delta table")
+    reads = [
+        _row(f"spark_{what}{suffix}", seconds[f"ours {what}"], seconds[f"{side} {what}"])
+        for what in ("read", "stream")
+        for side, suffix in (("peer", ""), ("tuned", "_tuned"))
+    ]
+    return [write, *reads, delta]
+
+
+def _check(taken: dict[str, Answer], rows: int) -> None:
+    """Whoever read did read everything."""
+    for name, answer in taken.items():
+        if answer.get("rows", rows) != rows or answer.get("bytes", rows * VALUE_BYTES) != rows * VALUE_BYTES:
+            raise RuntimeError(f"{name} gave {answer}, not {rows} rows of {VALUE_BYTES} bytes")
+
+
+def _row(bench: str, ours_s: Sequence[float], peer_s: Sequence[float], peer_is: str = "Kafka") -> Row:
+    ours, peer = (Spread.of([ROWS / each for each in seconds]) for seconds in (ours_s, peer_s))
+    return Row(bench, "", "rows/s", False, ours, peer, peer_is)
+
+
+def _many_commits(lab: Lab, cluster: Cluster, app: SparkApp) -> list[Row]:
+    """Our log grew by small commits; Kafka's by one Spark write, since it has none."""
+    topic, peer_topic = lab.topic(cluster, "spark-commits"), lab.peer_topic("spark-commits")
+    fill_by_commits(cluster, topic, lab.payload(VALUE_BYTES))
+    app.ask("write", "peer", topic=peer_topic, rows=ROWS)
+    ours, peer, tuned = [], [], []
+    for _ in range(lab.rounds):
+        ours.append(app.ask("read", "ours", topic=topic))
+        peer.append(app.ask("read", "peer", topic=peer_topic))
+        tuned.append(app.ask("read", "peer", TUNED, topic=peer_topic))
+    commits = min(DeltaTable(f"{cluster.path}/broker-1/{topic}-{n}").version() for n in range(PARTITIONS))
+    say(f"spark_read from {commits} commits a partition: {[round(a['s'], 2) for a in ours]} s")
+    of = f"from a log of {COMMITS:,} commits a partition"
+    rates = [Spread.of([a["rows"] / a["s"] for a in side]) for side in (ours, peer, tuned)]
+    more = {"commits_of_a_partition": commits, "rows": ours[0]["rows"]}
+    return [
+        Row("spark_read", of, "rows/s", False, rates[0], rates[1], more=more),
+        Row("spark_read_tuned", of, "rows/s", False, rates[0], rates[2], more=more),
+    ]
+
+
+def fill_by_commits(cluster: Cluster, topic: str, payload: Payload) -> None:
+    """About ROWS records in COMMITS commits of each partition: what waits shares a commit, so nothing ever waits."""
+    rows = ROWS // COMMITS // PARTITIONS
+    numbers = [row // rows for row in range(rows * PARTITIONS)]
+    with Producer(cluster, acks="all") as producer:
+        for number in range(COMMITS + 1):
+            table = payload.table(number).slice(0, rows * PARTITIONS)
+            producer.send_table(topic, table.append_column("partition", [numbers])).result()
+
+
+def _triggers(lab: Lab, cluster: Cluster, app: SparkApp) -> list[Row]:
+    """How long one micro-batch of a small pipeline takes, from its start to its commit. Both sides are warmed up
+    first, since whichever runs first in a session runs code that is not compiled yet."""
+    found: dict[str, list[Answer]] = {"ours": [], "peer": [], "tuned": []}
+    for kind in ("ours", "tuned"):
+        _trigger(lab, cluster, app, kind, BATCHES_WARM)
+    for _ in range(lab.rounds):
+        for kind, batches in (("ours", BATCHES), ("peer", BATCHES_UNTUNED), ("tuned", BATCHES)):
+            found[kind].append(_trigger(lab, cluster, app, kind, batches))
+        say(f"spark_trigger: {', '.join(f'{kind} {answers[-1]}' for kind, answers in found.items())}")
+    return [
+        Row(
+            f"spark_trigger{suffix}", of, "ms", True,
+            Spread.of([a[name] for a in found["ours"]]), Spread.of([a[name] for a in found[kind]]),
+        )
+        for kind, suffix in (("peer", ""), ("tuned", "_tuned"))
+        for name, of in (("reader_ms", ""), ("writer_ms", "the writing query"))
+    ]  # fmt: skip
+
+
+def _trigger(lab: Lab, cluster: Cluster, app: SparkApp, kind: str, batches: int) -> Answer:
+    """One pipeline over a new topic: `ours`, the `peer` at its defaults, or `tuned`."""
+    if kind == "ours":
+        return app.ask("trigger", "ours", topic=lab.topic(cluster, "spark-trigger"), batches=batches)
+    options = TUNED if kind == "tuned" else {}
+    return app.ask("trigger", "peer", options, topic=lab.peer_topic("spark-trigger"), batches=batches)

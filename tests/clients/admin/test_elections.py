@@ -1,0 +1,64 @@
+"""The admin client asks for elections, and tells what is left of deleted topics; the topics tool shows it."""
+
+from __future__ import annotations
+
+import pytest
+
+from stratalog.clients.admin.admin import Admin
+from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.jobs.tools.topics import TopicCommand, parser
+from stratalog.replication.controller.preferred_leaders import ElectionType
+from stratalog.replication.metadata.image import FenceBrokerRecord
+from stratalog.replication.metadata.replica_states import ReplicaState
+from stratalog.storage.errors import UnknownTopicOrPartitionError
+from stratalog.storage.records import TopicPartition
+from tests.clients.memory_cluster import ROOT, MemoryCluster
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    made = MemoryCluster()
+    made.create_topic("t", 2)
+    return made
+
+
+def admin_of(cluster: MemoryCluster) -> Admin:
+    return Admin(ROOT, view=ClusterView(ROOT, stores=cluster.stores, timeout_ms=20))
+
+
+def test_leaders_are_elected_and_every_partition_has_its_answer(cluster: MemoryCluster) -> None:
+    cluster.elect(T1, 2)
+    admin = admin_of(cluster)
+    answers = admin.elect_leaders(ElectionType.PREFERRED, [T0, T1, TopicPartition("t", 2)])
+    assert [error and error.name for error in answers.values()] == [
+        "ELECTION_NOT_NEEDED", None, "UNKNOWN_TOPIC_OR_PARTITION",
+    ]  # fmt: skip
+    assert cluster.state(T1).leader == 1
+    assert admin.elect_leaders(ElectionType.PREFERRED) == {}
+    assert admin.elect_leaders(ElectionType.UNCLEAN) == {}
+
+
+def describe(cluster: MemoryCluster, *flags: str, capsys: pytest.CaptureFixture[str]) -> str:
+    view = ClusterView(ROOT, stores=cluster.stores, timeout_ms=20)
+    TopicCommand(parser().parse(["--describe", *flags]), view).describe()
+    return capsys.readouterr().out
+
+
+def test_a_deleted_topic_is_shown_while_a_broker_has_replicas_of_it(
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.commit(FenceBrokerRecord(3, 3))
+    admin = admin_of(cluster)
+    admin.delete_topics(["t"])
+    (deletion,) = admin.list_topic_deletions()
+    started, ineligible = ReplicaState.DELETION_STARTED, ReplicaState.DELETION_INELIGIBLE
+    assert (deletion.topic, deletion.replica_states) == ("t", {1: started, 2: started, 3: ineligible})
+    assert admin.list_topics() == []
+    shown = "\tPartitionCount: 2\tMarkedForDeletion: true\tReplicas: 1:ReplicaDeletionStarted"
+    assert shown in describe(cluster, capsys=capsys)
+    assert shown in describe(cluster, "--topic", "t", capsys=capsys)
+    assert describe(cluster, "--topic", "t", "--unavailable-partitions", "--if-exists", capsys=capsys) == ""
+    with pytest.raises(UnknownTopicOrPartitionError):
+        describe(cluster, "--topic", "other", capsys=capsys)

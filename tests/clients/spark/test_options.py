@@ -1,0 +1,172 @@
+"""The Spark options parse to the connector's defaults and refuse what it refuses, in its words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from stratalog.clients.spark.options import (
+    EARLIEST,
+    LATEST,
+    Assign,
+    GlobalTimestamp,
+    OffsetLimit,
+    SinkOptions,
+    SpecificOffsets,
+    SpecificTimestamps,
+    Subscribe,
+    SubscribePattern,
+    batch_options,
+    include_headers,
+    parse_duration_ms,
+    sink_options,
+    stream_options,
+)
+from stratalog.storage.errors import InvalidConfigError
+from stratalog.storage.records import TopicPartition
+
+BASE = {"stratalog.root": "r", "subscribe": "t"}
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def test_defaults_are_the_connectors() -> None:
+    stream, batch = stream_options(BASE), batch_options(BASE)
+    assert (stream.starting, batch.starting) == (OffsetLimit(LATEST), OffsetLimit(EARLIEST))
+    assert batch.ending == OffsetLimit(LATEST)
+    assert stream.fail_on_data_loss
+    assert not stream.include_headers
+    assert stream.max_trigger_delay_ms == 900_000
+    assert (stream.num_retries, stream.retry_interval_ms) == (3, 1000)
+    assert stream.min_partitions is stream.max_records_per_partition is stream.max_offsets_per_trigger is None
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"subscribe": " a, b ,"}, Subscribe(("a", "b"))),
+        ({"subscribePattern": " access-.* "}, SubscribePattern("access-.*")),
+        ({"ASSIGN": '{"t":[0,1]}'}, Assign((T0, T1))),
+    ],
+)
+def test_subscription(options: Mapping[str, str], expected: object) -> None:
+    assert stream_options({"stratalog.root": "r", **options}).subscription == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"startingOffsets": "Earliest"}, OffsetLimit(EARLIEST)),
+        ({"startingOffsets": '{"t":{"0":23,"1":-1}}'}, SpecificOffsets({T0: 23, T1: -1})),
+        ({"startingOffsetsByTimestamp": '{"t":{"0":7}}', "startingOffsets": "latest"}, SpecificTimestamps({T0: 7})),
+        ({"startingTimestamp": " 9 ", "startingOffsetsByTimestamp": "x"}, GlobalTimestamp(9)),
+        ({"startingTimestamp": "9", "startingOffsetsByTimestampStrategy": "latest"}, GlobalTimestamp(9, True)),
+    ],
+)
+def test_starting_position_by_preference(options: Mapping[str, str], expected: object) -> None:
+    assert stream_options({**BASE, **options}).starting == expected
+
+
+STRATEGIES = "subscribe, subscribepattern, assign. See the docs for more details."
+EXPECTED_TIMESTAMPS = """Expected e.g. {"topicA": {"0": 123456789, "1": 123456789},
+"topicB": {"0": 123456789, "1": 123456789}}"""
+STREAM_REFUSALS = [
+    (
+        {"stratalog.root": "r"},
+        f"One of the following options must be specified for Kafka source: {STRATEGIES}",
+    ),
+    (
+        {**BASE, "assign": "{}"},
+        f"Only one of the following options can be specified for Kafka source: {STRATEGIES}",
+    ),
+    ({"subscribe": "t"}, "Option 'stratalog.root' must be specified for configuring Kafka consumer"),
+    ({**BASE, "subscribe": " , "}, "No topics to subscribe to as specified value for option 'subscribe' is ' , '"),
+    (
+        {"stratalog.root": "r", "assign": "t"},
+        "No topicpartitions to assign as specified value for option 'assign' is 't'",
+    ),
+    (
+        {"stratalog.root": "r", "assign": "{t}"},
+        'Expected e.g. {"topicA":[0,1],"topicB":[0,1]}, got {t}',
+    ),
+    (
+        {"stratalog.root": "r", "subscribePattern": " "},
+        "Pattern to subscribe is empty as specified value for option 'subscribePattern' is ' '",
+    ),
+    ({**BASE, "endingOffsets": "latest"}, "ending offset not valid in streaming queries"),
+    ({**BASE, "endingOffsetsByTimestamp": "{}"}, "ending timestamp not valid in streaming queries"),
+    ({**BASE, "minPartitions": "0"}, "minPartitions must be positive"),
+    ({**BASE, "maxRecordsPerPartition": "0"}, "maxrecordsperpartition must be positive"),
+    ({**BASE, "startingTimestamp": "soon"}, "Expected a single long value, got soon"),
+    (
+        {**BASE, "startingOffsets": "sometime"},
+        'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got sometime',
+    ),
+    (
+        {**BASE, "startingOffsetsByTimestamp": "x"},
+        EXPECTED_TIMESTAMPS + ", got x",
+    ),
+    (
+        {**BASE, "minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "5"},
+        "The value of minOffsetPerTrigger(10) is higher than the maxOffsetsPerTrigger(5).",
+    ),
+    ({**BASE, "kafka.enable.auto.commit": "true"}, "Kafka option 'enable.auto.commit' is not supported"),
+    ({**BASE, "failOnDataLoss": "maybe"}, 'option failondataloss: For input string: "maybe"'),
+]
+
+
+@pytest.mark.parametrize(("options", "text"), STREAM_REFUSALS)
+def test_stream_refusals_in_the_connectors_words(options: Mapping[str, str], text: str) -> None:
+    with pytest.raises(InvalidConfigError) as refusal:
+        stream_options(options)
+    assert str(refusal.value) == text
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"startingOffsets": "latest"}, "starting offset can't be latest for batch queries on Kafka"),
+        (
+            {"startingOffsets": '{"t":{"0":-1}}'},
+            "startingOffsets for t-0 can't be latest for batch queries on Kafka",
+        ),
+        ({"endingOffsets": "earliest"}, "ending offset can't be earliest for batch queries on Kafka"),
+        ({"endingOffsets": '{"t":{"0":-2}}'}, "ending offset for t-0 can't be earliest for batch queries on Kafka"),
+    ],
+)
+def test_batch_refusals_in_the_connectors_words(options: Mapping[str, str], text: str) -> None:
+    with pytest.raises(InvalidConfigError) as refusal:
+        batch_options({**BASE, **options})
+    assert str(refusal.value) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ms"),
+    [("15m", 900_000), ("250us", 0), ("100ms", 100), ("50s", 50_000), ("2min", 120_000), ("1h", 3_600_000), ("7", 7)],
+)
+def test_time_strings(text: str, expected_ms: int) -> None:
+    assert parse_duration_ms(text) == expected_ms
+
+
+def test_a_wrong_time_string_is_named() -> None:
+    with pytest.raises(InvalidConfigError, match="Failed to parse time string: 5 fortnights"):
+        parse_duration_ms("5 fortnights")
+
+
+def test_sink_options() -> None:
+    assert sink_options({"stratalog.root": "r"}) == SinkOptions("r")
+    assert sink_options({"stratalog.root": "r", "Topic": " t ", "kafka.acks": "1"}) == SinkOptions("r", "t", 1)
+
+
+@pytest.mark.parametrize(
+    ("read", "options", "text"),
+    [
+        (sink_options, {}, "Option 'stratalog.root' must be specified"),
+        (sink_options, {"stratalog.root": "r", "kafka.key.serializer": "x"}, "as keys are serialized with Byte"),
+        (sink_options, {"stratalog.root": "r", "kafka.acks": "0"}, "Invalid value 0 for configuration acks"),
+        (include_headers, {"includeHeaders": "yes"}, 'For input string: "yes"'),
+    ],
+)
+def test_other_refusals(read: Callable[[Mapping[str, str]], object], options: Mapping[str, str], text: str) -> None:
+    with pytest.raises(InvalidConfigError, match=text):
+        read(options)

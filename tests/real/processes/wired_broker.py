@@ -1,0 +1,34 @@
+"""`python -m stratalog.jobs.broker` with a wire: other processes can call this broker, and its coordinators the
+others."""
+
+from __future__ import annotations
+
+import sys
+
+from stratalog.jobs.broker import parser, properties, wait_for_the_end
+from stratalog.jobs.command.terminal import quiet_logging, stop_signals
+from stratalog.replication.process.broker_server import BrokerServer
+from tests.real.processes.broker_processes import STARTED
+from tests.real.processes.wire import WiredPeers, WireServer
+
+
+def main(arguments: list[str]) -> int:
+    """Until SIGTERM; the exit code."""
+    given = parser().parse(arguments)
+    told = properties(given)
+    server = BrokerServer.start(
+        told,
+        fetcher=given.fetcher,
+        on_locked=lambda log_folder: quiet_logging(log_folder / "server.log"),
+        peers=WiredPeers(told.metadata_root),
+    )
+    WireServer(server.broker, told.metadata_root)
+    with stop_signals() as stop:
+        print(STARTED, flush=True)
+        code = wait_for_the_end(server, stop)
+    server.stop()
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

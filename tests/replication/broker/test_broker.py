@@ -1,0 +1,194 @@
+"""The broker's loop: what it answers and when, and how long it may rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stratalog.replication.broker.broker import RETRY_MS, WATCHED_POLL_MS, Broker, BrokerIdentity
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.metadata.image import RegisterBrokerRecord
+from stratalog.replication.metadata.log import MetadataLog
+from stratalog.replication.progress.progress import (
+    ReplicaProgress,
+    follower_progress_path,
+    leader_progress_path,
+    progress_rows,
+)
+from stratalog.replication.progress.progress_object import ProgressWriter
+from stratalog.replication.requests.produce import ACKS_ALL, ProduceRequest, ProduceResponse
+from stratalog.replication.stores import DeltaStores, Stores, open_metadata
+from stratalog.storage.clock import Clock, RandomIds, SystemClock
+from stratalog.storage.errors import StoreUnavailableError
+from stratalog.storage.objects.remote import ObjectStore, open_store
+from stratalog.storage.records import TopicPartition
+from tests.replication.memory_stores import METADATA_ROOT, MemoryStores, commit, create, led_by
+from tests.storage.logs import batch
+
+T0 = TopicPartition("t", 0)
+FOLLOWER = 2
+CONFIG = BrokerConfig.from_properties({"stratalog.upkeep.interval.ms": 100_000_000})
+
+
+class Running:
+    """Broker 1 leads partition 0 of `t` under epoch 0; broker 2 follows as the test says."""
+
+    def __init__(
+        self, stores: Stores, clock: Clock, roots: tuple[str, str, str], config: BrokerConfig = CONFIG
+    ) -> None:
+        self.metadata_root, self.root, follower_root = roots
+        self.clock = clock
+        self.broker = Broker(BrokerIdentity(1, self.root), config, self.metadata_root, stores, clock, RandomIds())
+        self.metadata: MetadataLog = open_metadata(stores, self.metadata_root, clock, RandomIds())
+        self.metadata.create()
+        commit(self.metadata, RegisterBrokerRecord(FOLLOWER, 20, "run", follower_root))
+        self.broker.start()
+        create(self.metadata, "t", led_by(1))
+        self.follower = ProgressWriter(stores.objects(follower_root), follower_progress_path(20, 1, "a"))
+        self.answers: list[ProduceResponse] = []
+
+    def settle(self) -> None:
+        """Turns until nothing moves any more."""
+        while self.broker.step() or self.broker.wakeup.wait_ms(0):
+            pass
+
+    def produce(self, value: str) -> None:
+        request = ProduceRequest(T0, batch([value]), ACKS_ALL, timeout_ms=10_000)
+        self.broker.produce_then(request, self.answers.append)
+
+    def follow(self, end: int, log_start: int = 0, version: int | None = None) -> None:
+        version = end if version is None else version
+        self.follower.update([ReplicaProgress(T0, 0, end, version, log_start_offset=log_start, topic_id="id")])
+        self.follower.publish()
+
+    def published(self, objects: ObjectStore) -> ReplicaProgress:
+        content = objects.get_register(leader_progress_path(self.broker.broker_epoch))
+        (progress,) = progress_rows(content or b"")
+        return progress
+
+
+def in_memory(config: BrokerConfig = CONFIG) -> tuple[Running, MemoryStores]:
+    stores = MemoryStores()
+    running = Running(stores, stores.clock, (METADATA_ROOT, "broker-1", "broker-2"), config)
+    running.follower.publish()
+    tick(stores)
+    running.settle()
+    return running, stores
+
+
+def tick(stores: MemoryStores) -> None:
+    """Long enough for every poll."""
+    stores.clock.now_ms += 200
+
+
+@pytest.fixture
+def on_disk(tmp_path: Path) -> Running:
+    roots = (str(tmp_path / "metadata"), str(tmp_path / "broker-1"), str(tmp_path / "broker-2"))
+    for root in roots:
+        open_store(root, create=True)
+    stores, clock = DeltaStores(RandomIds()), SystemClock()
+    open_metadata(stores, roots[0], clock, RandomIds()).create()
+    return Running(stores, clock, roots)
+
+
+def test_acks_all_is_answered_once_the_followers_have_it() -> None:
+    running, stores = in_memory()
+    running.produce("a")
+    running.settle()
+    assert running.answers == []
+    running.follow(1)
+    running.settle()
+    assert [answer.base_offset for answer in running.answers] == [0]
+    assert running.published(stores.objects("broker-1")).high_watermark == 1
+
+
+def test_acks_all_is_not_answered_before_its_high_watermark_was_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A producer can read what it was told is there, also when the broker's storage failed in between."""
+    running, stores = in_memory()
+    running.produce("a")
+    running.settle()
+    running.follow(1)
+    objects = stores.objects("broker-1")
+
+    def out_of_reach(path: str, _data: bytes) -> None:
+        raise StoreUnavailableError(f"{path} is out of reach")
+
+    with monkeypatch.context() as cut:
+        cut.setattr(objects, "put_register", out_of_reach)
+        for _ in range(3):
+            running.settle()
+            tick(stores)
+        assert running.answers == []
+    running.settle()
+    assert [answer.error for answer in running.answers] == [None]
+    assert running.published(objects).high_watermark == 1
+
+
+def test_one_publication_tells_the_append_and_the_high_watermark_that_moved_before_it() -> None:
+    running, stores = in_memory()
+    running.produce("a")
+    running.settle()
+    running.follow(1)
+    running.produce("b")
+    running.broker.step()
+    published = running.published(stores.objects("broker-1"))
+    assert (published.log_end_offset, published.high_watermark) == (2, 1)
+
+
+def test_what_cannot_be_watched_is_polled_as_the_settings_say() -> None:
+    running, _ = in_memory()
+    assert running.broker.pause_ms() == CONFIG.stratalog_progress_poll_max_ms
+    running.produce("a")
+    running.settle()
+    assert running.broker.pause_ms() == CONFIG.stratalog_progress_poll_min_ms
+
+
+def rest(running: Running) -> None:
+    """Until the loop would sleep for long: everything that was told has been looked at."""
+    deadline_ms = running.clock.monotonic_ms() + 10_000
+    while running.broker.pause_ms() <= RETRY_MS or not running.broker.leaders:
+        running.settle()
+        assert running.clock.monotonic_ms() < deadline_ms
+    running.settle()
+
+
+def woken(running: Running) -> bool:
+    """Wait like the loop, but as long as it takes."""
+    return running.broker.wakeup.wait_ms(20_000)
+
+
+def test_on_a_local_disk_it_sleeps_until_something_happens(on_disk: Running) -> None:
+    rest(on_disk)
+    assert on_disk.broker.wakeup.is_armed
+    assert RETRY_MS < on_disk.broker.pause_ms() <= WATCHED_POLL_MS
+    on_disk.produce("a")
+    assert woken(on_disk)
+    on_disk.settle()
+    on_disk.follow(1)
+    assert woken(on_disk), "the first word of a new fetch session"
+    on_disk.settle()
+    assert [answer.base_offset for answer in on_disk.answers] == [0]
+    on_disk.produce("b")
+    assert woken(on_disk)
+    on_disk.settle()
+    on_disk.follow(2)
+    assert woken(on_disk), "its second word, written in place"
+    on_disk.settle()
+    assert [answer.base_offset for answer in on_disk.answers] == [0, 1]
+    create(on_disk.metadata, "u", led_by(1, topic="u"))
+    assert woken(on_disk), "a commit of the metadata log"
+    on_disk.settle()
+    assert TopicPartition("u", 0) in on_disk.broker.leaders
+
+
+def test_an_idle_turn_touches_no_storage(on_disk: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    rest(on_disk)
+    touched: list[str] = []
+    for name in ("get_optional", "get_register", "list", "put", "put_register", "exists", "size"):
+        for root in (on_disk.root, on_disk.metadata_root):
+            objects = on_disk.broker._stores.objects(root)
+            monkeypatch.setattr(objects, name, lambda *_, name=name: touched.append(name))
+    assert on_disk.broker.pause_ms() > RETRY_MS
+    on_disk.broker.step()
+    assert touched == []

@@ -1,0 +1,44 @@
+"""What a broker does to its replicas when the metadata log changes (R4)."""
+
+from __future__ import annotations
+
+from stratalog.replication.broker.hosted_replicas import HostedReplicas
+from stratalog.replication.leader.purgatory import ProducePurgatory
+from stratalog.replication.metadata.image import ClusterImage, ConfigRecord, PartitionRecord, TopicRecord
+from stratalog.storage.records import TopicPartition
+from tests.replication.memory_stores import MemoryStores
+
+TP = TopicPartition("t", 0)
+STATE = PartitionRecord("t", 0, (1, 2), 1, 0, (1, 2), partition_epoch=0, controller_epoch=1)
+
+
+def leading_replica(image: ClusterImage) -> HostedReplicas:
+    """Broker 1 just after it became the leader of partition 0."""
+    stores = MemoryStores()
+    hosted = HostedReplicas(
+        1,
+        "root",
+        stores,
+        stores.clock,
+        stores.ids,
+        ProducePurgatory(),
+        topic_defaults={},
+        upkeep_limits=None,
+        executor=None,
+        on_stopped=lambda _: None,
+    )
+    image.replay(TopicRecord("t", "id"))
+    image.replay(STATE)
+    hosted.apply(TP, image, 0)
+    return hosted
+
+
+def test_a_config_that_comes_with_an_isr_change_takes_hold() -> None:
+    image = ClusterImage()
+    hosted = leading_replica(image)
+    image.replay(ConfigRecord("t", "min.insync.replicas", "2"))
+    image.replay(STATE.changed(isr=(1,), bump_leader_epoch=False))
+    hosted.apply(TP, image, 1)
+    leader = hosted.leaders[TP]
+    assert leader.state.isr == (1,)
+    assert (leader.config.min_insync_replicas, leader.log.config.min_insync_replicas) == (2, 2)

@@ -1,0 +1,173 @@
+"""The broker's end of the inbox: every hand-over is taken in and answered once, also over a restart (DESIGN §4)."""
+
+from __future__ import annotations
+
+from stratalog.replication.broker.inbox import ANSWER_KEEP_MS, BrokerInbox
+from stratalog.replication.leader.replica import WaitingAppend
+from stratalog.replication.requests.hand_over import answer_path, decode_answer, encode_request, request_path
+from stratalog.replication.requests.produce import HandedFiles, ProduceResponse
+from stratalog.storage.delta.table import DataFile
+from stratalog.storage.errors import StoreUnavailableError
+from stratalog.storage.objects.remote import MemoryStore
+from stratalog.storage.records import TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+EPOCH = 7
+FILE = DataFile("segment=0/x.parquet", 100, 3, 0, 2, None, None)
+
+
+class UnsteadyStore(MemoryStore):
+    """Fails the operations named in `failing`."""
+
+    failing: tuple[str, ...] = ()
+
+    def put(self, path: str, data: bytes) -> None:
+        self._perhaps_fail("put")
+        super().put(path, data)
+
+    def delete(self, path: str) -> None:
+        self._perhaps_fail("delete")
+        super().delete(path)
+
+    def _perhaps_fail(self, operation: str) -> None:
+        if operation in self.failing:
+            raise StoreUnavailableError(f"test: {operation}")
+
+
+class Inbox:
+    """A broker's inbox over a store, and what it queued."""
+
+    def __init__(self, store: UnsteadyStore | None = None, broker_epoch: int = EPOCH) -> None:
+        self.store = store or UnsteadyStore()
+        self.queued: list[WaitingAppend] = []
+        self.inbox = BrokerInbox(self.store, self.queued.append)
+        self.inbox.broker_epoch = broker_epoch
+
+    def ask(self, request_id: str, *handed: HandedFiles, broker_epoch: int = EPOCH) -> None:
+        self.store.put(request_path(request_id), encode_request(handed, broker_epoch))
+
+    def stored(self, base_offset: int) -> None:
+        """The leader answers the oldest hand-over that it has."""
+        waiting = self.queued.pop(0)
+        tp = waiting.request.topic_partition
+        waiting.complete(ProduceResponse(tp, base_offset, base_offset + 2, leader_epoch=4))
+
+    def answer(self, request_id: str) -> list[str] | None:
+        """Offsets or error name of each part; None without an answer."""
+        content = self.store.get_optional(answer_path(request_id))
+        if content is None:
+            return None
+        return [r.error.name if r.error else f"{r.topic_partition} {r.base_offset}" for r in decode_answer(content)]
+
+    def is_asked(self, request_id: str) -> bool:
+        return self.store.exists(request_path(request_id))
+
+
+def handed(partition: TopicPartition = T0, *files: DataFile) -> HandedFiles:
+    return HandedFiles(partition, files or (FILE,), sink_id="query", batch_id=1)
+
+
+def test_a_request_is_queued_answered_and_removed() -> None:
+    inbox = Inbox()
+    inbox.ask("r", handed())
+    assert inbox.inbox.poll()
+    assert [w.request for w in inbox.queued] == [handed()]
+    assert inbox.answer("r") is None
+    inbox.stored(10)
+    assert inbox.inbox.poll()
+    assert inbox.answer("r") == ["t-0 10"]
+    assert not inbox.is_asked("r")
+    assert not inbox.inbox.poll()
+
+
+def test_an_open_request_is_not_taken_twice() -> None:
+    inbox = Inbox()
+    inbox.ask("r", handed())
+    for _ in range(3):
+        inbox.inbox.poll()
+    assert len(inbox.queued) == 1
+
+
+def test_the_answer_waits_for_all_parts() -> None:
+    inbox = Inbox()
+    inbox.ask("r", handed(T0), handed(T1))
+    inbox.inbox.poll()
+    inbox.stored(10)
+    inbox.inbox.poll()
+    assert inbox.answer("r") is None
+    inbox.stored(20)
+    inbox.inbox.poll()
+    assert inbox.answer("r") == ["t-0 10", "t-1 20"]
+
+
+def test_a_request_to_an_earlier_incarnation_is_refused() -> None:
+    """Its writer asks the metadata log who leads now; whether it was stored the sink state tells."""
+    inbox = Inbox()
+    inbox.ask("r", handed(), broker_epoch=EPOCH - 1)
+    inbox.inbox.poll()
+    inbox.inbox.poll()
+    assert inbox.queued == []
+    assert inbox.answer("r") == ["NOT_LEADER_OR_FOLLOWER"]
+
+
+def test_what_a_dead_broker_left_open_its_next_incarnation_refuses() -> None:
+    first = Inbox()
+    first.ask("r", handed())
+    first.inbox.poll()
+    second = Inbox(first.store, broker_epoch=EPOCH + 1)
+    second.inbox.poll()
+    second.inbox.poll()
+    assert second.queued == []
+    assert second.answer("r") == ["NOT_LEADER_OR_FOLLOWER"]
+
+
+def test_a_hand_over_without_files_is_an_error() -> None:
+    inbox = Inbox()
+    inbox.ask("r", HandedFiles(T0, (), "query", 1), handed(T1))
+    inbox.inbox.poll()
+    inbox.stored(3)
+    inbox.inbox.poll()
+    assert inbox.answer("r") == ["INVALID_REQUEST", "t-1 3"]
+
+
+def test_rubbish_and_nothing_are_answered_too() -> None:
+    inbox = Inbox()
+    inbox.store.put(request_path("rubbish"), b"{")
+    inbox.ask("nothing")
+    inbox.inbox.poll()
+    inbox.inbox.poll()
+    assert (inbox.answer("rubbish"), inbox.answer("nothing")) == ([], [])
+    assert not inbox.is_asked("rubbish")
+
+
+def test_an_answer_that_could_not_be_written_is_written_later() -> None:
+    for failing in ("put", "delete"):
+        inbox = Inbox()
+        inbox.ask("r", handed())
+        inbox.inbox.poll()
+        inbox.stored(10)
+        inbox.store.failing = (failing,)
+        for _ in range(2):
+            try:
+                inbox.inbox.poll()
+            except StoreUnavailableError:
+                continue
+        inbox.store.failing = ()
+        inbox.inbox.poll()
+        assert inbox.answer("r") == ["t-0 10"]
+        assert not inbox.is_asked("r")
+        inbox.inbox.poll()
+        assert inbox.queued == [], "the answered request is not taken in again"
+
+
+def test_answers_that_nobody_fetched_are_removed_after_ten_minutes() -> None:
+    now_ms = [0]
+    inbox = Inbox(UnsteadyStore({}, lambda: now_ms[0]))
+    inbox.store.put(answer_path("old"), b"[]")
+    now_ms[0] = 1
+    inbox.store.put(answer_path("young"), b"[]")
+    inbox.ask("open", handed())
+    inbox.inbox.clean(ANSWER_KEEP_MS + 1)
+    assert inbox.answer("old") is None
+    assert inbox.answer("young") == []
+    assert inbox.is_asked("open"), "a request is never removed unanswered"

@@ -1,0 +1,141 @@
+"""What a KIP-848 group subscribes to and tells: regular expressions, assignors, descriptions, offsets."""
+
+from __future__ import annotations
+
+import pytest
+
+from stratalog.replication.requests.consumer_groups import TopicPartitions
+from stratalog.storage.errors import (
+    GroupIdNotFoundError,
+    InvalidRegularExpressionError,
+    NonEmptyGroupError,
+    StaleMemberEpochError,
+    UnknownMemberIdError,
+)
+from tests.replication.consumer_groups import Consumer, Coordinator, joining
+
+
+def test_a_regular_expression_follows_topics_that_come_and_whole_names_only() -> None:
+    coordinator = Coordinator(**{"log-a": 2, "log-b": 2, "old-log-a": 1})
+    consumer = Consumer(coordinator, "m1", (), regex="log-.*")
+    consumer.settle()
+    assert consumer.owned == coordinator.partitions("log-a", "log-b")
+    coordinator.create_topic("log-c", 1)
+    consumer.settle()
+    assert len(consumer.owned) == 4
+    coordinator.pass_time(10_001)
+    consumer.settle()
+    assert consumer.owned == coordinator.partitions("log-a", "log-b", "log-c")
+    consumer.regex, consumer.topics, consumer.send_all = "", ("old-log-a",), True
+    for _ in range(2):
+        consumer.settle()
+    assert consumer.owned == coordinator.partitions("old-log-a")
+    assert coordinator.group.regexes == {}
+
+
+def test_a_regular_expression_goes_with_its_last_member() -> None:
+    coordinator = Coordinator(t=1)
+    first, second = Consumer(coordinator, "m1", (), regex="t.*"), Consumer(coordinator, "m2", (), regex="t.*")
+    first.settle()
+    second.settle()
+    first.leave()
+    assert set(coordinator.group.regexes) == {"t.*"}
+    second.leave()
+    assert coordinator.group.regexes == {}
+
+
+def test_sessions_that_end_at_once_leave_nothing_of_their_members() -> None:
+    coordinator = Coordinator(t=2, u=2)
+    gone = [Consumer(coordinator, f"m{at}", ("u",), regex="t") for at in range(3)]
+    stays = Consumer(coordinator, "stays", ("u",))
+    for consumer in (*gone, stays):
+        consumer.settle()
+    coordinator.pass_time(40_000)
+    stays.settle()
+    coordinator.pass_time(5_000)
+    assert set(coordinator.group.members) == {"stays"}
+    assert coordinator.group.regexes == {}
+    epoch = coordinator.group.group_epoch
+    stays.settle()
+    assert (coordinator.group.group_epoch, stays.owned) == (epoch, coordinator.partitions("u"))
+
+
+@pytest.mark.parametrize(
+    "regex", ["(?!a)b", "(?<=a)b", r"(a)\1", "(?P<n>a)(?P=n)", "(?>a)b", "a++", "(a)(?(1)b|c)", "[", "*"]
+)
+def test_what_re2_does_not_know_is_refused(regex: str) -> None:
+    error = Coordinator(t=1).heartbeat(joining(subscribed_topic_regex=regex)).error
+    assert isinstance(error, InvalidRegularExpressionError)
+    assert f"`{regex}`" in str(error)
+
+
+@pytest.mark.parametrize("regex", [r"a\\1", r"a\++", "(?:a|b)+", "(?i)a", "(?P<n>a)", "a{2,3}", r"\d+"])
+def test_what_re2_knows_is_taken(regex: str) -> None:
+    assert Coordinator(t=1).heartbeat(joining(subscribed_topic_regex=regex)).error is None
+
+
+# Assignors, descriptions, offsets
+
+
+def test_the_assignor_that_most_members_ask_for_is_used() -> None:
+    coordinator = Coordinator(t=3, u=3)
+    for member_id, assignor in (("m1", "range"), ("m2", "range"), ("m3", "uniform")):
+        names = ("t", "u")
+        coordinator.heartbeat(joining(member_id=member_id, server_assignor=assignor, subscribed_topic_names=names))
+    assert {tuple(sorted(tp.partition for tp in target)) for target in coordinator.group.targets.values()} == {
+        (0, 0),
+        (1, 1),
+        (2, 2),
+    }
+    assert coordinator.describe().assignor_name == "range"
+
+
+def test_a_description_tells_what_a_member_has_with_what_it_is_still_to_give_up_and_its_target() -> None:
+    coordinator = Coordinator(t=4)
+    first, second = Consumer(coordinator, "m1", ("t",)), Consumer(coordinator, "m2", ("t",))
+    first.settle()
+    second.settle()
+    first.heartbeat()
+    described = coordinator.describe()
+    topic_id = coordinator.image.topic_ids["t"]
+    by_id = {member.member_id: member for member in described.members}
+    assert (described.group_state, described.group_epoch, described.assignment_epoch) == ("Reconciling", 3, 3)
+    assert (described.assignor_name, described.error) == ("uniform", None)
+    assert by_id["m1"].assignment == (TopicPartitions(topic_id, (0, 1, 2, 3), "t"),)
+    assert by_id["m1"].target_assignment == (TopicPartitions(topic_id, (0, 1), "t"),)
+    assert by_id["m2"].assignment == ()
+    assert by_id["m1"].subscribed_topic_names == ("t",)
+    assert (by_id["m1"].client_id, by_id["m1"].client_host, by_id["m1"].member_epoch) == ("client", "/127.0.0.1", 2)
+
+
+def test_a_group_that_is_not_there_is_described_as_not_found() -> None:
+    described = Coordinator().describe("nobody")
+    assert isinstance(described.error, GroupIdNotFoundError)
+    assert (described.group_id, described.members) == ("nobody", ())
+
+
+def test_offsets_are_committed_by_members_in_their_epoch() -> None:
+    coordinator = Coordinator(t=1)
+    consumer = Consumer(coordinator, "m1", ("t",))
+    consumer.settle()
+    group = coordinator.group
+    group.validate_offset_commit("m1", None, 2, is_transactional=False)
+    group.validate_offset_commit("", None, -1, is_transactional=True)
+    group.validate_offset_fetch(None, -1)
+    group.validate_offset_fetch("m1", 2)
+    for member_id, epoch, error in (("m1", 1, StaleMemberEpochError), ("m2", 2, UnknownMemberIdError)):
+        with pytest.raises(error):
+            group.validate_offset_commit(member_id, None, epoch, is_transactional=False)
+        with pytest.raises(error):
+            group.validate_offset_fetch(member_id, epoch)
+    with pytest.raises(UnknownMemberIdError):
+        group.validate_offset_commit("", None, -1, is_transactional=False)
+    with pytest.raises(NonEmptyGroupError):
+        group.validate_delete()
+    assert group.is_subscribed_to("t")
+    consumer.leave()
+    group.validate_offset_commit("", None, -1, is_transactional=False)
+    group.validate_delete()
+    assert not group.is_subscribed_to("t")
+    assert (group.listed().group_type, group.listed().group_state) == ("consumer", "Empty")
+    assert group.described().group_state == "Dead"

@@ -1,0 +1,308 @@
+"""Fetch sessions: they follow and end; one partition's trouble is not the others' (DESIGN §6)."""
+
+from __future__ import annotations
+
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.follower.fetch_session import (
+    FetchSession,
+    stop_path,
+)
+from stratalog.replication.metadata.image import FenceBrokerRecord, RemoveTopicRecord
+from stratalog.replication.progress.follower_watch import ENDED
+from stratalog.storage.records import TopicPartition
+from tests.replication.following import CONFIG, FOLLOWER, FOLLOWER_EPOCH, Following
+from tests.replication.memory_stores import METADATA_ROOT, commit, create, led_by, register
+from tests.storage.logs import started, values, write
+
+
+def test_it_follows_and_its_progress_is_the_acknowledgement() -> None:
+    following = Following()
+    write(following.log(1), "a", "b")
+    session = following.session("s")
+    following.turn(session)
+    assert values(following.log(2)) == "a b"
+    (entry,) = following.progress("s").entries.values()
+    assert (entry.leader_epoch, entry.log_end_offset, entry.version) == (0, 2, following.log(2).version)
+
+
+def test_a_leader_change_is_followed() -> None:
+    following = Following()
+    register(following.metadata, 3, 13)
+    session = following.session("s")
+    write(following.log(1), "a", "z")
+    third = following.log(3)
+    third.exists_or_create("id")
+    started(third, 0)
+    write(third, "a")
+    following.turn(session)
+    state = led_by(3, epoch=1)
+    commit(following.metadata, state)
+    following.leads(state)
+    write(following.log(3), "b", epoch=1)
+    following.turn(session)
+    assert values(following.log(2)) == "a b"
+    (before,) = following.progress("s").entries.values()
+    (after,) = following.progress("s", leader=3).entries.values()
+    assert [(entry.leader_epoch, entry.log_end_offset) for entry in (before, after)] == [(0, 2), (1, 2)]
+
+
+def test_what_it_leads_itself_or_nobody_leads_it_does_not_follow() -> None:
+    following = Following(partitions=2)
+    session = following.session("s")
+    following.turn(session)
+    commit(following.metadata, led_by(2, epoch=1))
+    commit(following.metadata, led_by(-1, partition=1, epoch=1))
+    following.turn(session)
+    assert session.replicas == {}
+
+
+# -- one session after another in one process ----------------------------------------------------------------
+
+
+def test_the_next_session_goes_on_with_what_was_folded() -> None:
+    following = Following()
+    write(following.log(1), "a")
+    first = following.session("1")
+    following.turn(first)
+    first.end()
+    write(following.log(1), "b")
+    second = following.session("2", after=first)
+    tables = [(replica.own, replica.leader) for replica in second.replicas.values()]
+    following.turn(second)
+    assert values(following.log(2)) == "a b"
+    assert [(replica.own, replica.leader) for replica in second.replicas.values()] == tables
+    assert second.copied_count == 1
+    (entry,) = following.progress("2").entries.values()
+    assert entry.log_end_offset == 2
+
+
+def test_what_another_session_did_meanwhile_is_folded() -> None:
+    """It copied, and a new leader's epoch began, under which the log was truncated."""
+    following = Following()
+    register(following.metadata, 3, 13)
+    write(following.log(1), "a", "z")
+    first = following.session("1")
+    following.turn(first)
+    first.end()
+    third = following.leads(led_by(3))
+    write(third, "a")
+    state = led_by(3, epoch=1)
+    commit(following.metadata, state)
+    following.leads(state)
+    write(following.log(3), "b", epoch=1)
+    other = following.session("other")
+    following.turn(other)
+    other.end()
+    write(following.log(3), "c", epoch=1)
+    second = following.session("2", after=first)
+    following.turn(second)
+    assert values(following.log(2)) == "a b c"
+
+
+def test_a_table_that_was_made_anew_meanwhile_is_folded_anew() -> None:
+    following = Following(partitions=2)
+    write(following.log(1), "a", "b")
+    first = following.session("1")
+    following.turn(first)
+    first.end()
+    following.log(2).table.drop()
+    again = following.log(2)
+    again.exists_or_create("id")
+    started(again, 0)
+    second = following.session("2", after=first)
+    following.turn(second)
+    assert values(following.log(2)) == "a b"
+    assert second.replicas[TopicPartition("t", 0)].failure is None
+
+
+def test_a_partition_that_went_offline_is_tried_again_by_the_next_session() -> None:
+    following = Following()
+    following.log(2).exists_or_create("id")
+    sound = dict(following.stores.disk("broker-2").tables["t-0"].commits)
+    following.stores.disk("broker-2").tables["t-0"].commits[0] = None
+    write(following.log(1), "a")
+    first = following.session("1")
+    following.turn(first)
+    first.end()
+    following.stores.disk("broker-2").tables["t-0"].commits[0] = sound[0]
+    second = following.session("2", after=first)
+    following.turn(second)
+    assert values(following.log(2)) == "a"
+
+
+# -- the end -------------------------------------------------------------------------------------------------
+
+
+def test_it_is_over_when_its_broker_came_up_anew() -> None:
+    following = Following()
+    session = following.session("s")
+    following.turn(session)
+    register(following.metadata, FOLLOWER, 20)
+    write(following.log(1), "a")
+    following.turn(session)
+    assert session.is_over
+    assert values(following.log(2)) == ""
+
+
+def test_it_is_over_when_its_broker_is_fenced() -> None:
+    following = Following()
+    session = following.session("s")
+    following.turn(session)
+    commit(following.metadata, FenceBrokerRecord(FOLLOWER, FOLLOWER_EPOCH))
+    following.turn(session)
+    assert session.is_over
+
+
+def test_all_are_over_when_they_are_told_to_stop() -> None:
+    following = Following()
+    elder, younger = following.session("elder"), following.session("younger")
+    following.turn(elder, ms=50)
+    following.turn(elder, younger)
+    following.stores.objects("broker-2").put(stop_path(FOLLOWER_EPOCH), b"stop")
+    following.turn(elder, younger)
+    assert (elder.is_over, younger.is_over) == (True, True)
+
+
+def test_out_of_sight_of_the_metadata_log_for_a_session_timeout_it_ends_before_its_time() -> None:
+    """Another session may see it."""
+    following = Following()
+    session = following.session("s")
+    following.turn(session)
+    following.stores.disk(METADATA_ROOT).fault = lambda *_: True
+    began_ms = following.stores.clock.monotonic_ms()
+    session.run(600_000)
+    lasted_ms = following.stores.clock.monotonic_ms() - began_ms
+    assert CONFIG.broker_session_timeout_ms <= lasted_ms < 2 * CONFIG.broker_session_timeout_ms
+    assert following.progress("s").state == ENDED
+
+
+def test_run_ends_at_its_deadline_and_says_so() -> None:
+    following = Following()
+    write(following.log(1), "a")
+    session = following.session("s")
+    began_ms = following.stores.clock.monotonic_ms()
+    session.run(2_000)
+    assert 2_000 <= following.stores.clock.monotonic_ms() - began_ms < 2_200
+    assert not session.is_over
+    assert values(following.log(2)) == "a"
+    assert following.progress("s").state == ENDED
+
+
+def test_run_outlives_a_store_that_is_away() -> None:
+    following = Following()
+    write(following.log(1), "a")
+    session = following.session("s")
+    until_ms = following.stores.clock.monotonic_ms() + 1_000
+    for root in (METADATA_ROOT, "broker-1", "broker-2"):
+        following.stores.disk(root).fault = lambda *_: following.stores.clock.monotonic_ms() < until_ms
+    session.run(3_000)
+    assert values(following.log(2)) == "a"
+
+
+# -- topics come and go --------------------------------------------------------------------------------------
+
+
+def test_a_deleted_topic_is_forgotten() -> None:
+    following = Following()
+    session = following.session("s")
+    following.turn(session)
+    commit(following.metadata, RemoveTopicRecord("t", "id"))
+    following.turn(session)
+    assert session.replicas == {}
+
+
+def test_a_leftover_of_an_older_topic_of_the_name_is_dropped() -> None:
+    following = Following()
+    leftover = following.log(2)
+    leftover.exists_or_create("older topic")
+    started(leftover, 7)
+    write(leftover, "x", "y", "z", epoch=7)
+    write(following.log(1), "a")
+    session = following.session("s")
+    following.turn(session)
+    assert values(following.log(2)) == "a"
+    assert following.log(2).topic_id == "id"
+
+
+def test_a_topic_deleted_and_created_again_while_it_runs() -> None:
+    following = Following()
+    session = following.session("s")
+    write(following.log(1), "x", "y", "z")
+    following.turn(session)
+    commit(following.metadata, RemoveTopicRecord("t", "id"))
+    following.log(1).table.drop()
+    create(following.metadata, "t", led_by(1), topic_id="new")
+    following.leads(led_by(1), "new")
+    write(following.log(1), "a")
+    following.turn(session, ms=6_000)
+    assert values(following.log(2)) == "a"
+    (entry,) = following.progress("s").entries.values()
+    assert (entry.topic_id, entry.log_end_offset) == ("new", 1)
+
+
+def new_table_is_kept(following: Following, session: FetchSession) -> None:
+    """The leader, of the same broker, makes the new topic's table; the session's next turn leaves it there."""
+    new = following.log(2)
+    new.exists_or_create("new")
+    started(new, 0)
+    write(new, "kept")
+    following.turn(session)
+    assert values(following.log(2)) == "kept"
+
+
+def test_a_session_that_is_behind_does_not_drop_the_new_topics_table() -> None:
+    """It still has the old topic in its fold and takes the new table for the leftover."""
+    following = Following()
+    commit(following.metadata, led_by(1, epoch=5))  # whose start it waits for, looking at its own table each time
+    slow = BrokerConfig.from_properties({**CONFIG.properties(), "stratalog.metadata.poll.ms": 60_000})
+    session = following.session("s", config=slow)
+    following.turn(session)
+    commit(following.metadata, RemoveTopicRecord("t", "id"))
+    following.log(2).table.drop()
+    create(following.metadata, "t", led_by(1), topic_id="new")
+    new_table_is_kept(following, session)
+
+
+def test_a_session_that_slept_while_the_metadata_log_was_cleaned_up_does_not_drop_the_new_topics_table() -> None:
+    """A look at the metadata log may then see nothing new for a while, and the old topic seems to be there still."""
+    following = Following()
+    commit(following.metadata, led_by(1, epoch=5))
+    session = following.session("s")
+    following.turn(session)
+    commit(following.metadata, RemoveTopicRecord("t", "id"))
+    following.log(2).table.drop()
+    create(following.metadata, "t", led_by(2), topic_id="new")
+    metadata = following.metadata.log.table
+    assert list(metadata.clean_log(metadata.checkpoint(), keep_from_ms=1 << 60))
+    new_table_is_kept(following, session)
+    assert session.replicas == {}
+
+
+# -- trouble with one partition ------------------------------------------------------------------------------
+
+
+def test_one_partitions_unreadable_table_does_not_stop_the_others() -> None:
+    following = Following(partitions=2)
+    following.log(2, 0).exists_or_create("id")
+    following.stores.disk("broker-2").tables["t-0"].commits[0] = None
+    write(following.log(1, 0), "a")
+    write(following.log(1, 1), "b")
+    session = following.session("s")
+    following.turn(session)
+    assert values(following.log(2, 1)) == "b"
+    assert session.replicas[TopicPartition("t", 0)].failure is not None
+    assert [p.topic_partition.partition for p in following.progress("s").entries.values()] == [1]
+
+
+def test_one_partition_that_is_out_of_reach_is_tried_again_later() -> None:
+    following = Following(partitions=2)
+    write(following.log(1, 0), "a")
+    write(following.log(1, 1), "b")
+    session = following.session("s")
+    following.stores.disk("broker-1").fault = lambda _operation, table, _detail: table == "t-0"
+    following.turn(session)
+    assert values(following.log(2, 1)) == "b"
+    assert session.replicas[TopicPartition("t", 0)].failure is None
+    following.stores.disk("broker-1").fault = None
+    following.turn(session)
+    assert values(following.log(2, 0)) == "a"

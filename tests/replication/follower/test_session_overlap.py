@@ -1,0 +1,222 @@
+"""Two fetch sessions of a share: the younger stands by, folds ahead, and takes over (DESIGN §6)."""
+
+from __future__ import annotations
+
+import json
+
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.follower.fetch_session import (
+    ACTIVE,
+    BEAT_INTERVAL_MS,
+    CLOSE_UP_INTERVAL_MS,
+    ENDING_MS,
+    SILENCE_MS,
+    STANDBY,
+    WARM_UP_INTERVAL_MS,
+    FetchSession,
+)
+from stratalog.replication.follower.replica import WARM_UP_COMMITS
+from stratalog.replication.progress.follower_watch import ENDED
+from stratalog.replication.progress.session_notice import notices_prefix
+from stratalog.storage.log.partition_log import WHOLE_PRODUCERS_COMMITS
+from tests.replication.following import CONFIG, FOLLOWER_EPOCH, Following
+from tests.storage.logs import append, idempotent, values, write
+
+
+def overlapping(following: Following) -> tuple[FetchSession, FetchSession]:
+    """An elder at work and a younger that stands by."""
+    elder, younger = following.session("elder"), following.session("younger")
+    following.turn(elder, ms=50)
+    following.turn(elder, younger)
+    return elder, younger
+
+
+def test_alone_it_takes_over_at_once() -> None:
+    following = Following()
+    write(following.log(1), "a")
+    session = following.session("s")
+    assert session.state == STANDBY
+    following.turn(session)
+    assert session.state == ACTIVE
+    assert values(following.log(2)) == "a"
+
+
+def test_the_younger_stands_by_while_the_elder_works() -> None:
+    following = Following()
+    elder, younger = following.session("elder"), following.session("younger")
+    write(following.log(1), "a")
+    following.turn(elder, ms=50)
+    following.turn(elder, younger, ms=10_000)
+    assert (elder.state, younger.state) == (ACTIVE, STANDBY)
+    assert younger.copied_count == 0
+    assert following.progress("younger").entries == {}
+
+
+def test_it_takes_over_when_the_elder_says_that_it_ended() -> None:
+    following = Following()
+    elder, younger = overlapping(following)
+    elder.end()
+    assert following.progress("elder").state == ENDED
+    write(following.log(1), "a")
+    following.turn(younger, ms=100)
+    assert younger.state == ACTIVE
+    following.turn(younger)
+    assert values(following.log(2)) == "a"
+
+
+def test_it_takes_over_when_the_elder_falls_silent() -> None:
+    following = Following()
+    _, younger = overlapping(following)
+    following.turn(younger, ms=SILENCE_MS - 2 * BEAT_INTERVAL_MS)
+    assert younger.state == STANDBY
+    following.turn(younger, ms=3 * BEAT_INTERVAL_MS)
+    assert younger.state == ACTIVE
+
+
+def test_shares_follow_each_partition_once_and_stand_by_within_the_share() -> None:
+    """`num.replica.fetchers` tasks for one follower."""
+    config = BrokerConfig.from_properties({**CONFIG.properties(), "num.replica.fetchers": 2})
+    following = Following(partitions=8)
+    sessions = [following.session("s", share=share, config=config) for share in (0, 1)]
+    following.turn(*sessions)
+    assert [session.state for session in sessions] == [ACTIVE, ACTIVE]
+    followed = [tp.partition for session in sessions for tp in session.replicas]
+    assert sorted(followed) == list(range(8))
+    assert all(session.replicas for session in sessions)
+
+
+def test_an_elder_that_wakes_up_again_stands_by() -> None:
+    """Whoever took over last goes on, until it falls silent itself."""
+    following = Following()
+    elder, younger = overlapping(following)
+    following.turn(younger, ms=2 * SILENCE_MS)
+    for word in "abc":
+        write(following.log(1), word)
+        following.turn(elder, younger, ms=500)
+    following.turn(elder, younger)
+    assert (elder.state, younger.state) == (STANDBY, ACTIVE)
+    assert values(following.log(2)) == "a b c"
+    write(following.log(1), "d")
+    following.turn(elder, ms=2 * SILENCE_MS)
+    assert elder.state == ACTIVE
+    assert values(following.log(2)) == "a b c d"
+
+
+def test_standing_by_it_folds_what_it_will_need_and_writes_nothing() -> None:
+    following = Following(partitions=3)
+    elder, younger = following.session("elder"), following.session("younger")
+    for partition in range(3):
+        following.leader_writes("a", partition=partition)
+    following.turn(elder, ms=200)
+    following.turn(elder, younger)
+    following.leader_writes("b", partition=1)
+    following.turn(elder, younger, ms=WARM_UP_INTERVAL_MS)
+    for topic_partition, replica in younger.replicas.items():
+        end = 2 if topic_partition.partition == 1 else 1
+        assert (replica.leader.log_end_offset, replica.own.log_end_offset) == (end, end)
+        assert not replica.has_started
+    assert younger.copied_count == 0
+
+
+def test_standing_by_it_folds_a_long_log_some_commits_at_a_time() -> None:
+    following = Following()
+    elder, younger = overlapping(following)
+    (replica,) = younger.replicas.values()
+    seen = replica.leader.version
+    following.leader_writes(*("abcd" * WARM_UP_COMMITS))
+    following.turn(elder, ms=200)
+    folded = [seen]
+    for _ in range(2 * WARM_UP_INTERVAL_MS // 50):
+        following.turn(elder, younger, ms=50)
+        if replica.leader.version != folded[-1]:
+            folded.append(replica.leader.version)
+    assert [version - seen for version in folded] == [WARM_UP_COMMITS * times for times in range(5)]
+    assert replica.own.log_end_offset == 4 * WARM_UP_COMMITS
+
+
+def test_once_the_elder_is_about_to_end_the_younger_folds_what_it_lacks() -> None:
+    following = Following()
+    elder, younger = overlapping(following)
+    (replica,) = younger.replicas.values()
+    following.leader_writes("a")
+    following.turn(elder, younger, ms=1_000)
+    assert (replica.leader.log_end_offset, replica.own.log_end_offset) == (0, 0)
+    elder.announce_end()
+    following.turn(elder, younger, ms=2 * BEAT_INTERVAL_MS)
+    assert (replica.leader.log_end_offset, replica.own.log_end_offset) == (1, 1)
+    following.leader_writes("b")
+    following.turn(elder, ms=50)
+    following.turn(elder, younger, ms=2 * CLOSE_UP_INTERVAL_MS)
+    assert (replica.leader.log_end_offset, replica.own.log_end_offset) == (2, 2)
+    assert (younger.state, younger.copied_count) == (STANDBY, 0)
+
+
+def test_who_takes_over_copies_first_and_then_looks_at_the_tables_that_have_nothing_new() -> None:
+    """With 333 tables that look takes 0.3 s of CPU. What the elder copied last, the younger has not folded yet."""
+    following = Following(partitions=6)
+    elder, younger = overlapping(following)
+    elder.announce_end()
+    following.turn(elder, younger, ms=3 * BEAT_INTERVAL_MS)
+    for partition in range(4):
+        following.leader_writes("z", partition=partition)
+    following.turn(elder, ms=100)
+    following.leader_writes("a", partition=4)
+    elder.end()
+    looked_at: list[str] = []
+    following.stores.disk("broker-1").fault = lambda _, table, __: looked_at.append(table) is not None
+    following.turn(younger)
+    assert looked_at[0] == "t-4"
+    assert sorted(set(looked_at)) == [f"t-{partition}" for partition in range(6)]
+    assert all(replica.has_started for replica in younger.replicas.values())
+    assert values(following.log(2, 4)) == "a"
+
+
+def test_standing_by_it_reads_the_producer_state_that_its_first_copy_needs() -> None:
+    following = Following()
+    for number in range(2 * WHOLE_PRODUCERS_COMMITS):
+        append(following.log(1), idempotent(["a"], sequence=number))
+    following.leader_writes("z")
+    elder, younger = overlapping(following)
+    elder.announce_end()
+    following.turn(elder, younger, ms=3 * BEAT_INTERVAL_MS)
+    (replica,) = younger.replicas.values()
+    assert not replica.has_started
+    for broker in (1, 2):
+        following.stores.disk(f"broker-{broker}").fault = lambda *_: True
+    last_sequences = [log.producers.producers[7].batches[-1].last_sequence for log in (replica.own, replica.leader)]
+    assert last_sequences == [2 * WHOLE_PRODUCERS_COMMITS - 1] * 2
+
+
+def test_an_elder_that_slept_shortly_before_its_end_stands_by() -> None:
+    following = Following()
+    elder, younger = overlapping(following)
+    elder.announce_end()
+    following.turn(younger, ms=2 * SILENCE_MS)
+    following.turn(elder, younger)
+    assert (elder.state, younger.state) == (STANDBY, ACTIVE)
+
+
+def test_it_says_when_it_took_over_and_when_it_ended() -> None:
+    """Hand-overs can be counted from outside."""
+    following = Following()
+    objects = following.stores.objects("broker-2")
+    elder, younger = following.session("elder"), following.session("younger")
+    write(following.log(1), "a")
+    following.turn(elder, ms=200)
+    following.turn(elder, younger)
+    elder.end()
+    following.turn(younger)
+    prefix = notices_prefix(FOLLOWER_EPOCH)
+    told = {name: json.loads(objects.get_register(f"{prefix}0-{name}") or b"") for name in ("elder", "younger")}
+    assert (told["elder"]["state"], told["younger"]["state"]) == (ENDED, ACTIVE)
+    assert told["elder"]["active_ms"] <= told["elder"]["first_work_ms"] <= told["elder"]["ended_ms"]
+    assert told["younger"]["standby_ms"] < told["elder"]["ended_ms"] <= told["younger"]["active_ms"]
+
+
+def test_it_says_ahead_that_it_will_end() -> None:
+    following = Following()
+    session = following.session("s")
+    session.run(10_000)
+    told = json.loads(following.stores.objects("broker-2").get_register(f"{notices_prefix(FOLLOWER_EPOCH)}0-s") or b"")
+    assert told["active_ms"] < told["ending_ms"]
+    assert ENDING_MS // 2 < told["ended_ms"] - told["ending_ms"] < 2 * ENDING_MS

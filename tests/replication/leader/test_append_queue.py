@@ -1,0 +1,144 @@
+"""Requests get to their leaders, and a turn is fair, bounded in time and touches nobody who has nothing to do."""
+
+from __future__ import annotations
+
+from stratalog.replication.leader.append_queue import TURN_MS_MAX, AppendQueue
+from stratalog.replication.leader.purgatory import ProducePurgatory
+from stratalog.replication.leader.replica import RETRY_MS, LeaderReplica, WaitingAppend
+from stratalog.replication.metadata.image import PartitionRecord
+from stratalog.replication.requests.produce import ACKS_LEADER, ProduceRequest
+from stratalog.storage.errors import CorruptMessageError
+from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.records import TopicPartition
+from stratalog.storage.topic_config import LogConfig
+from tests.replication.memory_stores import MemoryStores, led_by
+from tests.storage.logs import batch
+
+
+class Queued:
+    """Broker 1 leads `partitions` partitions. `answers` are (value, error name or base offset), in order."""
+
+    def __init__(self, partitions: int) -> None:
+        self.stores = MemoryStores()
+        self.leaders = {state.topic_partition: self.led(state.partition) for state in map(_state, range(partitions))}
+        self.queue = AppendQueue(1, self.leaders, self.stores.clock)
+        self.answers: list[tuple[str, str]] = []
+
+    def led(self, partition: int) -> LeaderReplica:
+        state = _state(partition)
+        table = self.stores.table("broker-1", state.topic_partition)
+        log = PartitionLog(table, LogConfig(), self.stores.clock, self.stores.ids)
+        replica = LeaderReplica(state, 1, "id", log, LogConfig(), ProducePurgatory(), self.stores.clock)
+        assert replica.start(0)
+        return replica
+
+    def put(self, partition: int, value: str) -> None:
+        request = ProduceRequest(TopicPartition("t", partition), batch([value]), ACKS_LEADER, timeout_ms=1_000)
+        self.queue.put(
+            WaitingAppend(
+                request, lambda r: self.answers.append((value, r.error.name if r.error else str(r.base_offset)))
+            )
+        )
+
+    def turn(self, within_ms: int = TURN_MS_MAX) -> list[int]:
+        """The partitions that appended."""
+        return [r.state.partition for r in self.queue.append(self.stores.clock.monotonic_ms(), within_ms)]
+
+    def slow(self, table_ms: int) -> None:
+        """Every commit takes so long."""
+
+        def takes_time(operation: str, _table: str, _detail: str) -> bool:
+            self.stores.clock.now_ms += table_ms if operation == "create" else 0
+            return False
+
+        self.stores.disk("broker-1").fault = takes_time
+
+
+def _state(partition: int) -> PartitionRecord:
+    return led_by(1, partition=partition)
+
+
+def test_all_that_waits_for_a_partition_is_one_append() -> None:
+    queued = Queued(3)
+    for partition, value in [(2, "a"), (0, "b"), (2, "c")]:
+        queued.put(partition, value)
+    assert queued.turn() == [2, 0]
+    assert queued.answers == [("a", "0"), ("c", "1"), ("b", "0")]
+    assert queued.queue.is_empty
+    assert queued.turn() == []
+
+
+def test_a_turn_ends_in_time_and_the_next_one_goes_on_with_the_others() -> None:
+    queued = Queued(3)
+    queued.slow(TURN_MS_MAX)
+    for partition in (0, 1, 2):
+        queued.put(partition, f"first of {partition}")
+    assert queued.turn() == [0]
+    queued.put(0, "second of 0")
+    assert [queued.turn(), queued.turn(), queued.turn()] == [[1], [2], [0]]
+    assert queued.queue.is_empty
+
+
+def test_a_turn_that_is_given_more_time_appends_more() -> None:
+    queued = Queued(3)
+    queued.slow(TURN_MS_MAX)
+    for partition in (0, 1, 2):
+        queued.put(partition, f"of {partition}")
+    assert queued.turn(2 * TURN_MS_MAX) == [0, 1]
+    assert queued.turn() == [2]
+
+
+def test_a_turn_touches_only_leaders_with_requests() -> None:
+    queued = Queued(3)
+    touched: set[str] = set()
+
+    def note(_operation: str, table: str, _detail: str) -> bool:
+        touched.add(table)
+        return False
+
+    queued.stores.disk("broker-1").fault = note
+    queued.put(1, "a")
+    queued.turn()
+    queued.turn()
+    assert touched == {"t-1"}
+
+
+def test_a_store_that_is_away_holds_up_only_its_own_partition() -> None:
+    queued = Queued(2)
+    queued.stores.disk("broker-1").fault = lambda _operation, table, _detail: table == "t-0"
+    queued.put(0, "a")
+    queued.put(1, "b")
+    assert queued.turn() == [1]
+    assert not queued.queue.is_empty
+    queued.stores.disk("broker-1").fault = None
+    queued.stores.clock.now_ms += RETRY_MS
+    assert queued.turn() == [0]
+    assert queued.answers == [("b", "0"), ("a", "0")]
+
+
+def test_who_is_not_led_here_is_refused_at_once() -> None:
+    queued = Queued(2)
+    queued.put(7, "unknown")
+    queued.leaders[TopicPartition("t", 1)].go_offline(CorruptMessageError("torn"))
+    queued.put(1, "offline")
+    queued.turn()
+    assert queued.answers == [("unknown", "NOT_LEADER_OR_FOLLOWER"), ("offline", "CORRUPT_MESSAGE")]
+
+
+def test_a_leader_that_went_meanwhile_is_forgotten() -> None:
+    queued = Queued(1)
+    queued.stores.disk("broker-1").fault = lambda *_: True
+    queued.put(0, "a")
+    queued.turn()
+    del queued.leaders[TopicPartition("t", 0)]
+    assert queued.turn() == []
+    assert queued.queue.is_empty
+
+
+def test_a_broker_that_stopped_refuses_all() -> None:
+    queued = Queued(1)
+    queued.put(0, "a")
+    queued.put(0, "b")
+    queued.queue.refuse_all("stopped")
+    assert queued.answers == [("a", "NOT_LEADER_OR_FOLLOWER"), ("b", "NOT_LEADER_OR_FOLLOWER")]
+    assert queued.turn() == []

@@ -1,0 +1,82 @@
+"""The thread that does upkeep gives memory back behind long work, not before its end is told, and not too often."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from stratalog.replication.machine.upkeep_thread import GIVE_BACK_MS, LONG_MS, UpkeepThread
+from tests.storage.logs import FakeClock
+
+
+@pytest.mark.parametrize(
+    ("pieces_ms", "expected"),
+    [
+        pytest.param([(0, LONG_MS)], ["work", "free"], id="behind a long piece"),
+        pytest.param([(0, LONG_MS - 1)], ["work"], id="not behind a short one"),
+        pytest.param([(0, LONG_MS), (0, GIVE_BACK_MS - 1)], ["work", "free", "work"], id="not yet again"),
+        pytest.param([(0, LONG_MS), (0, GIVE_BACK_MS)], ["work", "free", "work", "free"], id="again when it is time"),
+        pytest.param(
+            [(0, LONG_MS), (GIVE_BACK_MS, 0), (0, LONG_MS)],
+            ["work", "free", "work", "work", "free"],
+            id="by the work, not by the rest before it",
+        ),
+    ],
+)
+def test_memory_is_given_back_behind_long_work(pieces_ms: list[tuple[int, int]], expected: list[str]) -> None:
+    """Each piece: a rest, then so long a work."""
+    clock, done = FakeClock(), []
+
+    def work(duration_ms: int) -> None:
+        done.append("work")
+        clock.sleep_ms(duration_ms)
+
+    thread = UpkeepThread(clock, lambda: done.append("free"))
+    for rest_ms, duration_ms in pieces_ms:
+        clock.sleep_ms(rest_ms)
+        thread.submit(work, duration_ms).result()
+    thread.shutdown(wait=True)
+    assert done == expected
+
+
+def test_what_is_given_back_is_no_part_of_the_work() -> None:
+    """Its end is told as soon as it is done, with what came of it, whatever becomes of the rest."""
+    clock, may_end = FakeClock(), threading.Event()
+
+    def give_back() -> None:
+        may_end.wait()
+        raise OSError("no memory was given back")
+
+    def halved(number: int, by: int) -> int:
+        clock.sleep_ms(LONG_MS)
+        return number // by
+
+    thread = UpkeepThread(clock, give_back)
+    assert thread.submit(halved, 7, 2).result(timeout=60) == 3
+    may_end.set()
+    with pytest.raises(ZeroDivisionError):
+        thread.submit(halved, 7, 0).result(timeout=60)
+    thread.shutdown(wait=True)
+
+
+def test_work_that_ends_after_the_shutdown_ends_well() -> None:
+    clock, may_end = FakeClock(), threading.Event()
+
+    def slow() -> str:
+        may_end.wait()
+        clock.sleep_ms(LONG_MS)
+        return "done"
+
+    thread = UpkeepThread(clock)
+    last = thread.submit(slow)
+    thread.shutdown(wait=False)
+    may_end.set()
+    assert last.result(timeout=60) == "done"
+
+
+def test_one_piece_at_a_time() -> None:
+    thread = UpkeepThread(FakeClock())
+    names = {thread.submit(lambda: threading.current_thread().name).result() for _ in range(5)}
+    thread.shutdown(wait=True)
+    assert names == {"upkeep_0"}

@@ -1,0 +1,83 @@
+"""Shared settings altered while the cluster runs: they come before what it was started with, and are checked."""
+
+from __future__ import annotations
+
+import pytest
+
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.controller.topics import create_topic
+from stratalog.replication.metadata.cluster_configs import SHARED_SETTINGS, alter_cluster_config, state_settings
+from stratalog.replication.metadata.image import (
+    DYNAMIC_DEFAULT,
+    ClusterImage,
+    ConfigRecord,
+    record_from_json,
+    record_to_json,
+)
+from stratalog.storage.errors import InvalidConfigError
+from stratalog.storage.topic_config import LogConfig
+from tests.replication.images import image_of
+
+
+def started(**settings: object) -> ClusterImage:
+    """Three brokers, and what the cluster was started with."""
+    image = image_of((1, 2, 3))
+    for record in state_settings(image, BrokerConfig(**settings)).records:  # type: ignore[arg-type]
+        image.replay(record)
+    return image
+
+
+def altered(image: ClusterImage, **changes: str | None) -> ClusterImage:
+    for record in alter_cluster_config(image, {k.replace("_", "."): v for k, v in changes.items()}).records:
+        image.replay(record)
+    return image
+
+
+def test_all_shared_settings_are_stated_once() -> None:
+    image = image_of((1,))
+    assert {r.name for r in state_settings(image, BrokerConfig()).records if isinstance(r, ConfigRecord)} == set(
+        SHARED_SETTINGS
+    )
+    assert state_settings(started(), BrokerConfig()).records == ()
+    changed = state_settings(started(), BrokerConfig(num_partitions=4)).records
+    assert changed == (ConfigRecord("", "num.partitions", "4"),)
+
+
+def test_what_is_altered_comes_first_and_outlives_a_restart_with_other_settings() -> None:
+    image = altered(started(num_partitions=2), num_partitions="5")
+    assert image.cluster_config("num.partitions", "1") == "5"
+    for record in state_settings(image, BrokerConfig(num_partitions=3)).records:
+        image.replay(record)
+    assert image.cluster_config("num.partitions", "1") == "5"
+    assert altered(image, num_partitions=None).cluster_config("num.partitions", "1") == "3"
+
+
+def test_a_new_topic_has_the_altered_numbers() -> None:
+    image = altered(started(), num_partitions="4", default_replication_factor="3")
+    records = create_topic(image, "t", "id", check_configs=LogConfig.from_properties).records
+    replicas = [record.replicas for record in records if hasattr(record, "replicas")]
+    assert len(replicas) == 4
+    assert all(len(each) == 3 for each in replicas)
+
+
+def test_the_answer_is_all_that_is_altered_and_asking_again_changes_nothing() -> None:
+    image = altered(started(), num_partitions="4")
+    result = alter_cluster_config(image, {"num.partitions": " 4 ", "delete.topic.enable": "FALSE"})
+    assert result.response == {"num.partitions": "4", "delete.topic.enable": "false"}
+    assert result.records == (ConfigRecord(DYNAMIC_DEFAULT, "delete.topic.enable", "false"),)
+    assert record_from_json(record_to_json(result.records[0])[1]) == result.records[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("no.such.thing", "1", "Unknown broker config name: no.such.thing"),
+        ("replica.lag.time.max.ms", "1", "Cannot update these configs dynamically: replica.lag.time.max.ms"),
+        ("num.partitions", "0", "Invalid value 0 for configuration num.partitions: Value must be at least 1"),
+        ("num.partitions", "many", "Not a number of type INT"),
+        ("delete.topic.enable", "maybe", "Expected value to be either true or false"),
+    ],
+)
+def test_what_cannot_be_altered_is_refused(name: str, value: str, message: str) -> None:
+    with pytest.raises(InvalidConfigError, match=message):
+        alter_cluster_config(started(), {name: value})

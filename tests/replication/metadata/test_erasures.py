@@ -1,0 +1,63 @@
+"""A request to erase is a record of the metadata: every partition sees its part of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from stratalog.replication.metadata.erasures import erases_of, request_erase
+from stratalog.replication.metadata.image import (
+    ClusterImage,
+    RemoveTopicRecord,
+    TopicRecord,
+    record_from_json,
+    record_to_json,
+)
+from stratalog.storage.errors import InvalidRequestError, UnknownTopicOrPartitionError
+from stratalog.storage.records import TopicPartition
+from tests.replication.images import TOPIC, image_of, partition
+
+BOB = '{"key": {"equals": "bob"}}'
+
+
+def two_partitions() -> ClusterImage:
+    return image_of([1, 2], partition((1, 2), 1, (1, 2)), partition((2, 1), 2, (1, 2), number=1))
+
+
+def ask(image: ClusterImage, request_id: str, *end_offsets: int, predicate: str = BOB) -> int:
+    result = request_erase(image, TOPIC, predicate, end_offsets, request_id)
+    for record in result.records:
+        _, value = record_to_json(record)
+        image.replay(record_from_json(value))
+    return result.response.erase_id
+
+
+def test_ids_count_up_and_a_repeated_request_is_the_first_one() -> None:
+    image = two_partitions()
+    assert [ask(image, "x", 5, 7), ask(image, "y", 6, 7), ask(image, "x", 9, 9)] == [1, 2, 1]
+    assert image.erases[TOPIC][1].end_offsets == (5, 7)
+
+
+def test_each_partition_sees_its_end_offset() -> None:
+    image = two_partitions()
+    ask(image, "x", 5, 7)
+    ask(image, "y", 6, 8, predicate='{"value":{"is_null":true}}')
+    asked = [
+        [(each.erase_id, each.end_offset) for each in erases_of(image, TopicPartition(TOPIC, n))] for n in range(3)
+    ]
+    assert asked == [[(1, 5), (2, 6)], [(1, 7), (2, 8)], [(1, 0), (2, 0)]]
+    assert erases_of(image, TopicPartition("other", 0)) == []
+
+
+@pytest.mark.parametrize("after", [RemoveTopicRecord(TOPIC, "id-orders"), TopicRecord(TOPIC, "id-anew")])
+def test_a_topic_made_anew_has_nothing_to_erase(after: RemoveTopicRecord | TopicRecord) -> None:
+    image = two_partitions()
+    ask(image, "x", 5, 7)
+    image.replay(after)
+    assert erases_of(image, TopicPartition(TOPIC, 0)) == []
+
+
+def test_what_cannot_be_asked_is_refused() -> None:
+    with pytest.raises(UnknownTopicOrPartitionError, match="'other'"):
+        request_erase(two_partitions(), "other", BOB, (5,), "x")
+    with pytest.raises(InvalidRequestError, match="unknown name 'offset'"):
+        request_erase(two_partitions(), TOPIC, '{"offset": 3}', (5, 7), "x")

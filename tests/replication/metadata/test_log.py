@@ -1,0 +1,277 @@
+"""How a decision gets into the metadata log: races, answers that got lost, controllers that are deposed (DESIGN §5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from stratalog.replication.controller.topics import create_topic
+from stratalog.replication.metadata.image import (
+    ClusterImage,
+    ConfigRecord,
+    ControllerRecord,
+    RegisterBrokerRecord,
+    Result,
+)
+from stratalog.replication.metadata.log import PROPOSE_TRIES, MetadataLog
+from stratalog.replication.stores import open_metadata
+from stratalog.storage.errors import (
+    LogDirNotFoundError,
+    RequestTimedOutError,
+    StaleControllerEpochError,
+    StoreUnavailableError,
+    TopicAlreadyExistsError,
+)
+from stratalog.storage.topic_config import LogConfig
+from tests.replication.memory_stores import METADATA_ROOT, MemoryStores, register
+
+
+def config(value: str) -> ConfigRecord:
+    return ConfigRecord("t", "retention.ms", value)
+
+
+def set_to(value: str) -> Callable[[ClusterImage], Result[str]]:
+    return lambda image: Result((config(value),), value)
+
+
+def creating(topic_id: str, name: str = "t") -> Callable[[ClusterImage], Result[str]]:
+    return lambda image: create_topic(image, name, topic_id, 1, 1, check_configs=LogConfig.from_properties)
+
+
+def two_folds() -> tuple[MetadataLog, MetadataLog, MemoryStores]:
+    stores = MemoryStores()
+    one, other = stores.metadata(), stores.metadata()
+    register(one, 1, 1)
+    one.refresh()
+    other.refresh()
+    return one, other, stores
+
+
+def topics_written(stores: MemoryStores) -> int:
+    records = stores.metadata()
+    return sum(record.type == "Topic" for record in records.refresh())
+
+
+def test_a_proposal_is_in_every_fold() -> None:
+    one, other, _ = two_folds()
+    assert one.propose(creating("id-1")) == "id-1"
+    assert one.image.topic_ids == {"t": "id-1"}
+    other.refresh()
+    assert other.image == one.image
+
+
+def test_refresh_tells_what_was_folded_since_the_last_call_the_own_commits_too() -> None:
+    one, other, _ = two_folds()
+    other.propose(set_to("1"))
+    one.propose(set_to("2"))
+    assert one.refresh() == [config("1"), config("2")]
+    assert one.refresh() == []
+
+
+def test_a_look_sees_all_that_was_committed_and_the_next_refresh_still_tells_of_it() -> None:
+    """Clean-up passed the fold by: a refresh sees nothing of it for some seconds."""
+    one, other, _ = two_folds()
+    for value in "1234":
+        one.propose(set_to(value))
+    one.log.table.checkpoint()
+    assert list(one.log.table.clean_log(one.log.version, 1 << 60))
+    assert other.refresh() == []
+    other.look()
+    assert other.image == one.image
+    assert other.refresh() == [config(value) for value in "1234"]
+
+
+def test_who_loses_the_race_decides_again_on_what_the_other_did() -> None:
+    one, other, stores = two_folds()
+    seen: list[dict[str, str]] = []
+
+    def decide(image: ClusterImage) -> Result[str]:
+        seen.append(dict(image.topic_ids))
+        if len(seen) == 1:
+            other.propose(creating("id-2"))
+        return creating("id-1")(image)
+
+    with pytest.raises(TopicAlreadyExistsError):
+        one.propose(decide)
+    assert seen == [{}, {"t": "id-2"}]
+    assert topics_written(stores) == 1
+
+
+def test_who_always_loses_gives_up() -> None:
+    one, other, _ = two_folds()
+    tries = []
+
+    def decide(image: ClusterImage) -> Result[str]:
+        tries.append(1)
+        other.propose(set_to(str(len(tries))))
+        return set_to("own")(image)
+
+    with pytest.raises(RequestTimedOutError):
+        one.propose(decide)
+    assert len(tries) == PROPOSE_TRIES
+
+
+def test_a_refused_decision_leaves_nothing_behind() -> None:
+    one, other, _ = two_folds()
+    one.propose(creating("id-1"))
+    version = one.log.version
+    with pytest.raises(TopicAlreadyExistsError):
+        other.propose(creating("id-2"))
+    one.refresh()
+    assert one.log.version == version
+
+
+def test_nothing_to_do_is_no_commit() -> None:
+    one, _, _ = two_folds()
+    version = one.log.version
+    assert one.propose(lambda image: Result((), "as it is")) == "as it is"
+    assert one.log.version == version
+
+
+@pytest.mark.parametrize("lost", ["create", "create:done"], ids=["the request", "the answer"])
+def test_one_lost_message_is_made_good_without_a_second_commit(lost: str) -> None:
+    one, _, stores = two_folds()
+    faults = iter([True])
+    stores.disk(METADATA_ROOT).fault = lambda operation, *_: operation == lost and next(faults, False)
+    assert one.propose(creating("id-1")) == "id-1"
+    assert topics_written(stores) == 1
+
+
+@pytest.mark.parametrize("lost", ["create", "create:done"], ids=["before the commit", "after the commit"])
+def test_asking_again_after_the_store_was_away_finds_the_own_effect(lost: str) -> None:
+    one, _, stores = two_folds()
+    disk = stores.disk(METADATA_ROOT)
+    is_away: list[bool] = []
+
+    def fault(operation: str, _table: str, _detail: str) -> bool:
+        is_away.extend([True] * (operation == lost))
+        return bool(is_away)
+
+    disk.fault = fault
+    with pytest.raises(StoreUnavailableError):
+        one.propose(creating("id-1"))
+    disk.fault = None
+    assert one.propose(creating("id-1")) == "id-1"
+    assert topics_written(stores) == 1
+
+
+def test_after_an_unknown_outcome_others_go_on_and_one_of_both_holds() -> None:
+    """The commit that got no answer stands; who comes later meets it."""
+    one, other, stores = two_folds()
+    disk = stores.disk(METADATA_ROOT)
+    is_away: list[bool] = []
+
+    def fault(operation: str, _table: str, _detail: str) -> bool:
+        is_away.extend([True] * (operation == "create:done"))
+        return bool(is_away)
+
+    disk.fault = fault
+    with pytest.raises(StoreUnavailableError):
+        one.propose(creating("id-1"))
+    disk.fault = None
+    with pytest.raises(TopicAlreadyExistsError):
+        other.propose(creating("id-2"))
+    assert one.propose(creating("id-1")) == "id-1"
+
+
+def test_without_a_metadata_log_there_is_no_cluster() -> None:
+    stores = MemoryStores()
+    with pytest.raises(LogDirNotFoundError, match="no cluster metadata"):
+        open_metadata(stores, METADATA_ROOT, stores.clock, stores.ids).refresh()
+
+
+def test_every_commit_is_durable_before_it_counts() -> None:
+    """Hazards 7."""
+    one, _, stores = two_folds()
+    one.propose(set_to("1"))
+    stores.disk(METADATA_ROOT).lose_unsynced()
+    assert stores.metadata().refresh()[-1] == config("1")
+
+
+# -- R6: controllers -----------------------------------------------------------------------------------------
+
+
+def test_one_candidate_wins_an_epoch() -> None:
+    one, other, _ = two_folds()
+    assert one.elect_controller(1, 0) == 1
+    assert other.elect_controller(2, 0) is None
+    assert (other.image.controller_id, other.image.controller_epoch) == (1, 1)
+
+
+def test_candidates_that_stand_at_the_same_moment() -> None:
+    one, other, stores = two_folds()
+    won: list[int | None] = []
+
+    def fault(operation: str, _table: str, _detail: str) -> bool:
+        if operation == "create" and not won:
+            won.append(-1)  # `other` is quicker, just before `one` creates its version
+            won[0] = other.elect_controller(2, 0)
+        return False
+
+    stores.disk(METADATA_ROOT).fault = fault
+    assert one.elect_controller(1, 0) is None
+    assert won == [1]
+    one.refresh()
+    assert one.image.controller_id == 2
+
+
+def test_a_deposed_controllers_commit_is_refused() -> None:
+    one, other, _ = two_folds()
+    assert one.elect_controller(1, 0) == 1
+    other.refresh()
+    assert other.elect_controller(2, 1) == 2
+    with pytest.raises(StaleControllerEpochError, match="controller epoch 1, newest is 2"):
+        one.propose(set_to("1"), controller_epoch=1)
+    assert one.image.configs == {}
+
+
+def test_a_controller_deposed_between_deciding_and_committing_is_refused_too() -> None:
+    one, other, _ = two_folds()
+    assert one.elect_controller(1, 0) == 1
+
+    def decide(image: ClusterImage) -> Result[str]:
+        other.refresh()
+        other.elect_controller(2, 1)
+        return set_to("1")(image)
+
+    with pytest.raises(StaleControllerEpochError):
+        one.propose(decide, controller_epoch=1)
+    other.refresh()
+    assert other.image.configs == {}
+
+
+def test_brokers_and_clients_are_not_fenced_by_a_new_controller() -> None:
+    """Only controller records are, as in Kafka."""
+    one, other, _ = two_folds()
+    assert one.elect_controller(1, 0) == 1
+    assert other.propose(set_to("1")) == "1"
+
+
+def test_a_winner_that_died_before_it_said_so_is_followed_by_the_next_epoch() -> None:
+    one, other, _ = two_folds()
+    assert one.elect_controller(1, 0) == 1
+    one.log.start_epoch(2, as_leader=True)
+    with pytest.raises(StaleControllerEpochError):
+        one.propose(set_to("1"), controller_epoch=1)
+    other.refresh()
+    assert other.elect_controller(2, 1) == 3
+    assert other.refresh()[-1] == ControllerRecord(2, 3)
+
+
+def test_two_brokers_that_register_at_once_get_two_epochs() -> None:
+    one, other, _ = two_folds()
+    tried: list[int] = []
+
+    def registering(broker_id: int) -> Callable[[ClusterImage], Result[int]]:
+        def decide(image: ClusterImage) -> Result[int]:
+            epoch = image.last_broker_epoch + 1
+            tried.append(broker_id)
+            if tried == [2]:
+                other.propose(registering(3))
+            return Result((RegisterBrokerRecord(broker_id, epoch, f"run-{epoch}", f"root-{broker_id}"),), epoch)
+
+        return decide
+
+    assert one.propose(registering(2)) == 3
+    assert one.image.brokers[3].broker_epoch == 2

@@ -1,0 +1,61 @@
+"""What a broker remembers to be committed, over its own restarts (KIP-966)."""
+
+from __future__ import annotations
+
+import pytest
+
+from stratalog.replication.metadata.image import ClusterImage, RegisterBrokerRecord
+from stratalog.replication.progress.known_committed import KnownCommitted, known_committed, published_before
+from stratalog.replication.progress.progress import (
+    UNKNOWN,
+    ReplicaProgress,
+    encode_row,
+    leader_progress_path,
+    progress_rows,
+)
+from stratalog.replication.progress.progress_object import ProgressWriter
+from stratalog.storage.records import TopicPartition
+from tests.replication.images import TOPIC, image_of, partition
+from tests.replication.memory_stores import MemoryStores
+
+P0, P1 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
+
+
+@pytest.mark.parametrize(
+    ("known", "offset"),
+    [
+        (KnownCommitted("id", 0, 7), 7),
+        (KnownCommitted("other", 0, 7), UNKNOWN),  # a topic created anew begins at 0
+        (KnownCommitted("id", 1, 7), UNKNOWN),  # an unclean leader may lack it
+        (None, UNKNOWN),
+    ],
+)
+def test_what_was_known_holds_for_the_same_topic_without_an_unclean_election(
+    known: KnownCommitted | None, offset: int
+) -> None:
+    assert known_committed(known, "id", partition((1, 2), 1, (1,))) == offset
+
+
+def test_a_broker_reads_what_its_earlier_life_published() -> None:
+    objects = MemoryStores().objects("broker-1")
+    unclean = partition((1, 2), 1, (1, 2), number=1).changed(isr=(1,), bump_leader_epoch=True, unclean=True)
+    image = image_of([1, 2], partition((1, 2), 1, (1,)), unclean)
+    assert published_before(objects, image, 1) == {}
+    writer = ProgressWriter(objects, leader_progress_path(image.brokers[1].broker_epoch))
+    writer.update([ReplicaProgress(named, 5, 9, 3, 8, topic_id="id-orders") for named in (P0, P1)])
+    writer.publish()
+    assert published_before(objects, image, 1) == {P0: KnownCommitted("id-orders", 0, 8)}
+    writer.update([ReplicaProgress(P0, 6, 9, 4, topic_id="id-orders", known_committed=8)])
+    writer.publish()
+    assert published_before(objects, image, 1)[P0].offset == 8, "handed on from life to life"
+    image.replay(RegisterBrokerRecord(1, 99, "run", "/data/1"))
+    assert published_before(objects, image, 1) == {}
+    assert published_before(objects, ClusterImage(), 1) == {}
+
+
+@pytest.mark.parametrize("known", [UNKNOWN, 7])
+def test_it_is_a_column_of_progress_only_where_there_is_something_to_say(known: int) -> None:
+    progress = ReplicaProgress(P0, 6, 9, 4, topic_id="id", known_committed=known)
+    row = encode_row(3, progress)
+    assert list(progress_rows(b'[3,0,1,"active"]\n' + row)) == [progress]
+    assert row.endswith(b'"id"]') == (known == UNKNOWN)

@@ -1,0 +1,215 @@
+"""Members of a KIP-848 group in a simulated cluster with its real coordinators: they join, reconcile, hang, leave, die.
+
+Each drives the membership of the real consumer (`clients.consumer.modern_membership`). Some are slow to give partitions
+up, some hang for longer than their session and go on as if nothing had been. When faults stop they settle.
+
+OneOwner         no partition is assigned to two members, neither in the log nor by what members were told
+EpochsGrow       a member's epoch never goes back, nor does the group's, in the log and in answers
+FencedEpoch      who still has what another member was told since is refused, in a heartbeat as in a commit
+CommittedOffset  what is fetched is no older than what was acknowledged before it was asked for
+Liveness         when all is well again every partition has one member, and every member has what it should have
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from stratalog.clients.consumer.group_steps import FindCoordinator, MembershipConfig, Send
+from stratalog.clients.consumer.modern_membership import ConsumerMembership, ConsumerMemberState
+from stratalog.replication.coordinator.groups.modern_records import (
+    KEY_VERSIONS,
+    KeyVersion,
+    decode_current,
+    decode_group_epoch,
+    decode_key,
+)
+from stratalog.replication.coordinator.groups.records import key_version
+from stratalog.replication.coordinator.groups.target_shares import TopicIdPartition
+from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC
+from stratalog.replication.requests.consumer_groups import (
+    JOIN_EPOCH,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from stratalog.storage.errors import RequestTimedOutError
+from stratalog.storage.records import TopicPartition
+from tests.simulation.cluster import TOPIC, SimCluster
+from tests.simulation.coordinators.coordinator_clients import GROUP
+from tests.simulation.coordinators.groups import GroupClient, Groups
+
+GROUP_ID = "n"
+REBALANCE_MS = 500
+Told = Mapping[int, tuple[int, str]]
+"""By partition the newest member epoch in which a member was told that it has it, and the member."""
+
+
+class ConsumerGroups(Groups):
+    """What the members of the group were told. `is_over`: they have settled and may end."""
+
+    def __init__(self, sim: SimCluster) -> None:
+        super().__init__(sim)
+        self.told: dict[int, tuple[int, str]] = {}
+        self.members: list[ConsumerMember] = []
+        self.is_over = False
+
+    def beat(self, member: str, before: int, epoch: int, partitions: Iterable[int]) -> None:
+        """A member that had epoch `before` was told its epoch and, all in all, these partitions."""
+        if epoch < before:
+            self.fail("EpochsGrow", f"{member} was told {before}, then {epoch}")
+        for partition in partitions:
+            known, owner = self.told.get(partition, (-1, ""))
+            if known == epoch and owner != member:
+                self.fail("OneOwner", f"{partition} in epoch {epoch}: {owner}, {member}")
+            if known <= epoch:
+                self.told[partition] = epoch, member
+
+    def taken(self, member: str, epoch: int, partitions: Iterable[int], told_before: Told) -> None:
+        """The coordinator took what a member of this epoch said, which has these partitions; `told_before` it did."""
+        for partition in partitions:
+            known, owner = told_before.get(partition, (-1, ""))
+            if owner != member and known >= epoch:
+                self.fail("FencedEpoch", f"{partition}: {member} in epoch {epoch}, {owner} has it since {known}")
+
+    def settle(self) -> None:
+        """Once faults have stopped: look whether every partition has one member that knows of it."""
+        partitions = [tp for tp in self.sim.invariants.partitions if tp.topic == TOPIC]
+        owned = [partition for each in self.members for partition in each.membership.owned]
+        are_stable = all(each.membership.state is ConsumerMemberState.STABLE for each in self.members)
+        self.is_over = are_stable and sorted(owned) == sorted(partitions)
+
+    def check_end(self) -> None:
+        """The log, record by record."""
+        for history in self.sim.invariants.histories.values():
+            if history.topic_partition.topic == GROUP_METADATA_TOPIC and not history.lossy:
+                self._check_log((each.key or b"", each.value) for _, each in sorted(history.committed.items()))
+
+    def _check_log(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
+        group_epoch = -1
+        epochs: dict[str, int] = {}
+        owned: dict[str, set[TopicIdPartition]] = {}
+        for stored, value in records:
+            if not stored or key_version(stored) not in KEY_VERSIONS:
+                continue
+            key = decode_key(stored)
+            if key.version == KeyVersion.GROUP:
+                before, group_epoch = group_epoch, -1 if value is None else decode_group_epoch(value).epoch
+                if value is not None and group_epoch < before:
+                    self.fail("EpochsGrow", f"group epoch {before}, then {group_epoch}")
+            if key.version != KeyVersion.CURRENT:
+                continue
+            member, before = key.name, epochs.pop(key.name, -1)
+            owned.pop(member, None)
+            if value is None:
+                continue
+            told = decode_current(value)
+            owned[member], epochs[member] = {*told.assigned, *told.pending_revocation}, told.member_epoch
+            if 0 <= told.member_epoch < before:
+                self.fail("EpochsGrow", f"{member} in the log: {before}, then {told.member_epoch}")
+            for other, others in owned.items():
+                if other != member and not owned[member].isdisjoint(others):
+                    self.fail("OneOwner", f"{owned[member] & others} in the log: {other}, {member}")
+
+
+class ConsumerMember(GroupClient):
+    """A consumer; the first one is a static member."""
+
+    def __init__(self, sim: SimCluster, groups: ConsumerGroups, number: int) -> None:
+        super().__init__(sim, groups, f"n{number}", GROUP_ID)
+        self._consumers = groups
+        self._instance_id = f"i{number}" if number == 0 else None
+        self._assigned: list[int] = []
+        self._lives = 0
+        self._live_anew()
+        groups.members.append(self)
+
+    def _live_anew(self) -> None:
+        self._lives += 1
+        config = MembershipConfig(
+            GROUP_ID, self._instance_id, max_poll_interval_ms=REBALANCE_MS, retry_backoff_ms=20, client_id=self.name
+        )
+        self.membership = ConsumerMembership(config, f"{self.name}.{self._lives}", self._topic_name)
+        self.membership.subscribe(frozenset({TOPIC}))
+
+    def _topic_name(self, topic_id: str) -> str | None:
+        return next((name for name, known in self.metadata.image.topic_ids.items() if known == topic_id), None)
+
+    def run(self) -> None:
+        while not self._consumers.is_over:
+            is_polling = not self.goes_on or self.random.random() < 0.8
+            step = self.membership.step(self.sim.scheduler.now_ms, is_polling=is_polling)
+            for send in step.sends:
+                self._send(send)
+            if step.call is not None:
+                is_slow = self.goes_on and self.random.random() < 0.1
+                self.rest(1, 2 * REBALANCE_MS if is_slow else 40)
+                self.membership.performed(step.call)
+            if self.goes_on:
+                self._live()
+            elif not self._consumers.is_over:
+                self._end()
+            self.rest(10, 100)
+
+    def _end(self) -> None:
+        if self.membership.state is ConsumerMemberState.FATAL:
+            self._live_anew()
+        self._consumers.settle()
+
+    def _live(self) -> None:
+        draw = self.random.random()
+        if draw < 0.03:
+            for send in self.membership.leave(""):
+                self._send(send)
+        if draw < 0.06 or self.membership.state is ConsumerMemberState.FATAL:
+            self._live_anew()
+        elif draw < 0.10:
+            self.rest(100, 2_500)
+        if draw < 0.5:
+            self._commit()
+
+    def _send(self, send: Send) -> None:
+        request, membership = send.request, self.membership
+        if isinstance(request, FindCoordinator):
+            membership.answered(send.token, 0, self.sim.scheduler.now_ms)
+            return
+        assert isinstance(request, ConsumerGroupHeartbeatRequest)
+        told_before, owned = dict(self._consumers.told), _numbers(membership.owned)
+        answer = self._answer(GROUP, GROUP_ID, request)
+        stays = request.member_epoch >= JOIN_EPOCH
+        if stays and isinstance(answer, ConsumerGroupHeartbeatResponse) and answer.error is None:
+            self._taken(request, answer, owned, told_before)
+        known = answer if answer is not None else RequestTimedOutError("no answer came")
+        membership.answered(send.token, known, self.sim.scheduler.now_ms)
+
+    def _taken(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        answer: ConsumerGroupHeartbeatResponse,
+        owned: list[int],
+        told_before: Told,
+    ) -> None:
+        self._consumers.taken(self._who, request.member_epoch, owned, told_before)
+        if answer.assignment is not None:
+            self._assigned = [number for topic in answer.assignment for number in topic.partitions]
+        self._consumers.beat(self._who, request.member_epoch, answer.member_epoch, self._assigned)
+
+    @property
+    def _who(self) -> str:
+        return self._instance_id or self.membership.generation.member_id
+
+    def _commit(self) -> None:
+        owned, generation = self.membership.owned, self.membership.generation
+        epoch = generation.generation_id
+        if not owned or epoch <= 0:
+            return
+        partition = self.random.choice(_numbers(owned))
+        told_before = dict(self._consumers.told)
+        answer, error = self.commit(partition, epoch, generation.member_id)
+        if answer is None:
+            self._live_anew()  # it may still come
+        elif error is None:
+            self._consumers.taken(self._who, epoch, [partition], told_before)
+            self.fetch(partition)
+
+
+def _numbers(partitions: Iterable[TopicPartition]) -> list[int]:
+    return sorted(each.partition for each in partitions)

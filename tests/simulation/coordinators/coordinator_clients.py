@@ -1,0 +1,151 @@
+"""Clients of Kafka's own coordinators in a simulated cluster: how a request finds its coordinator, or one of before.
+
+A request may be lost with the process that got it, may come a second time much later, and may go to a process that
+coordinated once: a zombie, or a broker that nobody told yet that another one leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stratalog.replication.broker.broker import Broker
+from stratalog.replication.coordinator.runtime.find_coordinator import coordinator_partition
+from stratalog.replication.coordinator.shard.shard import CoordinatorType
+from stratalog.replication.requests.coordinators import FindCoordinatorRequest
+from stratalog.replication.requests.groups import (
+    OffsetCommitResponse,
+    OffsetFetchResponse,
+    TxnOffsetCommitResponse,
+)
+from stratalog.replication.requests.transaction_requests import AddPartitionsToTxnResponse
+from stratalog.storage.errors import StratalogError
+from tests.simulation.clients import Client
+from tests.simulation.cluster import SimCluster
+from tests.simulation.scheduler import SimEvent
+
+GROUP, TRANSACTION = CoordinatorType.GROUP, CoordinatorType.TRANSACTION
+TRIES = 30
+ANSWER_SECONDS_MAX = 3
+LATE_MS_MAX = 2_500
+TO_ONE_OF_BEFORE = 0.15
+"""How likely a request goes to one of those whom earlier ones went to."""
+
+
+class CoordinatorClient(Client):
+    """`late`: how likely a request comes a second time, up to 2.5 s later."""
+
+    def __init__(self, sim: SimCluster, name: str, late: float = 0.0) -> None:
+        super().__init__(sim)
+        self.name = name
+        self._late = late
+        self._asked: dict[tuple[CoordinatorType, str], list[Broker]] = {}
+
+    @property
+    def goes_on(self) -> bool:
+        return self.sim.scheduler.faults.is_on
+
+    def rest(self, ms_min: int, ms_max: int) -> None:
+        self.sim.clock.sleep_ms(self.random.randrange(ms_min, ms_max))
+
+    def ask(
+        self, kind: CoordinatorType, key: str, request: object, *, is_repeated: bool = True
+    ) -> tuple[object, StratalogError | None]:
+        """Ask until an answer comes that is not to be tried again: (answer, its error). (None, None): nobody knows
+        what became of it. `is_repeated` False: so it is, too, once no answer came at all."""
+        for _ in range(TRIES):
+            answer = self._answer(kind, key, request)
+            if answer is None and not is_repeated:
+                return None, None
+            error = error_of(answer)
+            if answer is not None and (error is None or not error.retriable):
+                return answer, error
+            if not self.goes_on:
+                break
+            self.rest(5, 60)
+        return None, None
+
+    def _answer(self, kind: CoordinatorType, key: str, request: object) -> object:
+        """One try; None without an answer."""
+        broker = self.coordinator(kind, key)
+        if broker is None:
+            return None
+        answers: list[object] = []
+        event = SimEvent(self.sim.scheduler)
+
+        def take(answer: object) -> None:
+            answers.append(answer)
+            event.set()
+
+        self.hand(broker, kind, key, request, take)
+        if self._late and self.goes_on and self.random.random() < self._late:
+            self._again_later(kind, key, request)
+        event.wait(ANSWER_SECONDS_MAX)
+        self.sim.tell(f"{self.name}: {request} of {broker.broker_id}/{broker.broker_epoch}: {answers}")
+        return answers[0] if answers else None
+
+    def _again_later(self, kind: CoordinatorType, key: str, request: object) -> None:
+        delay_ms = self.random.randrange(20, LATE_MS_MAX)
+        name = f"late {self.name}"
+        self.sim.scheduler.spawn(name, f"client-{self.name}", lambda: self.deliver(kind, key, request), delay_ms)
+
+    def deliver(self, kind: CoordinatorType, key: str, request: object) -> None:
+        """What came late, on its way; nobody waits for the answer."""
+        broker = self.coordinator(kind, key)
+        if broker is not None:
+            self.sim.tell(f"{self.name}: late {request} to {broker.broker_id}/{broker.broker_epoch}")
+            self.hand(broker, kind, key, request, lambda _answer: None)
+
+    def hand(
+        self, broker: Broker, kind: CoordinatorType, key: str, request: object, answer: Callable[[object], None]
+    ) -> None:
+        """What a broker does with a request that reaches it."""
+        broker.coordinator(kind, key, request, answer)
+
+    def coordinator(self, kind: CoordinatorType, key: str) -> Broker | None:
+        """The process to ask; None when nobody is known. The first one who asks makes the topic."""
+        self.partitions()
+        asked = self._asked.setdefault((kind, key), [])
+        if self.goes_on and asked and self.random.random() < TO_ONE_OF_BEFORE:
+            earlier = self.random.choice(asked)
+            if self._is_up(earlier):
+                return earlier
+        partition = coordinator_partition(self.metadata.image, kind, key)
+        if partition is None:
+            self._find(kind, key)
+            return None
+        processes = self.processes(self.metadata.image.partitions[partition].leader)
+        if not processes:
+            return None
+        found = processes[0] if self.random.random() < 0.9 else self.random.choice(processes)
+        if found not in asked:
+            asked.append(found)
+        return found
+
+    def processes(self, broker_id: int) -> list[Broker]:
+        """What runs on a host: its process, and one of before that hangs."""
+        host = self.sim.hosts.get(broker_id)
+        found = [] if host is None else [each for each in (host.broker, *host.zombies) if each is not None]
+        return found if self.goes_on else [each for each in found if each.stopped_by is None]
+
+    def _is_up(self, broker: Broker) -> bool:
+        return any(broker in (host.broker, *host.zombies) for host in self.sim.hosts.values())
+
+    def _find(self, kind: CoordinatorType, key: str) -> None:
+        brokers = [host.broker for host in self.sim.hosts.values() if host.broker is not None]
+        if brokers:
+            self.random.choice(brokers).find_coordinator(FindCoordinatorRequest(kind, (key,)), lambda _: None)
+
+
+def error_of(answer: object) -> StratalogError | None:
+    """The first error in an answer, at whatever depth."""
+    if answer is None or isinstance(answer, StratalogError):
+        return answer
+    if isinstance(answer, OffsetFetchResponse):
+        group = answer.groups[0]
+        return group.error or next((p.error for t in group.topics for p in t.partitions if p.error), None)
+    if isinstance(answer, OffsetCommitResponse | TxnOffsetCommitResponse):
+        return next((p.error for topic in answer.topics for p in topic.partitions if p.error), None)
+    if isinstance(answer, AddPartitionsToTxnResponse):
+        return next((error for _, error in answer.results if error), None)
+    error: StratalogError | None = getattr(answer, "error", None)
+    return error

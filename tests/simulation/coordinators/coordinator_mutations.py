@@ -1,0 +1,179 @@
+"""Deliberate bugs of coordinators, groups and transactions, as `mutations` has those of the log's protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from random import Random
+from unittest.mock import patch
+
+from stratalog.replication.coordinator.groups.classic_group import ClassicGroup
+from stratalog.replication.coordinator.groups.committed_offsets import CommittedOffsets
+from stratalog.replication.coordinator.groups.modern_group import ConsumerGroup
+from stratalog.replication.coordinator.groups.modern_member import Reconciliation
+from stratalog.replication.coordinator.groups.modern_requests import ConsumerGroupKind
+from stratalog.replication.coordinator.runtime.hosted_shard import HostedShard
+from stratalog.replication.coordinator.runtime.runtime import CoordinatorRuntime
+from stratalog.replication.leader.replica import LeaderReplica
+from stratalog.replication.requests.produce import ACKS_LEADER, HandedFiles, ProduceRequest
+from stratalog.replication.requests.transaction_requests import TRANSACTION_VERSION_0
+from stratalog.storage.errors import StratalogError
+from stratalog.storage.records import NO_PRODUCER_ID, TopicPartition
+from tests.simulation.coordinators.coordinated import Clients, simulate_coordinated
+from tests.simulation.coordinators.coordinators import LISTS, start_askers
+from tests.simulation.faults import Faults
+from tests.simulation.mutations import Patches
+from tests.simulation.run import Outcome, setting_of, simulate
+
+# -- coordinators of lists -------------------------------------------------------------------------------
+
+
+def answered_by_the_leader_alone() -> AbstractContextManager[object]:
+    """Answers are told before the records are replicated."""
+    return patch("stratalog.replication.coordinator.runtime.hosted_shard.ACKS_ALL", ACKS_LEADER)
+
+
+@contextmanager
+def appended_under_any_epoch() -> Iterator[None]:
+    """Whoever leads takes a decision of an earlier epoch."""
+    refusal = LeaderReplica._refusal
+
+    def of_any_epoch(self: LeaderReplica, request: ProduceRequest | HandedFiles) -> StratalogError | None:
+        if isinstance(request, ProduceRequest):
+            request = replace(request, expected_leader_epoch=None)
+        return refusal(self, request)
+
+    with patch.object(LeaderReplica, "_refusal", of_any_epoch):
+        yield
+
+
+def kept_after_a_failed_append() -> AbstractContextManager[object]:
+    """A shard goes on with what its log does not have."""
+    return patch.object(HostedShard, "_fail", lambda _self, _reason, _token=-1: None)
+
+
+# -- classic groups and transactions ---------------------------------------------------------------------
+
+
+def reads_are_told_from_memory() -> AbstractContextManager[object]:
+    """Whoever was deposed and does not know it tells what it has, as in Kafka."""
+
+    def confirm(self: CoordinatorRuntime, _now_ms: int) -> None:
+        for topic_partition in self._reading:
+            self._shards[topic_partition].confirm()
+        self._reading.clear()
+
+    return patch.object(CoordinatorRuntime, "_confirm_reads", confirm)
+
+
+@contextmanager
+def offsets_count_before_the_commit() -> Iterator[None]:
+    """A transaction's offsets count as soon as they are stored."""
+    replay = CommittedOffsets.replay
+
+    def at_once(
+        self: CommittedOffsets, group_id: str, partition: TopicPartition, value: object, _producer_id: int
+    ) -> bool:
+        return replay(self, group_id, partition, value, NO_PRODUCER_ID)  # type: ignore[arg-type]
+
+    with patch.object(CommittedOffsets, "replay", at_once):
+        yield
+
+
+def members_of_any_generation_commit() -> AbstractContextManager[object]:
+    """Whoever was a member may commit, in whatever generation the group is."""
+    return patch.object(ClassicGroup, "validate_offset_commit", lambda *_: None)
+
+
+# -- groups of KIP-848 -----------------------------------------------------------------------------------
+
+
+def partitions_move_before_they_are_given_up() -> AbstractContextManager[object]:
+    """Whoever a partition is meant for gets it at once."""
+    return patch.object(Reconciliation, "_is_free", lambda *_: True)
+
+
+def members_of_any_epoch_commit() -> AbstractContextManager[object]:
+    """Whoever was a member may commit, in whatever epoch."""
+    return patch.object(ConsumerGroup, "validate_offset_commit", lambda *_: None)
+
+
+@contextmanager
+def sessions_end_with_their_coordinator() -> Iterator[None]:
+    """Who takes over waits for members that died meanwhile, for ever; here it is waited for twenty sessions."""
+    with (
+        patch.object(ConsumerGroupKind, "loaded", lambda *_: None),
+        patch("tests.simulation.coordinators.coordinated.END_MS", 14_000),
+    ):
+        yield
+
+
+# -- runs in which they are looked for -------------------------------------------------------------------
+
+LATE = Clients(late=0.3)
+FENCED = Clients(fenced=0.5)
+CONSUMERS = Clients(names=(), members=0, consumers=3)
+BEFORE_KIP_890 = Clients(TRANSACTION_VERSION_0, late=0.3)
+"""Requests come late, and nothing but the epoch of a producer tells of which transaction they are: without its bump
+with each transaction a delayed commit ends a later one."""
+
+
+def run_lists(seed: int) -> Outcome:
+    """One seed of coordinators whose state is lists."""
+    return simulate(seed, setting=replace(setting_of(seed), coordinators=LISTS, workload=start_askers))
+
+
+def _cut_off(rng: Random) -> Faults:
+    """Brokers that are thought dead lead on, as they cannot reach the metadata log."""
+    return Faults(
+        switch=rng.choice([0.1, 0.3]),
+        park=rng.choice([0.0, 0.001]),
+        lost_request=0,
+        lost_answer=0,
+        trouble_ms=rng.choice([400, 800]),
+        weights={"cut broker": 4, "pause broker": rng.choice([0, 2]), "pause controller": 1, "restart all": 1},
+    )
+
+
+def _with(clients: Clients, faults: Callable[[Random], Faults] | None = None) -> Callable[[int], Outcome]:
+    """Runs with these clients, under faults as ever or by this mix."""
+
+    def run(seed: int) -> Outcome:
+        return simulate_coordinated(seed, clients=clients, faults=faults(Random(seed)) if faults else None)[0]
+
+    return run
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorMutation:
+    """A rule switched off.
+
+    run         a seed with the rule, where `patches` are not applied
+    invariants  one of these breaks; empty: any
+    run_off     a seed without the rule, if that takes another run, too
+    """
+
+    patches: Patches
+    run: Callable[[int], Outcome]
+    invariants: tuple[str, ...] = ()
+    run_off: Callable[[int], Outcome] | None = None
+
+
+COORDINATOR_MUTATIONS: dict[str, CoordinatorMutation] = {
+    "lists: acks one": CoordinatorMutation(answered_by_the_leader_alone, run_lists),
+    "lists: any epoch": CoordinatorMutation(appended_under_any_epoch, run_lists),
+    "lists: failed append": CoordinatorMutation(kept_after_a_failed_append, run_lists),
+    "one epoch for transactions": CoordinatorMutation(nullcontext, _with(LATE), run_off=_with(BEFORE_KIP_890)),
+    "reads from memory": CoordinatorMutation(reads_are_told_from_memory, _with(LATE, _cut_off)),
+    "coordinators: acks one": CoordinatorMutation(answered_by_the_leader_alone, _with(LATE)),
+    "offsets before the commit": CoordinatorMutation(offsets_count_before_the_commit, _with(LATE)),
+    "any generation": CoordinatorMutation(members_of_any_generation_commit, _with(FENCED)),
+    "moved before given up": CoordinatorMutation(
+        partitions_move_before_they_are_given_up, _with(CONSUMERS), ("OneOwner", "FencedEpoch")
+    ),
+    "any member epoch": CoordinatorMutation(
+        members_of_any_epoch_commit, _with(CONSUMERS), ("FencedEpoch", "CommittedOffset")
+    ),
+    "sessions end": CoordinatorMutation(sessions_end_with_their_coordinator, _with(CONSUMERS), ("Liveness",)),
+}

@@ -1,0 +1,19 @@
+"""KIP-848 groups under crashes, pauses, cut links, lost answers and members that hang, by seed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.coordinators.coordinated import simulate_coordinated
+from tests.simulation.coordinators.coordinator_mutations import CONSUMERS
+from tests.simulation.run import quiet
+
+SEEDS = 24
+
+
+@pytest.mark.parametrize("first_seed", range(0, SEEDS, 12))
+def test_a_partition_has_one_member_and_the_group_settles(first_seed: int) -> None:
+    with quiet():
+        outcomes = [simulate_coordinated(seed, clients=CONSUMERS)[0] for seed in range(first_seed, first_seed + 12)]
+    assert {o.seed: str(o.violation) for o in outcomes if o.violation is not None} == {}
+    assert sum(outcome.answered for outcome in outcomes) > 25, "the runs must do some work"

@@ -1,0 +1,338 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from stratalog.storage.delta.table import Committed, Conflict
+from stratalog.storage.errors import (
+    FencedLeaderEpochError,
+    InconsistentTopicIdError,
+    InvalidProducerEpochError,
+    InvalidRecordError,
+    OutOfOrderSequenceNumberError,
+    RecordListTooLargeError,
+    RecordTooLargeError,
+    UnknownLeaderEpochError,
+    UnknownProducerIdError,
+    UnknownTopicOrPartitionError,
+)
+from stratalog.storage.log.append import Appended, BatchAppended, HandedFiles
+from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.records import data_table
+from stratalog.storage.topic_config import LogConfig
+from tests.storage.logs import (
+    MIB,
+    FakeClock,
+    Replicas,
+    append,
+    batch,
+    contents,
+    idempotent,
+    list_files,
+    started,
+    values,
+    write,
+)
+
+
+@pytest.fixture(params=["memory", "delta"])
+def replicas(request, tmp_path) -> Replicas:
+    return Replicas.new(tmp_path if request.param == "delta" else None)
+
+
+def test_offsets_are_assigned_by_the_commit(replicas):
+    log = replicas.leader()
+    appended = append(log, batch("ab"), batch("c"))
+    assert appended.results == (BatchAppended(0, 1), BatchAppended(2, 2))
+    assert len(appended.files) == 1
+    write(log, "d")
+    assert contents(log) == [(0, "a"), (1, "b"), (2, "c"), (3, "d")]
+
+
+def test_a_log_without_a_table_is_an_unknown_partition(replicas):
+    log = PartitionLog(replicas.table("1"), LogConfig(), replicas.clock, replicas.ids)
+    with pytest.raises(UnknownTopicOrPartitionError):
+        _ = log.version
+
+
+def test_a_table_of_another_topic_is_refused(replicas):
+    log = replicas.log()
+    with pytest.raises(InconsistentTopicIdError, match="topic-id"):
+        log.exists_or_create("another-id")
+
+
+def test_a_bad_batch_does_not_spoil_the_group(replicas):
+    log = replicas.leader(config=LogConfig.from_properties({"max.message.bytes": 1_000}))
+    group = [batch("a"), batch(["x" * 2_000]), idempotent("b", sequence=5), idempotent("c", sequence=0), batch("d")]
+    results = append(log, *group).results
+    assert [type(r) for r in results] == [
+        BatchAppended, RecordTooLargeError, UnknownProducerIdError, BatchAppended, BatchAppended,
+    ]  # fmt: skip
+    assert values(log) == "a c d"
+
+
+def test_a_group_of_refused_batches_writes_nothing(replicas):
+    log = replicas.leader()
+    before = log.version
+    appended = append(log, idempotent("b", sequence=5))
+    assert (appended.version, appended.files, log.version) == (before, (), before)
+
+
+def test_two_batches_of_one_producer_are_checked_in_sequence(replicas):
+    log = replicas.leader()
+    group = [idempotent("ab", 0), idempotent("c", 2), idempotent("c", 2), idempotent("z", 9)]
+    results = append(log, *group).results
+    assert results[:3] == (BatchAppended(0, 1), BatchAppended(2, 2), BatchAppended(2, 2, duplicate=True))
+    assert isinstance(results[3], OutOfOrderSequenceNumberError)
+
+
+def test_a_duplicate_succeeds_without_a_write_after_a_restart(replicas):
+    append(replicas.leader(), idempotent("ab", 0))
+    log = replicas.log()
+    before = log.version
+    assert append(log, idempotent("ab", 0)).results == (BatchAppended(0, 1, duplicate=True),)
+    assert log.version == before
+
+
+def test_an_old_producer_epoch_is_refused(replicas):
+    log = replicas.leader()
+    append(log, idempotent("a", 0, epoch=1))
+    assert isinstance(append(log, idempotent("b", 1, epoch=0)).results[0], InvalidProducerEpochError)
+
+
+def test_silent_producers_are_forgotten_with_the_next_append(replicas):
+    log = replicas.leader()
+    append(log, idempotent("a", 0, producer_id=1), now_ms=0)
+    append(log, idempotent("a", 0, producer_id=2), now_ms=90_000_000)
+    assert set(replicas.log().producers.producers) == {2}
+
+
+@pytest.mark.parametrize(
+    ("properties", "refused"),
+    [
+        ({"segment.bytes": 14}, RecordListTooLargeError),
+        ({"max.message.bytes": 0}, RecordTooLargeError),
+    ],
+)
+def test_size_limits(replicas, properties, refused):
+    log = replicas.leader(config=LogConfig.from_properties(properties))
+    assert isinstance(append(log, batch(["x" * 100])).results[0], refused)
+
+
+def test_a_batch_that_came_as_kafkas_bytes_is_measured_by_them(replicas):
+    """Kafka compares what was sent, compressed, with max.message.bytes; what a batch takes in Arrow is more or less."""
+    log = replicas.leader(config=LogConfig.from_properties({"max.message.bytes": 1_000}))
+    small, large = replace(batch(["x" * 2_000]), sent_bytes=1_000), replace(batch(["x"]), sent_bytes=1_001)
+    assert append(log, small).results == (BatchAppended(0, 0),)
+    refusal = append(log, large).results[0]
+    assert isinstance(refusal, RecordTooLargeError)
+    assert str(refusal) == "a batch of 1001 bytes > max.message.bytes 1000"
+
+
+def test_a_compacted_log_takes_no_record_without_a_key(replicas):
+    from stratalog.storage.records import NewRecordBatch, payload_table
+
+    log = replicas.leader(config=LogConfig.from_properties({"cleanup.policy": "compact"}))
+    keyless = NewRecordBatch(payload_table([(1, None, b"v", None)]))
+    assert isinstance(append(log, keyless).results[0], InvalidRecordError)
+
+
+def test_batches_of_other_columns_or_no_rows_are_refused(replicas):
+    from stratalog.storage.records import PAYLOAD_SCHEMA, NewRecordBatch
+
+    log = replicas.leader()
+    empty, foreign = PAYLOAD_SCHEMA.empty_table(), batch("a").payload.drop(["key"])
+    results = append(log, NewRecordBatch(empty), NewRecordBatch(foreign)).results
+    assert all(isinstance(r, InvalidRecordError) for r in results)
+
+
+@pytest.mark.parametrize(("epoch", "refused"), [(1, FencedLeaderEpochError), (3, UnknownLeaderEpochError)])
+def test_only_the_epoch_of_the_table_may_append(replicas, epoch, refused):
+    log = replicas.leader(epoch=2)
+    with pytest.raises(refused):
+        log.append([batch("a")], epoch, 0)
+
+
+def test_of_two_instances_one_wins_and_the_other_decides_again(replicas):
+    first, second = replicas.leader(), replicas.log()
+    write(first, "a")
+    assert isinstance(second.append([batch("b")], 0, 0), Conflict)
+    assert second.refresh()
+    write(second, "b")
+    assert first.refresh()
+    assert contents(first) == contents(second) == [(0, "a"), (1, "b")]
+
+
+def test_a_lost_race_keeps_its_file_for_the_same_batches(replicas):
+    first, second = replicas.leader(), replicas.log()
+    write(first, "a")
+    lost = [batch("b")]
+    assert isinstance(second.append(lost, 0, 0), Conflict)
+    files = list_files(first)
+    second.refresh()
+    assert isinstance(second.append(lost, 0, 0), Appended)
+    assert list_files(first) == files
+    assert values(second) == "a b"
+
+
+def test_a_fenced_leader_meets_conflict_and_then_its_fence(replicas):
+    old, new = replicas.leader(epoch=1), replicas.log()
+    started(new, 2)
+    assert isinstance(old.append([batch("z")], 1, 0), Conflict)
+    old.refresh()
+    with pytest.raises(FencedLeaderEpochError, match="leader epoch 1 < current 2"):
+        old.append([batch("z")], 1, 0)
+
+
+def test_segments_roll_by_size_files_and_time(replicas):
+    config = LogConfig.from_properties({"segment.files.max": 2, "segment.ms": 1_000})
+    log = replicas.leader(config=config)
+    for time_ms in (0, 10, 20, 5_000):
+        append(log, batch("a", timestamps=[time_ms]))
+    assert [(s.base_offset, s.file_count) for s in log.segments] == [(0, 2), (2, 1), (3, 1)]
+
+
+@pytest.mark.parametrize(
+    ("properties", "bases"),
+    [
+        ({}, [0]),
+        ({"segment.bytes": "as large as it is"}, [0, 3]),
+        ({"segment.ms": 100}, [0, 3]),
+        ({"segment.ms": 199, "segment.jitter.ms": 98}, [0, 4]),
+        ({"segment.ms": 10_000, "segment.jitter.ms": 5_000}, [0]),
+        ({"segment.index.bytes": 16}, [0, 3, 5]),
+    ],
+)
+def test_rolling_configs_are_altered_on_the_run(replicas, properties, bases):
+    """By time a segment rolls when a record is appended that is so much newer than its first one, not by itself. Its
+    jitter depends on the log's name, so these hold for any."""
+    log = replicas.leader()
+    for time_ms in (0, 5, 10):
+        append(log, batch(["a" * 400], timestamps=[time_ms]))
+    if "segment.bytes" in properties:
+        properties = {"segment.bytes": log.segments[0].size_bytes}
+    log.config = LogConfig.from_properties(properties)
+    for time_ms in (101, 200, 201):
+        append(log, batch("a", timestamps=[time_ms]))
+    assert [segment.base_offset for segment in log.segments] == bases
+
+
+def test_records_of_the_next_segment_are_named_by_their_first_offset(replicas):
+    log = replicas.leader(config=LogConfig.from_properties({"segment.files.max": 1}))
+    write(log, "a b c", "d e", "f")
+    assert [s.base_offset for s in log.segments] == [0, 3, 5]
+    assert [entry.segment for entry in replicas.log().files] == [0, 3, 5]
+
+
+class SyncedTable:
+    """Notes which commits were synced."""
+
+    def __init__(self, table):
+        self._table = table
+        self.synced: list[bool] = []
+
+    def __getattr__(self, name):
+        return getattr(self._table, name)
+
+    def commit(self, version, commit, *, sync=False, since=None):
+        self.synced.append(sync)
+        return self._table.commit(version, commit, sync=sync, since=since)
+
+
+@pytest.mark.parametrize(
+    ("properties", "synced"),
+    [
+        ({}, [True, False, False, False, False]),
+        ({"flush.messages": 1}, [True, True, True, True, True]),
+        ({"flush.messages": 2}, [True, False, True, False, True]),
+        ({"flush.ms": 250}, [True, False, False, True, False]),
+    ],
+)
+def test_flush_configs_sync_appends_and_epoch_starts_always_are(replicas, properties, synced):
+    replicas.log()
+    table, clock = SyncedTable(replicas.table("1")), FakeClock()
+    log = PartitionLog(table, LogConfig.from_properties(properties), clock, replicas.ids)
+    started(log, 0)
+    for _ in range(4):
+        clock.sleep_ms(100)
+        write(log, "a")
+    assert table.synced == synced
+
+
+def handed(log: PartitionLog, words: str, batch_id: int, sink: str | None = "query", **producer) -> HandedFiles:
+    file = log.table.write_file(data_table([batch(words)]), log.log_end_offset)
+    return HandedFiles((file,), sink, batch_id, **producer)
+
+
+def test_handed_files_get_offsets_and_a_batch_id_counts_once(replicas):
+    log = replicas.leader()
+    write(log, "a")
+    first = handed(log, "bc", 4)
+    assert log.append_files([first], 0, 1).results == (BatchAppended(1, 2),)
+    again = replicas.log()
+    before = again.version
+    for batch_id in (4, 3):
+        assert again.append_files([handed(log, "bc", batch_id)], 0, 1).results == (
+            BatchAppended(-1, 2, duplicate=True),
+        )
+    assert again.version == before
+    assert again.append_files([handed(log, "d", 9)], 0, 1).results == (BatchAppended(3, 3),)
+    assert values(again) == "a b c d"
+
+
+def test_a_handed_file_that_is_not_there_or_there_twice_is_refused_and_spoils_no_other(replicas):
+    log = replicas.leader()
+    good, gone = handed(log, "ab", 1), handed(log, "z", 1, "other")
+    log.table.delete_objects([gone.files[0].path])
+    results = log.append_files([gone, good], 0, 1).results
+    assert isinstance(results[0], InvalidRecordError)
+    assert "is not there" in str(results[0])
+    assert results[1] == BatchAppended(0, 1)
+    twice = log.append_files([HandedFiles(good.files, "third", 1)], 0, 1).results[0]
+    assert "is in the log already" in str(twice)
+    log.table.delete_objects([good.files[0].path])
+    assert log.append_files([good], 0, 1).results[0].duplicate, "a repeat is answered wherever its files are now"
+
+
+def test_handed_files_pass_the_producer_checks(replicas):
+    log = replicas.leader()
+    fields = {"producer_id": 7, "producer_epoch": 0}
+    good = handed(log, "ab", -1, None, base_sequence=0, **fields)
+    bad = handed(log, "z", -1, None, base_sequence=9, **fields)
+    results = log.append_files([good, bad, good], 0, 1).results
+    assert results[0] == BatchAppended(0, 1)
+    assert isinstance(results[1], OutOfOrderSequenceNumberError)
+    assert results[2] == BatchAppended(0, 1, duplicate=True)
+    assert append(log, idempotent("c", 2)).results == (BatchAppended(2, 2),)
+
+
+def test_several_handed_files_roll_segments_between_them(replicas):
+    log = replicas.leader(config=LogConfig.from_properties({"segment.files.max": 1}))
+    files = tuple(log.table.write_file(data_table([batch(w)]), 0) for w in ("ab", "c"))
+    assert log.append_files([HandedFiles(files)], 0, 1).results == (BatchAppended(0, 2),)
+    assert [s.base_offset for s in log.segments] == [0, 2]
+    assert isinstance(log.append_files([HandedFiles(())], 0, 1).results[0], InvalidRecordError)
+
+
+def test_starting_an_epoch_twice_writes_once(replicas):
+    log = replicas.leader(epoch=3)
+    before = log.version
+    assert log.start_epoch(3, as_leader=True) == Committed(before)
+    with pytest.raises(FencedLeaderEpochError):
+        log.start_epoch(2, as_leader=True)
+    assert log.epochs.entries == ((3, 0),)
+
+
+def test_a_follower_states_the_epoch_without_an_entry(replicas):
+    log = replicas.follower("2", 3)
+    assert (log.leader_epoch, log.epochs.entries) == (3, ())
+    assert replicas.log("2").leader_epoch == 3
+
+
+def test_max_message_bytes_is_changed_on_the_run(replicas):
+    log = replicas.leader()
+    log.config = LogConfig.from_properties({"max.message.bytes": 10})
+    assert isinstance(append(log, batch("a" * 50)).results[0], RecordTooLargeError)
+    log.config = LogConfig.from_properties({"max.message.bytes": MIB})
+    assert isinstance(append(log, batch("a" * 50)).results[0], BatchAppended)

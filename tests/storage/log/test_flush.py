@@ -1,0 +1,226 @@
+"""`flush.messages` and `flush.ms`: what is synced before an append is answered, and what without one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+
+import pytest
+
+from stratalog.storage.delta.delta_table import DeltaLogTable
+from stratalog.storage.errors import KafkaStorageError, StoreUnavailableError
+from stratalog.storage.log.flush import FlushState
+from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.objects.local import LocalStore
+from stratalog.storage.topic_config import LONG_MAX, LogConfig
+from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits, UpkeepWork
+from stratalog.storage.upkeep.upkeep import Upkeep
+from tests.storage.logs import CountingIds, FakeClock, contents, started, write
+from tests.storage.power_cut_store import PowerCutStore
+
+QUIET = UpkeepLimits(checkpoint_commits=1_000, merge_files_min=1_000)
+
+
+def config(**properties: object) -> LogConfig:
+    return LogConfig.from_properties({name.replace("_", "."): value for name, value in properties.items()})
+
+
+@pytest.mark.parametrize(
+    ("properties", "record_counts", "synced"),
+    [
+        ({}, [1, 1_000_000], [False, False]),
+        ({"flush_messages": 1}, [1, 0, 5], [True, False, True]),
+        ({"flush_messages": 3}, [1, 1, 1, 2, 2], [False, False, True, False, True]),
+        ({"flush_messages": 3}, [4, 1], [True, False]),
+        ({"flush_ms": 0}, [1, 0], [True, True]),
+    ],
+)
+def test_a_flush_is_due_by_records(properties, record_counts, synced):
+    flush, found = FlushState(FakeClock()), []
+    for record_count in record_counts:
+        found.append(flush.is_due(config(**properties), record_count))
+        flush.committed(record_count, is_synced=found[-1])
+    assert found == synced
+
+
+def test_a_flush_is_due_by_time_and_says_when():
+    clock = FakeClock(10_000)
+    flush, each_second = FlushState(clock), config(flush_ms=1_000)
+    assert flush.wait_ms(each_second) is None  # nothing was appended
+    assert flush.is_due(each_second, 1)
+    flush.committed(1, is_synced=True)
+    clock.sleep_ms(400)
+    assert not flush.is_due(each_second, 1)
+    flush.committed(1, is_synced=False)
+    assert (flush.wait_ms(each_second), flush.wait_ms(config())) == (600, None)
+    clock.sleep_ms(700)
+    assert (flush.wait_ms(each_second), flush.is_due(each_second, 1)) == (0, True)
+    flush.committed(2, is_synced=False)
+    flush.synced(1)  # of the three; the later two wait on
+    assert (flush.record_count, flush.wait_ms(each_second)) == (2, 1_000)
+
+
+@pytest.mark.parametrize(
+    ("properties", "owed"),
+    [({}, None), ({"flush_messages": LONG_MAX}, None), ({"flush_messages": 5}, 7), ({"flush_ms": 5}, 7)],
+)
+def test_others_commits_are_owed_a_sync_where_the_topic_is_flushed(properties, owed):
+    flush = FlushState(FakeClock())
+    assert flush.first_owed(config(**properties)) is None
+    flush.others_committed(7)
+    flush.others_committed(9)
+    assert flush.first_owed(config(**properties)) == owed
+    flush.committed(1, is_synced=True)
+    assert flush.first_owed(config(**properties)) is None
+
+
+class Calls(LocalStore):
+    """A local disk that notes in order what is written and what is synced, by path below the table."""
+
+    def __init__(self, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(root)
+        self.calls: list[str] = []
+        real_fsync, real_link = os.fsync, os.link
+
+        def fsync(descriptor: int) -> None:
+            self._note("sync", os.readlink(f"/proc/self/fd/{descriptor}"))
+            real_fsync(descriptor)
+
+        def link(source, target, **options) -> None:
+            real_link(source, target, **options)
+            self._note("create", target)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        monkeypatch.setattr(os, "link", link)
+
+    def put_new(self, path, data) -> None:
+        super().put_new(path, data)
+        self._note("write", f"{self.root}/{path}")
+
+    def _note(self, what: str, path: str) -> None:
+        found = path.removeprefix(self.root).removeprefix("/t-0").removeprefix("/")
+        kind = "data file" if found.endswith(".parquet") else "commit" if found.endswith(".json") else found or "above"
+        self.calls.append(f"{what} {kind.replace('0' * 20, '0')}")
+
+
+def test_an_append_that_is_flushed_is_synced_whole_before_it_is_answered(tmp_path, monkeypatch):
+    (tmp_path / "t-0").mkdir()
+    store = Calls(str(tmp_path), monkeypatch)
+    log = PartitionLog(
+        DeltaLogTable(store, "t-0", CountingIds()), config(flush_messages=2), FakeClock(), CountingIds(99)
+    )
+    log.exists_or_create("topic-id")
+    started(log, 0)
+    store.calls.clear()
+    write(log, "a")
+    assert store.calls == ["write data file", "create commit"]
+    store.calls.clear()
+    write(log, "b")
+    assert store.calls == [
+        "write data file",
+        "sync data file", "sync commit", "sync data file",  # the first record's, and the second's file
+        "sync segment=0", "sync _delta_log", "sync above",  # the segment's own entry, too: it is new
+        "create commit",
+        "sync commit",
+        "sync _delta_log",
+    ]  # fmt: skip
+    store.calls.clear()
+    write(log, "c d")
+    assert store.calls == [
+        "write data file",
+        "sync data file", "sync segment=0",
+        "create commit",
+        "sync commit", "sync _delta_log",
+    ]  # fmt: skip
+
+
+def test_flush_ms_syncs_an_idle_log():
+    store, clock, ids = PowerCutStore(random.Random(1)), FakeClock(), CountingIds()
+    log = PartitionLog(DeltaLogTable(store, "t-0", ids), config(flush_ms=5_000), clock, ids)
+    log.exists_or_create("topic-id")
+    started(log, 0)
+    upkeep = Upkeep(log, QUIET)
+    write(log, "a", "b")
+
+    def step() -> UpkeepDone | None:
+        return upkeep.step(clock.wall_ms(), 2, 0)
+
+    assert step() is None
+    assert upkeep.rest_ms(clock.wall_ms()) <= 5_000
+    clock.sleep_ms(5_000)
+    done = step()
+    assert done is not None
+    assert (done.work, done.count) == (UpkeepWork.FLUSH, 2)
+    assert step() is None
+    store.restart()
+    log = PartitionLog(DeltaLogTable(store, "t-0", ids), config(), clock, ids)
+    assert contents(log) == [(0, "a"), (1, "b")]
+
+
+def test_what_is_appended_during_a_flush_waits_for_the_next_one():
+    store, clock, ids = PowerCutStore(random.Random(1)), FakeClock(), CountingIds()
+    log = PartitionLog(DeltaLogTable(store, "t-0", ids), config(flush_ms=5_000), clock, ids)
+    log.exists_or_create("topic-id")
+    started(log, 0)
+    write(log, "a")
+    flush = log.table.flusher(log.version, None)
+    write(log, "b")
+    flush()
+    assert {path for path in store.objects if store.disk.get(path) != store.objects[path]} == {
+        f"t-0/{log.files[-1].path}",
+        f"t-0/_delta_log/{log.version:020}.json",
+    }
+
+
+@pytest.mark.parametrize("fault", [errno.EIO, errno.ENOSPC])
+def test_after_a_failed_sync_nothing_is_acknowledged_until_the_disk_is_opened_anew(tmp_path, monkeypatch, fault):
+    """The kernel says once that it could not write, and takes the pages for written from then on."""
+    ids, always = CountingIds(), config(flush_messages=1)
+    log = PartitionLog(DeltaLogTable(LocalStore(str(tmp_path)), "t-0", ids), always, FakeClock(), ids)
+    log.exists_or_create("topic-id")
+    started(log, 0)
+    faults, real = [fault], os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if faults:
+            raise OSError(faults.pop(), "it could not be written")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    for _ in range(2):
+        with pytest.raises(KafkaStorageError, match="it could not be written"):
+            write(log, "a")
+    log = PartitionLog(DeltaLogTable(LocalStore(str(tmp_path)), "t-0", ids), always, FakeClock(), ids)
+    write(log, "b")
+    assert contents(log)[-1][1] == "b"
+
+
+def test_a_sync_that_the_disk_does_not_know_is_no_loss(tmp_path, monkeypatch):
+    def fsync(descriptor: int) -> None:
+        raise OSError(errno.EINVAL, "no such call here")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    store = LocalStore(str(tmp_path))
+    store.put("a", b"x")
+    with pytest.raises(StoreUnavailableError):
+        store.sync(["a"])
+    monkeypatch.undo()
+    store.sync(["a"])
+
+
+def test_directories_that_another_process_made_are_synced_once(tmp_path, monkeypatch):
+    store = LocalStore(str(tmp_path))
+    LocalStore(str(tmp_path)).put("t-0/segment=0/1.parquet", b"x")
+    calls = Calls(str(tmp_path), monkeypatch)
+    assert store.exists("t-0/segment=0/1.parquet")
+    expected = [["sync data file", "sync segment=0", "sync above", "sync above"], ["sync data file", "sync segment=0"]]
+    for names in expected:
+        calls.calls.clear()
+        store.sync(["t-0/segment=0/1.parquet"])
+        assert calls.calls == names
+    store.delete_tree("t-0", "gone")
+    LocalStore(str(tmp_path)).put("t-0/segment=0/1.parquet", b"y")
+    calls.calls.clear()
+    store.sync(["t-0/segment=0/1.parquet"])
+    assert calls.calls == expected[0]

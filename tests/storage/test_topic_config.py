@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import pytest
+
+from stratalog.storage.errors import InvalidConfigError
+from stratalog.storage.topic_config import CONFIG_KEYS, LONG_MAX, LogConfig, config_key
+
+SIXTEEN = [
+    "unclean.leader.election.enable",
+    "delete.retention.ms",
+    "segment.jitter.ms",
+    "retention.ms",
+    "flush.ms",
+    "segment.bytes",
+    "flush.messages",
+    "segment.ms",
+    "retention.bytes",
+    "cleanup.policy",
+    "segment.index.bytes",
+    "min.cleanable.dirty.ratio",
+    "max.message.bytes",
+    "file.delete.delay.ms",
+    "min.insync.replicas",
+    "index.interval.bytes",
+]
+
+
+def test_the_sixteen_topic_configs_are_known():
+    throttled = {f"{side}.replication.throttled.replicas" for side in ("leader", "follower")}
+    assert {key.name for key in CONFIG_KEYS} == {*SIXTEEN, *throttled, "compression.type", "segment.files.max"}
+
+
+def test_every_field_has_the_default_of_its_key():
+    config = LogConfig()
+    assert {k.name: getattr(config, k.field_name) for k in CONFIG_KEYS} == {k.name: k.default for k in CONFIG_KEYS}
+
+
+def test_every_default_is_a_valid_value():
+    config = LogConfig()
+    assert LogConfig.from_properties({n: config.value_of(n) for n in SIXTEEN}).retention_ms == config.retention_ms
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "typed"),
+    [
+        ("max.message.bytes", "64000", 64_000),
+        ("flush.messages", 1, 1),
+        ("retention.ms", "-1", -1),
+        ("min.cleanable.dirty.ratio", "0.01", 0.01),
+        ("cleanup.policy", "compact, delete", ("compact", "delete")),
+        ("cleanup.policy", ["compact"], ("compact",)),
+        ("unclean.leader.election.enable", "TRUE", True),
+        ("unclean.leader.election.enable", True, True),
+        ("flush.ms", str(LONG_MAX), LONG_MAX),
+        ("leader.replication.throttled.replicas", "0:1, 1:2", "0:1,1:2"),
+        ("follower.replication.throttled.replicas", "*", "*"),
+    ],
+)
+def test_a_property_becomes_a_typed_field(name, value, typed):
+    config = LogConfig.from_properties({name: value})
+    assert getattr(config, config_key(name).field_name) == typed
+    assert set(config.overrides) == {name}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("x", "1", "Unknown topic config name: x"),
+        (
+            "leader.replication.throttled.replicas",
+            "0:1,2",
+            "Invalid value 0:1,2 for configuration leader.replication.throttled.replicas: must be the literal",
+        ),
+        ("segment.ms", "0", "Invalid value 0 for configuration segment.ms: Value must be at least 1"),
+        ("retention.ms", "soon", "Invalid value soon for configuration retention.ms: Not a number of type LONG"),
+        ("min.cleanable.dirty.ratio", "2", "Invalid value 2 for configuration min.cleanable.dirty.ratio: "),
+        ("segment.bytes", str(1 << 31), "Value must be no more than 2147483647"),
+        ("cleanup.policy", "burn", "String must be one of: compact, delete"),
+        ("unclean.leader.election.enable", "yes", "Expected value to be either true or false"),
+        ("flush.messages", "0", "Value must be at least 1"),
+        ("min.cleanable.dirty.ratio", "nan", "Value must be at least 0"),
+    ],
+)
+def test_a_bad_property_is_refused_in_kafkas_words(name, value, message):
+    with pytest.raises(InvalidConfigError) as refusal:
+        LogConfig.from_properties({name: value})
+    assert message in str(refusal.value)
+
+
+def test_values_are_spelled_as_kafka_spells_them():
+    config = LogConfig.from_properties({"cleanup.policy": "compact,delete"})
+    assert config.value_of("cleanup.policy") == "compact,delete"
+    assert config.value_of("unclean.leader.election.enable") == "false"
+    assert config.is_compacted
+    assert config.is_deleted
+
+
+def test_describe_lists_every_config_by_name():
+    described = LogConfig.describe()
+    assert [d.name for d in described] == sorted(d.name for d in described)
+    assert all(d.doc.endswith(".") for d in described)
+
+
+def test_the_index_configs_steer_files_per_segment_and_the_size_of_merged_files():
+    assert LogConfig().segment_file_count_max == 10_000
+    assert LogConfig.from_properties({"segment.index.bytes": 80}).segment_file_count_max == 10
+    assert LogConfig().merged_bytes_max == 32 << 20

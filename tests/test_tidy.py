@@ -193,7 +193,7 @@ def test_nothing_is_unfinished_or_switched_off() -> None:
 
 def test_the_tests_mirror_the_rooms() -> None:
     """A folder below tests/ is a room's name or a kind of test."""
-    kinds = {*ROOMS, "contract", "scenarios", "simulation", "spark", "bench", "real", "stores"}
+    kinds = {*ROOMS, "contract", "scenarios", "simulation", "spark", "bench", "real", "stores", "docs"}
     folders = {path.parts[1] for path in python_files("tests") if len(path.parts) > 2}
     assert folders - kinds == set()
 

@@ -125,7 +125,7 @@ def _flag_faults(module: str, arguments: Sequence[str], is_whole: bool) -> list[
         return [f"{module}: no such module"]
     runnable = module if find_spec(module).submodule_search_locations is None else f"{module}.__main__"  # type: ignore[union-attr]
     parser = import_module(runnable).parser()
-    known = {option for action in parser._actions for option in action.option_strings}
+    known = set(re.findall(r"--[\w.-]*\w", parser.format_help()))
     unknown = [f"{module}: no flag {flag}" for flag in _flags(arguments) if flag not in known]
     if unknown or not is_whole or _PLACEHOLDER in arguments:
         return unknown

@@ -6,8 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # who reads storage alone, as a Spark planner does in a new process, needs none of them
-    from stratalog.replication.coordinator.shard.shard import CoordinatorType
-    from stratalog.replication.requests.coordinators import FindCoordinatorRequest, FindCoordinatorResponse
+    from stratalog.replication.requests.coordinators import (
+        CoordinatorType,
+        FindCoordinatorRequest,
+        FindCoordinatorResponse,
+    )
     from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse
 
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stratalog.clients.bootstrap import BrokerFace, Cluster, RunningCluster
-from stratalog.replication.coordinator.shard.shard import CoordinatorType
-from stratalog.replication.requests.coordinators import FindCoordinatorRequest, FindCoordinatorResponse
+from stratalog.replication.requests.coordinators import CoordinatorType, FindCoordinatorRequest, FindCoordinatorResponse
 from stratalog.replication.requests.groups import JoinGroupRequest
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import (

@@ -224,3 +224,25 @@ def _run(callback: Callable[[], None]) -> None:
     except Exception:  # noqa: BLE001
         # A user's callback must not stop the sender thread, which completes everybody's records.
         _log.exception("a delivery callback failed")
+
+
+NO_GENERATION_ID = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """Which round of the group a member is in, under which id, and the assignor that the group agreed on."""
+
+    generation_id: int = NO_GENERATION_ID
+    member_id: str = ""
+    protocol_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMetadata:
+    """Who a consumer is in its group: what a transactional producer sends its offsets with (KIP-447)."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from stratalog.replication.metadata.log import METADATA_PARTITION, MetadataLog
-from stratalog.storage.clock import Clock, Ids
+from stratalog.storage.clock import Ids
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.files.cache import SHARED_FILE_CACHE, FileCache
-from stratalog.storage.objects.remote import ObjectStore, open_store
+from stratalog.storage.objects.port import ObjectStore
+from stratalog.storage.objects.remote import open_store
 from stratalog.storage.records import TopicPartition
 
 
@@ -56,8 +56,3 @@ class DeltaStores:
 
     def replicas(self, root: str) -> list[TopicPartition]:
         return [found for name in self.objects(root).directories() if (found := replica_of(name)) is not None]
-
-
-def open_metadata(stores: Stores, metadata_root: str, clock: Clock, ids: Ids) -> MetadataLog:
-    """The cluster's metadata log, not yet read."""
-    return MetadataLog(stores.table(metadata_root, METADATA_PARTITION), clock, ids)

@@ -60,7 +60,7 @@ class BatchMetadata(NamedTuple):
     timestamp_ms: int
 
 
-class ProducerBatch(NamedTuple):
+class StoredBatch(NamedTuple):
     """A producer's batch in a log, and what it did to the producer's transaction."""
 
     producer_id: int

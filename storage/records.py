@@ -1,7 +1,7 @@
 """Record batches as Arrow tables: the schema of a data file and the shape of a produce request. Pure.
 
 A data file's rows are relative: `offset = base_offset + offset_delta`, and `base_offset` is given by the
-commit, never written into the file (DESIGN §3). `batch_base` is the `offset_delta` of the first record
+commit, never written into the file. `batch_base` is the `offset_delta` of the first record
 of the producer's batch, so batch boundaries survive group commits and merges.
 """
 
@@ -42,7 +42,7 @@ DATA_SCHEMA = pa.schema(
         pa.field("attributes", pa.int16(), nullable=False),
     ]
 )
-"""The columns of a data file, in order (DESIGN §11)."""
+"""The columns of a data file, in order."""
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1

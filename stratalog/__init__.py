@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from stratalog.clients.admin.log_dirs import LogDirDescription, ReplicaInfo
     from stratalog.clients.admin.replica_verification import PartitionVerified, ReplicaVerification
     from stratalog.clients.consumer.consumer import Consumer
-    from stratalog.clients.consumer.group_member import ConsumerGroupMetadata
     from stratalog.clients.consumer.rebalance_listener import ConsumerRebalanceListener
     from stratalog.clients.history.recorder import History, RecordingConsumer, RecordingProducer
     from stratalog.clients.producer.partitioner import Partitioner, RoundRobinPartitioner, StickyPartitioner
     from stratalog.clients.producer.producer import Producer
     from stratalog.clients.records import (
+        ConsumerGroupMetadata,
         ConsumerRecord,
         OffsetAndMetadata,
         OffsetAndTimestamp,

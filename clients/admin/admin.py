@@ -1,7 +1,7 @@
 """The admin client: topics, their configs, and what the cluster looks like.
 
 I/O: through a `ClusterView`. Changes are decided by the controller's pure rules and committed here, by
-compare-and-set on the metadata log; no broker has to run in this process (DESIGN §5).
+compare-and-set on the metadata log; no broker has to run in this process.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from stratalog.replication.controller.reassignment import PartitionReassignment
 from stratalog.replication.controller.topic_deletion import TopicDeletion, topic_deletions
 from stratalog.replication.leader.delete_records import DeletedRecords
 from stratalog.replication.metadata.acls import AclBinding, AclFilter, create_acls, delete_acls, describe_acls
-from stratalog.replication.metadata.cluster_configs import alter_cluster_config
-from stratalog.replication.metadata.image import ClusterImage, PartitionRecord, Result
+from stratalog.replication.metadata.configs import alter_cluster_config
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.metrics import Histogram, image_metrics
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition

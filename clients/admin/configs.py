@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stratalog.replication.config import settings
-from stratalog.replication.metadata.cluster_configs import SHARED_SETTINGS, spelled
-from stratalog.replication.metadata.image import CLUSTER_WIDE, DYNAMIC_DEFAULT, ClusterImage
+from stratalog.replication.metadata.configs import SHARED_SETTINGS, spelled
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import CLUSTER_WIDE, DYNAMIC_DEFAULT
 from stratalog.storage.topic_config import LogConfig
 
 DYNAMIC_TOPIC_CONFIG = "DYNAMIC_TOPIC_CONFIG"

@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metadata.erasures import erase_of, request_erase
-from stratalog.replication.metadata.image import ClusterImage, EraseRecord, Result
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.records import EraseRecord
 from stratalog.storage.errors import InvalidRequestError, ObjectNotFoundError, StratalogError
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import TopicPartition
-from stratalog.storage.upkeep.erase import Erase, erased_by, matching
-from stratalog.storage.upkeep.erase_predicate import ErasePredicate
+from stratalog.storage.upkeep.erase import Erase, ErasePredicate, erased_by, matching
 
 RESOLVE_TRIES = 5
 

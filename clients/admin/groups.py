@@ -13,22 +13,22 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 
 from stratalog.clients.bootstrap import RunningCluster
-from stratalog.clients.consumer.group_offsets import (
+from stratalog.clients.consumer.offsets import (
     Offsets,
     commit_error,
     commit_request,
     fetch_request,
     fetched_offsets,
 )
-from stratalog.clients.consumer.group_steps import Generation
 from stratalog.clients.coordinator_calls import InProcessCalls, ask
-from stratalog.clients.records import OffsetAndMetadata
+from stratalog.clients.records import Generation, OffsetAndMetadata
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.groups.shard import GroupShard
-from stratalog.replication.coordinator.shard.shard import CoordinatorRecord, CoordinatorType
+from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC, partition_of_key
-from stratalog.replication.metadata.image import NO_LEADER
+from stratalog.replication.metadata.records import NO_LEADER
+from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,

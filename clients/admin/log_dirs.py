@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.replication.metadata.image import BrokerState, PartitionRecord
+from stratalog.replication.metadata.image import BrokerState
+from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.storage.errors import BrokerNotAvailableError, StratalogError, UnknownTopicOrPartitionError
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import TopicPartition

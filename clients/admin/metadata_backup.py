@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from stratalog.replication.meta_properties import read_meta_properties
+from stratalog.replication.broker_root import read_meta_properties
 from stratalog.replication.metadata.backup import (
     Backup,
     BackupRecord,
@@ -19,10 +19,11 @@ from stratalog.replication.metadata.backup import (
     RootEvidence,
     restored_records,
 )
-from stratalog.replication.metadata.image import ControllerRecord, Result
-from stratalog.replication.metadata.log import METADATA_PARTITION, MetadataLog
+from stratalog.replication.metadata.image import Result
+from stratalog.replication.metadata.log import METADATA_PARTITION, MetadataLog, open_metadata
+from stratalog.replication.metadata.records import ControllerRecord
 from stratalog.replication.progress.progress import PROGRESS_PREFIX, leader_progress_path
-from stratalog.replication.stores import Stores, open_metadata
+from stratalog.replication.stores import Stores
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.delta.table import ERASED, Conflict
 from stratalog.storage.errors import (
@@ -33,7 +34,7 @@ from stratalog.storage.errors import (
     UnknownTopicOrPartitionError,
 )
 from stratalog.storage.log.reader import LogReader
-from stratalog.storage.objects.remote import ObjectStore
+from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import TopicPartition
 
 SINKS_PREFIX = "sinks/"

@@ -17,7 +17,8 @@ from stratalog.replication.leader.delete_records import (
     delete_records_path,
     encode_delete_records,
 )
-from stratalog.replication.metadata.image import NO_LEADER, BrokerState
+from stratalog.replication.metadata.image import BrokerState
+from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.replication.requests.hand_over import answer_path
 from stratalog.storage.errors import (
     LeaderNotAvailableError,
@@ -27,7 +28,7 @@ from stratalog.storage.errors import (
     StratalogError,
     UnknownTopicOrPartitionError,
 )
-from stratalog.storage.objects.remote import ObjectStore
+from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import TopicPartition
 
 PAUSE_MS_MIN, PAUSE_MS_MAX = 2, 50

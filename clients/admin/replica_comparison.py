@@ -1,6 +1,6 @@
 """Whether replicas hold the same records: two reads of one range of offsets, compared row by row. Pure.
 
-Replicas are equal on every offset that both hold (DESIGN §3), whatever their files look like; compaction and erasure
+Replicas are equal on every offset that both hold (promise 22), whatever their files look like; compaction and erasure
 make records absent, never different. As Kafka's `ReplicaVerificationTool` compares checksums of batches, here the
 records themselves are compared, and checksums are only shown.
 """

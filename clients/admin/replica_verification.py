@@ -1,4 +1,4 @@
-"""Replicas verified against each other up to the high watermark, as storage holds them (R10).
+"""Replicas verified against each other up to the high watermark, as storage holds them.
 
 I/O: reads every replica's table, whether its broker runs or not. Nothing is written, and no cache of this process is
 asked: what counts is what lies there.
@@ -15,11 +15,12 @@ import pyarrow as pa
 from stratalog.clients.admin.replica_comparison import Difference, ReplicaRows, UnmatchedOffset, compare
 from stratalog.clients.offset_spec import UNKNOWN_OFFSET, OffsetSpec
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.replication.metadata.image import NO_LEADER, PartitionRecord
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.stores import DeltaStores, Stores
-from stratalog.storage.delta.table import FileEntry, LogTable
+from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import DamagedFileError, ObjectNotFoundError, OffsetOutOfRangeError, StratalogError
 from stratalog.storage.files.cache import FileCache
+from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.log.leader_epochs import LeaderEpochCache
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.log.rows import no_rows

@@ -13,14 +13,14 @@ from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.coordinator.transactions.shard import TransactionShard
 from stratalog.replication.internal_topics import TRANSACTION_STATE_TOPIC, partition_of_key
-from stratalog.replication.requests.active_producers import active_producers
-from stratalog.replication.requests.transaction_requests import (
+from stratalog.replication.requests.transactions import (
     ActiveProducer,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     ListTransactionsRequest,
     ListTransactionsResponse,
     TransactionListing,
+    active_producers,
 )
 from stratalog.storage.errors import StratalogError, TransactionalIdNotFoundError, UnknownServerError
 from stratalog.storage.records import TopicPartition

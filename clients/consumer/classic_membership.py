@@ -3,9 +3,9 @@
     UNJOINED --JoinGroup--> PREPARING_REBALANCE --SyncGroup--> COMPLETING_REBALANCE --assignment--> STABLE
         ^---- unknown member, stale generation, fenced, left ----------------------------------------'
 
-`step(now_ms)` gives the requests that are due and at most one `Call`: something that the application's thread has to do
-first (give partitions up, take new ones) and then tell by `performed`. Answers come by `answered`. Time, metadata and
-assignors are arguments; whoever drives it (`clients.consumer.group_member`) owns threads and transport.
+`step(now_ms)` gives the requests that are due and at most one `ListenerCall`: something that the application's
+thread has to do first (revoke partitions, accept new ones) and then reports with `performed`. Responses come in through
+`answered`. Time, metadata and assignors are arguments; `clients.consumer.group_member` owns threads and transport.
 
 Source: Kafka's AbstractCoordinator, ConsumerCoordinator and Heartbeat. Different: a cooperative member commits before
 it gives partitions up in the middle of a rebalance, too (Kafka commits before it joins only); waits between attempts
@@ -17,17 +17,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from stratalog.clients.consumer.assignors.assignors import NO_RACKS, Assignor, PartitionRacks
-from stratalog.clients.consumer.group_steps import (
+from stratalog.clients.consumer.assignors.assignor import NO_RACKS, Assignor, PartitionRacks
+from stratalog.clients.consumer.membership import (
     CONSUMER,
+    KICKED_OUT,
+    LOCAL_HOST,
+    LOST_COORDINATOR,
     NO_COORDINATOR,
-    NO_GENERATION_ID,
-    Call,
-    CallKind,
     FindCoordinator,
-    Generation,
+    ListenerCall,
+    ListenerCallKind,
     MembershipConfig,
-    MemberState,
+    MembershipRequests,
+    MembershipState,
     Owned,
     Plan,
     Send,
@@ -35,7 +37,7 @@ from stratalog.clients.consumer.group_steps import (
     join_protocols,
     leader_plan,
 )
-from stratalog.clients.consumer.membership_requests import KICKED_OUT, LOCAL_HOST, LOST_COORDINATOR, MembershipRequests
+from stratalog.clients.records import NO_GENERATION_ID, Generation
 from stratalog.replication.requests.consumer_protocol import Assignment, decode_assignment
 from stratalog.replication.requests.groups import (
     HeartbeatRequest,
@@ -89,7 +91,7 @@ class ClassicMembership(MembershipRequests):
     ) -> None:
         super().__init__(config.group_id, config.retry_backoff_ms)
         self.config = config
-        self.state = MemberState.UNJOINED
+        self.state = MembershipState.UNJOINED
         self.assigned = Generation()
         self.owned: frozenset[TopicPartition] = frozenset()
         self._assignors = {assignor.name: assignor for assignor in assignors}
@@ -122,12 +124,12 @@ class ClassicMembership(MembershipRequests):
         """Want these topics from now on; of a pattern, those that match it now. A change makes the member join anew."""
         self._topics, self._pattern = topics, pattern
 
-    def leaving(self) -> Call | None:
+    def leaving(self) -> ListenerCall | None:
         """What is to be given up before `leave`; None when nothing is owned (ConsumerCoordinator.onLeavePrepare)."""
         if not self.owned:
             return None
         is_lost = self.generation.generation_id == NO_GENERATION_ID or self._is_rebalancing
-        return Call(CallKind.LOST if is_lost else CallKind.REVOKED, self.owned, frozenset())
+        return ListenerCall(ListenerCallKind.LOST if is_lost else ListenerCallKind.REVOKED, self.owned, frozenset())
 
     def leave(self, reason: str) -> tuple[Send, ...]:
         """Say goodbye, to NO_COORDINATOR while it is looked up, and be in no group.
@@ -166,7 +168,7 @@ class ClassicMembership(MembershipRequests):
             due += [self._heartbeat_due_ms, self._session_end_ms, self._poll_end_ms]
         return min(due, default=None)
 
-    def performed(self, call: Call) -> None:
+    def performed(self, call: ListenerCall) -> None:
         """The application's thread did what the call asked for."""
         self.owned = call.owned
 
@@ -179,7 +181,7 @@ class ClassicMembership(MembershipRequests):
 
     def identity_for_commit(self) -> Generation:
         """Under what a commit is sent. RebalanceInProgressError, CommitFailedError when there is no such thing."""
-        if self.state == MemberState.STABLE:
+        if self.state == MembershipState.STABLE:
             return self.generation
         if self._is_rebalancing:
             raise RebalanceInProgressError(
@@ -195,7 +197,7 @@ class ClassicMembership(MembershipRequests):
             self.request_rejoin("offset commit failed since group is already rebalancing")
             return RebalanceInProgressError(COMMIT_DURING_REBALANCE.format(what="the group is executing a rebalance"))
         elif isinstance(error, _STALE) and not (isinstance(error, FencedInstanceIdError) and sent == self.generation):
-            if sent != self.generation and self.state == MemberState.PREPARING_REBALANCE:
+            if sent != self.generation and self.state == MembershipState.PREPARING_REBALANCE:
                 what = "the member's generation is stale: it has joined another rebalance"
                 return RebalanceInProgressError(COMMIT_DURING_REBALANCE.format(what=what))
             if not isinstance(error, FencedInstanceIdError):
@@ -228,7 +230,7 @@ class ClassicMembership(MembershipRequests):
 
     def _join_answered(self, answer: object, error: StratalogError | None, sent: Generation, now_ms: int) -> None:
         if error is None and isinstance(answer, JoinGroupResponse):
-            if self.state == MemberState.PREPARING_REBALANCE:
+            if self.state == MembershipState.PREPARING_REBALANCE:
                 self._joined(answer, now_ms)
             return
         if isinstance(error, MemberIdRequiredError) and isinstance(answer, JoinGroupResponse):
@@ -249,7 +251,7 @@ class ClassicMembership(MembershipRequests):
                 now_ms,
             )
             return
-        self.state = MemberState.COMPLETING_REBALANCE
+        self.state = MembershipState.COMPLETING_REBALANCE
         self.generation = Generation(joined.generation_id, joined.member_id, joined.protocol_name)
         self._heartbeat_due_ms = now_ms + self.config.heartbeat_interval_ms
         self._session_end_ms = now_ms + self.config.session_timeout_ms
@@ -274,14 +276,14 @@ class ClassicMembership(MembershipRequests):
 
     def _sync_answered(self, answer: object, error: StratalogError | None, sent: Generation, now_ms: int) -> None:
         if error is None and isinstance(answer, SyncGroupResponse):
-            if self.state != MemberState.COMPLETING_REBALANCE or sent != self.generation:
+            if self.state != MembershipState.COMPLETING_REBALANCE or sent != self.generation:
                 return
             if answer.protocol_name not in (None, self.generation.protocol_name):
                 error = InconsistentGroupProtocolError(
                     f"SyncGroup says protocol {answer.protocol_name}, JoinGroup said {self.generation.protocol_name}"
                 )
             else:
-                self.state = MemberState.STABLE
+                self.state = MembershipState.STABLE
                 self._arrived = decode_assignment(answer.assignment)
                 self._must_rejoin, self._rejoin_reason = False, None
                 self._attempts = 0
@@ -311,7 +313,7 @@ class ClassicMembership(MembershipRequests):
             self._session_end_ms = now_ms + self.config.session_timeout_ms
         elif isinstance(error, RebalanceInProgressError):
             self._session_end_ms = now_ms + self.config.session_timeout_ms
-            if self.state == MemberState.STABLE:
+            if self.state == MembershipState.STABLE:
                 self.request_rejoin("group is already rebalancing")
         elif isinstance(error, _STALE):
             if sent == self.generation:
@@ -329,12 +331,12 @@ class ClassicMembership(MembershipRequests):
 
     @property
     def _is_rebalancing(self) -> bool:
-        return self.state in (MemberState.PREPARING_REBALANCE, MemberState.COMPLETING_REBALANCE)
+        return self.state in (MembershipState.PREPARING_REBALANCE, MembershipState.COMPLETING_REBALANCE)
 
     @property
     def _has_joined(self) -> bool:
         """Whether heartbeats are due: the coordinator knows the member and does not keep it waiting in a JoinGroup."""
-        return self.state in (MemberState.COMPLETING_REBALANCE, MemberState.STABLE)
+        return self.state in (MembershipState.COMPLETING_REBALANCE, MembershipState.STABLE)
 
     def _keep_alive(self, now_ms: int) -> None:
         if not self._has_joined:
@@ -353,13 +355,13 @@ class ClassicMembership(MembershipRequests):
             self._send(HeartbeatRequest(self.config.group_id, *identity))
 
     def _leave(self, reason: str) -> None:
-        is_known = self.state != MemberState.UNJOINED and self.generation.member_id != ""
+        is_known = self.state != MembershipState.UNJOINED and self.generation.member_id != ""
         if is_known and self.config.group_instance_id is None:
             members = (MemberIdentity(self.generation.member_id, reason=reason),)
             self._send(LeaveGroupRequest(self.config.group_id, members))
         self._reset("consumer pro-actively leaving the group", forget_member=True)
 
-    def _rebalance(self, now_ms: int) -> Call | None:
+    def _rebalance(self, now_ms: int) -> ListenerCall | None:
         if self.coordinator == NO_COORDINATOR:
             self._look_up(now_ms)
             return None
@@ -385,19 +387,19 @@ class ClassicMembership(MembershipRequests):
         if self._joined_topics is not None and self._joined_topics != self._topics:
             self.request_rejoin("subscription has changed")
 
-    def _giving_up(self) -> Call | None:
+    def _giving_up(self) -> ListenerCall | None:
         """What goes before joining (ConsumerCoordinator.onJoinPrepare)."""
         self._planned_from = {}
         if not self.owned:
             return None
         if self.generation.generation_id == NO_GENERATION_ID or self.generation.member_id == "":
-            return Call(CallKind.LOST, self.owned, frozenset())
+            return ListenerCall(ListenerCallKind.LOST, self.owned, frozenset())
         if not self._is_cooperative:
-            return Call(CallKind.REVOKED, self.owned, frozenset())
+            return ListenerCall(ListenerCallKind.REVOKED, self.owned, frozenset())
         going = frozenset(tp for tp in self.owned if tp.topic not in self._topics)
-        return Call(CallKind.REVOKED, going, self.owned - going) if going else None
+        return ListenerCall(ListenerCallKind.REVOKED, going, self.owned - going) if going else None
 
-    def _take_assignment(self, arrived: Assignment) -> Call | None:
+    def _take_assignment(self, arrived: Assignment) -> ListenerCall | None:
         """What SyncGroup brought (ConsumerCoordinator.onJoinComplete): first what goes, then what comes."""
         assigned = frozenset(arrived.partitions)
         if not all(self._accepts(tp.topic) for tp in assigned):
@@ -407,18 +409,18 @@ class ClassicMembership(MembershipRequests):
             return None
         if self._is_cooperative and not self.owned <= assigned:
             self.request_rejoin("need to revoke partitions and re-join")
-            return Call(CallKind.REVOKED, self.owned - assigned, self.owned & assigned)
+            return ListenerCall(ListenerCallKind.REVOKED, self.owned - assigned, self.owned & assigned)
         self._arrived = None
         self._needs_prepare = True
         self.assigned = self.generation
         self._last = Owned(arrived.partitions, self.generation.generation_id)
-        return Call(CallKind.ASSIGNED, assigned - self.owned, assigned)
+        return ListenerCall(ListenerCallKind.ASSIGNED, assigned - self.owned, assigned)
 
     def _accepts(self, topic: str) -> bool:
         return topic in self._topics or (self._pattern is not None and self._pattern.fullmatch(topic) is not None)
 
     def _join(self) -> None:
-        self.state = MemberState.PREPARING_REBALANCE
+        self.state = MembershipState.PREPARING_REBALANCE
         self._joined_topics = self._topics
         newest = self.generation.generation_id
         rack = self.config.client_rack
@@ -443,7 +445,7 @@ class ClassicMembership(MembershipRequests):
         self._reset(f"encountered {error.name} from {request} response", forget_member=not is_kept)
 
     def _reset(self, reason: str, *, forget_member: bool) -> None:
-        self.state = MemberState.UNJOINED
+        self.state = MembershipState.UNJOINED
         self.generation = Generation() if forget_member else Generation(member_id=self.generation.member_id)
         self._arrived = None
         self._needs_prepare = True

@@ -19,12 +19,24 @@ import pyarrow as pa
 
 from stratalog.clients.bootstrap import Cluster
 from stratalog.clients.config import ConsumerConfig
-from stratalog.clients.consumer.consumed_rows import CONSUMED_SCHEMA, consumed_table, consumer_records, without_control
-from stratalog.clients.consumer.group_member import CommitCallback, ConsumerGroupMetadata, ConsumerHooks, GroupMember
-from stratalog.clients.consumer.positions import Position, Positions
+from stratalog.clients.consumer.group_member import CommitCallback, ConsumerHooks, GroupMembership
+from stratalog.clients.consumer.positions import (
+    CONSUMED_SCHEMA,
+    Position,
+    Positions,
+    consumed_table,
+    consumer_records,
+    without_control,
+)
 from stratalog.clients.consumer.rebalance_listener import ConsumerRebalanceListener
 from stratalog.clients.coordinator_calls import CoordinatorCalls, InProcessCalls
-from stratalog.clients.records import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, SubscriptionPattern
+from stratalog.clients.records import (
+    ConsumerGroupMetadata,
+    ConsumerRecord,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    SubscriptionPattern,
+)
 from stratalog.clients.view.cluster_view import ClusterView, Fetched
 from stratalog.clients.view.read_committed import view_of
 from stratalog.clients.view.shared_news import ConsumerNews
@@ -76,12 +88,12 @@ class Consumer:
         self._pattern: re.Pattern[str] | None = None
         self._mark = -1
         self._is_closed = False
-        self._group: GroupMember | None = None
+        self._group: GroupMembership | None = None
         if self.config.group_id:
             known = (self._partition_count, self._topic_name, self._racks)
             hooks = ConsumerHooks(self._own, self._consumed, *known, self._news.wake)
             calls = calls or InProcessCalls(cluster, self._view.clock, self.config.request_timeout_ms)
-            self._group = GroupMember(self.config, calls, self._view.clock, hooks, self._view.ids.new_id())
+            self._group = GroupMembership(self.config, calls, self._view.clock, hooks, self._view.ids.new_id())
 
     # -- assignment and position ---------------------------------------------------------------------------
 
@@ -304,7 +316,7 @@ class Consumer:
             if position.offset is not None
         }
 
-    def _member(self) -> GroupMember:
+    def _member(self) -> GroupMembership:
         self._check_open()
         if self._group is None:
             raise InvalidGroupIdError(
@@ -383,7 +395,7 @@ class Consumer:
                 return position
         return None
 
-    def _take_committed(self, group: GroupMember) -> None:
+    def _take_committed(self, group: GroupMembership) -> None:
         """Newly assigned partitions begin where the group is; where it is nowhere, `auto.offset.reset` decides."""
         by_partition = self._positions.by_partition
         self._undecided = frozenset(tp for tp in self._undecided if by_partition[tp].offset is None)

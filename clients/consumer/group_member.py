@@ -16,24 +16,22 @@ from functools import partial
 from itertools import count
 
 from stratalog.clients.config import ConsumerConfig
-from stratalog.clients.consumer.assignors.assignors import PartitionRacks
+from stratalog.clients.consumer.assignors.assignor import PartitionRacks
 from stratalog.clients.consumer.assignors.registry import ASSIGNORS
 from stratalog.clients.consumer.classic_membership import ClassicMembership
-from stratalog.clients.consumer.group_offsets import Offsets, commit_error, commit_request
-from stratalog.clients.consumer.group_steps import (
+from stratalog.clients.consumer.membership import (
     NO_COORDINATOR,
-    Call,
-    CallKind,
     FindCoordinator,
-    Generation,
+    ListenerCall,
+    ListenerCallKind,
     MembershipConfig,
     Send,
 )
 from stratalog.clients.consumer.modern_membership import ConsumerMembership
-from stratalog.clients.consumer.offset_fetch import OffsetFetch, as_error
+from stratalog.clients.consumer.offsets import OffsetFetch, Offsets, as_error, commit_error, commit_request
 from stratalog.clients.consumer.rebalance_listener import ConsumerRebalanceListener
 from stratalog.clients.coordinator_calls import CoordinatorCalls, ask
-from stratalog.clients.records import OffsetAndMetadata
+from stratalog.clients.records import ConsumerGroupMetadata, Generation, OffsetAndMetadata
 from stratalog.replication.requests.consumer_groups import (
     JOIN_EPOCH,
     ConsumerGroupHeartbeatRequest,
@@ -60,16 +58,6 @@ RETRY_MS = 20
 
 _NUMBERS = count(1)
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupMetadata:
-    """Who a consumer is in its group: what a transactional producer sends its offsets with (KIP-447)."""
-
-    group_id: str
-    generation_id: int = -1
-    member_id: str = ""
-    group_instance_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +92,7 @@ class _Commit:
     refusal: StratalogError | None = None
 
 
-class GroupMember:
+class GroupMembership:
     """One consumer's part in group `config.group_id`. Not thread-safe, as the consumer itself.
 
     calls      reaches the coordinators
@@ -222,15 +210,15 @@ class GroupMember:
             self._perform(step.call)
         return step.call is not None or bool(step.sends)
 
-    def _perform(self, call: Call) -> None:
+    def _perform(self, call: ListenerCall) -> None:
         """Tell the listener. The membership goes on even if that raises, as in Kafka."""
-        if call.kind == CallKind.ASSIGNED:
+        if call.kind == ListenerCallKind.ASSIGNED:
             self._performed(call)
             self._auto_commit_ms = self._clock.monotonic_ms() + self._config.auto_commit_interval_ms
             self._listener.on_partitions_assigned(sorted(call.partitions))
             return
         try:
-            if call.kind == CallKind.LOST:
+            if call.kind == ListenerCallKind.LOST:
                 self._listener.on_partitions_lost(sorted(call.partitions))
             else:
                 self._commit_consumed(self._config.default_api_timeout_ms)
@@ -238,7 +226,7 @@ class GroupMember:
         finally:
             self._performed(call)
 
-    def _performed(self, call: Call) -> None:
+    def _performed(self, call: ListenerCall) -> None:
         with self._lock:
             self._membership.performed(call)
         self._hooks.own(call.owned)
@@ -266,8 +254,8 @@ class GroupMember:
                 self._membership.subscribe(frozenset())
             self._hooks.own(frozenset())
 
-    def _perform_leaving(self, call: Call) -> None:
-        if call.kind == CallKind.LOST:
+    def _perform_leaving(self, call: ListenerCall) -> None:
+        if call.kind == ListenerCallKind.LOST:
             self._listener.on_partitions_lost(sorted(call.partitions))
         else:
             self._listener.on_partitions_revoked(sorted(call.partitions))
@@ -399,7 +387,7 @@ class GroupMember:
             self._hooks.wake()
 
     def _complete_commits(self) -> None:
-        """Call back for commits that were answered, oldest first."""
+        """ListenerCall back for commits that were answered, oldest first."""
         while self._commits and self._commits[0].is_answered:
             commit = self._commits.popleft()
             error = commit.refusal or self._judged(commit.answer, commit.sent)

@@ -4,10 +4,10 @@
        ^                                  ^-- another assignment, from STABLE or ACKNOWLEDGING --------------------'
        '---- lost partitions were told --- FENCED (the coordinator does not know us), STALE (polled too late)
 
-It is driven as `clients.consumer.classic_membership` is: `step` gives requests and at most one `Call`, `performed`
-tells that the application's thread did it, `answered` takes answers. The coordinator computes the assignment; a
-heartbeat tells it only what changed, but everything after an error. What is owned is told when all of an assignment was
-taken; nothing moves to another member before.
+It is driven as `clients.consumer.classic_membership` is: `step` gives requests and at most one `ListenerCall`,
+`performed` reports that the application's thread did it, `answered` takes responses. The coordinator computes the
+assignment; a heartbeat carries only what changed, but everything after an error. The owned partitions are sent when the
+whole assignment is reconciled; nothing moves to another member before.
 
 Source: Kafka's AbstractMembershipManager, ConsumerMembershipManager and ConsumerHeartbeatRequestManager. Different: a
 changed subscription is told at once instead of with the next heartbeat; a group that the coordinator has forgotten is
@@ -20,17 +20,20 @@ import re
 from collections.abc import Callable
 from enum import Enum
 
-from stratalog.clients.consumer.group_steps import (
+from stratalog.clients.consumer.membership import (
+    KICKED_OUT,
+    LOCAL_HOST,
+    LOST_COORDINATOR,
     NO_COORDINATOR,
-    Call,
-    CallKind,
     FindCoordinator,
-    Generation,
+    ListenerCall,
+    ListenerCallKind,
     MembershipConfig,
+    MembershipRequests,
     Send,
     Step,
 )
-from stratalog.clients.consumer.membership_requests import KICKED_OUT, LOCAL_HOST, LOST_COORDINATOR, MembershipRequests
+from stratalog.clients.records import Generation
 from stratalog.replication.requests.consumer_groups import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -123,12 +126,12 @@ class ConsumerMembership(MembershipRequests):
         if self.state is ConsumerMemberState.FATAL and not self.owned:
             self.state = ConsumerMemberState.JOINING
 
-    def leaving(self) -> Call | None:
+    def leaving(self) -> ListenerCall | None:
         """What is to be given up before `leave`; None when nothing is owned."""
         if not self.owned:
             return None
-        kind = CallKind.LOST if self.state in _OUT else CallKind.REVOKED
-        return Call(kind, self.owned, frozenset())
+        kind = ListenerCallKind.LOST if self.state in _OUT else ListenerCallKind.REVOKED
+        return ListenerCall(kind, self.owned, frozenset())
 
     def leave(self, _reason: str) -> tuple[Send, ...]:
         """Say goodbye, to NO_COORDINATOR while it is looked up; a static member says that it will be back.
@@ -167,10 +170,10 @@ class ConsumerMembership(MembershipRequests):
         beat_ms = self._answer_end_ms if self._is_open(ConsumerGroupHeartbeatRequest) else self._due_ms()
         return min(beat_ms, self._poll_end_ms) if self._is_in_group else beat_ms
 
-    def performed(self, call: Call) -> None:
+    def performed(self, call: ListenerCall) -> None:
         """The application's thread did what the call asked for."""
         self.owned = call.owned
-        if call.kind is CallKind.ASSIGNED and self.state is ConsumerMemberState.RECONCILING:
+        if call.kind is ListenerCallKind.ASSIGNED and self.state is ConsumerMemberState.RECONCILING:
             self._reconciled = self._taking
             self.state = ConsumerMemberState.ACKNOWLEDGING
 
@@ -252,10 +255,10 @@ class ConsumerMembership(MembershipRequests):
         is_done = self._target == self._reconciled
         return ConsumerMemberState.STABLE if is_done else ConsumerMemberState.RECONCILING
 
-    def _next_call(self) -> Call | None:
+    def _next_call(self) -> ListenerCall | None:
         if self.state in _OUT:
             if self.owned:
-                return Call(CallKind.LOST, self.owned, frozenset())
+                return ListenerCall(ListenerCallKind.LOST, self.owned, frozenset())
             if self.state is not ConsumerMemberState.FATAL:
                 self.state = ConsumerMemberState.JOINING
             return None
@@ -265,8 +268,8 @@ class ConsumerMembership(MembershipRequests):
         self._taking = frozenset(each for each in self._target if each[0] in names)
         wanted = frozenset(TopicPartition(names[topic_id], number) for topic_id, number in self._taking)
         if not self.owned <= wanted:
-            return Call(CallKind.REVOKED, self.owned - wanted, self.owned & wanted)
-        return Call(CallKind.ASSIGNED, wanted - self.owned, wanted)
+            return ListenerCall(ListenerCallKind.REVOKED, self.owned - wanted, self.owned & wanted)
+        return ListenerCall(ListenerCallKind.ASSIGNED, wanted - self.owned, wanted)
 
     @property
     def _has_to_reconcile(self) -> bool:

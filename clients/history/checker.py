@@ -25,7 +25,7 @@ from stratalog.clients.history.history import (
     SEND,
     STORED,
     UNKNOWN,
-    Event,
+    HistoryEvent,
     Place,
 )
 
@@ -38,20 +38,20 @@ class Finding:
     text: str
 
 
-def check(events: Sequence[Event], rules: Iterable[str] | None = None) -> list[Finding]:
+def check(events: Sequence[HistoryEvent], rules: Iterable[str] | None = None) -> list[Finding]:
     """Everything that a history must not show, or what the named rules say; an empty list is a clean run."""
     wanted = set(RULES) if rules is None else set(rules)
     return [Finding(name, text) for name, rule in RULES.items() if name in wanted for text in rule(events)]
 
 
-def unseen(events: Sequence[Event]) -> list[Event]:
+def unseen(events: Sequence[HistoryEvent]) -> list[HistoryEvent]:
     """Acknowledged sends that nobody has polled, at or above all that was polled of their partitions: no finding, the
     readers may just have been too slow. Empty when nobody polled anything."""
     polled = _ends(e for e in events if e.kind == POLL)
     return [e for e in events if e.kind == ACK and polled and e.offset >= polled.get(e.place, 0)]
 
 
-def _ends(events: Iterable[Event]) -> dict[Place, int]:
+def _ends(events: Iterable[HistoryEvent]) -> dict[Place, int]:
     """One past the highest offset of each partition."""
     ends: dict[Place, int] = {}
     for event in events:
@@ -59,12 +59,12 @@ def _ends(events: Iterable[Event]) -> dict[Place, int]:
     return ends
 
 
-def _placed(events: Iterable[Event]) -> Iterator[Event]:
+def _placed(events: Iterable[HistoryEvent]) -> Iterator[HistoryEvent]:
     """Events that say which value is at which offset."""
     return (e for e in events if e.kind in (ACK, POLL, STORED) and e.offset != UNKNOWN)
 
 
-def _aborted(events: Sequence[Event]) -> set[str]:
+def _aborted(events: Sequence[HistoryEvent]) -> set[str]:
     """Values that were never to be seen."""
     transactions = {e.txn for e in events if e.kind == ABORT and e.txn}
     values = {e.value for e in events if e.kind == SEND and e.txn in transactions and e.txn}
@@ -77,7 +77,7 @@ class _Run:
 
     client: str
     start: int
-    polls: list[Event] = field(default_factory=list)
+    polls: list[HistoryEvent] = field(default_factory=list)
 
     @property
     def first_offset(self) -> int:
@@ -88,7 +88,7 @@ class _Run:
         return max(poll.offset for poll in self.polls)
 
 
-def _runs(events: Sequence[Event]) -> dict[Place, list[_Run]]:
+def _runs(events: Sequence[HistoryEvent]) -> dict[Place, list[_Run]]:
     """Runs that polled something, by partition."""
     found: dict[Place, list[_Run]] = defaultdict(list)
     open_runs: dict[tuple[str, Place], _Run] = {}
@@ -109,7 +109,7 @@ def _runs(events: Sequence[Event]) -> dict[Place, list[_Run]]:
 # -- the rules ---------------------------------------------------------------------------------------------------
 
 
-def lost_write(events: Sequence[Event]) -> Iterator[str]:
+def lost_write(events: Sequence[HistoryEvent]) -> Iterator[str]:
     """An acknowledged record is not at its offset in a log that was read in the end, or readers went past its offset
     and none of them got it."""
     yield from _lost_from_logs(events)
@@ -124,7 +124,7 @@ def lost_write(events: Sequence[Event]) -> Iterator[str]:
             yield f"{ack.value} was acknowledged at {ack.where}; {', '.join(sorted(set(past)))} read past it without it"
 
 
-def _lost_from_logs(events: Sequence[Event]) -> Iterator[str]:
+def _lost_from_logs(events: Sequence[HistoryEvent]) -> Iterator[str]:
     contents: dict[str, dict[tuple[Place, int], str]] = defaultdict(dict)
     held: dict[str, dict[Place, int]] = defaultdict(dict)
     for event in events:
@@ -141,9 +141,9 @@ def _lost_from_logs(events: Sequence[Event]) -> Iterator[str]:
                 yield f"{ack.value} was acknowledged at {ack.where}, {log} has {found!r} there"
 
 
-def inconsistent_offsets(events: Sequence[Event]) -> Iterator[str]:
+def inconsistent_offsets(events: Sequence[HistoryEvent]) -> Iterator[str]:
     """One offset, two values: acknowledgements, polls and replicas disagree."""
-    known: dict[tuple[Place, int], Event] = {}
+    known: dict[tuple[Place, int], HistoryEvent] = {}
     for event in _placed(events):
         first = known.setdefault((event.place, event.offset), event)
         if first.value != event.value:
@@ -153,30 +153,30 @@ def inconsistent_offsets(events: Sequence[Event]) -> Iterator[str]:
             )
 
 
-def duplicate(events: Sequence[Event]) -> Iterator[str]:
+def duplicate(events: Sequence[HistoryEvent]) -> Iterator[str]:
     """One value at two offsets."""
-    known: dict[str, Event] = {}
+    known: dict[str, HistoryEvent] = {}
     for event in _placed(events):
         first = known.setdefault(event.value, event)
         if (first.place, first.offset) != (event.place, event.offset):
             yield f"{event.value} at {first.where} and at {event.where}"
 
 
-def unsent_read(events: Sequence[Event]) -> Iterator[str]:
+def unsent_read(events: Sequence[HistoryEvent]) -> Iterator[str]:
     """A value that nobody sent."""
     sent = {event.value for event in events if event.kind == SEND}
     for value in sorted({event.value for event in _placed(events)} - sent):
         yield f"{value} was never sent"
 
 
-def aborted_read(events: Sequence[Event]) -> Iterator[str]:
+def aborted_read(events: Sequence[HistoryEvent]) -> Iterator[str]:
     """A reader got a value that was refused, or whose transaction was aborted (G1a)."""
     aborted = _aborted(events)
     for poll in (e for e in events if e.kind == POLL and e.value in aborted):
         yield f"{poll.client} polled {poll.value} at {poll.where}, which was aborted"
 
 
-def precommitted_read(events: Sequence[Event]) -> Iterator[str]:
+def precommitted_read(events: Sequence[HistoryEvent]) -> Iterator[str]:
     """A reader got a value before its transaction was asked to commit."""
     commits: dict[str, int] = {}
     for number, event in enumerate(events):
@@ -191,7 +191,7 @@ def precommitted_read(events: Sequence[Event]) -> Iterator[str]:
             yield f"{poll.client} polled {poll.value} at {poll.where} before {txns[poll.value]} was committed"
 
 
-def _poll_skips(events: Sequence[Event], inside: bool) -> Iterator[str]:
+def _poll_skips(events: Sequence[HistoryEvent], inside: bool) -> Iterator[str]:
     aborted = _aborted(events)
     known: dict[Place, list[int]] = defaultdict(list)
     for place, offset in sorted({(e.place, e.offset) for e in _placed(events) if e.value not in aborted}):
@@ -205,28 +205,28 @@ def _poll_skips(events: Sequence[Event], inside: bool) -> Iterator[str]:
                     yield from _skipped(known[place], before.offset, after)
 
 
-def _skipped(known: Sequence[int], last_offset: int, poll: Event) -> Iterator[str]:
+def _skipped(known: Sequence[int], last_offset: int, poll: HistoryEvent) -> Iterator[str]:
     between = known[bisect_left(known, last_offset + 1) : bisect_left(known, poll.offset)]
     if between:
         went = f"{poll.client} polled {poll.where} after {last_offset}"
         yield f"{went}, {len(between)} records between are skipped, the first at {between[0]}"
 
 
-def _is_inside(before: Event, after: Event) -> bool:
+def _is_inside(before: HistoryEvent, after: HistoryEvent) -> bool:
     return before.call == after.call != UNKNOWN
 
 
-def poll_skip(events: Sequence[Event]) -> Iterator[str]:
+def poll_skip(events: Sequence[HistoryEvent]) -> Iterator[str]:
     """Between two polls a reader passed over records that are known to be there."""
     return _poll_skips(events, inside=False)
 
 
-def int_poll_skip(events: Sequence[Event]) -> Iterator[str]:
+def int_poll_skip(events: Sequence[HistoryEvent]) -> Iterator[str]:
     """The same inside one poll."""
     return _poll_skips(events, inside=True)
 
 
-def _backward_polls(events: Sequence[Event], inside: bool) -> Iterator[str]:
+def _backward_polls(events: Sequence[HistoryEvent], inside: bool) -> Iterator[str]:
     for runs in _runs(events).values():
         for run in runs:
             for before, after in pairwise(run.polls):
@@ -234,19 +234,19 @@ def _backward_polls(events: Sequence[Event], inside: bool) -> Iterator[str]:
                     yield f"{run.client} polled {after.where} after {before.offset}"
 
 
-def nonmonotonic_poll(events: Sequence[Event]) -> Iterator[str]:
+def nonmonotonic_poll(events: Sequence[HistoryEvent]) -> Iterator[str]:
     """A reader got an offset again, or an earlier one later, without having sought."""
     return _backward_polls(events, inside=False)
 
 
-def int_nonmonotonic_poll(events: Sequence[Event]) -> Iterator[str]:
+def int_nonmonotonic_poll(events: Sequence[HistoryEvent]) -> Iterator[str]:
     """The same inside one poll."""
     return _backward_polls(events, inside=True)
 
 
-def _backward_sends(events: Sequence[Event], inside: bool) -> Iterator[str]:
+def _backward_sends(events: Sequence[HistoryEvent], inside: bool) -> Iterator[str]:
     txns = {event.value: event.txn for event in events if event.kind == SEND}
-    acks: dict[tuple[str, Place], list[Event]] = defaultdict(list)
+    acks: dict[tuple[str, Place], list[HistoryEvent]] = defaultdict(list)
     for ack in (e for e in events if e.kind == ACK and e.offset != UNKNOWN and e.call != UNKNOWN):
         acks[ack.client, ack.place].append(ack)
     for found in acks.values():
@@ -257,17 +257,17 @@ def _backward_sends(events: Sequence[Event], inside: bool) -> Iterator[str]:
                 yield f"{sent}: they are at {before.where} and {after.where}"
 
 
-def nonmonotonic_send(events: Sequence[Event]) -> Iterator[str]:
+def nonmonotonic_send(events: Sequence[HistoryEvent]) -> Iterator[str]:
     """A producer's later send to a partition has an earlier offset. Legal only without idempotence."""
     return _backward_sends(events, inside=False)
 
 
-def int_nonmonotonic_send(events: Sequence[Event]) -> Iterator[str]:
+def int_nonmonotonic_send(events: Sequence[HistoryEvent]) -> Iterator[str]:
     """The same inside one transaction."""
     return _backward_sends(events, inside=True)
 
 
-def out_of_order(events: Sequence[Event]) -> Iterator[str]:
+def out_of_order(events: Sequence[HistoryEvent]) -> Iterator[str]:
     """Values named `<key>:<number>` are not in the order of their numbers, or those of a key in several partitions."""
     by_key: dict[str, list[tuple[Place, int, int]]] = defaultdict(list)
     for value, (place, offset) in {e.value: (e.place, e.offset) for e in _placed(events)}.items():
@@ -282,9 +282,9 @@ def out_of_order(events: Sequence[Event]) -> Iterator[str]:
                 yield f"key {key}: {after} stands behind {before}"
 
 
-def high_watermark_went_back(events: Sequence[Event]) -> Iterator[str]:
+def high_watermark_went_back(events: Sequence[HistoryEvent]) -> Iterator[str]:
     """An observer saw a partition's high watermark go down, within an epoch or over several."""
-    last: dict[tuple[str, Place], Event] = {}
+    last: dict[tuple[str, Place], HistoryEvent] = {}
     for event in (e for e in events if e.kind == HIGH_WATERMARK):
         before = last.get((event.client, event.place))
         if before is not None and event.offset < before.offset:
@@ -294,7 +294,7 @@ def high_watermark_went_back(events: Sequence[Event]) -> Iterator[str]:
         last[event.client, event.place] = event
 
 
-def beyond_high_watermark(events: Sequence[Event]) -> Iterator[str]:
+def beyond_high_watermark(events: Sequence[HistoryEvent]) -> Iterator[str]:
     """A record was acknowledged above every high watermark that was ever seen; for runs that end quietly."""
     highest: dict[Place, int] = {}
     for event in (e for e in events if e.kind == HIGH_WATERMARK):
@@ -304,7 +304,7 @@ def beyond_high_watermark(events: Sequence[Event]) -> Iterator[str]:
             yield f"{ack.value} was acknowledged at {ack.where}, the watermark ended at {highest[ack.place]}"
 
 
-RULES: dict[str, Callable[[Sequence[Event]], Iterator[str]]] = {
+RULES: dict[str, Callable[[Sequence[HistoryEvent]], Iterator[str]]] = {
     "lost-write": lost_write,
     "inconsistent-offsets": inconsistent_offsets,
     "duplicate": duplicate,

@@ -1,4 +1,4 @@
-"""What clients did and saw, one event a line: the histories that `history_checker` reads (DESIGN §11). Pure.
+"""What clients did and saw, one event a line: the histories that `clients/history/checker.py` checks. Pure.
 
 A line is a JSON array of an event's fields in their order; fields at the end may be missing. The order of lines is
 the order of time: who takes part writes a line before it asks for something and one after it was answered. Lines of
@@ -42,7 +42,7 @@ Place = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class HistoryEvent:
     """One line. `time_ms` is the writer's monotonic clock, `value` the record's id: no two records have the same.
 
     epoch  the leader epoch, where it is known
@@ -75,20 +75,20 @@ class Event:
         return json.dumps(astuple(self), separators=(",", ":")) + "\n"
 
     @staticmethod
-    def from_line(line: str) -> Event:
+    def from_line(line: str) -> HistoryEvent:
         """CorruptMessageError for a line that is no event, naming it."""
         try:
             values = json.loads(line)
-            event = Event(*values)
+            event = HistoryEvent(*values)
         except (ValueError, TypeError) as reason:
             raise CorruptMessageError(f"not an event of a history: {line[:200]!r} ({reason})") from reason
         kinds = {"int": int, "str": str}
-        wrong = [f.name for f in fields(Event) if not isinstance(getattr(event, f.name), kinds[str(f.type)])]
+        wrong = [f.name for f in fields(HistoryEvent) if not isinstance(getattr(event, f.name), kinds[str(f.type)])]
         if wrong or event.kind not in KINDS:
             raise CorruptMessageError(f"not an event of a history: {line[:200]!r} ({', '.join(wrong) or event.kind})")
         return event
 
 
-def parse_events(lines: Iterable[str]) -> Iterator[Event]:
+def parse_events(lines: Iterable[str]) -> Iterator[HistoryEvent]:
     """The events of lines with their ends; a last line without one was torn by a crash and is left out."""
-    return (Event.from_line(line) for line in lines if line.endswith("\n"))
+    return (HistoryEvent.from_line(line) for line in lines if line.endswith("\n"))

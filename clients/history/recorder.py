@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 
 from stratalog.clients.consumer.consumer import Consumer
-from stratalog.clients.history.history import ABORT, ACK, FAIL, POLL, SEEK, SEND, UNKNOWN, Event, parse_events
+from stratalog.clients.history.history import ABORT, ACK, FAIL, POLL, SEEK, SEND, UNKNOWN, HistoryEvent, parse_events
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.records import ConsumerRecord, RecordFuture, RecordMetadata
 from stratalog.storage.clock import Clock, SystemClock
@@ -54,7 +54,7 @@ class History:
     ) -> None:
         """Write one event, dated now."""
         now_ms = self._clock.monotonic_ms()
-        event = Event(now_ms, client, kind, partition, offset, epoch, value, topic, call, txn)
+        event = HistoryEvent(now_ms, client, kind, partition, offset, epoch, value, topic, call, txn)
         os.write(self._file, event.to_line().encode())
         with self._lock:
             self.counts[kind] += 1
@@ -62,12 +62,12 @@ class History:
     def close(self) -> None:
         os.close(self._file)
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[HistoryEvent]:
         """All that is in the file, whoever wrote it."""
         return read_events(self.path)
 
 
-def read_events(path: Path) -> list[Event]:
+def read_events(path: Path) -> list[HistoryEvent]:
     """All whole lines; a file that is not there is an empty history. CorruptMessageError naming a line that is none."""
     if not path.exists():
         return []

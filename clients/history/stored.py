@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stratalog.clients.history.history import HOLDS, STORED, Event
+from stratalog.clients.history.history import HOLDS, STORED, HistoryEvent
 from stratalog.clients.history.recorder import ValueId, as_text
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.stores import DeltaStores, Stores
@@ -18,7 +18,7 @@ from stratalog.storage.records import TopicPartition
 
 def stored_events(
     view: ClusterView, topic: str, value_id: ValueId = as_text, stores: Stores | None = None
-) -> Iterator[Event]:
+) -> Iterator[HistoryEvent]:
     """A `holds` for each in-sync replica of the topic, named `broker-<id>`, and a `stored` for each record.
 
     Replicas outside the ISR may rightly lack records. UnknownTopicOrPartitionError, LeaderNotAvailableError, and what
@@ -36,12 +36,12 @@ def stored_events(
 
 def _stored(
     now_ms: int, client: str, topic_partition: TopicPartition, log: LogReader, high_watermark: int, value_id: ValueId
-) -> Iterator[Event]:
+) -> Iterator[HistoryEvent]:
     topic, partition = topic_partition
     log.refresh()
     start = log.log_start_offset
-    yield Event(now_ms, client, HOLDS, partition, start, topic=topic)
+    yield HistoryEvent(now_ms, client, HOLDS, partition, start, topic=topic)
     for rows in log.read_range(start, min(high_watermark, log.log_end_offset)):
         columns = (rows[name].to_pylist() for name in ("offset", "leader_epoch", "value"))
         for offset, epoch, value in zip(*columns, strict=True):
-            yield Event(now_ms, client, STORED, partition, offset, epoch, value_id(value or b""), topic)
+            yield HistoryEvent(now_ms, client, STORED, partition, offset, epoch, value_id(value or b""), topic)

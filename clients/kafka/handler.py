@@ -21,15 +21,15 @@ from stratalog.clients.kafka.apis.delete_records import Records
 from stratalog.clients.kafka.apis.fetch import Fetch
 from stratalog.clients.kafka.apis.find_coordinator import Coordinators
 from stratalog.clients.kafka.apis.group_offsets import GroupOffsets
-from stratalog.clients.kafka.apis.kafka_consumer_groups import ConsumerGroups
-from stratalog.clients.kafka.apis.kafka_groups import Groups
+from stratalog.clients.kafka.apis.groups import GroupApis
 from stratalog.clients.kafka.apis.list_offsets import Offsets
 from stratalog.clients.kafka.apis.metadata import Metadata
+from stratalog.clients.kafka.apis.modern_groups import ModernGroupApis
 from stratalog.clients.kafka.apis.produce import Produce
 from stratalog.clients.kafka.apis.reassignments import Reassignments
 from stratalog.clients.kafka.apis.topics import Topics
 from stratalog.clients.kafka.apis.transaction_admin import TransactionAdmin
-from stratalog.clients.kafka.apis.transactions import Transactions
+from stratalog.clients.kafka.apis.transactions import TransactionApis
 from stratalog.clients.kafka.protocol.frames import decode_request, encode_response
 from stratalog.clients.kafka.protocol.schema import Entity
 from stratalog.clients.kafka.request.api import Api, Call, Connection, Family
@@ -60,10 +60,10 @@ class KafkaHandler:
             Configs(broker),
             Reassignments(broker),
             Coordinators(broker),
-            Groups(broker),
-            ConsumerGroups(broker),
+            GroupApis(broker),
+            ModernGroupApis(broker),
             GroupOffsets(broker),
-            Transactions(broker),
+            TransactionApis(broker),
             TransactionAdmin(broker),
         ]
         apis = [api for family in families for api in family.apis()]

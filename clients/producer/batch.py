@@ -2,7 +2,7 @@
 
 Records given one by one collect in lists and become an Arrow payload when first sent, but for one alone without
 headers; rows of tables come as payloads, put together then without a copy. The sequence is assigned at the first
-send and stays with the batch, so that the broker recognises a retry (R27).
+send and stays with the batch, so that the broker recognises a retry (promise 20).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The producer: records or Arrow tables in, acknowledged offsets out; Kafka's producer semantics.
 
 I/O: through the sender thread; `send` only puts a record into a batch. With idempotence (the default) each
-record is stored once and in order per partition, whatever brokers fail within `delivery.timeout.ms` (R27).
+record is stored once and in order per partition, whatever brokers fail within `delivery.timeout.ms` (promise 20).
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from stratalog.clients.bootstrap import Cluster
 from stratalog.clients.config import ProducerConfig
-from stratalog.clients.consumer.group_member import ConsumerGroupMetadata
 from stratalog.clients.producer.accumulator import Accumulator
 from stratalog.clients.producer.batch import record_size_bytes
 from stratalog.clients.producer.partitioner import Partitioner, StickyPartitioner, check_partition
@@ -25,9 +24,15 @@ from stratalog.clients.producer.sender import Sender
 from stratalog.clients.producer.table_batches import TableDelivery, TablePart, table_parts
 from stratalog.clients.producer.transactions import TransactionalTransport, TransactionSession
 from stratalog.clients.producer.transport import InboxTransport, InProcessTransport, Transport
-from stratalog.clients.records import OffsetAndMetadata, RecordFuture, RecordMetadata, TableMetadata
+from stratalog.clients.records import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    RecordFuture,
+    RecordMetadata,
+    TableMetadata,
+)
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.replication.controller.controller_decisions import allocate_producer_ids
+from stratalog.replication.controller.producer_id_blocks import allocate_producer_ids
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.storage.errors import (
     IllegalStateError,

@@ -24,7 +24,7 @@ from stratalog.clients.producer.schedule import Schedule
 from stratalog.clients.producer.transport import Answer, Transport
 from stratalog.clients.records import UNKNOWN_OFFSET
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.replication.metadata.image import NO_LEADER
+from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.replication.requests.produce import ACKS_NONE, ProduceRequest, ProduceResponse
 from stratalog.storage.errors import (
     LeaderNotAvailableError,

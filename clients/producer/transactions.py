@@ -13,29 +13,27 @@ from typing import Any
 
 from stratalog.clients.bootstrap import BrokerFace, Cluster, RunningCluster
 from stratalog.clients.config import ProducerConfig
-from stratalog.clients.consumer.group_member import ConsumerGroupMetadata
 from stratalog.clients.coordinator_calls import FIND_TIMEOUT_MS
 from stratalog.clients.producer.transaction_state import ProducerTransactions
 from stratalog.clients.producer.transport import Answer, InboxTransport, InProcessTransport, Produce
-from stratalog.clients.records import OffsetAndMetadata
+from stratalog.clients.records import ConsumerGroupMetadata, OffsetAndMetadata
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.replication.coordinator.shard.shard import CoordinatorType
-from stratalog.replication.coordinator.transactions.transactional_offsets import question_about
-from stratalog.replication.coordinator.transactions.transactional_produce import (
+from stratalog.replication.coordinator.transactions.add_partitions import (
     QUESTIONS_MAX,
     coordinator_asker,
     produce_in_transaction,
+    question_about,
 )
 from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC, partition_of_key
 from stratalog.replication.metadata.image import BrokerState, ClusterImage
-from stratalog.replication.requests.coordinators import FindCoordinatorRequest, FindCoordinatorResponse
+from stratalog.replication.requests.coordinators import CoordinatorType, FindCoordinatorRequest, FindCoordinatorResponse
 from stratalog.replication.requests.groups import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     TxnOffsetCommitRequest,
 )
 from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse
-from stratalog.replication.requests.transaction_requests import (
+from stratalog.replication.requests.transactions import (
     TRANSACTION_VERSION_2,
     EndTxnRequest,
     InitProducerIdRequest,

@@ -1,7 +1,7 @@
 """How a producer's batch reaches the partition's leader: by a call in the same process, or through its inbox.
 
 I/O: the inbox transport writes a data file and a small request object into the leader's root and polls for
-the answer (DESIGN §4). Both answer each batch once, or never: then the sender gives it up.
+the answer. Both answer each batch once, or never: then the sender gives it up.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from stratalog.clients.bootstrap import BrokerFace, RunningCluster
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metadata.image import BrokerState
 from stratalog.replication.requests.hand_over import answer_path, decode_answer, encode_request, request_path
-from stratalog.replication.requests.produce import HandedFiles, ProduceRequest, ProduceResponse
+from stratalog.replication.requests.produce import HandOverRequest, ProduceRequest, ProduceResponse
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import LeaderNotAvailableError, LogDirNotFoundError, RequestTimedOutError, StratalogError
 from stratalog.storage.files.codecs import codec_of_append
 from stratalog.storage.log.append import check_records
-from stratalog.storage.objects.remote import ObjectStore
+from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import NewRecordBatch, TopicPartition, data_rows
 
 METADATA_AGE_MS = 200
@@ -171,7 +171,7 @@ class InboxTransport:
         check_records(batch, config)
         codec = codec_of_append(config.compression_type, [batch.compression_type], batch.size_bytes)
         file = self._table(root, request.topic_partition).write_file(data_rows([batch]), 0, codec)
-        handed = HandedFiles(
+        handed = HandOverRequest(
             request.topic_partition,
             (file,),
             producer_id=batch.producer_id,

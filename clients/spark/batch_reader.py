@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from stratalog.clients.spark.filters import RangeFilters
 from stratalog.clients.spark.offsets import OffsetFetcher
 from stratalog.clients.spark.options import SourceOptions
-from stratalog.clients.spark.plan import OffsetRange, batch_ranges, check_limits, tasks_of
+from stratalog.clients.spark.plan import PlannedRange, batch_ranges, check_limits, tasks_of
 from stratalog.clients.spark.read import RangeReaders, RangeToRead
 from stratalog.clients.spark.worker import settle, view_of
 from stratalog.clients.view.read_committed import is_read_committed
@@ -29,10 +29,10 @@ class RangesPartition(InputPartition):
         self.wanted = wanted
 
 
-def read_tasks(ranges: Sequence[OffsetRange], options: SourceOptions, fetcher: OffsetFetcher) -> list[InputPartition]:
+def read_tasks(ranges: Sequence[PlannedRange], options: SourceOptions, fetcher: OffsetFetcher) -> list[InputPartition]:
     reads_committed = is_read_committed(options.isolation_level)
 
-    def to_read(part: OffsetRange) -> RangeToRead:
+    def to_read(part: PlannedRange) -> RangeToRead:
         epoch = fetcher.leader_epoch(part.topic_partition)
         return RangeToRead(part.topic_partition, part.start, part.end, epoch, reads_committed)
 

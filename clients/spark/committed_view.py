@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 
 from stratalog.clients.spark.read import CONTROL_ATTRIBUTE
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.replication.metadata.image import NO_LEADER
+from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.storage.errors import ForeignCommitError
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import TopicPartition

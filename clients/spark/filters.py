@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from stratalog.clients.spark.plan import LONG_MAX, OffsetRange
+from stratalog.clients.spark.plan import LONG_MAX, PlannedRange
 
-TimesOf = Callable[[OffsetRange, int], int]
+TimesOf = Callable[[PlannedRange, int], int]
 """The offset of a range's first record with this time [ms] or a later one; the range's end when it has none."""
 
 
@@ -77,9 +77,9 @@ class RangeFilters:
         since_ms = (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
         return replace(self, from_timestamp_ms=max(since_ms, self.from_timestamp_ms or since_ms))
 
-    def narrowed(self, ranges: Iterable[OffsetRange], first_at: TimesOf) -> list[OffsetRange]:
+    def narrowed(self, ranges: Iterable[PlannedRange], first_at: TimesOf) -> list[PlannedRange]:
         """What of these ranges may hold matching records; those without any are left out."""
-        kept: list[OffsetRange] = []
+        kept: list[PlannedRange] = []
         for each in ranges:
             topic, partition = each.topic_partition
             if any(
@@ -91,5 +91,5 @@ class RangeFilters:
             if start < end and self.from_timestamp_ms is not None:
                 start = max(start, first_at(each, self.from_timestamp_ms))
             if start < end:
-                kept.append(OffsetRange(each.topic_partition, start, end))
+                kept.append(PlannedRange(each.topic_partition, start, end))
         return kept

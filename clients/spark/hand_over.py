@@ -3,7 +3,7 @@
 I/O: `inbox/` objects of the leaders' roots, and `sinks/<sink id>.json` below the metadata root, which says
 what a batch consists of before any of it is handed over. Spark runs a batch again when its driver died, and a
 task need not give the same rows to the same partitions then; with that note the batch's first files are
-handed over again, and every partition's log knows those it has by (sink id, batch id) (DESIGN §4).
+handed over again, and every partition's log knows those it has by (sink id, batch id) (promise 31).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from urllib.parse import quote
 from stratalog.clients.spark.options import SinkOptions
 from stratalog.clients.spark.sink_task import METADATA_MAX_AGE_MS, WrittenFile
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.replication.metadata.image import NO_LEADER, BrokerState
+from stratalog.replication.metadata.image import BrokerState
+from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.replication.requests.hand_over import (
     INBOX_PREFIX,
     answer_path,
@@ -26,8 +27,7 @@ from stratalog.replication.requests.hand_over import (
     encode_request,
     request_path,
 )
-from stratalog.replication.requests.produce import HandedFiles, ProduceResponse
-from stratalog.storage.delta.table import DataFile
+from stratalog.replication.requests.produce import HandOverRequest, ProduceResponse
 from stratalog.storage.errors import (
     CorruptMessageError,
     LeaderNotAvailableError,
@@ -38,6 +38,7 @@ from stratalog.storage.errors import (
     StratalogError,
     UnknownServerError,
 )
+from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.records import TopicPartition
 
@@ -229,7 +230,7 @@ class HandOver:
         broker = self.view.image.brokers[leader]
         timeout_ms = max(1, min(REQUEST_TIMEOUT_MS, deadline_ms - now_ms))
         handed = [
-            HandedFiles(
+            HandOverRequest(
                 topic_partition,
                 tuple(written.file for written in self._parts[topic_partition].files),
                 sink_id=self.batch.sink_id,

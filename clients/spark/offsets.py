@@ -24,7 +24,7 @@ from stratalog.clients.spark.options import (
     SpecificTimestamps,
     Subscribe,
 )
-from stratalog.clients.spark.plan import OffsetRange, Offsets, check_specified, resolve
+from stratalog.clients.spark.plan import Offsets, PlannedRange, check_specified, resolve
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.internal_topics import is_internal
 from stratalog.storage.errors import StratalogError
@@ -108,7 +108,7 @@ class OffsetFetcher:
             raise no_offset_matched(topic_partition, timestamp_ms)
         return LATEST
 
-    def first_at(self, wanted: OffsetRange, timestamp_ms: int) -> int:
+    def first_at(self, wanted: PlannedRange, timestamp_ms: int) -> int:
         """The offset of the first record with this time or a later one; the range's end when there is none yet."""
         found = self.retried(lambda: self.view.offset_for_timestamp(wanted.topic_partition, timestamp_ms))
         return wanted.end if found is None else found.offset

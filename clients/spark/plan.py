@@ -46,7 +46,7 @@ TASK_RECORDS_MIN = 5_000
 """A task takes one partition after the other until it has that many records to read."""
 
 
-class OffsetRange(NamedTuple):
+class PlannedRange(NamedTuple):
     """The records of one partition in `[start, end)`."""
 
     topic_partition: TopicPartition
@@ -120,16 +120,16 @@ def resolve(limits: Offsets, earliest: Offsets, latest: Offsets) -> dict[TopicPa
     return {tp: named[offset][tp] if offset in named else offset for tp, offset in limits.items()}
 
 
-def batch_ranges(start: Offsets, end: Offsets) -> list[OffsetRange]:
+def batch_ranges(start: Offsets, end: Offsets) -> list[PlannedRange]:
     """The ranges of a batch query from resolved offsets; a start after its end is the user's error."""
-    ranges = [OffsetRange(tp, start[tp], end[tp]) for tp in sorted(end)]
+    ranges = [PlannedRange(tp, start[tp], end[tp]) for tp in sorted(end)]
     for each in ranges:
         if each.start > each.end:
             raise resolved_start_past_end(each.topic_partition, each.start, each.end)
     return ranges
 
 
-def stream_ranges(start: Offsets, end: Offsets, earliest_of_new: Offsets, report: Report) -> list[OffsetRange]:
+def stream_ranges(start: Offsets, end: Offsets, earliest_of_new: Offsets, report: Report) -> list[PlannedRange]:
     """The ranges of a micro-batch. A partition that `start` lacks is read from its earliest offset.
 
     `earliest_of_new` has the earliest offset of such partitions; what it lacks is gone. Everything that
@@ -146,7 +146,7 @@ def stream_ranges(start: Offsets, end: Offsets, earliest_of_new: Offsets, report
     if deleted:
         report(partitions_deleted(deleted))
     first = {**earliest_of_new, **start}
-    ranges = [OffsetRange(tp, first[tp], end[tp]) for tp in sorted(end) if tp not in vanished]
+    ranges = [PlannedRange(tp, first[tp], end[tp]) for tp in sorted(end) if tp not in vanished]
     for each in ranges:
         if each.end < each.start:
             report(partition_offset_changed(each.topic_partition, each.start, each.end))
@@ -182,8 +182,8 @@ def must_wait(least: int, new_records: int, waited_ms: int, max_trigger_delay_ms
 
 
 def split_ranges(
-    ranges: Sequence[OffsetRange], min_partitions: int | None, max_records_per_partition: int | None
-) -> list[OffsetRange]:
+    ranges: Sequence[PlannedRange], min_partitions: int | None, max_records_per_partition: int | None
+) -> list[PlannedRange]:
     """Ranges as Spark tasks: none longer than `max_records_per_partition`, about `min_partitions` of them.
 
     Empty ranges are dropped.
@@ -197,8 +197,8 @@ def split_ranges(
 
 
 def tasks_of(
-    ranges: Sequence[OffsetRange], min_partitions: int | None, max_records_per_partition: int | None
-) -> list[list[OffsetRange]]:
+    ranges: Sequence[PlannedRange], min_partitions: int | None, max_records_per_partition: int | None
+) -> list[list[PlannedRange]]:
     """`split_ranges` as Spark tasks. Where the user leaves it to us, small ranges share one.
 
     A task costs Spark and its Python worker as much as reading some thousand records.
@@ -206,7 +206,7 @@ def tasks_of(
     parts = split_ranges(ranges, min_partitions, max_records_per_partition)
     if min_partitions is not None or max_records_per_partition is not None:
         return [[part] for part in parts]
-    tasks: list[list[OffsetRange]] = []
+    tasks: list[list[PlannedRange]] = []
     records = TASK_RECORDS_MIN
     for part in parts:
         if records >= TASK_RECORDS_MIN:
@@ -217,13 +217,13 @@ def tasks_of(
     return tasks
 
 
-def _divided_to(ranges: Sequence[OffsetRange], min_partitions: int) -> list[OffsetRange]:
+def _divided_to(ranges: Sequence[PlannedRange], min_partitions: int) -> list[PlannedRange]:
     """Split the large ranges; the small ones stay whole and out of the proportion."""
     total = sum(r.size for r in ranges)
     whole = {r for r in ranges if _part_count(r.size, total, min_partitions) == 1}
     rest_size = total - sum(r.size for r in whole)
     rest_parts = max(min_partitions - len(whole), 1)
-    result: list[OffsetRange] = []
+    result: list[PlannedRange] = []
     for each in ranges:
         result += _divided(each, 1 if each in whole else _part_count(each.size, rest_size, rest_parts))
     return [r for r in result if r.size > 0]
@@ -233,12 +233,12 @@ def _part_count(size: int, total: int, parts: int) -> int:
     return max(math.floor(size / total * parts + 0.5), 1)
 
 
-def _divided(each: OffsetRange, parts: int) -> list[OffsetRange]:
+def _divided(each: PlannedRange, parts: int) -> list[PlannedRange]:
     """`parts` ranges of equal size; the last ones take what the division leaves."""
     result, start, remaining = [], each.start, each.size
     for part in range(parts):
         size = remaining // (parts - part)
-        result.append(OffsetRange(each.topic_partition, start, start + size))
+        result.append(PlannedRange(each.topic_partition, start, start + size))
         start, remaining = start + size, remaining - size
     return result
 

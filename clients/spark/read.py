@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from stratalog.clients.spark.conditions import WITHOUT_FAIL_ON_DATA_LOSS, could_not_read_offset_range
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.clients.view.read_committed import without_aborted
-from stratalog.replication.metadata.image import NO_LEADER
+from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.storage.errors import (
     CorruptMessageError,
     ForeignCommitError,

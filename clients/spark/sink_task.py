@@ -24,8 +24,7 @@ from stratalog.clients.spark.sink_rows import (
     split_by_partition,
 )
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.replication.metadata.image import NO_LEADER
-from stratalog.storage.delta.table import DataFile
+from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.storage.errors import (
     LeaderNotAvailableError,
     LogDirNotFoundError,
@@ -35,6 +34,7 @@ from stratalog.storage.errors import (
     UnknownTopicOrPartitionError,
 )
 from stratalog.storage.files.codecs import SMALL_FILE_BYTES, UNCOMPRESSED, codec_of_append
+from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.files.few_rows_file import TABLE_ROWS_MAX
 from stratalog.storage.log.append import check_records
 from stratalog.storage.records import PAYLOAD_SCHEMA, FewRows, TopicPartition, data_table

@@ -27,11 +27,12 @@ from stratalog.clients.offset_spec import (
 from stratalog.clients.records import OffsetAndTimestamp
 from stratalog.clients.view.news import Moves, NewsWait, Place
 from stratalog.replication.controller.eligible_leaders import effective_min_isr, topic_min_isr
-from stratalog.replication.metadata.image import NO_LEADER, ClusterImage, PartitionRecord, Result
-from stratalog.replication.metadata.log import METADATA_PARTITION
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.log import METADATA_PARTITION, open_metadata
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.progress.progress import UNKNOWN, leader_progress_path
 from stratalog.replication.progress.progress_object import ProgressReader
-from stratalog.replication.stores import DeltaStores, Stores, open_metadata
+from stratalog.replication.stores import DeltaStores, Stores
 from stratalog.storage.clock import Clock, Ids, RandomIds, SystemClock
 from stratalog.storage.errors import (
     LeaderNotAvailableError,
@@ -130,7 +131,7 @@ class ClusterView:
         self._moves.tell_all()
 
     def propose(self, decide: Callable[[ClusterImage], Result[T]]) -> T:
-        """Have a decision made and committed on the newest metadata, as an admin client does (DESIGN §5)."""
+        """Decide on the newest metadata image and commit the records, as the admin client does."""
         with self._lock:
             response = self.metadata.propose(decide)
             self._forget_topology()
@@ -362,7 +363,7 @@ class ClusterView:
     def _readable_log(self, topic_partition: TopicPartition, marks: Watermarks) -> tuple[LogReader, int]:
         """A replica's log and the offset up to which it may be read: the leader's, else one that follows its epoch.
 
-        A follower's table that shows the current epoch has been truncated to what the leader has (DESIGN §6).
+        A follower's table that shows the current epoch has been truncated to what the leader has (promise 7).
         """
         state = self.partition_state(topic_partition)
         reason: StoreError | LogDirNotFoundError | None = None
@@ -417,7 +418,7 @@ class ClusterView:
     def _last_entry(self, state: PartitionRecord, life: _Life) -> Watermarks | None:
         """Nobody leads, as after the whole cluster was stopped: the highest high watermark that anybody published.
 
-        Every member of the ISR has what lies below it, so readers need no broker (DESIGN §9).
+        Every member of the ISR has what lies below it (promise 17), so readers need no broker.
         """
         published: list[Watermarks] = []
         for replica in state.replicas:

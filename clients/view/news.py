@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 
 from stratalog.storage.clock import Clock
-from stratalog.storage.objects.remote import ObjectStore
+from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.objects.wakeup import Wakeup, Watch
 from stratalog.storage.records import TopicPartition
 

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from stratalog import __version__
+from stratalog.clients.offset_spec import OffsetSpec
 from stratalog.jobs.command.properties import key_values, read_properties
 from stratalog.jobs.command.terminal import UsageError, complain
 from stratalog.replication.internal_topics import is_internal
+from stratalog.storage.errors import InvalidConfigError, StratalogError
 
 METADATA_FOLDER = "metadata"
 METADATA_TABLE = "__cluster_metadata-0"
@@ -159,3 +161,49 @@ class TopicFilter:
         if self._exclude_internal and is_internal(topic):
             return False
         return self._pattern.fullmatch(topic) is not None
+
+
+DEFAULT_TIMEOUT_MS = 60_000
+
+
+TIMEOUT_KEYS = ("default.api.timeout.ms", "request.timeout.ms")
+"""The admin configs that mean something here: how long to wait for the new partitions' leaders."""
+
+
+def timeout_ms(properties: dict[str, str]) -> int:
+    """How long to wait for leaders, from `--command-config`. InvalidConfigError for a name that is not known."""
+    for name, value in properties.items():
+        if name not in (*TIMEOUT_KEYS, "client.id"):
+            raise InvalidConfigError(f"Unknown admin config name: {name}")
+        if name in TIMEOUT_KEYS and not value.strip().isdigit():
+            raise InvalidConfigError(f"Invalid value {value} for configuration {name}: Not a number of type INT")
+    return int(next((properties[name] for name in TIMEOUT_KEYS if name in properties), DEFAULT_TIMEOUT_MS))
+
+
+PLACES = {
+    "latest": OffsetSpec.latest(),
+    "earliest": OffsetSpec.earliest(),
+    "max-timestamp": OffsetSpec.max_timestamp(),
+    "earliest-local": OffsetSpec.earliest(),
+    "latest-tiered": None,
+    "earliest-pending-upload": None,
+}
+"""Kafka's names of places. No topic is tiered: all of a log is local, and there is no tiered offset to show (None)."""
+
+
+_NUMBERED = dict(zip(("-1", "-2", "-3", "-4", "-5", "-6"), PLACES, strict=True))
+
+
+def offset_spec(time: str) -> OffsetSpec | None:
+    """What `--time` asks for; None for a place that no log has. UsageError for what is neither a place nor a time."""
+    name = _NUMBERED.get(time, time)
+    if name in PLACES:
+        return PLACES[name]
+    try:
+        return OffsetSpec(int(name))
+    except (ValueError, StratalogError) as reason:
+        raise UsageError(
+            f"Malformed time argument {time}. Please use -1 or latest / -2 or earliest / -3 or max-timestamp / "
+            "-4 or earliest-local / -5 or latest-tiered / -6 or earliest-pending-upload, "
+            "or a specified long format timestamp"
+        ) from reason

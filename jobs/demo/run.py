@@ -32,7 +32,7 @@ from stratalog.jobs.demo.verdict import (
     percentile,
     verdict,
 )
-from stratalog.replication.metadata.image import PartitionRecord
+from stratalog.replication.metadata.records import PartitionRecord
 
 _LOG = logging.getLogger("stratalog.demo")
 

@@ -1,7 +1,14 @@
-"""Records as the console consumer prints them: Kafka's DefaultMessageFormatter, byte for byte. Pure."""
+"""Records as the console consumer prints them: Kafka's DefaultMessageFormatter, byte for byte. Pure.
+
+Records of `__consumer_offsets` as the console consumer prints them: committed offsets, or groups. Pure.
+
+One JSON object a record, of the fields that Kafka's OffsetsMessageFormatter and GroupMetadataMessageFormatter (4.3.1)
+print; ours ends with a line break, Kafka's stand behind each other. What is of another kind is passed over.
+"""
 
 from __future__ import annotations
 
+import json
 import struct
 import uuid
 from collections.abc import Callable, Mapping
@@ -9,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from stratalog.clients.records import ConsumerRecord
+from stratalog.jobs.text.record_decoders import offsets_decoder
 from stratalog.storage.errors import InvalidConfigError, InvalidRecordError
 
 Deserializer = Callable[[bytes], str]
@@ -138,3 +146,37 @@ def _timestamp(record: ConsumerRecord) -> bytes:
     if record.timestamp_ms is None:
         return b"NO_TIMESTAMP"
     return f"{_TIMESTAMP_TYPES[record.timestamp_type]}:{record.timestamp_ms}".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorFormatter:
+    """Prints records of these types. A tombstone's value is null."""
+
+    types: frozenset[int]
+
+    def format(self, record: ConsumerRecord) -> bytes:
+        """The record's line; nothing for one of another type, or for what nobody can read."""
+        if record.key is None:
+            return b""
+        key_text, value_text = offsets_decoder(record.offset, record.key, record.value)
+        if key_text is None or value_text is None:  # an unknown type, or damaged
+            return b""
+        key = json.loads(key_text)
+        key["type"] = int(key["type"])
+        if key["type"] not in self.types:
+            return b""
+        value = None
+        if record.value is not None:
+            value = json.loads(value_text)
+            value["version"] = int(value["version"])
+        text = json.dumps({"key": key, "value": value}, separators=(",", ":"), ensure_ascii=False)
+        return text.encode() + b"\n"
+
+
+OFFSETS, GROUPS = frozenset({0, 1}), frozenset({2})
+
+COORDINATOR_FORMATTERS = {
+    "OffsetsMessageFormatter": CoordinatorFormatter(OFFSETS),
+    "GroupMetadataMessageFormatter": CoordinatorFormatter(GROUPS),
+}
+"""By the names of Kafka's classes."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from stratalog.clients.admin.admin import TopicDescription
 from stratalog.jobs.command.terminal import UsageError
 from stratalog.replication.controller.topic_deletion import TopicDeletion
-from stratalog.replication.metadata.image import NO_LEADER, PartitionRecord
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.storage.errors import InvalidReplicaAssignmentError
 from stratalog.storage.topic_config import LogConfig
 

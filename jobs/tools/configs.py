@@ -1,4 +1,4 @@
-"""`kafka-configs` for stratalog: describe and alter the configs of topics and what all brokers share (R9).
+"""`kafka-configs` for stratalog: describe and alter the configs of topics and what all brokers share.
 
 I/O: the metadata log, through the admin client; it works beside a running cluster, and takes hold there at once.
 """
@@ -13,12 +13,11 @@ from collections.abc import Mapping, Sequence
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.admin.configs import DYNAMIC, ConfigInForce, cluster_configs, topic_configs
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.jobs.command.arguments import Parser, add_cluster_flags, client_properties, cluster_root
+from stratalog.jobs.command.arguments import Parser, add_cluster_flags, client_properties, cluster_root, timeout_ms
 from stratalog.jobs.command.properties import read_properties
 from stratalog.jobs.command.terminal import DONE, UsageError, run
 from stratalog.jobs.text.topics import config_table
-from stratalog.jobs.tools.topics import timeout_ms
-from stratalog.replication.metadata.cluster_configs import SHARED_SETTINGS
+from stratalog.replication.metadata.configs import SHARED_SETTINGS
 from stratalog.storage.errors import InvalidConfigError
 
 TOPICS, BROKERS = "topics", "brokers"

@@ -29,8 +29,7 @@ from stratalog.jobs.command.arguments import (
 )
 from stratalog.jobs.command.properties import key_values, read_properties
 from stratalog.jobs.command.terminal import DONE, UsageError, complain, drop_output, error_text, run
-from stratalog.jobs.text.coordinator_formatters import COORDINATOR_FORMATTERS
-from stratalog.jobs.text.message_formatter import MessageFormatter
+from stratalog.jobs.text.message_formatter import COORDINATOR_FORMATTERS, MessageFormatter
 from stratalog.storage.errors import InvalidRecordError, OffsetOutOfRangeError
 from stratalog.storage.records import TopicPartition
 
@@ -255,7 +254,7 @@ class Output:
             complain(f"Error processing message, skipping this message: {error_text(reason)}")
 
 
-class Subscription:
+class ConsoleSubscription:
     """Which partitions are read: fixed ones, or those of the topics asked for as they come and go."""
 
     def __init__(self, consumer: Consumer, view: ClusterView, wanted: Reading, *, keep_reset: bool) -> None:
@@ -314,7 +313,7 @@ class Subscription:
         return [partition for topic in topics for partition in self._view.partitions(topic)]
 
 
-def consume(consumer: Consumer, subscription: Subscription, wanted: Reading, output: Output) -> None:
+def consume(consumer: Consumer, subscription: ConsoleSubscription, wanted: Reading, output: Output) -> None:
     """Print messages until there are enough of them, or none for too long."""
     last_s = time.monotonic()
     while wanted.max_messages is None or output.count < wanted.max_messages:
@@ -343,7 +342,7 @@ def console_consumer(arguments: Sequence[str] | None, cluster: RunningCluster | 
     root = cluster.root if cluster is not None else cluster_root(given)
     view = view_of(settings.get("isolation.level", ISOLATION_LEVELS[0]))(root)
     consumer = Consumer(cluster or root, settings, view=view)
-    subscription = Subscription(consumer, view, wanted, keep_reset=settings["auto.offset.reset"] != "none")
+    subscription = ConsoleSubscription(consumer, view, wanted, keep_reset=settings["auto.offset.reset"] != "none")
     subscription.start()
     if not view.image.live_brokers():
         complain(f"WARN no broker of the cluster at {root} is running: waiting for one")

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from stratalog.clients.admin.admin import Admin
-from stratalog.jobs.command.arguments import Parser, add_cluster_flags, client_properties, cluster_root
+from stratalog.jobs.command.arguments import Parser, add_cluster_flags, client_properties, cluster_root, timeout_ms
 from stratalog.jobs.command.terminal import DONE, UsageError, run
-from stratalog.jobs.tools.topics import timeout_ms
 from stratalog.replication.leader.delete_records import DeletedRecords
 from stratalog.storage.records import TopicPartition
 

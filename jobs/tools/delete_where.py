@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.admin.erasure import ErasureReport, ReplicaErasure
-from stratalog.jobs.command.arguments import Parser, add_cluster_flags, client_properties, cluster_root
+from stratalog.jobs.command.arguments import Parser, add_cluster_flags, client_properties, cluster_root, timeout_ms
 from stratalog.jobs.command.terminal import DONE, UsageError, run
-from stratalog.jobs.tools.topics import timeout_ms
 from stratalog.storage.clock import Clock, SystemClock
 
 NOT_YET = 1

@@ -14,22 +14,24 @@ import pyarrow as pa
 
 from stratalog.jobs.command.arguments import Parser
 from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, complain, error_text, run
-from stratalog.jobs.text.dump_lines import (
+from stratalog.jobs.text.dump import (
+    DumpKind,
+    DumpName,
     OffsetGaps,
     Shown,
+    dump_name,
     index_line,
     invalid_line,
     log_lines,
     producer_lines,
     time_index_line,
 )
-from stratalog.jobs.text.dump_names import DumpKind, DumpName, dump_name
 from stratalog.jobs.text.record_decoders import Decoder, metadata_decoder, offsets_decoder, text_decoder, text_of
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.delta.delta_table import DeltaLogTable
-from stratalog.storage.delta.table import FileEntry
 from stratalog.storage.errors import CorruptMessageError, ObjectNotFoundError, StratalogError
 from stratalog.storage.files import batch_file
+from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.log.rows import TIME_COLUMNS
 from stratalog.storage.log.segments import LogSegment, files_between

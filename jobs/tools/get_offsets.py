@@ -10,10 +10,16 @@ from collections.abc import Iterator, Sequence
 
 from stratalog.clients.offset_spec import UNKNOWN_OFFSET, OffsetSpec
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.jobs.command.arguments import Parser, add_cluster_flags, client_properties, cluster_root
+from stratalog.jobs.command.arguments import (
+    Parser,
+    add_cluster_flags,
+    client_properties,
+    cluster_root,
+    offset_spec,
+    timeout_ms,
+)
 from stratalog.jobs.command.partition_filter import PartitionFilter
 from stratalog.jobs.command.terminal import DONE, UsageError, complain, run
-from stratalog.jobs.tools.topics import timeout_ms
 from stratalog.replication.internal_topics import is_internal
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
@@ -27,16 +33,6 @@ EPILOG = """examples (ROOT is the metadata root that strata-cluster printed):
 Each line is topic:partition:offset. A partition without a record at or after the time has no line; one that cannot
 be asked is named on standard error. exit code: 0; 1 when nothing matches or the command line is wrong
 """
-PLACES = {
-    "latest": OffsetSpec.latest(),
-    "earliest": OffsetSpec.earliest(),
-    "max-timestamp": OffsetSpec.max_timestamp(),
-    "earliest-local": OffsetSpec.earliest(),
-    "latest-tiered": None,
-    "earliest-pending-upload": None,
-}
-"""Kafka's names of places. No topic is tiered: all of a log is local, and there is no tiered offset to show (None)."""
-_NUMBERED = dict(zip(("-1", "-2", "-3", "-4", "-5", "-6"), PLACES, strict=True))
 
 
 def parser() -> Parser:
@@ -66,21 +62,6 @@ def parser() -> Parser:
     )  # fmt: skip
     which.add_argument("--exclude-internal-topics", action="store_true", help="By default, internal topics are shown.")
     return made
-
-
-def offset_spec(time: str) -> OffsetSpec | None:
-    """What `--time` asks for; None for a place that no log has. UsageError for what is neither a place nor a time."""
-    name = _NUMBERED.get(time, time)
-    if name in PLACES:
-        return PLACES[name]
-    try:
-        return OffsetSpec(int(name))
-    except (ValueError, StratalogError) as reason:
-        raise UsageError(
-            f"Malformed time argument {time}. Please use -1 or latest / -2 or earliest / -3 or max-timestamp / "
-            "-4 or earliest-local / -5 or latest-tiered / -6 or earliest-pending-upload, "
-            "or a specified long format timestamp"
-        ) from reason
 
 
 def selected(view: ClusterView, wanted: PartitionFilter, *, exclude_internal: bool) -> list[TopicPartition]:

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.admin.log_dirs import LogDirDescription
-from stratalog.jobs.command.arguments import Parser, add_cluster_flags, client_properties, cluster_root
+from stratalog.jobs.command.arguments import Parser, add_cluster_flags, client_properties, cluster_root, timeout_ms
 from stratalog.jobs.command.terminal import DONE, UsageError, run
-from stratalog.jobs.tools.topics import timeout_ms
 
 VERSION = 1
 PURPOSE = "This tool helps to query log directory usage on the specified brokers."

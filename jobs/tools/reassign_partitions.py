@@ -14,10 +14,9 @@ from pathlib import Path
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.admin.reassignment import moves_of, throttle, unthrottle
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.jobs.command.arguments import Parser, add_cluster_flags, client_properties, cluster_root
+from stratalog.jobs.command.arguments import Parser, add_cluster_flags, client_properties, cluster_root, timeout_ms
 from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, run
 from stratalog.jobs.text import reassignment as text
-from stratalog.jobs.tools.topics import timeout_ms
 from stratalog.replication.controller.reassignment import propose_assignment
 from stratalog.storage.errors import StratalogError, UnknownTopicOrPartitionError
 from stratalog.storage.records import TopicPartition

@@ -1,4 +1,4 @@
-"""`kafka-replica-verification` for stratalog: do all replicas of a set of topics hold the same records? (R10).
+"""`kafka-replica-verification` for stratalog: do all replicas of a set of topics hold the same records?
 
 I/O: reads every replica's table from storage; the brokers need not run. Nothing is written.
 """
@@ -20,11 +20,11 @@ from stratalog.jobs.command.arguments import (
     add_cluster_flags,
     client_properties,
     cluster_root,
+    offset_spec,
     one_spelling,
+    timeout_ms,
 )
 from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, run
-from stratalog.jobs.tools.get_offsets import offset_spec
-from stratalog.jobs.tools.topics import timeout_ms
 from stratalog.storage.clock import Clock, SystemClock
 
 PURPOSE = "Validate that all replicas for a set of topics have the same data."

@@ -1,4 +1,4 @@
-"""Kafka's `StateChangeLogMerger` for stratalog: several brokers' state-change.log as one, in order of time (R13).
+"""Kafka's `StateChangeLogMerger` for stratalog: several brokers' state-change.log as one, in order of time.
 
 I/O: reads log files, one line of each at a time, so that they may be as long as they like.
 """

@@ -11,15 +11,22 @@ from collections.abc import Callable, Sequence
 
 from stratalog.clients.admin.admin import Admin, NewTopic, TopicDescription
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.jobs.command.arguments import Parser, TopicFilter, add_cluster_flags, client_properties, cluster_root
+from stratalog.jobs.command.arguments import (
+    Parser,
+    TopicFilter,
+    add_cluster_flags,
+    client_properties,
+    cluster_root,
+    timeout_ms,
+)
 from stratalog.jobs.command.terminal import DONE, UsageError, run
 from stratalog.jobs.text import topics as topic_text
 from stratalog.replication.controller import topics as topic_rules
 from stratalog.replication.controller.topic_deletion import TopicDeletion
 from stratalog.replication.internal_topics import is_internal
-from stratalog.replication.metadata.image import ClusterImage, PartitionRecord, Result
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.storage.errors import (
-    InvalidConfigError,
     StratalogError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
@@ -28,9 +35,6 @@ from stratalog.storage.errors import (
 ACTIONS = ("list", "describe", "create", "alter", "delete")
 REPORTS = ("under_replicated_partitions", "unavailable_partitions", "under_min_isr_partitions", "at_min_isr_partitions")
 SHORT_MAX = 32_767
-DEFAULT_TIMEOUT_MS = 60_000
-TIMEOUT_KEYS = ("default.api.timeout.ms", "request.timeout.ms")
-"""The admin configs that mean something here: how long to wait for the new partitions' leaders."""
 
 PURPOSE = "This tool helps to create, delete, describe, or change a topic."
 EPILOG = """examples (ROOT is the metadata root that strata-cluster printed):
@@ -308,16 +312,6 @@ def _report_tests(topic: TopicDescription, live: set[int]) -> dict[str, Callable
         "under_min_isr_partitions": lambda partition: topic_text.is_under_min_isr(partition, topic.configs),
         "at_min_isr_partitions": lambda partition: topic_text.is_at_min_isr(partition, topic.configs),
     }
-
-
-def timeout_ms(properties: dict[str, str]) -> int:
-    """How long to wait for leaders, from `--command-config`. InvalidConfigError for a name that is not known."""
-    for name, value in properties.items():
-        if name not in (*TIMEOUT_KEYS, "client.id"):
-            raise InvalidConfigError(f"Unknown admin config name: {name}")
-        if name in TIMEOUT_KEYS and not value.strip().isdigit():
-            raise InvalidConfigError(f"Invalid value {value} for configuration {name}: Not a number of type INT")
-    return int(next((properties[name] for name in TIMEOUT_KEYS if name in properties), DEFAULT_TIMEOUT_MS))
 
 
 def topics(arguments: Sequence[str] | None) -> int:

@@ -14,7 +14,7 @@ from stratalog.clients.admin.transactions import StoredTransactions
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.jobs.command.arguments import Parser, add_cluster_flags, cluster_root
 from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, complain, run
-from stratalog.replication.requests.transaction_requests import ActiveProducer
+from stratalog.replication.requests.transactions import ActiveProducer
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
 

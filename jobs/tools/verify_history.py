@@ -11,13 +11,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from stratalog.clients.history.checker import RULES, Finding, check, unseen
-from stratalog.clients.history.history import ACK, Event
+from stratalog.clients.history.history import ACK, HistoryEvent
 from stratalog.clients.history.recorder import read_events
 from stratalog.clients.history.stored import stored_events
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.jobs.command.arguments import Parser, add_cluster_flags, client_properties, cluster_root
+from stratalog.jobs.command.arguments import Parser, add_cluster_flags, client_properties, cluster_root, timeout_ms
 from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, run
-from stratalog.jobs.tools.topics import timeout_ms
 
 PURPOSE = (
     "Check a recorded history of sends and polls. The names of what is found are those of Jepsen's Kafka workload."
@@ -73,7 +72,7 @@ def wanted_rules(names: str | None) -> list[str]:
     return wanted
 
 
-def merged(files: Iterable[Path]) -> list[Event]:
+def merged(files: Iterable[Path]) -> list[HistoryEvent]:
     """The events of all files; of several, by time. UsageError for a file that is not there."""
     found = list(files)
     absent = [file for file in found if not file.is_file()]
@@ -84,7 +83,7 @@ def merged(files: Iterable[Path]) -> list[Event]:
     return events if len(parts) == 1 else sorted(events, key=lambda event: event.time_ms)
 
 
-def report_lines(events: Sequence[Event], findings: Sequence[Finding], shown: int) -> list[str]:
+def report_lines(events: Sequence[HistoryEvent], findings: Sequence[Finding], shown: int) -> list[str]:
     """What is in the history, each rule that found something with its first findings, and the verdict."""
     counts = Counter(event.kind for event in events)
     clients = len({event.client for event in events})

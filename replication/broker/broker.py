@@ -2,8 +2,8 @@
 
 I/O: through its stores. `step` is one turn of a single-threaded loop; other threads only call `produce` and
 `hand_over`, which put requests into a queue. The same loop runs in a thread, in a spark-submit driver and,
-turn by turn, in the simulator. What it may do is decided elsewhere: `leader_and_isr` (R4), `partition`
-(R17, R24), `purgatory` (R18), `controller_decisions`.
+turn by turn, in the simulator. What it may do is decided elsewhere: in `leader_and_isr` (becoming leader or
+follower), `partition` (ISR, high watermark), `purgatory` (acks=all), and in the decisions of `controller/`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from stratalog.replication.broker.calls import BrokerCalls
 from stratalog.replication.broker.hosted_replicas import STATE_CHANGE_LOG, HostedReplicas
 from stratalog.replication.broker.inbox import BrokerInbox
-from stratalog.replication.clean_shutdown import was_shut_down
+from stratalog.replication.broker_root import was_shut_down
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.brokers import alter_partition, register_broker, report_offline, shut_down_broker
 from stratalog.replication.controller.sessions import encode_session, session_path
@@ -24,14 +24,14 @@ from stratalog.replication.controller.topic_deletion import deleted_partitions
 from stratalog.replication.coordinator.runtime.kinds import COORDINATOR_KINDS, CoordinatorKind
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
 from stratalog.replication.coordinator.runtime.runtime import CoordinatorRuntime
-from stratalog.replication.coordinator.shard.shard import CoordinatorType
 from stratalog.replication.leader.append_queue import TURN_MS_MAX, AppendQueue
 from stratalog.replication.leader.delete_records import RecordDeletions
-from stratalog.replication.leader.isr_changes import WantedIsr, all_isr_changes, expansions, isr_change
+from stratalog.replication.leader.partition import WantedIsr, all_isr_changes, expansions, isr_change
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import LeaderReplica
 from stratalog.replication.machine.turn_pace import TurnPace
-from stratalog.replication.metadata.image import (
+from stratalog.replication.metadata.log import METADATA_COMMITS, open_metadata
+from stratalog.replication.metadata.records import (
     NO_BROKER_EPOCH,
     ConfigRecord,
     EraseRecord,
@@ -39,15 +39,15 @@ from stratalog.replication.metadata.image import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from stratalog.replication.metadata.log import METADATA_COMMITS
 from stratalog.replication.progress.follower_watch import FollowerWatch
-from stratalog.replication.progress.leader_progress import LeaderProgress
+from stratalog.replication.progress.of_leader import LeaderProgress
 from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.replication.progress.progress_object import remove_old_progress
-from stratalog.replication.replica.replica_deletions import ReplicaDeletions
+from stratalog.replication.replica.removal import ReplicaDeletions
 from stratalog.replication.replica.upkeep_rounds import limits_of
+from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.hand_over import INBOX_PREFIX
-from stratalog.replication.stores import Stores, open_metadata
+from stratalog.replication.stores import Stores
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.errors import (
     BrokerNotAvailableError,
@@ -164,9 +164,9 @@ class Broker(BrokerCalls):
     # -- life ------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Register under a new broker epoch (R5, KIP-380). Raises what the metadata log answers.
+        """Register under a new broker epoch (promise 13, KIP-380). Raises what the metadata log answers.
 
-        After an unclean stop the own tables first lose what a power cut may have torn (hazards 8). Replicas that
+        After an unclean stop the own tables first lose what a power cut may have torn (promise 5). Replicas that
         are not assigned to this broker any more are removed.
         """
         self.metadata.refresh()
@@ -321,7 +321,7 @@ class Broker(BrokerCalls):
         content = encode_session(broker_epoch, self.incarnation_id, self._beat)
         self._metadata_objects.put_register(session_path(self.broker_id), content)
 
-    # -- metadata (R4) ---------------------------------------------------------------------------------
+    # -- metadata --------------------------------------------------------------------------------------
 
     def _follow_metadata(self, now_ms: int) -> None:
         changed = self.metadata.refresh()
@@ -442,7 +442,7 @@ class Broker(BrokerCalls):
         self._moved |= moved
         return bool(moved)
 
-    # -- ISR changes (R17) -------------------------------------------------------------------------------
+    # -- ISR changes -------------------------------------------------------------------------------------
 
     def _isr_changes(self, now_ms: int) -> list[WantedIsr]:
         moved, self._moved = self._moved, set()

@@ -10,13 +10,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from stratalog.replication.coordinator.runtime.runtime import CoordinatorRuntime
-from stratalog.replication.coordinator.shard.shard import CoordinatorType
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.leader.append_queue import AppendQueue
 from stratalog.replication.leader.replica import WaitingAppend
 from stratalog.replication.metrics import Metric
-from stratalog.replication.requests.coordinators import FindCoordinatorRequest, FindCoordinatorResponse
-from stratalog.replication.requests.produce import HandedFiles, ProduceRequest, ProduceResponse
+from stratalog.replication.requests.coordinators import CoordinatorType, FindCoordinatorRequest, FindCoordinatorResponse
+from stratalog.replication.requests.produce import HandOverRequest, ProduceRequest, ProduceResponse
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.objects.wakeup import Wakeup
 
@@ -39,11 +38,11 @@ class BrokerCalls:
         caller's when the broker has stopped."""
         self._enqueue(WaitingAppend(request, complete))
 
-    def hand_over(self, handed: HandedFiles) -> Future[ProduceResponse]:
-        """Queue files that already lie in the partition's directory (DESIGN §4)."""
+    def hand_over(self, handed: HandOverRequest) -> Future[ProduceResponse]:
+        """Queue data files that already lie in the partition's directory."""
         return self._submit(handed)
 
-    def _submit(self, request: ProduceRequest | HandedFiles) -> Future[ProduceResponse]:
+    def _submit(self, request: ProduceRequest | HandOverRequest) -> Future[ProduceResponse]:
         future: Future[ProduceResponse] = Future()
         self._enqueue(WaitingAppend(request, future.set_result))
         return future

@@ -1,4 +1,4 @@
-"""The replicas on one broker, brought to the state that the metadata log gives them (R4).
+"""The replicas on one broker, brought to the state that the metadata log gives them (Kafka: ReplicaManager).
 
 I/O: opens and drops tables through the broker's stores. What is to be done is decided by `leader_and_isr`;
 every change is a line of the state change log, as in Kafka's `becomeLeaderOrFollower`.
@@ -24,12 +24,13 @@ from stratalog.replication.broker.leader_and_isr import (
 )
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import LeaderReplica
+from stratalog.replication.metadata.configs import TopicConfigs
 from stratalog.replication.metadata.erasures import erases_of
-from stratalog.replication.metadata.image import ClusterImage, PartitionRecord
-from stratalog.replication.metadata.topic_configs import TopicConfigs
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.metrics import BrokerMetrics
 from stratalog.replication.progress.known_committed import KnownCommitted, known_committed, published_before
-from stratalog.replication.replica.replica_removal import Leaving, delete_leftover, is_of_topic, is_sealed, seal
+from stratalog.replication.replica.removal import Leaving, delete_leftover, is_of_topic, is_sealed, seal
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds, most_live_files
 from stratalog.replication.stores import Stores
 from stratalog.storage.clock import Clock, Ids
@@ -119,7 +120,7 @@ class HostedReplicas:
 
     def open_after_stop(self, image: ClusterImage, *, was_clean: bool) -> None:
         """At start: remove what is not assigned to this broker any more; after an unclean stop drop what a
-        power cut may have torn (hazards 8), and tables that were to be deleted. What its earlier life published as
+        power cut may have torn (promise 5), and tables that were to be deleted. What its earlier life published as
         committed is remembered."""
         self._committed |= published_before(self._stores.objects(self._root), image, self._broker_id)
         for topic_partition in self._stores.replicas(self._root):
@@ -323,7 +324,7 @@ class HostedReplicas:
         self._applied.clear()
 
     def forget_follower(self, broker_id: int, now_ms: int) -> None:
-        """A broker came up anew: what its earlier life had copied may be gone (KIP-966, hazards 6)."""
+        """A broker came up anew: what its earlier life had copied may be gone (promise 13, KIP-966)."""
         for replica in self.leaders.values():
             if replica.partition is not None:
                 replica.partition.forget_follower(broker_id, now_ms)

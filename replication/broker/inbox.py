@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from stratalog.replication.leader.delete_records import RecordDeletions, delete_records_id_of
 from stratalog.replication.leader.replica import WaitingAppend
-from stratalog.replication.metadata.image import NO_BROKER_EPOCH
+from stratalog.replication.metadata.records import NO_BROKER_EPOCH
 from stratalog.replication.requests.hand_over import (
     INBOX_PREFIX,
     SUSPECT_SUFFIX,
@@ -26,7 +26,7 @@ from stratalog.replication.requests.hand_over import (
 )
 from stratalog.replication.requests.produce import ProduceResponse
 from stratalog.storage.errors import CorruptMessageError, InvalidRequestError, NotLeaderOrFollowerError
-from stratalog.storage.objects.remote import ObjectStore
+from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import TopicPartition
 
 _LOG = logging.getLogger("stratalog.broker")

@@ -1,4 +1,4 @@
-"""What a broker does with a partition's new state: become leader or follower, or stop (ROWS R4). Pure.
+"""What a broker does with a partition's new state: become leader or follower, or stop. Pure.
 
 The answer says only what changes on this broker; the caller opens tables, starts and stops fetchers, and
 writes an `Ignore`'s reason to the state change log.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stratalog.replication.metadata.image import PartitionRecord
+from stratalog.replication.metadata.records import PartitionRecord
 
 NO_CONTROLLER_EPOCH = -1
 

@@ -24,15 +24,13 @@ from stratalog.replication.controller.eligible_leaders import (
     with_eligible_leaders,
 )
 from stratalog.replication.controller.reassignment import with_isr
-from stratalog.replication.metadata.image import (
+from stratalog.replication.metadata.image import BrokerState, ClusterImage, Result, check_broker_epoch
+from stratalog.replication.metadata.records import (
     NO_LEADER,
-    BrokerState,
-    ClusterImage,
     FenceBrokerRecord,
     MetadataRecord,
     PartitionRecord,
     RegisterBrokerRecord,
-    Result,
 )
 from stratalog.storage.errors import (
     DuplicateBrokerRegistrationError,
@@ -40,7 +38,6 @@ from stratalog.storage.errors import (
     InvalidRequestError,
     InvalidUpdateVersionError,
     NotLeaderOrFollowerError,
-    StaleBrokerEpochError,
     StratalogError,
     UnknownLeaderEpochError,
 )
@@ -67,18 +64,6 @@ class IsrChange(NamedTuple):
     partition_epoch: int
     isr: tuple[int, ...]
     broker_epochs: Mapping[int, int] = MappingProxyType({})
-
-
-def check_broker_epoch(image: ClusterImage, broker_id: int, broker_epoch: int) -> None:
-    """StaleBrokerEpochError unless `broker_epoch` is the broker's live registration."""
-    if image.is_current(broker_id, broker_epoch):
-        return
-    known = image.brokers.get(broker_id)
-    if known is None:
-        state = "is not registered"
-    else:
-        state = f"is {'fenced' if known.fenced else 'live'} at broker epoch {known.broker_epoch}"
-    raise StaleBrokerEpochError(f"broker {broker_id} asked under broker epoch {broker_epoch}, but it {state}")
 
 
 def register_broker(
@@ -162,7 +147,7 @@ def _after_restart(
 def fence_brokers(
     image: ClusterImage, broker_epochs: Mapping[int, int], unclean_of: UncleanOf = always_clean
 ) -> Result[tuple[int, ...]]:
-    """Brokers' sessions expired (ROWS R1): they are fenced and every partition they touch is settled anew.
+    """Brokers' sessions expired: fence them and elect anew in every partition that they lead or are in sync in.
 
     `broker_epochs` maps broker ids to the broker epochs whose sessions expired; a broker that is fenced or
     registered anew since is left alone. A partition led by a dead broker gets a live ISR member, else a live eligible
@@ -180,7 +165,7 @@ def fence_brokers(
 
 
 def online_partitions(image: ClusterImage, unclean_of: UncleanOf = always_clean) -> Result[tuple[TopicPartition, ...]]:
-    """Partitions without a live leader that can get one now do (ROWS R5); the answer names those with a new leader.
+    """Elect a leader for each partition that has no live one and can get one now; the response names those partitions.
 
     To be asked after a broker came up, a config changed, or a controller took over. A partition whose leader is
     fenced and that can get no other one goes offline.

@@ -1,7 +1,7 @@
 """The controller: watches broker sessions, elects leaders, fails over. Every broker runs a candidate.
 
-I/O: session objects and the metadata log. What is decided stands in `controller_decisions` and `election`;
-this is the loop around them: observe, decide, commit under the controller epoch, resign when deposed (R6).
+I/O: session objects and the metadata log. The decisions are in `brokers`, `election` and their neighbours;
+this is the loop around them: observe, decide, commit under the controller epoch, resign when deposed (promise 12).
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from stratalog.replication.controller.brokers import fence_brokers, online_parti
 from stratalog.replication.controller.preferred_leaders import rebalance_leaders
 from stratalog.replication.controller.reassignment import finish_reassignments
 from stratalog.replication.controller.sessions import SessionObserver, session_path
-from stratalog.replication.metadata.cluster_configs import spelled
-from stratalog.replication.metadata.image import ClusterImage, MetadataRecord, Result
+from stratalog.replication.metadata.configs import spelled
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.log import open_metadata
+from stratalog.replication.metadata.records import MetadataRecord
 from stratalog.replication.metadata.state_changes import partition_lines, replica_lines
-from stratalog.replication.stores import Stores, open_metadata
+from stratalog.replication.stores import Stores
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.errors import StaleControllerEpochError
 from stratalog.storage.upkeep.chore import UpkeepLimits
@@ -126,7 +128,7 @@ class Controller:
         return 1_000 * self._config.leader_imbalance_check_interval_seconds
 
     def _rebalance(self, now_ms: int) -> None:
-        """Give leadership back to preferred replicas, now and then (R11). First an interval after the election: whoever
+        """Give leadership back to preferred replicas once per interval. First an interval after the election: whoever
         comes back with the controller shall be in the ISRs by then."""
         if self.epoch is None or not self._config.auto_leader_rebalance_enable or now_ms < self._rebalance_due_ms:
             return

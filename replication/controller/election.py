@@ -1,8 +1,8 @@
-"""The five leader selectors: who leads a partition next, and with which ISR (ROWS R14). Pure.
+"""The five leader selectors: who leads a partition next, and with which ISR (Kafka: `Election`). Pure.
 
 Each takes the partition as it is and answers an `Election`, or None when nobody may lead: then the partition
 stays as it is or goes offline, and **its ISR stays**, since an empty one could never be elected from again.
-Leaders are sought in the order of the assigned replicas, as Kafka does since 2.4 (the seed article says: first
+Leaders are sought in the order of the assigned replicas, as Kafka does since 2.4 (before: the first
 of the ISR), so that the preferred replica wins when it can. Where no member of the ISR may lead, an eligible leader
 replica does, alone in the ISR (KIP-966): it has every committed record, though others may have more that is not.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from stratalog.replication.metadata.image import NO_LEADER, PartitionRecord
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from stratalog.replication.metadata.image import ClusterImage, MetadataRecord, PartitionRecord
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import MetadataRecord, PartitionRecord
 
 MIN_ISR_CONFIG = "min.insync.replicas"
 

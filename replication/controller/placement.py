@@ -1,4 +1,4 @@
-"""Where replicas go: Kafka's assignment of replicas to brokers (`AdminUtils`, ROWS R16). Pure.
+"""Where replicas go: Kafka's assignment of replicas to brokers (`AdminUtils`). Pure.
 
 The first replicas of a topic go round the brokers from a start index; the other replicas of a partition
 follow at a shift that grows by one each time the round is complete, so that a dead broker's load spreads

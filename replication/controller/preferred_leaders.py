@@ -1,4 +1,4 @@
-"""Leader elections that somebody asks for, and the balance of leaders over brokers (KIP-460, KIP-183, ROWS R11). Pure.
+"""Leader elections on request, and the balance of leaders over brokers (KIP-460, KIP-183). Pure.
 
 Preferred elections give partitions back to their first assigned replica, when it is live and in sync. Unclean ones are
 for partitions without a leader: they lead again with what is there, and may lose acknowledged records.
@@ -17,7 +17,8 @@ from enum import StrEnum
 
 from stratalog.replication.controller.election import elect_offline, elect_preferred
 from stratalog.replication.controller.eligible_leaders import settle_eligible_leaders
-from stratalog.replication.metadata.image import NO_LEADER, ClusterImage, PartitionRecord, Result
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.storage.errors import (
     ElectionNotNeededError,
     EligibleLeadersNotAvailableError,

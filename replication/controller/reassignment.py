@@ -1,6 +1,6 @@
-"""Partition reassignment: replicas move to other brokers while the partition is led on (ROWS R7, KIP-455). Pure.
+"""Partition reassignment: replicas move to other brokers while the partition stays available (KIP-455). Pure.
 
-The eleven steps of the seed article are three kinds of commit here. The request (`alter_partition_reassignments`)
+Kafka's eleven steps are three kinds of commit here. The request (`alter_partition_reassignments`)
 makes the replicas OAR + RAR and begins a leader epoch, in which the new ones are added. The leader lets them into the
 ISR one by one as they catch up (`broker_decisions.alter_partition`). The change with which all of RAR is in the ISR
 also ends the reassignment (`with_isr`): ISR and replicas become RAR, a replica of RAR leads, brokers that are left out
@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from stratalog.replication.controller.election import elect_reassigned
 from stratalog.replication.controller.eligible_leaders import settle_eligible_leaders
 from stratalog.replication.controller.placement import assign_replicas, check_replicas
-from stratalog.replication.metadata.image import NO_LEADER, ClusterImage, PartitionRecord, Result
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.storage.errors import (
     InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,

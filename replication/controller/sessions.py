@@ -2,7 +2,7 @@
 
 Each broker overwrites `sessions/<broker id>` every heartbeat; an observer expires it when the object has
 not *changed* for the session timeout on the observer's own monotonic clock, over several own polls without
-a gap. After a gap, as when the observer itself slept, all timers restart (DESIGN §5, hazards 21).
+a gap. After a gap, as when the observer itself slept, all timers restart (promise 14).
 """
 
 from __future__ import annotations

@@ -10,15 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from stratalog.replication.controller.brokers import check_broker_epoch
-from stratalog.replication.metadata.image import (
-    ClusterImage,
-    MetadataRecord,
-    RemoveTopicRecord,
-    Result,
-    TopicDeletionRecord,
-)
-from stratalog.replication.metadata.replica_states import ReplicaState, state_of_deletion
+from stratalog.replication.metadata.image import ClusterImage, Result, check_broker_epoch
+from stratalog.replication.metadata.records import MetadataRecord, RemoveTopicRecord, TopicDeletionRecord
+from stratalog.replication.metadata.states import ReplicaState, state_of_deletion
 from stratalog.storage.records import TopicPartition
 
 

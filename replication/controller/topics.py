@@ -1,6 +1,6 @@
 """Topics: created, grown, configured and deleted by a decision anyone with the metadata log can make. Pure.
 
-The answers and refusals are Kafka's (ROWS R2, R9, R16). As everywhere, a refusal is raised and commits nothing.
+Responses and errors are Kafka's. A refused request raises its error and commits nothing.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from stratalog.replication.controller.eligible_leaders import MIN_ISR_CONFIG, en
 from stratalog.replication.controller.placement import assign_replicas, check_assignment, check_replica_count
 from stratalog.replication.controller.reassignment import original_replicas
 from stratalog.replication.internal_topics import is_internal
-from stratalog.replication.metadata.image import (
-    ClusterImage,
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.records import (
     ConfigRecord,
     PartitionRecord,
     RemoveTopicRecord,
-    Result,
     TopicDeletionRecord,
     TopicRecord,
 )

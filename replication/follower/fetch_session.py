@@ -6,7 +6,7 @@ tables and publishes one progress object of its own: the commit, then the progre
 
 A follower's partitions may be shared out to several tasks (`num.replica.fetchers`); each watches all leaders.
 Two sessions of a share overlap: the younger stands by, folds what it will need, and takes over when the elder ends or
-falls silent, which hides the gap between two micro-batches (DESIGN §6). Both working at once is safe (§4), only
+falls silent, which hides the gap between two micro-batches. Two sessions at work at once are safe (promise 7), only
 wasteful.
 """
 
@@ -20,10 +20,13 @@ from stratalog.replication.config import BrokerConfig
 from stratalog.replication.follower.metrics import INTERVAL_MS, CopyClock, fetch_metrics_prefix
 from stratalog.replication.follower.partitions import FollowedPartitions
 from stratalog.replication.follower.replica import FollowedReplica
-from stratalog.replication.progress.follower_watch import ENDED
-from stratalog.replication.progress.progress import fetch_progress_path, progress_header, progress_prefix
-from stratalog.replication.progress.session_notice import SessionNotice, notices_prefix
-from stratalog.replication.progress.session_progress import SessionProgress, remove_session_progress
+from stratalog.replication.progress.of_session import (
+    SessionNotice,
+    SessionProgress,
+    notices_prefix,
+    remove_session_progress,
+)
+from stratalog.replication.progress.progress import ENDED, fetch_progress_path, progress_header, progress_prefix
 from stratalog.replication.replica.upkeep_rounds import most_live_files
 from stratalog.replication.stores import Stores
 from stratalog.storage.clock import Clock, Ids
@@ -58,7 +61,7 @@ def stop_path(broker_epoch: int) -> str:
     return f"{progress_prefix(broker_epoch)}stop"
 
 
-class FetchSession:
+class FollowerSession:
     """One session. `step` is one turn; `run` turns until the deadline or until `is_over`: the broker stopped,
     or its registration is no longer the live one."""
 

@@ -19,16 +19,16 @@ from stratalog.replication.follower.quota import ReplicationQuota
 from stratalog.replication.follower.repair import ReplicaRepair
 from stratalog.replication.follower.replica import FollowedReplica
 from stratalog.replication.machine.turn_pace import TurnPace
+from stratalog.replication.metadata.configs import TopicConfigs
 from stratalog.replication.metadata.erasures import erases_of
-from stratalog.replication.metadata.image import NO_LEADER, MetadataRecord, PartitionRecord
-from stratalog.replication.metadata.log import METADATA_COMMITS
-from stratalog.replication.metadata.topic_configs import TopicConfigs
-from stratalog.replication.progress.followed_leader import FollowedLeader
+from stratalog.replication.metadata.log import METADATA_COMMITS, open_metadata
+from stratalog.replication.metadata.records import NO_LEADER, MetadataRecord, PartitionRecord
+from stratalog.replication.progress.of_leader import FollowedLeader
+from stratalog.replication.progress.of_session import SessionProgress, published_by
 from stratalog.replication.progress.progress import ReplicaProgress
-from stratalog.replication.progress.session_progress import SessionProgress, published_by
-from stratalog.replication.replica.replica_removal import delete_leftover
+from stratalog.replication.replica.removal import delete_leftover
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds, limits_of
-from stratalog.replication.stores import Stores, open_metadata
+from stratalog.replication.stores import Stores
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.errors import InconsistentTopicIdError, StoreUnavailableError, StratalogError
 from stratalog.storage.log.partition_log import PartitionLog

@@ -12,7 +12,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from stratalog.replication.metadata.image import CLUSTER_WIDE, ClusterImage, ConfigRecord, Result
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.records import CLUSTER_WIDE, ConfigRecord
 from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.records import TopicPartition
 

@@ -13,11 +13,12 @@ from dataclasses import replace
 from enum import StrEnum
 
 from stratalog.replication.controller.brokers import withdraw_replica
-from stratalog.replication.metadata.image import ClusterImage, PartitionRecord, Result
+from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import MetadataLog
+from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.requests.hand_over import encode_suspect, suspect_path
 from stratalog.replication.stores import Stores
-from stratalog.storage.delta.table import FileEntry, LogTable
+from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import (
     ForeignCommitError,
     StaleBrokerEpochError,
@@ -26,12 +27,13 @@ from stratalog.storage.errors import (
     UnsupportedTableFeatureError,
 )
 from stratalog.storage.files.damage import Damage, damage_in, is_about
+from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.records import TopicPartition
 
 _LOG = logging.getLogger("stratalog.fetcher")
 
 
-class Finding(StrEnum):
+class ReplicaFinding(StrEnum):
     """What an error says of a followed replica."""
 
     LEADER = "the leader's table cannot be trusted"
@@ -40,16 +42,16 @@ class Finding(StrEnum):
     OTHER = "something else"
 
 
-def finding(reason: StratalogError, own_name: str, leader_name: str) -> Finding:
+def finding(reason: StratalogError, own_name: str, leader_name: str) -> ReplicaFinding:
     """Whose table an error is about, and whether copying anew heals it."""
     damage, is_alien = damage_in(reason), isinstance(reason, ForeignCommitError | UnsupportedTableFeatureError)
     if own_name == leader_name or (damage is None and not is_alien):
-        return Finding.OTHER
+        return ReplicaFinding.OTHER
     if is_about(reason, leader_name):
-        return Finding.LEADER
+        return ReplicaFinding.LEADER
     if not is_about(reason, own_name):
-        return Finding.OTHER
-    return Finding.ALIEN if damage is None else Finding.DAMAGED
+        return ReplicaFinding.OTHER
+    return ReplicaFinding.ALIEN if damage is None else ReplicaFinding.DAMAGED
 
 
 def may_heal(damage: Damage, state: PartitionRecord, broker_id: int) -> bool:
@@ -82,14 +84,14 @@ class ReplicaRepair:
         """False when it is the leader's table: the follower tries again. Otherwise the own replica is offline; if
         copying anew heals it, until the epoch that begins."""
         found = finding(reason, own.name, leader_name)
-        if found is Finding.LEADER:
+        if found is ReplicaFinding.LEADER:
             _LOG.warning("%s cannot be copied by broker %d: %s", state.topic_partition, self._broker_id, reason)
             self._tell_leader(state, reason)
             return False
         _LOG.error("%s goes offline on broker %d: %s", state.topic_partition, self._broker_id, reason)
-        if found is Finding.DAMAGED:
+        if found is ReplicaFinding.DAMAGED:
             self._begin(own, state.topic_partition, reason)
-        elif found is Finding.ALIEN:
+        elif found is ReplicaFinding.ALIEN:
             self._withdraw(state.topic_partition, ends_epoch=False)  # nobody is to wait for it
         return True
 

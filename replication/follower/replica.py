@@ -1,7 +1,7 @@
-"""A replica that follows: one round of truncation check, copy and commit (R8, R19, R25).
+"""A replica that follows: one round of truncation check, copy and commit (KIP-101, KIP-279).
 
 I/O: through two `PartitionLog`s, the own one and the leader's (which it only reads). The rules that make
-this safe stand in DESIGN §4; each is a function of its own here, so that a test can switch it off and watch
+this safe are promises 6 and 7; each is a function of its own here, so that a test can switch it off and watch
 the simulation find the history that it prevents.
 """
 
@@ -11,7 +11,7 @@ import contextlib
 import logging
 
 from stratalog.replication.follower.repair import may_heal, sound_end
-from stratalog.replication.metadata.image import NO_LEADER, PartitionRecord
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.storage.delta.table import Conflict
 from stratalog.storage.errors import (

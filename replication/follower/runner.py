@@ -1,6 +1,6 @@
 """Who runs a broker's fetch sessions: Structured Streaming micro-batches, or plain threads.
 
-I/O: starts threads. Both run the same `FetchSession`; which of them it is decides only where. Spark is the
+I/O: starts threads. Both run the same `FollowerSession`; which of them it is decides only where. Spark is the
 rule (`replication.spark.fetch`), threads are for a session without free slots, and for quick tests.
 """
 
@@ -14,7 +14,7 @@ from functools import cache
 from typing import Protocol
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.follower.fetch_session import FetchSession, stop_path
+from stratalog.replication.follower.fetch_session import FollowerSession, stop_path
 from stratalog.replication.follower.partitions import FollowedPartitions
 from stratalog.replication.machine.upkeep_thread import UpkeepThread
 from stratalog.replication.stores import DeltaStores
@@ -93,10 +93,10 @@ def _upkeep_thread() -> UpkeepThread:
     return UpkeepThread(SystemClock())
 
 
-def run_session(job: FetchJob, share: int, name: str, duration_ms: int, ids: Ids) -> FetchSession:
+def run_session(job: FetchJob, share: int, name: str, duration_ms: int, ids: Ids) -> FollowerSession:
     """Run one session to its end; called wherever the scheduler put it."""
     followed = _WARM.take(job, share)
-    session = FetchSession(
+    session = FollowerSession(
         job.broker_id,
         job.broker_epoch,
         job.root,

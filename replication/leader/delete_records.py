@@ -28,7 +28,7 @@ from stratalog.storage.errors import (
     StratalogError,
     error_for_code,
 )
-from stratalog.storage.objects.remote import ObjectStore
+from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.upkeep.retention import offset_to_delete_before
 

@@ -1,16 +1,21 @@
 """One partition as its leader sees it: followers' log ends, the ISR, the high watermark. Pure.
 
 Kafka's `Partition`, only its rules: the broker feeds it what it appended and what the followers
-published, and asks it who is in sync and what is committed (R17, R18, R24, R25).
+published, and asks it which replicas are in sync and what is committed (promise 17).
+
+Which ISRs a leader wants to change: a follower that caught up joins, one that lags leaves. Pure.
+
+Kafka's `maybeExpandIsr` and `maybeShrinkIsr`. The changes of all partitions go into one commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from stratalog.replication.controller.brokers import IsrChange
 from stratalog.replication.controller.eligible_leaders import effective_min_isr
-from stratalog.replication.metadata.image import PartitionRecord
+from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress
 
 
@@ -24,7 +29,7 @@ class FollowerState:
 
 
 def counts_for_epoch(progress: ReplicaProgress, leader_epoch: int) -> bool:
-    """Rule (c) of DESIGN §4: only progress of exactly the leader's own epoch counts.
+    """Rule (c), promise 8: only progress of exactly the leader's own epoch counts.
 
     A replica that already follows a newer leader may hold other records at these offsets.
     """
@@ -154,7 +159,7 @@ class Partition:
         return caught_up_ms is not None and now_ms - caught_up_ms <= lag_ms_max
 
     def out_of_sync(self, now_ms: int, lag_ms_max: int) -> set[int]:
-        """ISR followers that have not been caught up for longer than `replica.lag.time.max.ms` (R17)."""
+        """ISR followers that have not been caught up for longer than `replica.lag.time.max.ms`."""
         return {r for r in self.isr if r in self.followers and self._lags(self.followers[r], now_ms, lag_ms_max)}
 
     def _lags(self, follower: FollowerState, now_ms: int, lag_ms_max: int) -> bool:
@@ -163,7 +168,7 @@ class Partition:
         return follower.last_caught_up_ms is None or now_ms - follower.last_caught_up_ms > lag_ms_max
 
     def may_join(self, live: Iterable[int], *, again: bool = False) -> set[int]:
-        """Followers outside the ISR whose log reached the high watermark and the epoch's start (R17).
+        """Followers outside the ISR whose log reached the high watermark and the epoch's start.
 
         again   also those whose joining was tried and whose outcome is not known
         While the high watermark stands still, under `min.insync.replicas`, they must have what the ISR holds: else a
@@ -184,5 +189,49 @@ class Partition:
         self.joining = frozenset()
 
     def has_enough_replicas(self, min_insync_replicas: int) -> bool:
-        """R18: the committed ISR is at least `min.insync.replicas` strong."""
+        """Whether the committed ISR has at least `min.insync.replicas` members."""
         return len(self.isr) >= min_insync_replicas
+
+
+WantedIsr = tuple[Partition, tuple[int, ...]]
+
+
+def expansions(partitions: Iterable[Partition], live: Collection[int], *, again: bool = False) -> list[WantedIsr]:
+    """New ISRs with the followers that may join. From here on the high watermark waits for them, whatever
+    becomes of the commit.
+
+    again   also for followers whose joining was tried and whose outcome is not known
+    """
+    wanted: list[WantedIsr] = []
+    for partition in partitions:
+        joining = partition.may_join(live, again=again)
+        if joining:
+            partition.begin_joining(joining)
+            wanted.append((partition, tuple(sorted({*partition.isr, *joining}))))
+    return wanted
+
+
+def shrinkings(partitions: Iterable[Partition], now_ms: int, lag_ms_max: int) -> list[WantedIsr]:
+    """New ISRs without the followers that have not been caught up for longer than `lag_ms_max`."""
+    wanted: list[WantedIsr] = []
+    for partition in partitions:
+        lagging = partition.out_of_sync(now_ms, lag_ms_max)
+        if lagging:
+            wanted.append((partition, tuple(r for r in partition.isr if r not in lagging)))
+    return wanted
+
+
+def all_isr_changes(
+    partitions: Sequence[Partition], live: Collection[int], now_ms: int, lag_ms_max: int
+) -> list[WantedIsr]:
+    """The periodic look at everything; a partition changes in one direction at a time."""
+    expanding = expansions(partitions, live, again=True)
+    changing = {partition.state.topic_partition for partition, _ in expanding}
+    rest = [partition for partition in partitions if partition.state.topic_partition not in changing]
+    return expanding + shrinkings(rest, now_ms, lag_ms_max)
+
+
+def isr_change(partition: Partition, isr: tuple[int, ...], broker_epochs: Mapping[int, int]) -> IsrChange:
+    """What is asked of the metadata log. `broker_epochs`: under which registration each follower was heard."""
+    state = partition.state
+    return IsrChange(state.topic_partition, partition.leader_epoch, state.partition_epoch, isr, broker_epochs)

@@ -74,7 +74,7 @@ class ProducePurgatory:
         """Answer everything below the high watermark, telling `on_done` of each before; returns how many.
 
         With too small an ISR by now the records are stored and committed but not as widely as asked:
-        NOT_ENOUGH_REPLICAS_AFTER_APPEND (R18).
+        NOT_ENOUGH_REPLICAS_AFTER_APPEND.
         """
         waiting = self._waiting.get(topic_partition)
         done = 0

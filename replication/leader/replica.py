@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 from stratalog.replication.leader.partition import Partition
 from stratalog.replication.leader.purgatory import DelayedProduce, ProducePurgatory
-from stratalog.replication.metadata.image import PartitionRecord
+from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.metrics import BrokerMetrics
 from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress
 from stratalog.replication.requests.produce import (
     ACKS_ALL,
     ACKS_LEADER,
     ACKS_NONE,
-    HandedFiles,
+    HandOverRequest,
     ProduceRequest,
     ProduceResponse,
     SentBatch,
@@ -57,7 +57,7 @@ FILES_LOOKED_FOR = 64
 class WaitingAppend:
     """A request in the queue and whom to answer; `arrived_ms` on the broker's clock."""
 
-    request: ProduceRequest | HandedFiles
+    request: ProduceRequest | HandOverRequest
     complete: Callable[[ProduceResponse], None]
     arrived_ms: int = 0
 
@@ -81,7 +81,7 @@ class _Group:
 
 
 class LeaderReplica:
-    """One led partition for one leader epoch. Not started until its table shows the epoch (DESIGN §4 (a))."""
+    """One led partition for one leader epoch. Not started until its table shows the epoch (promise 6)."""
 
     def __init__(
         self,
@@ -266,7 +266,7 @@ class LeaderReplica:
                 size_bytes += candidate.request.batch.size_bytes
         return _group_of(members)
 
-    def _refusal(self, request: ProduceRequest | HandedFiles) -> StratalogError | None:
+    def _refusal(self, request: ProduceRequest | HandOverRequest) -> StratalogError | None:
         if request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
             return InvalidRequiredAcksError(f"acks is {request.acks}, must be 0, 1 or -1 (all)")
         expected = request.expected_leader_epoch if isinstance(request, ProduceRequest) else None
@@ -311,7 +311,7 @@ class LeaderReplica:
         self._purgatory.add(delayed)
 
     def complete_waiting(self) -> int:
-        """Answer what the high watermark has passed; with too small an ISR refuse what all of that has (R18)."""
+        """Answer what the high watermark has passed; with too small an ISR refuse what all of it has."""
         if self.partition is None:
             return 0
         enough = self.partition.has_enough_replicas(self.config.min_insync_replicas)
@@ -380,7 +380,7 @@ def _group_of(members: list[WaitingAppend]) -> _Group | None:
     handed: list[log_append.HandedFiles] = []
     for member in members:
         request = member.request
-        if isinstance(request, HandedFiles):
+        if isinstance(request, HandOverRequest):
             handed.append(_as_handed_files(request))
         else:
             batch = next(read) if isinstance(request.batch, SentBatch) else request.batch
@@ -392,7 +392,7 @@ def _group_of(members: list[WaitingAppend]) -> _Group | None:
     return _Group(tuple(kept), tuple(batches), tuple(handed)) if kept else None
 
 
-def _as_handed_files(request: HandedFiles) -> log_append.HandedFiles:
+def _as_handed_files(request: HandOverRequest) -> log_append.HandedFiles:
     return log_append.HandedFiles(
         request.files,
         request.sink_id,

@@ -16,12 +16,11 @@ from enum import StrEnum
 from typing import Self
 
 from stratalog.replication.config import parse_principals
-from stratalog.replication.metadata.image import (
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.records import (
     AccessControlEntryRecord,
-    ClusterImage,
     MetadataRecord,
     RemoveAccessControlEntryRecord,
-    Result,
 )
 from stratalog.storage.clock import Ids
 from stratalog.storage.errors import (

@@ -7,7 +7,7 @@ An older copy knows nothing of what came after it. So that no epoch or id is use
 acknowledged is lost, `restored_records` asks the brokers' roots: their tables state leader epochs and log ends, their
 progress objects broker epochs. Each partition's new ISR is the one replica whose table has the newest leader epoch,
 and of these the highest log end: every record that was acknowledged by the whole ISR is there, since a record counts
-as acknowledged only when all members' tables state its leader's epoch (ARCHITECTURE, rules (b) and (c)).
+as acknowledged only when all members' tables state its leader's epoch (promises 7 and 8).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 
 import crc32c
 
-from stratalog.replication.metadata.image import (
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import (
     NO_LEADER,
-    ClusterImage,
     ControllerRecord,
     EraseRecord,
     FenceBrokerRecord,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from stratalog.replication.metadata.image import ClusterImage, EraseRecord, Result
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.records import EraseRecord
 from stratalog.storage.errors import UnknownTopicOrPartitionError
 from stratalog.storage.records import TopicPartition
-from stratalog.storage.upkeep.erase import Erase
-from stratalog.storage.upkeep.erase_predicate import ErasePredicate
+from stratalog.storage.upkeep.erase import Erase, ErasePredicate
 
 _parsed = lru_cache(maxsize=256)(ErasePredicate.parse)
 

@@ -1,7 +1,7 @@
 """`__cluster_metadata`: the partition log that holds the cluster's state, and how a decision gets into it.
 
 I/O: through its `PartitionLog` only. Refresh, fold, decide, commit; on Conflict the whole round again.
-Every commit is made durable before it counts (DESIGN §3, hazards 7).
+Every commit is made durable before it counts (promise 4).
 """
 
 from __future__ import annotations
@@ -10,15 +10,10 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from stratalog.replication.controller.controller_decisions import elect_controller
-from stratalog.replication.metadata.image import (
-    ClusterImage,
-    MetadataRecord,
-    Result,
-    record_from_json,
-    record_to_json,
-)
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.records import ControllerRecord, MetadataRecord, record_from_json, record_to_json
 from stratalog.replication.metadata.state_changes import check_transitions
+from stratalog.replication.stores import Stores
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.delta.table import Conflict, LogTable
 from stratalog.storage.errors import (
@@ -126,7 +121,7 @@ class MetadataLog:
         """Become controller of epoch `seen_epoch` + 1; None when somebody else was quicker.
 
         The epoch start in the table (create-if-absent) lets one win and refuses the deposed controller's
-        next commit; the record then names the winner (DESIGN §5, R6).
+        next commit; the record then names the winner (promise 12).
         """
         self._fold()
         if self.image.controller_epoch != seen_epoch:
@@ -166,3 +161,24 @@ class MetadataLog:
     def _back_off(self, attempt: int) -> None:
         spread = int(self._ids.new_id()[:4], 16) / 0xFFFF
         self._clock.sleep_ms(min(BACKOFF_MS_MAX, 1 << min(attempt, 6)) * spread)
+
+
+def elect_controller(image: ClusterImage, broker_id: int, controller_epoch: int) -> Result[int]:
+    """Broker `broker_id` becomes the controller of `controller_epoch`, which its epoch start has reserved.
+
+    StaleControllerEpochError when that epoch or a newer one has a controller already. An election that it
+    won already is answered again without a record.
+    """
+    if (image.controller_id, image.controller_epoch) == (broker_id, controller_epoch):
+        return Result((), controller_epoch)
+    if image.controller_epoch >= controller_epoch:
+        raise StaleControllerEpochError(
+            f"broker {broker_id} stood for controller epoch {controller_epoch}, but broker {image.controller_id} "
+            f"is the controller of epoch {image.controller_epoch}"
+        )
+    return Result((ControllerRecord(broker_id, controller_epoch),), controller_epoch)
+
+
+def open_metadata(stores: Stores, metadata_root: str, clock: Clock, ids: Ids) -> MetadataLog:
+    """The cluster's metadata log, not yet read."""
+    return MetadataLog(stores.table(metadata_root, METADATA_PARTITION), clock, ids)

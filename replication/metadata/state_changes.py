@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from stratalog.replication.metadata.image import (
-    ClusterImage,
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import (
     FenceBrokerRecord,
     MetadataRecord,
     PartitionRecord,
@@ -19,17 +19,15 @@ from stratalog.replication.metadata.image import (
     TopicDeletionRecord,
     TopicRecord,
 )
-from stratalog.replication.metadata.partition_states import (
+from stratalog.replication.metadata.states import (
     PartitionState,
-    illegal_partition_step,
-    partition_path,
-    state_of_partition,
-)
-from stratalog.replication.metadata.replica_states import (
     ReplicaState,
+    illegal_partition_step,
     illegal_replica_step,
+    partition_path,
     replica_path,
     state_of_deletion,
+    state_of_partition,
     state_of_replica,
 )
 from stratalog.storage.errors import IllegalStateError

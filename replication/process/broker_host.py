@@ -109,7 +109,7 @@ class BrokerHost:
 def _fetch_runner(
     fetcher: Fetcher, spark: SparkSession | None, brokers: int, config: BrokerConfig
 ) -> tuple[FetchRunner, SparkSession | None]:
-    """Who runs the fetch sessions. They hold `brokers x sessions` Spark slots for good (hazards 18)."""
+    """The runner of the fetch sessions. They hold `brokers x sessions` Spark slots as long as the brokers run."""
     if fetcher == "thread":
         return ThreadFetchRunner(RandomIds()), spark
     from stratalog.replication.spark.fetch import SparkFetchRunner

@@ -1,4 +1,4 @@
-"""A broker in a process of its own: its root, its controller candidate, its fetch sessions (DESIGN §9).
+"""A broker in a process of its own: its root, its controller candidate, its fetch sessions.
 
 I/O: directories and their locks, threads, log files, and Spark unless it fetches in threads.
 """
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
 
 from stratalog.replication.broker.broker import Broker, BrokerIdentity
+from stratalog.replication.broker_root import folder_here
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
-from stratalog.replication.directory_lock import folder_here
 from stratalog.replication.machine.interpreter import share_interpreter
 from stratalog.replication.process.broker_host import BrokerHost, Fetcher
 from stratalog.replication.process.broker_properties import BrokerProperties

@@ -1,24 +1,29 @@
-"""The embedded cluster: several brokers with their storage domains in one Python process (DESIGN §9).
+"""The embedded cluster: several brokers with their storage domains in one Python process.
 
 I/O: directories, threads and, through a fetch runner, Spark. `Cluster.start("path")` makes or reopens
 `path/metadata` and `path/broker-1..n`. Each broker has one thread for its loop and one for its controller
 candidate; its fetch sessions run as Structured Streaming queries, or in threads where Spark has no free slots.
 A broker in a process of its own (`broker_server`) is made of the same parts.
+
+Where an embedded cluster lies: in a folder, or in an object store with a folder here for its lock and text logs.
+
+I/O: makes that folder and locks it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Self
 
 from stratalog.replication.broker.broker import Broker, BrokerIdentity
+from stratalog.replication.broker_root import lock_alone, temporary_folder
 from stratalog.replication.config import CLUSTER_TOML, BrokerConfig
 from stratalog.replication.machine.interpreter import share_interpreter
 from stratalog.replication.metrics import Metric
 from stratalog.replication.process.broker_host import BrokerHost, Fetcher
-from stratalog.replication.process.cluster_place import ClusterPlace, cluster_place
 from stratalog.replication.process.metrics_server import metrics_of
 from stratalog.replication.process.running_broker import RunningBroker, await_up, lock_root
 from stratalog.storage.errors import BrokerNotAvailableError, InvalidRequestError
@@ -165,3 +170,32 @@ class Cluster:
             state = "running" if broker_id in self._running else "stopped"
             lines.append(f"broker {broker_id}: {state}, {self._place.broker_root(broker_id)}")
         return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlace:
+    """`root` holds the metadata root and the brokers' roots; `folder` is on this machine."""
+
+    root: str
+    folder: Path
+
+    @property
+    def metadata_root(self) -> str:
+        return f"{self.root}/metadata"
+
+    def broker_root(self, broker_id: int) -> str:
+        return f"{self.root}/broker-{broker_id}"
+
+    def lock(self) -> IO[str]:
+        """One process of this machine runs an embedded cluster at a time: KafkaStorageError for a second one."""
+        return lock_alone(self.folder, f"{self.root}: another process runs this cluster")
+
+
+def cluster_place(path: str | Path) -> ClusterPlace:
+    """The place at a folder, or at the URL of an object store such as `s3://bucket/prefix`."""
+    url = str(path)
+    if isinstance(path, Path) or "://" not in url:
+        folder = Path(path).absolute()
+        return ClusterPlace(str(folder), folder)
+    url = url.rstrip("/")
+    return ClusterPlace(url, temporary_folder(url))

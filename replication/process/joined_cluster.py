@@ -9,16 +9,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import IO
 
+from stratalog.replication.broker_root import (
+    FORMAT_VERSION,
+    check_meta_properties,
+    cluster_id_of,
+    folder_here,
+    lock_shared,
+)
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.directory_lock import folder_here, lock_shared
-from stratalog.replication.meta_properties import FORMAT_VERSION, check_meta_properties, cluster_id_of
-from stratalog.replication.metadata.cluster_configs import state_settings
-from stratalog.replication.metadata.image import ClusterImage, ClusterRecord, Result
-from stratalog.replication.metadata.log import MetadataLog
-from stratalog.replication.stores import DeltaStores, open_metadata
+from stratalog.replication.metadata.configs import state_settings
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.log import MetadataLog, open_metadata
+from stratalog.replication.metadata.records import ClusterRecord
+from stratalog.replication.stores import DeltaStores
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.errors import InconsistentClusterIdError, LogDirNotFoundError
-from stratalog.storage.objects.remote import ObjectStore, open_store
+from stratalog.storage.objects.port import ObjectStore
+from stratalog.storage.objects.remote import open_store
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import IO
 
 from stratalog.replication.broker.broker import Broker, BrokerIdentity
-from stratalog.replication.clean_shutdown import mark_clean_shutdown
+from stratalog.replication.broker_root import folder_here, lock_alone, mark_clean_shutdown
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.controller import Controller
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
-from stratalog.replication.directory_lock import folder_here, lock_alone
 from stratalog.replication.follower.runner import FetchJob, FetchRunner
 from stratalog.replication.progress.progress import fetch_progress_path, progress_prefix
 from stratalog.replication.stores import DeltaStores

@@ -2,7 +2,7 @@
 
 I/O: lists and reads objects in the followers' roots, where they can be watched only when something was written. Only
 those that are for this leader: what a follower has of another one's partitions does not wake it.
-Sessions come and go (they overlap, DESIGN §6), so the listing is repeated now and then and whenever an active
+Sessions come and go (they overlap), so the listing is repeated now and then and whenever an active
 session says that it ended.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from stratalog.replication.metadata.image import BrokerState
-from stratalog.replication.progress.progress import ReplicaProgress, follower_progress_prefix
+from stratalog.replication.progress.progress import ENDED, ReplicaProgress, follower_progress_prefix
 from stratalog.replication.progress.progress_object import ProgressReader
 from stratalog.replication.stores import Stores
 from stratalog.storage.errors import StratalogError
@@ -24,7 +24,6 @@ LIST_INTERVAL_MS = 200
 LIST_WATCHED_INTERVAL_MS = 5_000
 """Where a new session is told of: only in case something was missed."""
 RETRY_MS = 500
-ENDED = "ended"
 
 _LOG = logging.getLogger("stratalog.broker")
 

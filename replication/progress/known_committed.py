@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stratalog.replication.metadata.image import ClusterImage, PartitionRecord
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.progress.progress import UNKNOWN, leader_progress_path
 from stratalog.replication.progress.progress_object import ProgressReader
-from stratalog.storage.objects.remote import ObjectStore
+from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import TopicPartition
 
 

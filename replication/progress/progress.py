@@ -1,6 +1,6 @@
 """What one writer says of a replica that it moves, and where it says it. Pure.
 
-Entries merge by (leader epoch, table version), never downwards (DESIGN §6). `progress_object` writes and reads
+Entries merge by (leader epoch, table version), never downwards (promise 21). `progress_object` writes and reads
 the objects that hold them.
 """
 
@@ -154,3 +154,6 @@ def follower_progress_path(broker_epoch: int, leader_id: int, session: str) -> s
 
 def image_path(path: str) -> str:
     return path.replace("/fetch-", "/image-fetch-") if "/fetch-" in path else path + "-image"
+
+
+ENDED = "ended"

@@ -1,6 +1,6 @@
 """Progress objects: one writer publishes its replicas in each, so that idle partitions cost nothing.
 
-I/O: through an `ObjectStore`. One writer per object (hazards 12). The object holds the newest changes (a ring,
+I/O: through an `ObjectStore`. One writer per object (promise 21). The object holds the newest changes (a ring,
 newest state per partition). Beside it an image holds everything, for readers that missed some; it is written
 when the ring has lost a change that the image lacks, that is after at least a ring of changes.
 """
@@ -20,7 +20,7 @@ from stratalog.replication.progress.progress import (
     progress_header,
     progress_rows,
 )
-from stratalog.storage.objects.remote import ObjectStore
+from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import TopicPartition
 
 RING = 64

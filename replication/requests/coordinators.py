@@ -7,8 +7,9 @@ Names are those of FindCoordinator version 4 and newer, in snake_case. Host and 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
-from stratalog.replication.coordinator.shard.shard import CoordinatorType
+from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from stratalog.storage.errors import StratalogError
 
 NO_NODE = -1
@@ -36,3 +37,15 @@ class FindCoordinatorResponse:
     """One answer for each key, in order."""
 
     coordinators: tuple[Coordinator, ...]
+
+
+class CoordinatorType(Enum):
+    """What a coordinator coordinates. `value` is FindCoordinator's key type (KIP-98)."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+    @property
+    def topic(self) -> str:
+        """The internal topic whose partitions are its shards."""
+        return GROUP_METADATA_TOPIC if self is CoordinatorType.GROUP else TRANSACTION_STATE_TOPIC

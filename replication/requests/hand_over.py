@@ -1,6 +1,6 @@
 """The inbox of a broker: how writers in other processes hand files to a leader. Pure encoding.
 
-`inbox/<id>.json` in the leader's root asks, `inbox/<id>.answer.json` answers (DESIGN §4). One object may
+`inbox/<id>.json` in the leader's root asks, `inbox/<id>.answer.json` answers. One object may
 hand over files of several partitions that the broker leads; each gets its own answer.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from stratalog.replication.requests.produce import HandedFiles, ProduceResponse
-from stratalog.storage.delta.table import DataFile
+from stratalog.replication.requests.produce import HandOverRequest, ProduceResponse
 from stratalog.storage.errors import CorruptMessageError, error_for_code
+from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.records import TopicPartition
 
 INBOX_PREFIX = "inbox/"
@@ -53,17 +53,17 @@ def decode_suspect(data: bytes) -> tuple[TopicPartition, str]:
         raise CorruptMessageError(f"not a suspicion: {data[:200]!r} ({reason})") from reason
 
 
-def encode_request(handed: Sequence[HandedFiles], broker_epoch: int) -> bytes:
+def encode_request(handed: Sequence[HandOverRequest], broker_epoch: int) -> bytes:
     """`broker_epoch` is the leader's registration the writer saw: a later incarnation refuses politely."""
     return json.dumps({"broker_epoch": broker_epoch, "handed": [_as_json(each) for each in handed]}).encode()
 
 
-def _as_json(handed: HandedFiles) -> dict[str, object]:
-    body: dict[str, object] = {name: getattr(handed, name) for name in HandedFiles.__slots__}
+def _as_json(handed: HandOverRequest) -> dict[str, object]:
+    body: dict[str, object] = {name: getattr(handed, name) for name in HandOverRequest.__slots__}
     return {**body, "files": [file.as_json() for file in handed.files]}
 
 
-def decode_request(data: bytes) -> tuple[int, list[HandedFiles]]:
+def decode_request(data: bytes) -> tuple[int, list[HandOverRequest]]:
     """`(broker_epoch, hand-overs)`. CorruptMessageError when it is not one."""
     try:
         body = json.loads(data)
@@ -71,7 +71,7 @@ def decode_request(data: bytes) -> tuple[int, list[HandedFiles]]:
         for item in body["handed"]:
             item["topic_partition"] = TopicPartition(*item["topic_partition"])
             item["files"] = tuple(DataFile(**f) for f in item["files"])
-            handed.append(HandedFiles(**item))
+            handed.append(HandOverRequest(**item))
         return int(body["broker_epoch"]), handed
     except (ValueError, KeyError, TypeError) as reason:
         raise CorruptMessageError(f"not an inbox request: {data[:200]!r} ({reason})") from reason

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from stratalog.storage.delta.table import DataFile
 from stratalog.storage.errors import StratalogError
+from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.records import NewRecordBatch, TopicPartition
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
@@ -51,8 +51,8 @@ class ProduceRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class HandedFiles:
-    """Data files that a writer outside the broker put into the leader's table directory (DESIGN §4).
+class HandOverRequest:
+    """Data files that a writer outside the broker put into the leader's table directory.
 
     `sink_id` and `batch_id` make the hand-over exactly-once: at or below the last committed `batch_id` of
     that `sink_id` it answers success without a write. A producer in another process gives its producer

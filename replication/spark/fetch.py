@@ -1,7 +1,7 @@
 """Follower fetch as Structured Streaming: a micro-batch is a fetch session that polls until its deadline.
 
 I/O: Spark. The source's offset is a round counter, since Spark's checkpoint never goes back and a follower
-must (DESIGN §6); a follower's position is the end of its own log. Each broker has two queries whose sessions
+must; a follower's position is the end of its own log. Each broker has two queries whose sessions
 overlap, the second standing by, so that the gap between two micro-batches (about 280 ms) does not show.
 """
 
@@ -64,11 +64,11 @@ class FetchSource(DataSource):
     def schema(self) -> str:
         return "broker_id int, rounds bigint"
 
-    def streamReader(self, schema: Any) -> FetchReader:  # noqa: N802, ARG002 - Spark's names
-        return FetchReader(dict(self.options))
+    def streamReader(self, schema: Any) -> FollowerSessionReader:  # noqa: N802, ARG002 - Spark's names
+        return FollowerSessionReader(dict(self.options))
 
 
-class FetchReader(DataSourceStreamReader):
+class FollowerSessionReader(DataSourceStreamReader):
     """Plans one task per fetcher and round; `read` is the session."""
 
     def __init__(self, options: dict[str, str]) -> None:

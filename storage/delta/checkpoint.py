@@ -24,8 +24,9 @@ from stratalog.storage.delta.commit_json import (
     partition_values,
     time_tags,
 )
-from stratalog.storage.delta.table import FileEntry, RemovedObject, TableSnapshot
+from stratalog.storage.delta.table import RemovedObject, TableSnapshot
 from stratalog.storage.errors import CorruptMessageError
+from stratalog.storage.files.data_file import FileEntry
 
 LAST_CHECKPOINT = "_last_checkpoint"
 _END_OFFSET_TAG = "stratalog.endOffset"

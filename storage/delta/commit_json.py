@@ -24,8 +24,9 @@ from stratalog.storage.delta.commit_json_fast import (
     iso_text,
 )
 from stratalog.storage.delta.commit_race import StoredCommit
-from stratalog.storage.delta.table import Commit, DataFile, FileEntry
+from stratalog.storage.delta.table import Commit
 from stratalog.storage.errors import CorruptMessageError, UnsupportedTableFeatureError
+from stratalog.storage.files.data_file import DataFile, FileEntry
 from stratalog.storage.producers import ProducerChanges
 from stratalog.storage.records import DATA_SCHEMA
 

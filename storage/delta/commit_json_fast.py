@@ -17,7 +17,8 @@ from functools import lru_cache
 import crc32c
 
 from stratalog.storage.delta.commit_race import StoredCommit
-from stratalog.storage.delta.table import Commit, DataFile, FileEntry
+from stratalog.storage.delta.table import Commit
+from stratalog.storage.files.data_file import DataFile, FileEntry
 from stratalog.storage.producers import BatchMetadata, ProducerChanges
 
 ENGINE_INFO = "stratalog/1"

@@ -1,4 +1,4 @@
-"""Who wins a version: the commit algorithm that both tables share (DESIGN §3). Pure, over a `CommitLog`.
+"""Which writer wins a version: the commit algorithm that both tables share (promises 1, 3). Pure, over a `CommitLog`.
 
 A create-if-absent of version N is the lock, but two things can spoil its answer:
 

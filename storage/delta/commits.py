@@ -26,8 +26,7 @@ from stratalog.storage.delta.commit_json import decode_commit, encode_commit
 from stratalog.storage.delta.commit_race import StoredCommit
 from stratalog.storage.delta.table import TableSnapshot
 from stratalog.storage.errors import CorruptMessageError
-from stratalog.storage.objects.port import ObjectMeta
-from stratalog.storage.objects.remote import ObjectStore
+from stratalog.storage.objects.port import ObjectMeta, ObjectStore
 
 _quoted = json.encoder.encode_basestring_ascii
 

@@ -1,4 +1,4 @@
-"""One replica's table as a real Delta table on an object store: `LogTable` as DESIGN §3 lays it out.
+"""One replica's table as a real Delta table on an object store: the `LogTable` of the product.
 
 I/O: data files, small objects, commits and checkpoints, all through the `ObjectStore` port.
 Layout below the table's directory: `_delta_log/`, `segment=<20 digits>/`, `_producers/`.
@@ -18,29 +18,33 @@ from stratalog.storage.delta.checkpoint import commit_version, covered_count
 from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
 from stratalog.storage.delta.commits import DeltaCommitLog
 from stratalog.storage.delta.removed import NO_PRODUCERS, producers_path
+from stratalog.storage.delta.snapshot import INITIAL_TXNS, NO_COMMIT, TableFold, sound_commits
 from stratalog.storage.delta.table import (
     PRODUCERS,
     PRODUCERS_VERSION,
     Commit,
     Committed,
     Conflict,
-    DataFile,
-    FileEntry,
     LogTable,
-    RowsWanted,
     TableSnapshot,
 )
-from stratalog.storage.delta.table_fold import INITIAL_TXNS, TableFold
-from stratalog.storage.delta.tail_recovery import NO_COMMIT, sound_commits
 from stratalog.storage.errors import CorruptMessageError, KafkaStorageError, ObjectNotFoundError, StoreUnavailableError
 from stratalog.storage.files import batch_file
 from stratalog.storage.files.cache import CachedRows, FileCache, joined
 from stratalog.storage.files.codecs import ZSTD
-from stratalog.storage.files.damage import DAMAGE_PATH, Damage
-from stratalog.storage.files.delta_files import check_footer, check_whole, has_sound_footer, read_part, read_whole
+from stratalog.storage.files.damage import (
+    DAMAGE_PATH,
+    Damage,
+    check_footer,
+    check_whole,
+    has_sound_footer,
+    read_part,
+    read_whole,
+)
+from stratalog.storage.files.data_file import DataFile, FileEntry, RowsWanted
 from stratalog.storage.files.row_groups import Footers
 from stratalog.storage.objects.local import LocalStore
-from stratalog.storage.objects.remote import ObjectStore
+from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.records import FewRows
 

@@ -15,14 +15,13 @@ import pyarrow as pa
 from stratalog.storage.clock import Ids
 from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
 from stratalog.storage.delta.removed import producers_path
-from stratalog.storage.delta.table import Commit, Committed, Conflict, DataFile, LogTable, RowsWanted, TableSnapshot
-from stratalog.storage.delta.table_fold import INITIAL_TXNS, TableFold
-from stratalog.storage.delta.tail_recovery import NO_COMMIT, sound_commits
+from stratalog.storage.delta.snapshot import INITIAL_TXNS, NO_COMMIT, TableFold, sound_commits
+from stratalog.storage.delta.table import Commit, Committed, Conflict, LogTable, TableSnapshot
 from stratalog.storage.errors import CorruptMessageError, ObjectNotFoundError, StoreUnavailableError
 from stratalog.storage.files.batch_file import describe
 from stratalog.storage.files.codecs import ZSTD
-from stratalog.storage.files.damage import DAMAGE_PATH, Damage
-from stratalog.storage.files.delta_files import check_whole
+from stratalog.storage.files.damage import DAMAGE_PATH, Damage, check_whole
+from stratalog.storage.files.data_file import DataFile, RowsWanted
 from stratalog.storage.records import FewRows, table_of_rows
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from stratalog.storage.delta.table import PRODUCERS, Commit, FileEntry, RemovedObject
+from stratalog.storage.delta.table import PRODUCERS, Commit, RemovedObject
+from stratalog.storage.files.data_file import FileEntry
 
 NO_PRODUCERS = 0
 """`txn stratalog.producers` = 0: nothing is known of any producer, and there is no object."""

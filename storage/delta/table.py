@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from stratalog.storage.files.codecs import ZSTD
 from stratalog.storage.files.damage import Damage
+from stratalog.storage.files.data_file import DataFile, FileEntry, RowsWanted
 from stratalog.storage.producers import ProducerChanges
 from stratalog.storage.records import FewRows
 
@@ -31,66 +32,6 @@ ERASE_PREFIX = "stratalog.erase."
 EPOCH_PREFIX = "stratalog.epoch."
 REMOVED_EPOCH = -1
 """`txn stratalog.epoch.<e>` restated as this means: the entry of epoch e was truncated away."""
-
-
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """An immutable data file on storage that no commit names yet. Offsets are still relative."""
-
-    path: str
-    size_bytes: int
-    record_count: int
-    first_delta: int
-    last_delta: int
-    min_timestamp_ms: int | None
-    max_timestamp_ms: int | None
-
-    def as_json(self) -> dict[str, object]:
-        """Its fields; `dataclasses.asdict` copies what it is given, which takes ten times as long."""
-        return {name: getattr(self, name) for name in DataFile.__slots__}
-
-
-@dataclass(frozen=True, slots=True)
-class FileEntry:
-    """A data file that a commit placed in the log: Delta's `add` action.
-
-    It covers the half-open offsets `[start_offset, end_offset)`; a file with base_offset 100 and deltas
-    0..9 covers [100, 110). Compaction may leave gaps inside.
-    """
-
-    file: DataFile
-    segment: int
-    leader_epoch: int
-    base_offset: int
-
-    @property
-    def path(self) -> str:
-        return self.file.path
-
-    @property
-    def start_offset(self) -> int:
-        return self.base_offset + self.file.first_delta
-
-    @property
-    def end_offset(self) -> int:
-        return self.base_offset + self.file.last_delta + 1
-
-
-@dataclass(frozen=True, slots=True)
-class RowsWanted:
-    """Which rows of a data file somebody looks for; deltas count from the file's base offset.
-
-    first_delta, end_delta  rows with `offset_delta` in `[first_delta, end_delta)`; None = to the file's end
-    from_timestamp_ms       they begin with the first of these that has this timestamp or a later one
-    bytes_max               no more than so many bytes on storage, but one piece in any case; None = all
-    A read gives a run of neighbouring rows that begins at or before the first one wanted. What a table reads at once
-    (a row group) comes as a whole, so there may be others before and behind.
-    """
-
-    first_delta: int = 0
-    end_delta: int | None = None
-    from_timestamp_ms: int | None = None
-    bytes_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """One record batch file: an immutable Parquet file whose bits are checked when read. Pure (bytes in, bytes out).
 
 Pages carry checksums; the footer does not, so its CRC32C stands in the file name:
-`segment=<20 digits>/<uuid>.<8 hex digits>.parquet` (DESIGN §3).
+`segment=<20 digits>/<uuid>.<8 hex digits>.parquet`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import crc32c
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stratalog.storage.delta.table import DataFile, RowsWanted
 from stratalog.storage.errors import CorruptMessageError
 from stratalog.storage.files.codecs import UNCOMPRESSED
+from stratalog.storage.files.data_file import DataFile, RowsWanted
 from stratalog.storage.files.few_rows_file import encode_few_rows, few_rows, fits_one_page
 from stratalog.storage.files.row_groups import (
     ROWS_MIN,

@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stratalog.storage.delta.table import RowsWanted
 from stratalog.storage.errors import CorruptMessageError
+from stratalog.storage.files.data_file import RowsWanted
 
 ROWS_MAX = 1 << 16
 """No row group has more rows, so that finding one record of a large file decodes no more than these."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from stratalog.storage.delta.table import DataFile, FileEntry
 from stratalog.storage.errors import (
     InvalidRecordError,
     InvalidTimestampError,
@@ -15,6 +14,7 @@ from stratalog.storage.errors import (
     RecordTooLargeError,
     StratalogError,
 )
+from stratalog.storage.files.data_file import DataFile, FileEntry
 from stratalog.storage.log.segments import LogSegment, empty_segment, segment_jitter_ms, should_roll
 from stratalog.storage.log.state import LogState
 from stratalog.storage.producers import BatchMetadata, Duplicate, ProducerStates, SinkBatch, sequence_after

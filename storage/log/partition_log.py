@@ -1,7 +1,7 @@
 """One replica's log of one partition over a `LogTable`: append, copy, truncate, read. I/O: through its table.
 
 Every commit is compare-and-swap on the version that this instance folded, and is refused when the table's
-leader epoch is not the writer's (DESIGN §4). A lost race is a value: `Conflict`; refresh, then decide again.
+leader epoch is not the writer's (promise 2). A lost race is a value: `Conflict`; refresh, then decide again.
 An instance is not thread-safe; several instances may be open on one table.
 """
 
@@ -24,8 +24,6 @@ from stratalog.storage.delta.table import (
     Commit,
     Committed,
     Conflict,
-    DataFile,
-    FileEntry,
     LogTable,
 )
 from stratalog.storage.errors import (
@@ -37,6 +35,7 @@ from stratalog.storage.errors import (
     UnknownLeaderEpochError,
 )
 from stratalog.storage.files.codecs import codec_of_append, codec_of_merge
+from stratalog.storage.files.data_file import DataFile, FileEntry
 from stratalog.storage.log.append import (
     Admission,
     Appended,
@@ -47,9 +46,8 @@ from stratalog.storage.log.append import (
     place_files,
     segment_of_append,
 )
+from stratalog.storage.log.copy import Copied, Cut, plan_copy, plan_cut, producers_after_copy, producers_after_cut
 from stratalog.storage.log.flush import FlushState
-from stratalog.storage.log.log_copy import Copied, Cut, plan_copy, plan_cut
-from stratalog.storage.log.log_producers import producers_after_copy, producers_after_cut
 from stratalog.storage.log.reader import RESOLVE_TRIES, LogReader
 from stratalog.storage.log.rows import rows_before_cut, rows_between
 from stratalog.storage.log.state import TOPIC_ID_PROPERTY, LogState, live_paths

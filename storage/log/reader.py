@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from stratalog.storage.clock import Clock
 from stratalog.storage.delta.removed import NO_PRODUCERS, producers_path
-from stratalog.storage.delta.table import PRODUCERS, Commit, FileEntry, LogTable, RowsWanted
+from stratalog.storage.delta.table import PRODUCERS, Commit, LogTable
 from stratalog.storage.errors import (
     CorruptMessageError,
     ObjectNotFoundError,
@@ -21,6 +21,7 @@ from stratalog.storage.errors import (
     TableReplacedError,
     UnknownTopicOrPartitionError,
 )
+from stratalog.storage.files.data_file import FileEntry, RowsWanted
 from stratalog.storage.log.leader_epochs import LeaderEpochCache
 from stratalog.storage.log.rows import (
     MARKER_COLUMNS,
@@ -39,7 +40,7 @@ from stratalog.storage.log.rows import (
 from stratalog.storage.log.segments import LogSegment, files_between
 from stratalog.storage.log.state import SEALED_EPOCH, LogState
 from stratalog.storage.log.time_index import straddling_file
-from stratalog.storage.producers import ProducerBatch, ProducerStates
+from stratalog.storage.producers import ProducerStates, StoredBatch
 from stratalog.storage.transactions import AbortedTransaction
 
 RESOLVE_TRIES = 5
@@ -352,7 +353,7 @@ class LogReader:
                     raise
         return look_up()
 
-    def _batches_in(self, entry: FileEntry) -> list[ProducerBatch]:
+    def _batches_in(self, entry: FileEntry) -> list[StoredBatch]:
         rows = self.table.read_file(entry.file, PRODUCER_COLUMNS)
         if has_control_records(rows):
             rows = self.table.read_file(entry.file, MARKER_COLUMNS)

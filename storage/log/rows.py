@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stratalog.storage.delta.table import FileEntry
-from stratalog.storage.producers import BatchMetadata, ProducerBatch, ProducerEntry, ProducerStates
+from stratalog.storage.files.data_file import FileEntry
+from stratalog.storage.producers import BatchMetadata, ProducerEntry, ProducerStates, StoredBatch
 from stratalog.storage.records import CONTROL_ATTRIBUTE, DATA_SCHEMA, NO_PRODUCER_ID, timestamp_range
 from stratalog.storage.transactions import BEGIN, change_of
 
@@ -140,13 +140,13 @@ def has_control_records(table: pa.Table) -> bool:
     return bool(table.num_rows) and pc.max(table["attributes"]).as_py() >= CONTROL_ATTRIBUTE
 
 
-def producer_batches(table: pa.Table, base_offset: int, now_ms: int) -> list[ProducerBatch]:
+def producer_batches(table: pa.Table, base_offset: int, now_ms: int) -> list[StoredBatch]:
     """The batches of producers in a data file, in order.
 
     table  rows with `MARKER_COLUMNS`, or `PRODUCER_COLUMNS` when none of them is a control record. A batch whose first
            rows compaction removed has its old base sequence.
     """
-    batches: list[ProducerBatch] = []
+    batches: list[StoredBatch] = []
     if table.num_rows == 0 or pc.max(table["producer_id"]).as_py() == NO_PRODUCER_ID:
         return batches
     runs = pc.run_end_encode(table["batch_base"].combine_chunks())
@@ -157,12 +157,12 @@ def producer_batches(table: pa.Table, base_offset: int, now_ms: int) -> list[Pro
             batch = _batch(table, first, end - 1, base_offset, now_ms)
             key, value = _content(table, first)
             change = change_of(producer_id, table["attributes"][first].as_py(), batch.base_offset, key, value)
-            batches.append(ProducerBatch(producer_id, epoch, batch, change))
+            batches.append(StoredBatch(producer_id, epoch, batch, change))
         first = end
     return batches
 
 
-def entries_of(batches: list[ProducerBatch]) -> dict[int, ProducerEntry]:
+def entries_of(batches: list[StoredBatch]) -> dict[int, ProducerEntry]:
     """What batches in order of offset leave behind, per producer id."""
     states = ProducerStates()
     for batch in batches:
@@ -184,7 +184,7 @@ class OpenTransactions:
     def is_decided(self) -> bool:
         return not self._undecided
 
-    def look_at(self, batches: Sequence[ProducerBatch]) -> None:
+    def look_at(self, batches: Sequence[StoredBatch]) -> None:
         """The next older file: a producer's newest marker ends the search, what is above it is open."""
         for batch in reversed(batches):
             if batch.change is None or batch.producer_id not in self._undecided:

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from stratalog.storage.delta.table import FileEntry
+from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.topic_config import INT_MAX, LogConfig
 
 

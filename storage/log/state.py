@@ -10,6 +10,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
 
 from stratalog.storage.delta.removed import NO_PRODUCERS, RemovedObjects
+from stratalog.storage.delta.snapshot import note_producer_changes
 from stratalog.storage.delta.table import (
     EPOCH_PREFIX,
     ERASED,
@@ -20,11 +21,10 @@ from stratalog.storage.delta.table import (
     PRODUCERS_VERSION,
     REMOVED_EPOCH,
     Commit,
-    FileEntry,
     TableSnapshot,
 )
-from stratalog.storage.delta.table_fold import note_producer_changes
 from stratalog.storage.errors import CorruptMessageError, ForeignCommitError
+from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.log.cleaner_checkpoint import GONE_TOMBSTONES, CleanerCheckpoint
 from stratalog.storage.log.leader_epochs import EpochEntry, LeaderEpochCache
 from stratalog.storage.log.segments import LogSegment, segments_of

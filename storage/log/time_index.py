@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
-from stratalog.storage.delta.table import FileEntry
+from stratalog.storage.files.data_file import FileEntry
 
 NO_TIMESTAMP_MS = -(1 << 63)
 """The largest timestamp of files none of whose records has one: below every time that can be asked for."""

@@ -30,12 +30,16 @@ from stratalog.storage.errors import (
     StoreUnavailableError,
 )
 from stratalog.storage.objects import registers as register_file
-from stratalog.storage.objects.disk.files_ahead import FilesAhead
-from stratalog.storage.objects.disk.open_file import write_whole
-from stratalog.storage.objects.disk.quiet_open import open_quietly
-from stratalog.storage.objects.disk.spare_files import FOLDER, SPARE_BYTES_MAX, SpareFiles, rename, rename_if_absent
+from stratalog.storage.objects.disk.new_file import UnnamedFiles, open_quietly, write_whole
+from stratalog.storage.objects.disk.spare_files import (
+    FOLDER,
+    SPARE_BYTES_MAX,
+    FilesAhead,
+    SpareFiles,
+    rename,
+    rename_if_absent,
+)
 from stratalog.storage.objects.disk.sync import WritesLostError, sync_files, sync_tree
-from stratalog.storage.objects.disk.unnamed_file import UnnamedFiles
 from stratalog.storage.objects.port import ObjectMeta
 
 _TEMPORARY = re.compile(r"#\d+$")

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import crc32c
 
-from stratalog.storage.objects.disk.quiet_open import open_quietly
+from stratalog.storage.objects.disk.new_file import open_quietly
 
 MAGIC = b"\x89slog-r1"
 CAPACITY_MIN = 2_016

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
@@ -17,7 +17,8 @@ from obstore.store import from_url
 
 from stratalog.storage.errors import LogDirNotFoundError, ObjectNotFoundError, StoreUnavailableError
 from stratalog.storage.objects.local import LocalStore
-from stratalog.storage.objects.port import ObjectMeta
+from stratalog.storage.objects.memory import MemoryStore
+from stratalog.storage.objects.port import ObjectMeta, ObjectStore
 
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
@@ -34,177 +35,6 @@ RETRY: RetryConfig = {
 """Throttled (429, 503 SlowDown), failed (5xx) and broken requests are sent again by obstore, each pause drawn from
 50 ms up to twice the one before, at most 1 s. It gives up before `broker.session.timeout.ms`, since a broker's loop
 waits meanwhile; whoever called tries again later. So a create may meet itself: `commit_race` reads back."""
-
-
-class ObjectStore(Protocol):
-    """One storage domain. Every call may raise StoreUnavailableError (a write may have been applied)."""
-
-    @property
-    def url(self) -> str:
-        """Of the root, without a slash at its end: `file:///x/y`, `s3://bucket/prefix`."""
-        ...
-
-    @property
-    def durable_on_answer(self) -> bool:
-        """Whether what `put` and `create` answered survives a power loss without `sync`."""
-        ...
-
-    def put(self, path: str, data: bytes) -> None:
-        """Write an object, atomically replacing one that exists."""
-        ...
-
-    def put_new(self, path: str, data: bytes | memoryview) -> None:
-        """Write an object under a name of its own, which nobody reads before this call has answered: a reader
-        may see a part of it, and a crash may leave one. Cheaper than `put` on a local disk."""
-        ...
-
-    def create(self, path: str, data: bytes) -> bool:
-        """Write an object if there is none, atomically; False when there is one."""
-        ...
-
-    def get(self, path: str) -> bytes:
-        """An object's bytes. ObjectNotFoundError when absent."""
-        ...
-
-    def get_range(self, path: str, start: int, length: int) -> bytes:
-        """`length` bytes (at least one) of an object from `start` on, fewer at its end. ObjectNotFoundError."""
-        ...
-
-    def get_optional(self, path: str) -> bytes | None:
-        """An object's bytes, None when absent: the cheap probe of polling loops."""
-        ...
-
-    def put_register(self, path: str, data: bytes) -> None:
-        """Write a small object that one writer replaces often, as cheaply as the store can. A reader finds one
-        whole value at any time. Only `get_register` reads it; to `list`, `exists` and `delete` it is an object,
-        whose size means nothing."""
-        ...
-
-    def get_register(self, path: str) -> bytes | None:
-        """The value of a register, None when absent. An object that `put` wrote is its own value."""
-        ...
-
-    def exists(self, path: str) -> bool: ...
-
-    def size(self, path: str) -> int | None:
-        """An object's size in bytes, None when absent."""
-        ...
-
-    def list(self, prefix: str) -> list[ObjectMeta]:
-        """All objects whose path starts with `prefix`, at any depth, ordered by path."""
-        ...
-
-    def directories(self) -> Sequence[str]:
-        """The names directly below the root that have objects below them, in order."""
-        ...
-
-    def delete(self, path: str) -> None:
-        """Delete an object; absent is fine."""
-        ...
-
-    def delete_tree(self, path: str, tombstone_id: str, /) -> None:
-        """Delete everything below a directory. A local disk renames it `<path>.<tombstone_id>-delete` first."""
-        ...
-
-    def sync(self, paths: Sequence[str]) -> None:
-        """Make objects (or directories) durable, with the directories that lead to them; absent ones are fine.
-
-        Raises KafkaStorageError when the disk lost something; the same from then on.
-        """
-        ...
-
-    def sync_all(self) -> None:
-        """Make everything below the root durable, whoever wrote it. Raises as `sync`."""
-        ...
-
-
-class MemoryStore:
-    """A store in a dictionary path -> bytes, which several stores may share. `now_ms` dates what is written.
-
-    tells      whether `storage.objects.wakeup` may count on being told of every write
-    listeners  each is told the path of what was written, and whether it was not there before
-    """
-
-    durable_on_answer = True
-
-    def __init__(
-        self,
-        objects: dict[str, bytes] | None = None,
-        now_ms: Callable[[], int] = lambda: 0,
-        name: str = "",
-        *,
-        tells: bool = False,
-    ) -> None:
-        self.objects = {} if objects is None else objects
-        self.modified_ms: dict[str, int] = {}
-        self.url = f"memory:///{name}"
-        self.tells = tells
-        self.listeners: dict[object, Callable[[str, bool], None]] = {}
-        self._now_ms = now_ms
-
-    def put(self, path: str, data: bytes) -> None:
-        is_new = path not in self.objects
-        self.objects[path] = data
-        self.modified_ms[path] = self._now_ms()
-        self.tell(path, is_new=is_new)
-
-    def tell(self, path: str, *, is_new: bool) -> None:
-        """Tell the listeners that an object was written."""
-        for listen in list(self.listeners.values()):
-            listen(path, is_new)
-
-    def put_new(self, path: str, data: bytes | memoryview) -> None:
-        self.put(path, bytes(data))
-
-    def create(self, path: str, data: bytes) -> bool:
-        if path in self.objects:
-            return False
-        self.put(path, data)
-        return True
-
-    def get(self, path: str) -> bytes:
-        if path not in self.objects:
-            raise ObjectNotFoundError(f"{self.url}/{path} does not exist")
-        return self.objects[path]
-
-    def get_range(self, path: str, start: int, length: int) -> bytes:
-        return self.get(path)[start : start + length]
-
-    def get_optional(self, path: str) -> bytes | None:
-        return self.objects.get(path)
-
-    def put_register(self, path: str, data: bytes) -> None:
-        self.put(path, data)
-
-    def get_register(self, path: str) -> bytes | None:
-        return self.get_optional(path)
-
-    def exists(self, path: str) -> bool:
-        return path in self.objects
-
-    def size(self, path: str) -> int | None:
-        return len(self.objects[path]) if path in self.objects else None
-
-    def list(self, prefix: str) -> list[ObjectMeta]:
-        paths = sorted(path for path in self.objects if path.startswith(prefix))
-        return [ObjectMeta(path, len(self.objects[path]), self.modified_ms.get(path, 0)) for path in paths]
-
-    def directories(self) -> Sequence[str]:
-        return sorted({path.split("/", 1)[0] for path in self.objects if "/" in path})
-
-    def delete(self, path: str) -> None:
-        self.objects.pop(path, None)
-        self.modified_ms.pop(path, None)
-
-    def delete_tree(self, path: str, _tombstone_id: str, /) -> None:
-        for meta in self.list(path + "/"):
-            self.delete(meta.path)
-
-    def sync(self, paths: Sequence[str]) -> None:
-        pass
-
-    def sync_all(self) -> None:
-        pass
 
 
 class ObstoreStore:

@@ -19,7 +19,8 @@ from functools import partial
 
 from stratalog.storage.clock import Clock, Event, SystemClock, WakingClock
 from stratalog.storage.objects.local import LocalStore
-from stratalog.storage.objects.remote import MemoryStore, ObjectStore
+from stratalog.storage.objects.memory import MemoryStore
+from stratalog.storage.objects.port import ObjectStore
 
 RETRY_MS = 1_000
 

@@ -145,3 +145,7 @@ class Chore(Protocol):
     def needs_step(self, _commit: Commit, /) -> bool:
         """Whether there may be something to do after this commit of the log, which is folded. Asked at every append."""
         return False
+
+
+BEHIND_TIMES = 4
+"""Who has so many times more to do than suits one piece of work is behind."""

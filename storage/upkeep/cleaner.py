@@ -19,9 +19,10 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from stratalog.storage.delta.table import Commit, Conflict, FileEntry, LogTable, RowsWanted
+from stratalog.storage.delta.table import Commit, Conflict, LogTable
 from stratalog.storage.errors import ObjectNotFoundError
 from stratalog.storage.files.codecs import codec_of_merge
+from stratalog.storage.files.data_file import FileEntry, RowsWanted
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.rows import merged_rows, rows_between
 from stratalog.storage.log.segments import LogSegment

@@ -13,9 +13,10 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from stratalog.storage.delta.table import ERASE_PREFIX, ERASED, Conflict, FileEntry, LogTable
+from stratalog.storage.delta.table import ERASE_PREFIX, ERASED, Conflict, LogTable
 from stratalog.storage.errors import ObjectNotFoundError
 from stratalog.storage.files.codecs import codec_of_merge
+from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.log.state import LogState, live_paths
 from stratalog.storage.upkeep.chore import RECHECK_MS, Chore, UpkeepDone, UpkeepView, UpkeepWork, Work
 from stratalog.storage.upkeep.erase import Erase, count_name, erased_by, files_name, matching, swapped_name

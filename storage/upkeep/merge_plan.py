@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from stratalog.storage.delta.table import FileEntry
+from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.topic_config import INT_MAX
 
 FILES_MIN = 64

@@ -10,9 +10,10 @@ from bisect import bisect_left, bisect_right
 from functools import partial
 from zlib import crc32
 
-from stratalog.storage.delta.table import Commit, Conflict, DataFile, FileEntry, LogTable
+from stratalog.storage.delta.table import Commit, Conflict, LogTable
 from stratalog.storage.errors import ObjectNotFoundError
 from stratalog.storage.files.codecs import codec_of_merge
+from stratalog.storage.files.data_file import DataFile, FileEntry
 from stratalog.storage.log.cleaner_checkpoint import FIRST_DIRTY
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.reader import LogReader

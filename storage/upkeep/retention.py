@@ -1,4 +1,4 @@
-"""Which segments at the start of a log are to go: by log start offset, by size, by time (R22). Pure.
+"""The segments at the start of a log to remove: by log start offset, by size, by time. Pure.
 
 Kafka's `UnifiedLog.deleteOldSegments`: whole segments, oldest first, up to the first that stays, and none that reaches
 above the high watermark. When all of them go, the log goes on in a new segment at its end: the active one is rolled.

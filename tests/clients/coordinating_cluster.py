@@ -7,15 +7,8 @@ from itertools import count
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.runtime.find_coordinator import coordinator_partition, find_coordinators
-from stratalog.replication.coordinator.shard.shard import (
-    Answered,
-    CoordinatorShard,
-    CoordinatorType,
-    Decision,
-    ShardFactory,
-    ShardPlace,
-)
-from stratalog.replication.requests.coordinators import FindCoordinatorRequest, FindCoordinatorResponse
+from stratalog.replication.coordinator.shard.shard import Answered, CoordinatorShard, Decision, ShardFactory, ShardPlace
+from stratalog.replication.requests.coordinators import CoordinatorType, FindCoordinatorRequest, FindCoordinatorResponse
 from stratalog.storage.errors import NotCoordinatorError, StratalogError
 from stratalog.storage.records import TopicPartition
 from tests.clients.memory_cluster import MemoryBroker, MemoryCluster

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 from stratalog.clients.consumer.classic_membership import ClassicMembership
-from stratalog.clients.consumer.group_steps import Call, Send
+from stratalog.clients.consumer.membership import ListenerCall, Send
 from stratalog.clients.consumer.modern_membership import ConsumerMembership
 
 Membership = TypeVar("Membership", ClassicMembership, ConsumerMembership)
@@ -17,7 +17,7 @@ class MemberDialogue(Generic[Membership]):
     def __init__(self, member: Membership) -> None:
         self.now_ms = 1_000
         self.member = member
-        self.calls: list[Call] = []
+        self.calls: list[ListenerCall] = []
         self.member.subscribe(frozenset({"t"}))
 
     def step(self, *, is_polling: bool = True) -> list[Send]:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from stratalog.replication.coordinator.shard.shard import CoordinatorType
-from stratalog.replication.metadata.image import (
-    ClusterImage,
-    MetadataRecord,
-    PartitionRecord,
-    RegisterBrokerRecord,
-    Result,
-    TopicRecord,
-)
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.log import open_metadata
+from stratalog.replication.metadata.records import MetadataRecord, PartitionRecord, RegisterBrokerRecord, TopicRecord
 from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress, leader_progress_path
 from stratalog.replication.progress.progress_object import ProgressWriter
-from stratalog.replication.requests.coordinators import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from stratalog.replication.requests.coordinators import (
+    Coordinator,
+    CoordinatorType,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse, SentBatch
-from stratalog.replication.stores import open_metadata, replica_of
+from stratalog.replication.stores import replica_of
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.delta.memory_table import MemoryDisk, MemoryLogTable
 from stratalog.storage.delta.table import LogTable
@@ -29,7 +28,8 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.log.append import Appended
 from stratalog.storage.log.partition_log import PartitionLog
-from stratalog.storage.objects.remote import MemoryStore, ObjectStore
+from stratalog.storage.objects.memory import MemoryStore
+from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.topic_config import LogConfig
 

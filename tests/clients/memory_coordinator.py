@@ -10,12 +10,17 @@ from collections import deque
 from collections.abc import Callable
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.coordinator.groups.modern_requests import ConsumerGroupKind
+from stratalog.replication.coordinator.groups.modern_requests import ModernGroups
 from stratalog.replication.coordinator.groups.shard import GroupShard
-from stratalog.replication.coordinator.shard.shard import CoordinatorRecord, CoordinatorType, Decision
+from stratalog.replication.coordinator.shard.shard import CoordinatorRecord, Decision
 from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC, partition_of_key
 from stratalog.replication.metadata.image import ClusterImage
-from stratalog.replication.requests.coordinators import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from stratalog.replication.requests.coordinators import (
+    Coordinator,
+    CoordinatorType,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from stratalog.storage.errors import NotCoordinatorError, StratalogError
 from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table
 from tests.clients.memory_cluster import MemoryBroker, MemoryCluster
@@ -114,7 +119,7 @@ class MemoryCoordinator:
 
     def _shard(self, partition: int) -> GroupShard:
         if partition not in self.shards:
-            kinds = (lambda table: ConsumerGroupKind(table, self._image),)
+            kinds = (lambda table: ModernGroups(table, self._image),)
             shard = self.shards[partition] = GroupShard(self._config, self.cluster.ids, kinds)
             log = self.cluster.log(1, TopicPartition(GROUP_METADATA_TOPIC, partition))
             for row in log.read(0, 1 << 30).to_pylist():

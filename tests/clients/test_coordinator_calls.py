@@ -7,11 +7,15 @@ from collections.abc import Callable
 from stratalog.clients.config import ProducerConfig
 from stratalog.clients.coordinator_calls import FIND_TIMEOUT_MS, JOIN_GRACE_MS, InProcessCalls
 from stratalog.clients.producer.transactions import TransactionSession
-from stratalog.replication.coordinator.shard.shard import CoordinatorType
 from stratalog.replication.metadata.image import ClusterImage
-from stratalog.replication.requests.coordinators import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from stratalog.replication.requests.coordinators import (
+    Coordinator,
+    CoordinatorType,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from stratalog.replication.requests.groups import HeartbeatRequest, JoinGroupRequest
-from stratalog.replication.requests.transaction_requests import InitProducerIdResponse
+from stratalog.replication.requests.transactions import InitProducerIdResponse
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.errors import CoordinatorNotAvailableError
 from tests.storage.logs import FakeClock

@@ -18,10 +18,9 @@ from stratalog.storage.delta.table import (
     Commit,
     Committed,
     Conflict,
-    FileEntry,
-    RowsWanted,
 )
 from stratalog.storage.errors import CorruptMessageError, KafkaStorageError, ObjectNotFoundError, StoreUnavailableError
+from stratalog.storage.files.data_file import FileEntry, RowsWanted
 from stratalog.storage.records import Header, NewRecordBatch, data_table, payload_table
 from tests.contract.table_labs import DeltaLab, Lab, MemoryLab, StoreLab
 from tests.stores.servers import SERVERS, StoreServer

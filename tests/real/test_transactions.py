@@ -9,9 +9,8 @@ import pytest
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.consumer.consumer import Consumer
-from stratalog.clients.consumer.group_member import ConsumerGroupMetadata
 from stratalog.clients.producer.producer import Producer
-from stratalog.clients.records import OffsetAndMetadata
+from stratalog.clients.records import ConsumerGroupMetadata, OffsetAndMetadata
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.internal_topics import TRANSACTION_STATE_TOPIC, partition_of_key
 from stratalog.replication.process.cluster import Cluster

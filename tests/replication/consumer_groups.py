@@ -8,13 +8,14 @@ from itertools import count
 from typing import Any
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.coordinator.groups.modern_group import ConsumerGroup
+from stratalog.replication.coordinator.groups.modern_assignors import TopicIdPartition
+from stratalog.replication.coordinator.groups.modern_group import ModernGroup
 from stratalog.replication.coordinator.groups.modern_heartbeat import owned_partitions
-from stratalog.replication.coordinator.groups.modern_requests import ConsumerGroupKind
+from stratalog.replication.coordinator.groups.modern_requests import ModernGroups
 from stratalog.replication.coordinator.groups.table import Draft, GroupTable
-from stratalog.replication.coordinator.groups.target_shares import TopicIdPartition
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
-from stratalog.replication.metadata.image import ClusterImage, PartitionRecord, TopicRecord
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import PartitionRecord, TopicRecord
 from stratalog.replication.requests.consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -39,7 +40,7 @@ class CountedIds:
 
 
 class Coordinator:
-    """`ConsumerGroupKind` with a log: each decision's records are folded at once and kept."""
+    """`ModernGroups` with a log: each decision's records are folded at once and kept."""
 
     def __init__(self, *, interval_ms: int = 0, max_size: int = 1000, **topics: int) -> None:
         self.image = ClusterImage()
@@ -53,7 +54,7 @@ class Coordinator:
 
     def _start(self) -> None:
         self.table = GroupTable(self._config, self._ids)
-        self.kind = ConsumerGroupKind(self.table, lambda: self.image)
+        self.kind = ModernGroups(self.table, lambda: self.image)
 
     def create_topic(self, name: str, partitions: int) -> None:
         self.image.replay(TopicRecord(name, self._ids.new_id()))
@@ -72,9 +73,9 @@ class Coordinator:
         return frozenset(self.partition(topic, number) for topic, count_ in counts.items() for number in range(count_))
 
     @property
-    def group(self) -> ConsumerGroup:
+    def group(self) -> ModernGroup:
         found = self.table.groups[GROUP]
-        assert isinstance(found, ConsumerGroup)
+        assert isinstance(found, ModernGroup)
         return found
 
     def heartbeat(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:

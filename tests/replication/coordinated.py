@@ -9,11 +9,12 @@ from stratalog.replication.broker.broker import Broker, BrokerIdentity
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.runtime.kinds import CoordinatorKind
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
-from stratalog.replication.coordinator.shard.shard import CoordinatorShard, CoordinatorType, ShardPlace
+from stratalog.replication.coordinator.shard.shard import CoordinatorShard, ShardPlace
 from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC
-from stratalog.replication.metadata.image import ConfigRecord, RegisterBrokerRecord
+from stratalog.replication.metadata.records import ConfigRecord, RegisterBrokerRecord
 from stratalog.replication.progress.progress import ReplicaProgress, follower_progress_path
 from stratalog.replication.progress.progress_object import ProgressWriter
+from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition

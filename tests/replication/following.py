@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.follower.fetch_session import FetchSession
-from stratalog.replication.metadata.image import PartitionRecord
+from stratalog.replication.follower.fetch_session import FollowerSession
 from stratalog.replication.metadata.log import MetadataLog
-from stratalog.replication.progress.leader_progress import LeaderProgress
+from stratalog.replication.metadata.records import PartitionRecord
+from stratalog.replication.progress.of_leader import LeaderProgress
 from stratalog.replication.progress.progress import ReplicaProgress, fetch_progress_path, follower_progress_path
 from stratalog.replication.progress.progress_object import ProgressReader
 from stratalog.storage.log.partition_log import PartitionLog
@@ -56,10 +56,10 @@ class Following:
         self.published.publish([entry], 0, beat_is_due=False)
 
     def session(
-        self, name: str, *, share: int = 0, config: BrokerConfig = CONFIG, after: FetchSession | None = None
-    ) -> FetchSession:
+        self, name: str, *, share: int = 0, config: BrokerConfig = CONFIG, after: FollowerSession | None = None
+    ) -> FollowerSession:
         """`after`: the session that ran before in the same process."""
-        return FetchSession(
+        return FollowerSession(
             FOLLOWER,
             FOLLOWER_EPOCH,
             "broker-2",
@@ -73,7 +73,7 @@ class Following:
             followed=None if after is None else after.followed,
         )
 
-    def turn(self, *sessions: FetchSession, ms: int = 3_000) -> None:
+    def turn(self, *sessions: FollowerSession, ms: int = 3_000) -> None:
         """Both turn by turn for so long, long enough for every rescan and retry."""
         for _ in range(ms // 50):
             self.stores.clock.now_ms += 50

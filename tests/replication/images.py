@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from stratalog.replication.metadata.image import (
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.records import (
     NO_LEADER,
-    ClusterImage,
     ConfigRecord,
     ControllerRecord,
     FenceBrokerRecord,
     PartitionRecord,
     RegisterBrokerRecord,
-    Result,
     TopicRecord,
     record_from_json,
     record_to_json,
@@ -69,7 +68,7 @@ def image_of(
 
 
 def commit(image: ClusterImage, result: Result[T]) -> T:
-    """Fold a decision in as the metadata log would, through its JSON, and check DESIGN §10 on what changed."""
+    """Fold a decision in as the metadata log would, through its JSON, and check promises 9 to 11 on what changed."""
     before = dict(image.partitions)
     check_transitions(image, result.records)
     for record in result.records:

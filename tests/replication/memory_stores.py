@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stratalog.replication.metadata.image import (
-    ClusterImage,
-    MetadataRecord,
-    PartitionRecord,
-    RegisterBrokerRecord,
-    Result,
-    TopicRecord,
-)
-from stratalog.replication.metadata.log import MetadataLog
-from stratalog.replication.stores import open_metadata, replica_of
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.log import MetadataLog, open_metadata
+from stratalog.replication.metadata.records import MetadataRecord, PartitionRecord, RegisterBrokerRecord, TopicRecord
+from stratalog.replication.stores import replica_of
 from stratalog.storage.delta.memory_table import MemoryDisk, MemoryLogTable
 from stratalog.storage.errors import StoreUnavailableError
-from stratalog.storage.objects.remote import MemoryStore
+from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.records import TopicPartition
 from tests.storage.logs import CountingIds, FakeClock
 

@@ -9,12 +9,13 @@ import pytest
 
 from stratalog.clients.admin.admin import Admin, NewTopic
 from stratalog.clients.producer.producer import Producer
-from stratalog.replication.clean_shutdown import PATH, mark_clean_shutdown, was_shut_down
-from stratalog.replication.metadata.image import BrokerState, RegisterBrokerRecord
+from stratalog.replication.broker_root import CLEAN_SHUTDOWN, mark_clean_shutdown, was_shut_down
+from stratalog.replication.metadata.image import BrokerState
+from stratalog.replication.metadata.records import RegisterBrokerRecord
 from stratalog.replication.process.cluster import Cluster
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.objects.local import LocalStore
-from stratalog.storage.objects.remote import MemoryStore
+from stratalog.storage.objects.memory import MemoryStore
 from tests.replication.broker.test_broker import Running
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores
 from tests.storage.power_cut_store import PowerCutStore, PowerFailure
@@ -92,7 +93,7 @@ def test_a_cluster_that_was_stopped_recovers_nothing_and_one_that_was_killed_doe
             assert producer.send("orders", "a").result(20).offset == 0
         epoch = cluster.broker(1).broker_epoch
     assert synced == ["broker-1", "broker-1"]  # before it left, and when its fetch sessions had ended
-    assert (cluster_root / "broker-1" / PATH).read_bytes() == b"%d" % epoch
+    assert (cluster_root / "broker-1" / CLEAN_SHUTDOWN).read_bytes() == b"%d" % epoch
     recovered.clear()
     with Cluster.start(cluster_root, brokers=1, fetcher="thread") as cluster:
         assert "orders-0" not in recovered

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.replication.meta_properties import PATH, check_meta_properties
+from stratalog.replication.broker_root import META_PROPERTIES, check_meta_properties
 from stratalog.storage.errors import (
     InconsistentClusterIdError,
     InvalidRequestError,
     StratalogError,
     UnsupportedVersionError,
 )
-from stratalog.storage.objects.remote import MemoryStore
+from stratalog.storage.objects.memory import MemoryStore
 
 
 def test_a_new_root_is_marked_in_kafkas_format() -> None:
     store = MemoryStore()
     check_meta_properties(store, "cluster-a", 2, 1)
-    assert store.get(PATH) == b"version=1\ncluster.id=cluster-a\nbroker.id=2\n"
+    assert store.get(META_PROPERTIES) == b"version=1\ncluster.id=cluster-a\nbroker.id=2\n"
 
 
 def test_the_same_broker_comes_again() -> None:
@@ -25,7 +25,7 @@ def test_the_same_broker_comes_again() -> None:
     check_meta_properties(store, "cluster-a", 2, 1)
     check_meta_properties(store, "cluster-a", 2, 1)
     check_meta_properties(store, "cluster-a", 2, 3)
-    assert b"version=1" in store.get(PATH), "a newer release opens it and rewrites nothing"
+    assert b"version=1" in store.get(META_PROPERTIES), "a newer release opens it and rewrites nothing"
 
 
 @pytest.mark.parametrize(
@@ -46,5 +46,5 @@ def test_another_ones_root_is_refused(
 
 
 def test_comments_and_blank_lines_are_read_over_as_in_kafkas_file() -> None:
-    store = MemoryStore({PATH: b"#Sat Oct 11 19:03:00 CST 2019\n\nbroker.id=2\nversion=1\ncluster.id=a=b\n"})
+    store = MemoryStore({META_PROPERTIES: b"#Sat Oct 11 19:03:00 CST 2019\n\nbroker.id=2\nversion=1\ncluster.id=a=b\n"})
     check_meta_properties(store, "a=b", 2, 1)

@@ -12,7 +12,8 @@ import pytest
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.producer.producer import Producer
 from stratalog.replication.follower.metrics import STALE_MS, CopyClock, CopyTimes, fetch_metrics
-from stratalog.replication.metadata.image import NO_LEADER, ClusterImage, ConfigRecord
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import NO_LEADER, ConfigRecord
 from stratalog.replication.metrics import (
     BrokerMetrics,
     Histogram,

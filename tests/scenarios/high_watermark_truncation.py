@@ -1,4 +1,4 @@
-"""Kafka before 0.11, for comparison: a follower truncates to the high watermark it knows (seed 004, 3.3; R25).
+"""Kafka before 0.11, for comparison: a follower truncates to the high watermark it knows (KIP-101).
 
 The product has no such switch. A follower learns the high watermark with each fetch, thus one fetch late; on
 becoming a follower it cuts its log there at once, without asking the leader, and copies on blindly.
@@ -42,6 +42,6 @@ def truncation_by_high_watermark(sim: ScenarioCluster) -> Iterator[None]:
     with (
         patch.object(FollowedReplica, "_start", start),
         patch.object(FollowedReplica, "_copy", copy),
-        patch("stratalog.storage.log.log_copy.check_agreement", lambda own, leader: None),
+        patch("stratalog.storage.log.copy.check_agreement", lambda own, leader: None),
     ):
         yield

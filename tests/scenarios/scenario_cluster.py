@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from stratalog.replication.broker.broker import Broker
 from stratalog.replication.controller.controller import Controller
-from stratalog.replication.metadata.image import MetadataRecord, PartitionRecord
-from stratalog.replication.stores import open_metadata
+from stratalog.replication.metadata.log import open_metadata
+from stratalog.replication.metadata.records import MetadataRecord, PartitionRecord
 from stratalog.storage.delta.memory_table import MemoryDisk
 from stratalog.storage.records import TopicPartition
 from tests.simulation.cluster import METADATA_ROOT, Host, Setting, SimCluster

@@ -34,14 +34,14 @@ from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.jobs.text.reassignment import under_way_line
 from stratalog.replication.controller.brokers import IsrChange, alter_partition, fence_brokers
 from stratalog.replication.controller.topics import alter_config, create_topic, delete_topic
-from stratalog.replication.metadata.image import PartitionRecord
+from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.progress.progress import UNKNOWN, leader_progress_path
 from stratalog.replication.progress.progress_object import ProgressReader
 from stratalog.replication.requests.produce import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceRequest, ProduceResponse
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import LogDirNotFoundError, StratalogError
 from stratalog.storage.log.reader import LogReader
-from stratalog.storage.objects.remote import ObjectStore
+from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.topic_config import LogConfig
 from tests.scenarios.election_verbs import ElectionVerbs, eligible_lines, partition_assignment, settings

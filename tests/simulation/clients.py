@@ -8,11 +8,11 @@ from stratalog.replication.controller.preferred_leaders import ElectionType, ele
 from stratalog.replication.controller.reassignment import alter_partition_reassignments, is_reassigning
 from stratalog.replication.controller.topics import alter_config, create_topic, delete_topic
 from stratalog.replication.leader.delete_records import delete_records_path, encode_delete_records
-from stratalog.replication.metadata.image import BrokerState, PartitionRecord
-from stratalog.replication.metadata.log import MetadataLog
+from stratalog.replication.metadata.image import BrokerState
+from stratalog.replication.metadata.log import MetadataLog, open_metadata
+from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.progress.progress import leader_progress_path, progress_rows
 from stratalog.replication.requests.produce import ACKS_ALL, ACKS_LEADER, ProduceRequest, ProduceResponse
-from stratalog.replication.stores import open_metadata
 from stratalog.storage.errors import OffsetOutOfRangeError, StratalogError
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import CONTROL_ATTRIBUTE, NewRecordBatch, TopicPartition, payload_table

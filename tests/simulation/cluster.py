@@ -15,14 +15,14 @@ from stratalog.replication.controller.controller import Controller
 from stratalog.replication.controller.sessions import session_path
 from stratalog.replication.controller.topics import create_topic
 from stratalog.replication.coordinator.runtime.kinds import CoordinatorKind
-from stratalog.replication.coordinator.shard.shard import CoordinatorType
-from stratalog.replication.follower.fetch_session import FetchSession
+from stratalog.replication.follower.fetch_session import FollowerSession
 from stratalog.replication.follower.partitions import FollowedPartitions
 from stratalog.replication.internal_topics import is_internal
-from stratalog.replication.metadata.image import FenceBrokerRecord, MetadataRecord, TopicRecord, record_from_json
-from stratalog.replication.metadata.log import METADATA_COMMITS
+from stratalog.replication.metadata.log import METADATA_COMMITS, open_metadata
+from stratalog.replication.metadata.records import FenceBrokerRecord, MetadataRecord, TopicRecord, record_from_json
 from stratalog.replication.progress.progress import progress_rows
-from stratalog.replication.stores import open_metadata, replica_of
+from stratalog.replication.requests.coordinators import CoordinatorType
+from stratalog.replication.stores import replica_of
 from stratalog.storage.delta.commit_race import StoredCommit
 from stratalog.storage.delta.memory_table import MemoryLogTable
 from stratalog.storage.delta.table import LogTable
@@ -353,7 +353,7 @@ class SimCluster:
     def _run_sessions(self, host: Host, broker_epoch: int, slot: int) -> None:
         followed: FollowedPartitions | None = None
         for number in range(10_000):
-            session = FetchSession(
+            session = FollowerSession(
                 host.broker_id,
                 broker_epoch,
                 host.root,

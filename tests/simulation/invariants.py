@@ -1,4 +1,4 @@
-"""The invariants of DESIGN §10, looked at after every commit, publication, acknowledgement and read.
+"""The promises of docs/design/promises.md, checked after every commit, publication, acknowledgement and read.
 
 They see everything at once, which no part of the system can: all tables, the metadata image as committed,
 what clients were told. A violation raises `Violation` with the name of the invariant.
@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from stratalog.replication.internal_topics import is_internal
-from stratalog.replication.metadata.image import (
+from stratalog.replication.metadata.records import (
     NO_LEADER,
     ControllerRecord,
     FenceBrokerRecord,
@@ -35,7 +35,8 @@ from stratalog.replication.metadata.image import (
 )
 from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.storage.delta.memory_table import MemoryDisk
-from stratalog.storage.delta.table import LEADER_EPOCH, Commit, FileEntry
+from stratalog.storage.delta.table import LEADER_EPOCH, Commit
+from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.records import TopicPartition
 from tests.simulation.shadow import RowsCache, Shadow, ShadowMarker, ShadowRecord, folded, topic_id_of
 

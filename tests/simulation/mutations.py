@@ -17,8 +17,9 @@ from stratalog.replication.controller.sessions import SessionObserver
 from stratalog.replication.follower.replica import FollowedReplica
 from stratalog.replication.leader.partition import UNKNOWN, Partition
 from stratalog.replication.leader.purgatory import ProducePurgatory
-from stratalog.replication.metadata.image import NO_LEADER, PartitionRecord, RegisterBrokerRecord, Result
+from stratalog.replication.metadata.image import Result
 from stratalog.replication.metadata.log import MetadataLog
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord, RegisterBrokerRecord
 from stratalog.replication.progress.progress import ProgressHeader, ReplicaProgress, encode_progress
 from stratalog.replication.progress.progress_object import ProgressWriter
 from stratalog.storage.delta.commit_race import CommitRace
@@ -32,7 +33,7 @@ from tests.simulation.faults import Faults, Focus
 Patches = Callable[[], AbstractContextManager[object]]
 
 
-# -- the three rules of DESIGN §4 ------------------------------------------------------------------------
+# -- the three rules: promises 6, 7 and 8 ----------------------------------------------------------------
 
 
 def no_wait_for_the_leaders_start() -> AbstractContextManager[object]:
@@ -98,7 +99,7 @@ def deposed_controllers_go_on() -> AbstractContextManager[object]:
 
 
 def isr_may_be_empty() -> AbstractContextManager[object]:
-    """Hazards 17: without a survivor the ISR is emptied, so nobody can ever be elected clean."""
+    """Promise 11: without a survivor the ISR is emptied, so nobody can ever be elected clean."""
     original = PartitionRecord.changed
 
     def changed(*arguments: object, **changes: object) -> PartitionRecord:
@@ -110,7 +111,7 @@ def isr_may_be_empty() -> AbstractContextManager[object]:
 
 @contextmanager
 def registration_changes_nothing() -> Iterator[None]:
-    """Hazards 6: a broker that comes up anew keeps leaderships, ISRs and the commits of its earlier process."""
+    """Promise 13: a broker that comes up anew keeps leaderships, ISRs and the commits of its earlier process."""
 
     def register(*arguments: object, **named: object) -> Result[int]:
         result = register_broker(*arguments, **named)  # type: ignore[arg-type]
@@ -126,7 +127,7 @@ def registration_changes_nothing() -> Iterator[None]:
 
 
 def no_gap_between_looks() -> AbstractContextManager[object]:
-    """Hazards 21: an observer that stood still takes everybody for dead."""
+    """Promise 14: an observer that stood still expires every session."""
     original = SessionObserver.observe
 
     def observe(self: SessionObserver, now_ms: int, contents: Mapping[int, bytes | None]) -> set[int]:
@@ -153,7 +154,7 @@ def high_watermark_is_the_log_end() -> AbstractContextManager[object]:
 
 @contextmanager
 def high_watermark_from_hearsay() -> Iterator[None]:
-    """Hazards 11: a new leader begins with the high watermark that it heard of last as a follower."""
+    """Promise 15: a new leader begins with the high watermark that it read last as a follower."""
     has_all_of, begin = FollowedReplica.has_all_of, Partition.__init__
     heard: dict[object, int] = {}
 
@@ -209,7 +210,7 @@ def answered_when_appended() -> AbstractContextManager[object]:
 
 @contextmanager
 def truncation_to_the_high_watermark() -> Iterator[None]:
-    """R25: a follower cuts its log at the high watermark that it heard of last, as Kafka did before KIP-101."""
+    """Promise 16: a follower cuts its log at the high watermark that it read last, as Kafka did before KIP-101."""
     original = FollowedReplica.has_all_of
     heard: dict[object, int] = {}
 
@@ -233,17 +234,17 @@ def truncation_to_the_high_watermark() -> Iterator[None]:
 
 
 def ghosts_count() -> AbstractContextManager[object]:
-    """Hazards 1: a create that won counts, even if clean-up has deleted what was before it."""
+    """Promise 1: a create that won counts, even if clean-up has deleted what was before it."""
     return patch.object(CommitRace, "_stands_before", lambda self, version, stored: True)
 
 
 def conflicts_are_not_read_back() -> AbstractContextManager[object]:
-    """Hazards 9: a request that met itself is taken for a lost race."""
+    """Promise 3: a request that met itself counts as a lost race."""
     return patch.object(CommitRace, "_created", lambda self, version, stored: self._log.create_version(version, stored))
 
 
 def producers_stay_when_the_log_is_cut() -> AbstractContextManager[object]:
-    """Hazards 5: truncation leaves the producers' state as it was."""
+    """Promise 20: truncation leaves the producers' state as it was."""
     return patch.object(PartitionLog, "_producers_after", lambda self, state, cut, sliced: None)
 
 
@@ -253,7 +254,7 @@ def sequences_are_not_checked() -> AbstractContextManager[object]:
 
 
 def progress_without_an_image() -> AbstractContextManager[object]:
-    """Hazards 12: the progress object holds what changed last, and nothing holds the rest."""
+    """Promise 21: the progress object holds what changed last, and nothing holds the rest."""
 
     def publish(self: ProgressWriter, beat: int = 0) -> None:
         newest = [row for _, row in self._rows.values()][-1:]
@@ -340,31 +341,33 @@ MUTATIONS: dict[str, Mutation] = {
         _COMPLETE,
         _mix(cut_broker=4, pause_broker=2, crash=1, restart_all=1),
     ),
-    "1": Mutation(
+    "ghosts": Mutation(
         ghosts_count,
         (*_COMPLETE, "MonotonicHighWatermark"),
         _mix(Focus("create", 0.3, "b", "metadata"), 4_000, pause_broker=3, pause_session=2, crash=2, restart_all=2),
         Setting(upkeep=QUICK_UPKEEP),
         8_000,
     ),
-    "5": Mutation(
+    "producers when cut": Mutation(
         producers_stay_when_the_log_is_cut,
         ("AckedRecordsNotLost", "NoDuplicateSequence"),
         _mix(Focus("create", 0.3, "f", "/t-0/"), 1_500, crash=3, restart_all=3, cut_broker=2),
         duration_ms=6_000,
     ),
-    "6": Mutation(registration_changes_nothing, _COMPLETE, _mix(second_process=3, power_cut=2, restart_all=2)),
-    "9": Mutation(conflicts_are_not_read_back, ("NoDuplicates", *_COMPLETE), _doubled),
-    "11": Mutation(
+    "registration": Mutation(
+        registration_changes_nothing, _COMPLETE, _mix(second_process=3, power_cut=2, restart_all=2)
+    ),
+    "read back": Mutation(conflicts_are_not_read_back, ("NoDuplicates", *_COMPLETE), _doubled),
+    "hearsay": Mutation(
         high_watermark_from_hearsay,
         ("MonotonicHighWatermark",),
         _mix(crash=2, restart_all=1, cut_broker=2),
     ),
-    "12": Mutation(
+    "no image": Mutation(
         progress_without_an_image, ("AckedRecordsNotLost", "Liveness"), _mix(crash=1), Setting(partitions=3)
     ),
-    "17": Mutation(isr_may_be_empty, ("ValidPartitionState",), _mix(crash=4)),
-    "21": Mutation(
+    "empty ISR": Mutation(isr_may_be_empty, ("ValidPartitionState",), _mix(crash=4)),
+    "gap": Mutation(
         no_gap_between_looks,
         ("SessionExpiry",),
         _mix(Focus("get", 0.1, "c", "sessions/"), 4_000, pause_controller=3),

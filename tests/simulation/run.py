@@ -12,7 +12,7 @@ from random import Random
 from unittest.mock import patch
 
 from stratalog.replication.controller.reassignment import is_reassigning
-from stratalog.replication.metadata.image import NO_LEADER, record_from_json
+from stratalog.replication.metadata.records import NO_LEADER, record_from_json
 from stratalog.storage.upkeep.cleaner import SHARED_TURN
 from tests.simulation.clients import start_clients
 from tests.simulation.cluster import QUICK_UPKEEP, UPKEEP, Setting, SimCluster
@@ -106,7 +106,7 @@ def _repeatable() -> Iterator[None]:
     with (
         patch("stratalog.replication.controller.controller.UPKEEP_INTERVAL_MS", METADATA_UPKEEP_MS),
         patch("stratalog.storage.log.partition_log.WHOLE_PRODUCERS_COMMITS", WHOLE_PRODUCERS_COMMITS),
-        patch("stratalog.storage.upkeep.upkeep.WHOLE_PRODUCERS_COMMITS", WHOLE_PRODUCERS_COMMITS),
+        patch("stratalog.storage.upkeep.chores.WHOLE_PRODUCERS_COMMITS", WHOLE_PRODUCERS_COMMITS),
         patch("stratalog.replication.metadata.log.record_from_json", lru_cache(record_from_json)),
     ):
         yield

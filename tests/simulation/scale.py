@@ -23,8 +23,8 @@ from pathlib import Path
 from stratalog.replication.controller.brokers import fence_brokers, register_broker
 from stratalog.replication.controller.topics import create_topic
 from stratalog.replication.metadata.image import ClusterImage, Result
-from stratalog.replication.metadata.log import MetadataLog
-from stratalog.replication.stores import DeltaStores, open_metadata
+from stratalog.replication.metadata.log import MetadataLog, open_metadata
+from stratalog.replication.stores import DeltaStores
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.files.cache import FileCache
 from stratalog.storage.topic_config import LogConfig

@@ -8,7 +8,8 @@ from random import Random
 
 from stratalog.storage.delta.commit_race import StoredCommit
 from stratalog.storage.delta.memory_table import MemoryCommitLog, MemoryDisk, MemoryFiles
-from stratalog.storage.objects.remote import MemoryStore, ObjectMeta
+from stratalog.storage.objects.memory import MemoryStore
+from stratalog.storage.objects.remote import ObjectMeta
 from tests.simulation.scheduler import Scheduler, SimClock
 
 LATE_MS_MAX = 2_000

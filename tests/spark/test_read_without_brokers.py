@@ -1,4 +1,4 @@
-"""Readers need no broker: after the whole cluster was stopped Spark reads what was committed (DESIGN §9)."""
+"""Readers need no broker: after the whole cluster was stopped Spark reads what was committed (promise 19)."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from stratalog.storage.delta.table import Committed
+from stratalog.storage.log.copy import Copied
 from stratalog.storage.log.leader_epochs import LeaderEpochCache
-from stratalog.storage.log.log_copy import Copied
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepLimits, Work

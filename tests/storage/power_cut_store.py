@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from stratalog.storage.objects.remote import MemoryStore
+from stratalog.storage.objects.memory import MemoryStore
 
 
 class PowerFailure(Exception):  # noqa: N818 - no error of ours: nobody may catch it

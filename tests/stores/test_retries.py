@@ -8,7 +8,8 @@ import pytest
 
 from stratalog.storage.errors import StoreUnavailableError
 from stratalog.storage.objects import remote as store_module
-from stratalog.storage.objects.remote import ObjectStore, open_store
+from stratalog.storage.objects.port import ObjectStore
+from stratalog.storage.objects.remote import open_store
 from tests.stores.s3_double import BUCKET, S3Double, Wrong
 
 TIMES = 3

@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
-from stratalog.clients.consumer.assignors.assignors import (
+from stratalog.clients.consumer.assignors.assignor import (
     NO_RACKS,
-    GroupMember,
+    AssignorMember,
     MemberAssignments,
     PartitionRacks,
     member_order,
@@ -30,7 +30,7 @@ class RangeAssignor:
     more when it does not come out even. With racks known on both sides, partitions go first to members on a rack of
     theirs, as far as shares and equal numbers across topics allow it (KIP-881).
 
-    >>> members = {name: GroupMember(Subscription(("t",))) for name in ("c0", "c1")}
+    >>> members = {name: AssignorMember(Subscription(("t",))) for name in ("c0", "c1")}
     >>> {name: [at.partition for at in share] for name, share in RangeAssignor().assign({"t": 3}, members).items()}
     {'c0': [0, 1], 'c1': [2]}
     """
@@ -41,7 +41,7 @@ class RangeAssignor:
     def assign(
         self,
         partition_counts: Mapping[str, int],
-        members: Mapping[str, GroupMember],
+        members: Mapping[str, AssignorMember],
         partition_racks: PartitionRacks = NO_RACKS,
     ) -> MemberAssignments:
         topics = [
@@ -70,7 +70,7 @@ class RoundRobinAssignor:
     def assign(
         self,
         partition_counts: Mapping[str, int],
-        members: Mapping[str, GroupMember],
+        members: Mapping[str, AssignorMember],
         _partition_racks: PartitionRacks = NO_RACKS,
     ) -> MemberAssignments:
         assignments: MemberAssignments = {member_id: [] for member_id in members}
@@ -94,7 +94,7 @@ class _TopicShares:
     """One topic while it is shared out: what is left, and how many each member may still take."""
 
     def __init__(
-        self, topic: str, count: int, members: Mapping[str, GroupMember], partition_racks: PartitionRacks
+        self, topic: str, count: int, members: Mapping[str, AssignorMember], partition_racks: PartitionRacks
     ) -> None:
         subscribers = [member_id for member_id, member in members.items() if topic in member.subscription.topics]
         self.topic = topic

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stratalog.clients.consumer.assignors.assignors import Assignor
+from stratalog.clients.consumer.assignors.assignor import Assignor
 from stratalog.clients.consumer.assignors.range import RangeAssignor, RoundRobinAssignor
 from stratalog.clients.consumer.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 

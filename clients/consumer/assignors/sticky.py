@@ -12,16 +12,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stratalog.clients.consumer.assignors.assignors import (
+from stratalog.clients.consumer.assignors.assignor import (
     NO_RACKS,
-    GroupMember,
+    AssignorMember,
     MemberAssignments,
     PartitionRacks,
+    StickyRacks,
     subscribed_counts,
 )
 from stratalog.clients.consumer.assignors.sticky_even import share_evenly
-from stratalog.clients.consumer.assignors.sticky_racks import StickyRacks
-from stratalog.clients.consumer.assignors.uneven_shares import UnevenShares
+from stratalog.clients.consumer.assignors.sticky_uneven import UnevenShares
 from stratalog.replication.java_strings import hash_order
 from stratalog.replication.requests.consumer_protocol import UNKNOWN_GENERATION, Subscription, partitions_by_topic
 from stratalog.replication.requests.kafka_bytes import KafkaReader, KafkaWriter
@@ -55,7 +55,7 @@ class StickyAssignor:
     def assign(
         self,
         partition_counts: Mapping[str, int],
-        members: Mapping[str, GroupMember],
+        members: Mapping[str, AssignorMember],
         partition_racks: PartitionRacks = NO_RACKS,
     ) -> MemberAssignments:
         holdings = {member_id: _remembered(member.subscription) for member_id, member in members.items()}
@@ -83,7 +83,7 @@ class CooperativeStickyAssignor:
     def assign(
         self,
         partition_counts: Mapping[str, int],
-        members: Mapping[str, GroupMember],
+        members: Mapping[str, AssignorMember],
         partition_racks: PartitionRacks = NO_RACKS,
     ) -> MemberAssignments:
         holdings = {member_id: _owned_since(member.subscription) for member_id, member in members.items()}
@@ -103,7 +103,7 @@ class CooperativeStickyAssignor:
 
 def _shares(
     partition_counts: Mapping[str, int],
-    members: Mapping[str, GroupMember],
+    members: Mapping[str, AssignorMember],
     partition_racks: PartitionRacks,
     holdings: Mapping[str, _Holding],
 ) -> tuple[MemberAssignments, dict[TopicPartition, str] | None]:
@@ -127,7 +127,7 @@ def _shares(
 def _settle_claims(
     walked: Sequence[str],
     counts: Mapping[str, int],
-    members: Mapping[str, GroupMember],
+    members: Mapping[str, AssignorMember],
     holdings: Mapping[str, _Holding],
 ) -> _Claims:
     claims = _Claims()
@@ -167,7 +167,7 @@ def _previous_owners(walked: Sequence[str], holdings: Mapping[str, _Holding]) ->
     return {partition: member_id for partition, (_, member_id) in found.items()}
 
 
-def _moving(members: Mapping[str, GroupMember], assignments: MemberAssignments) -> dict[TopicPartition, str]:
+def _moving(members: Mapping[str, AssignorMember], assignments: MemberAssignments) -> dict[TopicPartition, str]:
     """Partitions that somebody gives up and another gets, with who gets them."""
     added: dict[TopicPartition, str] = {}
     given_up: set[TopicPartition] = set()

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Set
 
-from stratalog.clients.consumer.assignors.assignors import MemberAssignments
-from stratalog.clients.consumer.assignors.sticky_racks import StickyRacks
+from stratalog.clients.consumer.assignors.assignor import MemberAssignments, StickyRacks
 from stratalog.replication.java_strings import string_order
 from stratalog.storage.errors import IllegalStateError
 from stratalog.storage.records import TopicPartition

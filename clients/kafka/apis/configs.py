@@ -29,8 +29,9 @@ from stratalog.replication.config import settings
 from stratalog.replication.controller import topics
 from stratalog.replication.controller.topics import check_topic_name
 from stratalog.replication.metadata.acls import Operation, ResourceType
-from stratalog.replication.metadata.cluster_configs import SHARED_SETTINGS, alter_cluster_config, spelled
-from stratalog.replication.metadata.image import DYNAMIC_DEFAULT, ClusterImage, Result
+from stratalog.replication.metadata.configs import SHARED_SETTINGS, alter_cluster_config, spelled
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.records import DYNAMIC_DEFAULT
 from stratalog.storage.errors import (
     InvalidConfigError,
     InvalidRequestError,

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from stratalog.clients.kafka.apis.delayed_fetch import DelayedFetches, FetchRun
-from stratalog.clients.kafka.apis.fetch_read import FetchReader, PartitionRead
+from stratalog.clients.kafka.apis.fetch_read import PartitionFetch, PartitionRead
 from stratalog.clients.kafka.apis.fetch_sessions import (
     FINAL_EPOCH,
     INVALID_SESSION_ID,
     FetchKey,
+    FetchSessionResult,
     FetchSessions,
-    Outcome,
     WantedPartition,
 )
 from stratalog.clients.kafka.protocol.entities import Values, id_text, milliseconds
@@ -53,7 +53,7 @@ class Fetch:
 
     def __init__(self, broker: ServedBroker) -> None:
         self._broker = broker
-        self._reader = FetchReader(broker)
+        self._reader = PartitionFetch(broker)
         slots = broker.config.max_incremental_fetch_session_cache_slots
         self._sessions = FetchSessions(slots, lambda: int(broker.view.ids.new_id()[:8], 16) & INT_MAX)
         self._delayed = DelayedFetches(broker.view, self._go_on, self._answer, f"kafka-fetch-{broker.broker_id}")
@@ -142,7 +142,7 @@ class Fetch:
     def _answer(self, run: FetchRun) -> None:
         reads = {each.key: run.reads[each.key] for each in run.context.wanted}
         outcomes = {
-            key: Outcome(read.high_watermark, read.log_start_offset, read.is_urgent, read.size_bytes > 0)
+            key: FetchSessionResult(read.high_watermark, read.log_start_offset, read.is_urgent, read.size_bytes > 0)
             for key, read in reads.items()
         }
         now_ms = self._broker.view.clock.monotonic_ms()

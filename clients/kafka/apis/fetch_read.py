@@ -85,7 +85,7 @@ class PartitionRead:
         return self.error is not None or self.diverging is not None
 
 
-class FetchReader:
+class PartitionFetch:
     """Reads for one broker. Any thread may use it."""
 
     def __init__(self, broker: ServedBroker) -> None:

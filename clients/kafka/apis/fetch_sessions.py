@@ -102,7 +102,7 @@ class FetchContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class FetchSessionResult:
     """What the answer tells of one partition, as far as sessions are concerned."""
 
     high_watermark: int
@@ -164,7 +164,7 @@ class FetchSessions:
             return FetchContext(tuple(session.wanted.values()), session, epoch)
 
     def end(
-        self, context: FetchContext, outcomes: Mapping[FetchKey, Outcome], now_ms: int
+        self, context: FetchContext, outcomes: Mapping[FetchKey, FetchSessionResult], now_ms: int
     ) -> tuple[int, list[FetchKey]]:
         """(session id, partitions to be told of) for the answer to a request.
 
@@ -182,7 +182,7 @@ class FetchSessions:
                 )
             return session.session_id, [key for key, each in outcomes.items() if _is_told(session, key, each)]
 
-    def _make(self, context: FetchContext, outcomes: Mapping[FetchKey, Outcome], now_ms: int) -> int:
+    def _make(self, context: FetchContext, outcomes: Mapping[FetchKey, FetchSessionResult], now_ms: int) -> int:
         """A session for these partitions, if there is room."""
         if not context.wanted or not self._has_room(len(context.wanted), now_ms):
             return INVALID_SESSION_ID
@@ -217,7 +217,7 @@ class FetchSessions:
         return True
 
 
-def _is_told(session: FetchSession, key: FetchKey, outcome: Outcome) -> bool:
+def _is_told(session: FetchSession, key: FetchKey, outcome: FetchSessionResult) -> bool:
     """Whether an incremental answer names the partition; what it tells is remembered.
 
     One with records goes behind the others, so that it does not take the whole answer next time, too (KIP-74).

@@ -15,11 +15,11 @@ from stratalog.clients.kafka.protocol.frames import served_versions
 from stratalog.clients.kafka.protocol.values import as_error, message_of
 from stratalog.clients.kafka.request.api import Api, Call, Joined, top_level_error
 from stratalog.clients.kafka.request.broker import ServedBroker
-from stratalog.replication.coordinator.shard.shard import CoordinatorType
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.requests.coordinators import (
     NO_NODE,
     Coordinator,
+    CoordinatorType,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )

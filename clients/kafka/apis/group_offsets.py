@@ -18,8 +18,8 @@ from stratalog.clients.kafka.protocol.frames import served_versions
 from stratalog.clients.kafka.protocol.values import as_error, told_of, value_of
 from stratalog.clients.kafka.request.api import Api, Call, Joined, error_only
 from stratalog.clients.kafka.request.broker import ServedBroker
-from stratalog.replication.coordinator.shard.shard import CoordinatorType
 from stratalog.replication.metadata.acls import Operation, ResourceType
+from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.group_errors import error_response
 from stratalog.replication.requests.groups import (
     OffsetCommitRequest,

@@ -21,7 +21,8 @@ from stratalog.clients.kafka.request.broker import NOT_REQUESTED, ServedBroker
 from stratalog.replication.controller.topics import check_topic_name
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.metadata.acls import Operation, ResourceType
-from stratalog.replication.metadata.image import NO_LEADER, ClusterImage, PartitionRecord
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.storage.errors import (
     InvalidRequestError,
     LeaderNotAvailableError,

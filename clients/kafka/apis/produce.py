@@ -13,13 +13,13 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from stratalog.clients.kafka.batches.kafka_tail import uses_zstd
 from stratalog.clients.kafka.batches.record_batches import decode_group, decode_produced, produced_header
+from stratalog.clients.kafka.batches.tail import uses_zstd
 from stratalog.clients.kafka.protocol.entities import Values, id_text, milliseconds
 from stratalog.clients.kafka.protocol.frames import served_versions
 from stratalog.clients.kafka.request.api import Api, Call, Joined
 from stratalog.clients.kafka.request.broker import ServedBroker
-from stratalog.replication.coordinator.transactions.transactional_produce import (
+from stratalog.replication.coordinator.transactions.add_partitions import (
     coordinator_asker,
     produce_in_transaction,
 )
@@ -33,7 +33,7 @@ from stratalog.replication.requests.produce import (
     ProduceResponse,
     SentBatch,
 )
-from stratalog.replication.requests.transaction_requests import TRANSACTION_VERSION_0, TRANSACTION_VERSION_2
+from stratalog.replication.requests.transactions import TRANSACTION_VERSION_0, TRANSACTION_VERSION_2
 from stratalog.storage.errors import (
     FencedLeaderEpochError,
     InvalidRecordError,

@@ -18,15 +18,15 @@ from stratalog.clients.kafka.protocol.frames import served_versions
 from stratalog.clients.kafka.protocol.values import as_error, told_of, value_of
 from stratalog.clients.kafka.request.api import Api, Call, Joined, error_only, failed
 from stratalog.clients.kafka.request.broker import ServedBroker, attempted
-from stratalog.replication.coordinator.shard.shard import CoordinatorType
 from stratalog.replication.metadata.acls import Operation, ResourceType
-from stratalog.replication.requests.active_producers import active_producers
+from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.produce import ACKS_ALL, ProduceRequest, ProduceResponse
-from stratalog.replication.requests.transaction_requests import (
+from stratalog.replication.requests.transactions import (
     TRANSACTION_VERSION_0,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     ListTransactionsRequest,
+    active_producers,
 )
 from stratalog.storage.errors import InvalidRequestError, StratalogError
 from stratalog.storage.records import TopicPartition

@@ -20,16 +20,15 @@ from stratalog.clients.kafka.protocol.frames import served_versions
 from stratalog.clients.kafka.protocol.values import as_error, told_of, value_of
 from stratalog.clients.kafka.request.api import Api, Call, Joined, error_only
 from stratalog.clients.kafka.request.broker import ServedBroker
-from stratalog.replication.controller.controller_decisions import allocate_producer_ids
+from stratalog.replication.controller.producer_id_blocks import allocate_producer_ids
 from stratalog.replication.coordinator.runtime.find_coordinator import coordinator_partition
-from stratalog.replication.coordinator.shard.shard import CoordinatorType
-from stratalog.replication.coordinator.transactions.transactional_offsets import commit_in_transaction
-from stratalog.replication.coordinator.transactions.transactional_produce import coordinator_asker
+from stratalog.replication.coordinator.transactions.add_partitions import commit_in_transaction, coordinator_asker
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.group_errors import error_response
 from stratalog.replication.requests.groups import OffsetCommitRequestTopic, TxnOffsetCommitRequest
-from stratalog.replication.requests.transaction_requests import (
+from stratalog.replication.requests.transactions import (
     TRANSACTION_VERSION_0,
     TRANSACTION_VERSION_2,
     AddOffsetsToTxnRequest,
@@ -60,7 +59,7 @@ EPOCH_BUMP_FROM = {END_TXN: 5, TXN_OFFSET_COMMIT: 5}
 Errors = Mapping[TopicPartition, StratalogError | None]
 
 
-class ProducerIds:
+class ProducerIdApis:
     """Fresh producer ids of one broker, taken from the metadata log in blocks. Any thread may ask."""
 
     def __init__(self, broker: ServedBroker) -> None:
@@ -80,12 +79,12 @@ class ProducerIds:
         return allocate_producer_ids(image, self._broker.broker_id)
 
 
-class Transactions:
+class TransactionApis:
     """One broker's answers."""
 
     def __init__(self, broker: ServedBroker) -> None:
         self._broker = broker
-        self._ids = ProducerIds(broker)
+        self._ids = ProducerIdApis(broker)
 
     def apis(self) -> Iterable[Api]:
         rows = (

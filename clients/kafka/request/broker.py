@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.bootstrap import BrokerFace, RunningCluster
-from stratalog.clients.kafka.batches.kafka_tail import KafkaTail
+from stratalog.clients.kafka.batches.tail import KafkaTail
 from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.request.api import Call
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.metadata.acls import CLUSTER, Authorizer, Operation, Resource, ResourceType, authorizer_of
-from stratalog.replication.metadata.image import NO_LEADER, BrokerState, ClusterImage, PartitionRecord
+from stratalog.replication.metadata.image import BrokerState, ClusterImage
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.storage.errors import (
     FencedLeaderEpochError,
     NotLeaderOrFollowerError,

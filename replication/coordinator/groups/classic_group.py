@@ -74,7 +74,7 @@ VALID_PREVIOUS_STATES = {
 
 
 @dataclass(slots=True)
-class GroupMember:
+class ClassicMember:
     """One member. `protocols` are its assignors in its order of preference, each with its subscription. `is_new`: it
     has not been in a generation yet, so its session ends even while it waits."""
 
@@ -118,7 +118,7 @@ class ClassicGroup:
         self.protocol_name: str | None = None
         self.generation_id = 0
         self.leader: str | None = None
-        self.members: dict[str, GroupMember] = {}
+        self.members: dict[str, ClassicMember] = {}
         self.static_members: dict[str, str] = {}
         self.pending_join: set[str] = set()
         self.pending_sync: dict[str, None] = {}
@@ -190,7 +190,7 @@ class ClassicGroup:
 
     # Members
 
-    def add(self, member: GroupMember) -> None:
+    def add(self, member: ClassicMember) -> None:
         """A new member; the first one leads and gives the group its protocol type."""
         if not self.members:
             self.protocol_type = member.protocol_type
@@ -218,7 +218,7 @@ class ClassicGroup:
 
     def update(
         self,
-        member: GroupMember,
+        member: ClassicMember,
         protocols: tuple[JoinGroupRequestProtocol, ...],
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
@@ -229,7 +229,7 @@ class ClassicGroup:
         self._count_protocols(member, 1)
         member.rebalance_timeout_ms, member.session_timeout_ms = rebalance_timeout_ms, session_timeout_ms
 
-    def replace_static(self, group_instance_id: str, new_member_id: str) -> GroupMember:
+    def replace_static(self, group_instance_id: str, new_member_id: str) -> ClassicMember:
         """The static member goes on under a new id; with the old one it is fenced (KIP-345). Assignment, place among
         the members and leadership stay; the old id's tokens are the caller's to answer."""
         old_member_id = self.static_members[group_instance_id]
@@ -291,7 +291,7 @@ class ClassicGroup:
         >>> group = ClassicGroup("g", 0)
         >>> for name, favourites in {"a": "xyz", "b": "yx", "c": "yzx"}.items():
         ...     protocols = tuple(JoinGroupRequestProtocol(each) for each in favourites)
-        ...     group.add(GroupMember(name, None, "", "", 1, 1, "consumer", protocols))
+        ...     group.add(ClassicMember(name, None, "", "", 1, 1, "consumer", protocols))
         >>> group.select_protocol()
         'y'
         """
@@ -304,7 +304,7 @@ class ClassicGroup:
             votes[favourite] = votes.get(favourite, 0) + 1
         return max(hash_order(votes), key=votes.__getitem__)
 
-    def _count_protocols(self, member: GroupMember, by: int) -> None:
+    def _count_protocols(self, member: ClassicMember, by: int) -> None:
         for name in {protocol.name for protocol in member.protocols}:
             self.supported_protocols[name] = self.supported_protocols.get(name, 0) + by
 
@@ -460,9 +460,9 @@ class ClassicGroup:
         return DescribedGroup(self.group_id, self.state.value, self.protocol_type or "", protocol, members)
 
 
-def _member_of(member: MemberMetadata, group: GroupMetadataValue) -> GroupMember:
+def _member_of(member: MemberMetadata, group: GroupMetadataValue) -> ClassicMember:
     rebalance_timeout_ms = member.session_timeout if member.rebalance_timeout == -1 else member.rebalance_timeout
-    return GroupMember(
+    return ClassicMember(
         member.member_id,
         member.group_instance_id,
         member.client_id,

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from stratalog.replication.coordinator.groups.classic_group import ClassicGroup, GroupMember, GroupState
+from stratalog.replication.coordinator.groups.classic_group import ClassicGroup, ClassicMember, GroupState
 from stratalog.replication.coordinator.groups.classic_rebalance import (
     JOIN,
     NEW_MEMBER_JOIN_TIMEOUT_MS,
@@ -200,7 +200,7 @@ class ClassicGroups:
             self.rebalances.rebalance_or_complete(group, draft)
 
     def _add(self, group: ClassicGroup, request: JoinGroupRequest, member_id: str, token: int, draft: Draft) -> None:
-        member = GroupMember(
+        member = ClassicMember(
             member_id,
             request.group_instance_id,
             request.client_id,

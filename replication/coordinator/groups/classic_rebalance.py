@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stratalog.replication.coordinator.groups.classic_group import ClassicGroup, GroupMember, GroupState
+from stratalog.replication.coordinator.groups.classic_group import ClassicGroup, ClassicMember, GroupState
 from stratalog.replication.coordinator.groups.table import Draft, GroupTable, TimerKey
 from stratalog.replication.requests.groups import UNKNOWN_MEMBER_ID, JoinGroupResponse, SyncGroupResponse
 from stratalog.storage.errors import RebalanceInProgressError, StratalogError, UnknownMemberIdError
@@ -41,7 +41,7 @@ class Rebalances:
         group.awaiting_join[member_id] = token
 
     @staticmethod
-    def joined(group: ClassicGroup, member: GroupMember) -> JoinGroupResponse:
+    def joined(group: ClassicGroup, member: ClassicMember) -> JoinGroupResponse:
         return JoinGroupResponse(
             group.generation_id,
             group.protocol_type,
@@ -132,7 +132,7 @@ class Rebalances:
     def answer_sync(
         self,
         group: ClassicGroup,
-        member: GroupMember,
+        member: ClassicMember,
         draft: Draft,
         error: StratalogError | None = None,
         *,

@@ -2,7 +2,7 @@
 
 The group epoch goes up when members or their topics change; the target assignment is that of `target_epoch`, computed
 from the group's state at that epoch; each member moves towards it (`consumer_group_member`). Only records change a
-group, so what a coordinator knows is what the next one folds. Source: `ConsumerGroup` of Kafka 4.3.1's coordinator.
+group, so what a coordinator knows is what the next one folds. Source: `ModernGroup` of Kafka 4.3.1's coordinator.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from stratalog.replication.coordinator.groups.modern_member import ConsumerGroupMember
+from stratalog.replication.coordinator.groups.modern_assignors import TopicIdPartition
+from stratalog.replication.coordinator.groups.modern_member import ModernMember
 from stratalog.replication.coordinator.groups.modern_records import (
-    ConsumerGroupKey,
     KeyVersion,
+    ModernGroupKey,
     ResolvedRegex,
     decode_current,
     decode_group_epoch,
@@ -26,7 +27,6 @@ from stratalog.replication.coordinator.groups.modern_records import (
     tombstone,
 )
 from stratalog.replication.coordinator.groups.table import CONSUMER
-from stratalog.replication.coordinator.groups.target_shares import TopicIdPartition
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.requests.consumer_groups import LEAVE_EPOCH
 from stratalog.replication.requests.groups import DescribedGroup, ListedGroup
@@ -41,13 +41,13 @@ EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "St
 
 
 @dataclass(slots=True)
-class ConsumerGroup:
+class ModernGroup:
     """One group. `replay` is what changes it; `regexes_checked_ms` alone is not in the log."""
 
     group_id: str
     group_epoch: int = 1
     metadata_hash: int = 0
-    members: dict[str, ConsumerGroupMember] = field(default_factory=dict)
+    members: dict[str, ModernMember] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
     target_epoch: int = 0
     target_timestamp_ms: int = 0
@@ -58,7 +58,7 @@ class ConsumerGroup:
 
     # The fold
 
-    def replay(self, key: ConsumerGroupKey, value: bytes | None) -> None:
+    def replay(self, key: ModernGroupKey, value: bytes | None) -> None:
         """Fold in a record of this group, but for the one that removes it."""
         match key.version:
             case KeyVersion.GROUP if value is not None:
@@ -106,7 +106,7 @@ class ConsumerGroup:
         if value is not None:
             told = decode_current(value)
             member = replace(
-                known or ConsumerGroupMember(member_id),
+                known or ModernMember(member_id),
                 member_epoch=told.member_epoch,
                 previous_member_epoch=told.previous_member_epoch,
                 state=told.state,
@@ -121,9 +121,7 @@ class ConsumerGroup:
                 known, member_epoch=LEAVE_EPOCH, previous_member_epoch=LEAVE_EPOCH, assigned={}, pending_revocation={}
             )
 
-    def _own(
-        self, before: ConsumerGroupMember | None, partitions: Iterable[TopicIdPartition], member_id: str = ""
-    ) -> None:
+    def _own(self, before: ModernMember | None, partitions: Iterable[TopicIdPartition], member_id: str = "") -> None:
         if before is not None:
             for partition in (*before.assigned, *before.pending_revocation):
                 if self.owners.get(partition) == before.member_id:
@@ -150,23 +148,23 @@ class ConsumerGroup:
         reconciled = all(member.is_reconciled_to(self.target_epoch) for member in list(self.members.values()))
         return STABLE if reconciled else RECONCILING
 
-    def member(self, member_id: str) -> ConsumerGroupMember:
+    def member(self, member_id: str) -> ModernMember:
         """Raises UNKNOWN_MEMBER_ID."""
         found = self.members.get(member_id)
         if found is None:
             raise UnknownMemberIdError(f"Member {member_id} is not a member of group {self.group_id}.")
         return found
 
-    def static_member(self, instance_id: str) -> ConsumerGroupMember | None:
+    def static_member(self, instance_id: str) -> ModernMember | None:
         member_id = self.static_members.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
-    def topics_of(self, member: ConsumerGroupMember, regexes: Mapping[str, ResolvedRegex] | None = None) -> set[str]:
+    def topics_of(self, member: ModernMember, regexes: Mapping[str, ResolvedRegex] | None = None) -> set[str]:
         """Names that the member subscribes to, by name and by its regular expression as it was last resolved."""
         resolved = (self.regexes if regexes is None else regexes).get(member.subscribed_topic_regex)
         return set(member.subscribed_topic_names).union(resolved.topics if resolved else ())
 
-    def preferred_assignor(self, members: Iterable[ConsumerGroupMember]) -> str | None:
+    def preferred_assignor(self, members: Iterable[ModernMember]) -> str | None:
         """The server assignor that most of them ask for; of equals the first by name."""
         asked = Counter(member.server_assignor for member in members if member.server_assignor)
         return min(asked, key=lambda name: (-asked[name], name)) if asked else None
@@ -219,7 +217,7 @@ class ConsumerGroup:
         error = GroupIdNotFoundError(f"Group {self.group_id} is not a classic group.")
         return DescribedGroup(self.group_id, "Dead", error=error)
 
-    def _check_epoch(self, member: ConsumerGroupMember, member_epoch: int) -> None:
+    def _check_epoch(self, member: ModernMember, member_epoch: int) -> None:
         if member_epoch != member.member_epoch:
             self._refuse_epoch(member_epoch, member.member_epoch)
 

@@ -9,8 +9,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.coordinator.groups.modern_group import ConsumerGroup
-from stratalog.replication.coordinator.groups.modern_member import ConsumerGroupMember, Reconciliation
+from stratalog.replication.coordinator.groups.modern_assignors import SERVER_ASSIGNORS, MemberSpec, TopicIdPartition
+from stratalog.replication.coordinator.groups.modern_group import ModernGroup
+from stratalog.replication.coordinator.groups.modern_member import ModernMember, Reconciliation
 from stratalog.replication.coordinator.groups.modern_records import (
     GroupEpoch,
     KeyVersion,
@@ -30,8 +31,6 @@ from stratalog.replication.coordinator.groups.modern_topics import (
     partition_counts,
     topic_ids,
 )
-from stratalog.replication.coordinator.groups.server_assignors import SERVER_ASSIGNORS
-from stratalog.replication.coordinator.groups.target_shares import MemberSpec, TopicIdPartition
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.requests.consumer_groups import (
@@ -56,9 +55,9 @@ class Heartbeat:
         self,
         config: BrokerConfig,
         image: ClusterImage,
-        group: ConsumerGroup,
-        before: ConsumerGroupMember,
-        replaced: ConsumerGroupMember | None,
+        group: ModernGroup,
+        before: ModernMember,
+        replaced: ModernMember | None,
         request: ConsumerGroupHeartbeatRequest,
         now_ms: int,
     ) -> None:
@@ -79,7 +78,7 @@ class Heartbeat:
         if inherited or before.member_id in group.targets:
             self._targets[before.member_id] = inherited
 
-    def decide(self) -> tuple[ConsumerGroupMember, list[CoordinatorRecord]]:
+    def decide(self) -> tuple[ModernMember, list[CoordinatorRecord]]:
         """The member after this heartbeat, and the records in their order. Raises INVALID_REGULAR_EXPRESSION."""
         member = self._told_member()
         if member != self._before:
@@ -94,14 +93,14 @@ class Heartbeat:
             member = self._reconcile(member, target_epoch, subscription_changed=changed)
         return member, self._records
 
-    def tells_assignment(self, member: ConsumerGroupMember) -> bool:
+    def tells_assignment(self, member: ModernMember) -> bool:
         """Whether the answer has the assignment: it changed, or the member sent all it has, so it may have lost it."""
         request = self._request
         subscribes = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
         full = request.rebalance_timeout_ms != -1 and subscribes and request.topic_partitions is not None
         return request.member_epoch == JOIN_EPOCH or full or member.assigned != self._before.assigned
 
-    def _told_member(self) -> ConsumerGroupMember:
+    def _told_member(self) -> ModernMember:
         request, before = self._request, self._before
         names = request.subscribed_topic_names
         regex = request.subscribed_topic_regex
@@ -177,9 +176,7 @@ class Heartbeat:
         self._records.append(target_epoch_record(group.group_id, TargetEpoch(group_epoch, self._now_ms)))
         return group_epoch
 
-    def _reconcile(
-        self, member: ConsumerGroupMember, target_epoch: int, *, subscription_changed: bool
-    ) -> ConsumerGroupMember:
+    def _reconcile(self, member: ModernMember, target_epoch: int, *, subscription_changed: bool) -> ModernMember:
         step = Reconciliation(
             target_epoch,
             self._targets.get(member.member_id, frozenset()),
@@ -194,7 +191,7 @@ class Heartbeat:
             self.moved = True
         return stepped
 
-    def _topics_of(self, member: ConsumerGroupMember) -> set[str]:
+    def _topics_of(self, member: ModernMember) -> set[str]:
         return self._group.topics_of(member, self._regexes)
 
 
@@ -227,7 +224,7 @@ def check_request(request: ConsumerGroupHeartbeatRequest, assignors: Collection[
         )
 
 
-def check_member_epoch(member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest) -> None:
+def check_member_epoch(member: ModernMember, request: ConsumerGroupHeartbeatRequest) -> None:
     """Raises FENCED_MEMBER_EPOCH unless the member has the epoch that it was given last, or the one before and nothing
     that is not its own: then it is the answer that was lost."""
     received, known = request.member_epoch, member.member_epoch

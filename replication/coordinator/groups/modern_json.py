@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from stratalog.replication.coordinator.groups.modern_assignors import TopicIdPartition
 from stratalog.replication.coordinator.groups.modern_member import Epochs
 from stratalog.replication.coordinator.groups.modern_records import (
-    ConsumerGroupKey,
     KeyVersion,
+    ModernGroupKey,
     decode_current,
     decode_group_epoch,
     decode_member,
@@ -20,12 +21,11 @@ from stratalog.replication.coordinator.groups.modern_records import (
     decode_target_epoch,
     numbers_by_topic,
 )
-from stratalog.replication.coordinator.groups.target_shares import TopicIdPartition
 from stratalog.replication.java_strings import string_order
 from stratalog.storage.errors import CorruptMessageError
 
 
-def key_fields(key: ConsumerGroupKey) -> dict[str, Any]:
+def key_fields(key: ModernGroupKey) -> dict[str, Any]:
     """The group's id, and the member's or the regular expression where the key has one."""
     match key.version:
         case KeyVersion.MEMBER | KeyVersion.TARGET | KeyVersion.CURRENT:
@@ -36,7 +36,7 @@ def key_fields(key: ConsumerGroupKey) -> dict[str, Any]:
             return {"groupId": key.group_id}
 
 
-def value_fields(key: ConsumerGroupKey, data: bytes) -> dict[str, Any]:
+def value_fields(key: ModernGroupKey, data: bytes) -> dict[str, Any]:
     """The value of a record with that key. CorruptMessageError if it is cut off, or a legacy one that is not read."""
     match key.version:
         case KeyVersion.GROUP:

@@ -5,7 +5,7 @@ first (UNREVOKED_PARTITIONS: it stays in its epoch until it no longer reports th
 do so (UNRELEASED_PARTITIONS: it is in the new epoch and gets the rest as it becomes free). So no partition is ever
 assigned to two members.
 
-Source: `ConsumerGroupMember` and `CurrentAssignmentBuilder` of Kafka 4.3.1's group coordinator.
+Source: `ModernMember` and `CurrentAssignmentBuilder` of Kafka 4.3.1's group coordinator.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
-from stratalog.replication.coordinator.groups.target_shares import TopicIdPartition
+from stratalog.replication.coordinator.groups.modern_assignors import TopicIdPartition
 from stratalog.storage.errors import FencedMemberEpochError
 
 Epochs = Mapping[TopicIdPartition, int]
 """Partitions, each with the member epoch in which the member got it."""
 
 
-class MemberState(IntEnum):
+class ModernMemberState(IntEnum):
     """Kafka's member states with their numbers in records. UNKNOWN: one that a newer coordinator wrote."""
 
     STABLE = 0
@@ -31,7 +31,7 @@ class MemberState(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerGroupMember:
+class ModernMember:
     """Subscription and assignment of one member; both are records of the log.
 
     previous_member_epoch  the epoch before; a member whose answer was lost still comes with it
@@ -50,14 +50,14 @@ class ConsumerGroupMember:
     server_assignor: str | None = None
     member_epoch: int = 0
     previous_member_epoch: int = -1
-    state: MemberState = MemberState.STABLE
+    state: ModernMemberState = ModernMemberState.STABLE
     assigned: Epochs = field(default_factory=dict)
     pending_revocation: Epochs = field(default_factory=dict)
 
     def is_reconciled_to(self, target_epoch: int) -> bool:
-        return self.state is MemberState.STABLE and self.member_epoch == target_epoch
+        return self.state is ModernMemberState.STABLE and self.member_epoch == target_epoch
 
-    def at_epoch(self, member_epoch: int, state: MemberState, assigned: Epochs, pending: Epochs) -> ConsumerGroupMember:
+    def at_epoch(self, member_epoch: int, state: ModernMemberState, assigned: Epochs, pending: Epochs) -> ModernMember:
         return replace(
             self,
             member_epoch=member_epoch,
@@ -87,15 +87,15 @@ class Reconciliation:
     owned: Set[TopicIdPartition] | None
     owner: Callable[[TopicIdPartition], str | None]
 
-    def apply(self, member: ConsumerGroupMember) -> ConsumerGroupMember:
+    def apply(self, member: ModernMember) -> ModernMember:
         """The member after this step; the same one if it cannot get on. Raises FENCED_MEMBER_EPOCH for a member in a
         state that this version does not know."""
         match member.state:
-            case MemberState.STABLE if member.member_epoch == self.target_epoch:
+            case ModernMemberState.STABLE if member.member_epoch == self.target_epoch:
                 return self._drop_unsubscribed(member) if self.subscription_changed else member
-            case MemberState.UNREVOKED_PARTITIONS if self._still_owns(member.pending_revocation):
+            case ModernMemberState.UNREVOKED_PARTITIONS if self._still_owns(member.pending_revocation):
                 return self._drop_unsubscribed(member) if self.subscription_changed else member
-            case MemberState.UNKNOWN if self.owned is None or self.owned:
+            case ModernMemberState.UNKNOWN if self.owned is None or self.owned:
                 raise FencedMemberEpochError(
                     "The consumer group member is in a unknown state. "
                     "The member must abandon all its partitions and rejoin."
@@ -106,27 +106,27 @@ class Reconciliation:
     def _still_owns(self, partitions: Epochs) -> bool:
         return self.owned is None or not self.owned.isdisjoint(partitions)
 
-    def _next(self, member: ConsumerGroupMember) -> ConsumerGroupMember:
+    def _next(self, member: ModernMember) -> ModernMember:
         wanted = {partition for partition in self.target if partition.topic_id in self.subscribed}
         kept = {partition: epoch for partition, epoch in member.assigned.items() if partition in wanted}
         revoked = {partition: epoch for partition, epoch in member.assigned.items() if partition not in wanted}
         if revoked and self._still_owns(revoked):
-            return member.at_epoch(member.member_epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoked)
+            return member.at_epoch(member.member_epoch, ModernMemberState.UNREVOKED_PARTITIONS, kept, revoked)
         missing = wanted.difference(kept)
         free = {partition for partition in missing if self._is_free(member, partition)}
         assigned = kept | dict.fromkeys(free, self.target_epoch)
-        state = MemberState.UNRELEASED_PARTITIONS if free != missing else MemberState.STABLE
+        state = ModernMemberState.UNRELEASED_PARTITIONS if free != missing else ModernMemberState.STABLE
         return member.at_epoch(self.target_epoch, state, assigned, {})
 
-    def _is_free(self, member: ConsumerGroupMember, partition: TopicIdPartition) -> bool:
+    def _is_free(self, member: ModernMember, partition: TopicIdPartition) -> bool:
         return partition in member.pending_revocation or self.owner(partition) is None
 
-    def _drop_unsubscribed(self, member: ConsumerGroupMember) -> ConsumerGroupMember:
+    def _drop_unsubscribed(self, member: ModernMember) -> ModernMember:
         dropped = {tp: epoch for tp, epoch in member.assigned.items() if tp.topic_id not in self.subscribed}
         if not dropped:
             return member
         kept = {partition: epoch for partition, epoch in member.assigned.items() if partition not in dropped}
         pending = dict(member.pending_revocation) | dropped
         if self._still_owns(pending):
-            return member.at_epoch(member.member_epoch, MemberState.UNREVOKED_PARTITIONS, kept, pending)
+            return member.at_epoch(member.member_epoch, ModernMemberState.UNREVOKED_PARTITIONS, kept, pending)
         return member.at_epoch(member.member_epoch, member.state, kept, member.pending_revocation)

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from stratalog.replication.coordinator.groups.modern_member import ConsumerGroupMember, Epochs, MemberState
-from stratalog.replication.coordinator.groups.target_shares import TopicIdPartition
+from stratalog.replication.coordinator.groups.modern_assignors import TopicIdPartition
+from stratalog.replication.coordinator.groups.modern_member import Epochs, ModernMember, ModernMemberState
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.java_strings import string_order
 from stratalog.replication.requests.kafka_bytes import KafkaReader, KafkaWriter
@@ -46,7 +46,7 @@ _NO_CLASSIC_METADATA = b"\x00"
 """Kafka writes the tagged field of a classic member even where it is null: as an absent structure of one byte."""
 
 
-class ConsumerGroupKey(NamedTuple):
+class ModernGroupKey(NamedTuple):
     """`name` is a member id, with key 16 a regular expression, else empty."""
 
     version: int
@@ -74,7 +74,7 @@ class CurrentAssignment:
 
     member_epoch: int
     previous_member_epoch: int
-    state: MemberState
+    state: ModernMemberState
     assigned: Epochs
     pending_revocation: Epochs
 
@@ -87,7 +87,7 @@ class ResolvedRegex(NamedTuple):
     timestamp_ms: int
 
 
-def encode_key(key: ConsumerGroupKey) -> bytes:
+def encode_key(key: ModernGroupKey) -> bytes:
     writer = KafkaWriter(flexible=False)
     writer.int16(key.version)
     writer.string(key.group_id)
@@ -96,25 +96,25 @@ def encode_key(key: ConsumerGroupKey) -> bytes:
     return writer.bytes_written()
 
 
-def decode_key(data: bytes) -> ConsumerGroupKey:
+def decode_key(data: bytes) -> ModernGroupKey:
     """CorruptMessageError for keys of something else."""
     reader = KafkaReader(data, flexible=False)
     version = reader.int16()
     if version not in KEY_VERSIONS:
         raise CorruptMessageError(f"key version {version} is not of a consumer group: {sorted(KEY_VERSIONS)}")
     group_id = reader.string()
-    return ConsumerGroupKey(version, group_id, "" if version in _GROUP_ONLY else reader.string())
+    return ModernGroupKey(version, group_id, "" if version in _GROUP_ONLY else reader.string())
 
 
 def tombstone(version: int, group_id: str, name: str = "") -> CoordinatorRecord:
-    return CoordinatorRecord(encode_key(ConsumerGroupKey(version, group_id, name)), None)
+    return CoordinatorRecord(encode_key(ModernGroupKey(version, group_id, name)), None)
 
 
 def group_epoch_record(group_id: str, value: GroupEpoch) -> CoordinatorRecord:
     writer = _value_writer()
     writer.int32(value.epoch)
     _write_tagged_int64(writer, _HASH_TAG, value.metadata_hash)
-    return _record(ConsumerGroupKey(KeyVersion.GROUP, group_id), writer)
+    return _record(ModernGroupKey(KeyVersion.GROUP, group_id), writer)
 
 
 def decode_group_epoch(data: bytes) -> GroupEpoch:
@@ -122,7 +122,7 @@ def decode_group_epoch(data: bytes) -> GroupEpoch:
     return GroupEpoch(reader.int32(), _tagged_int64(reader, _HASH_TAG))
 
 
-def member_record(group_id: str, member: ConsumerGroupMember) -> CoordinatorRecord:
+def member_record(group_id: str, member: ModernMember) -> CoordinatorRecord:
     """The member's subscription; its assignment is `current_record`."""
     writer = _value_writer()
     for text in (member.instance_id, member.rack_id, member.client_id, member.client_host):
@@ -132,17 +132,17 @@ def member_record(group_id: str, member: ConsumerGroupMember) -> CoordinatorReco
     writer.int32(member.rebalance_timeout_ms)
     writer.string(member.server_assignor)
     writer.tagged_fields({_CLASSIC_TAG: _NO_CLASSIC_METADATA})
-    return _record(ConsumerGroupKey(KeyVersion.MEMBER, group_id, member.member_id), writer)
+    return _record(ModernGroupKey(KeyVersion.MEMBER, group_id, member.member_id), writer)
 
 
-def decode_member(member_id: str, data: bytes) -> ConsumerGroupMember:
+def decode_member(member_id: str, data: bytes) -> ModernMember:
     """The member with its subscription only."""
     reader = _value_reader(data)
     instance_id, rack_id = reader.nullable_string(), reader.nullable_string()
     client_id, client_host = reader.string(), reader.string()
     topic_names = frozenset(reader.array(reader.string))
     regex, rebalance_timeout_ms = reader.nullable_string() or "", reader.int32()
-    return ConsumerGroupMember(
+    return ModernMember(
         member_id,
         instance_id,
         rack_id,
@@ -159,7 +159,7 @@ def target_epoch_record(group_id: str, value: TargetEpoch) -> CoordinatorRecord:
     writer = _value_writer()
     writer.int32(value.epoch)
     _write_tagged_int64(writer, _TIMESTAMP_TAG, value.timestamp_ms)
-    return _record(ConsumerGroupKey(KeyVersion.TARGET_EPOCH, group_id), writer)
+    return _record(ModernGroupKey(KeyVersion.TARGET_EPOCH, group_id), writer)
 
 
 def decode_target_epoch(data: bytes) -> TargetEpoch:
@@ -177,7 +177,7 @@ def target_record(group_id: str, member_id: str, partitions: Iterable[TopicIdPar
 
     writer.array(numbers_by_topic(partitions).items(), write_topic)
     writer.no_tagged_fields()
-    return _record(ConsumerGroupKey(KeyVersion.TARGET, group_id, member_id), writer)
+    return _record(ModernGroupKey(KeyVersion.TARGET, group_id, member_id), writer)
 
 
 def decode_target(data: bytes) -> frozenset[TopicIdPartition]:
@@ -192,7 +192,7 @@ def decode_target(data: bytes) -> frozenset[TopicIdPartition]:
     return frozenset(partition for topic in reader.array(read_topic) for partition in topic)
 
 
-def current_record(group_id: str, member: ConsumerGroupMember) -> CoordinatorRecord:
+def current_record(group_id: str, member: ModernMember) -> CoordinatorRecord:
     writer = _value_writer()
     writer.int32(member.member_epoch)
     writer.int32(member.previous_member_epoch)
@@ -200,14 +200,14 @@ def current_record(group_id: str, member: ConsumerGroupMember) -> CoordinatorRec
     for epochs in (member.assigned, member.pending_revocation):
         _write_epochs(writer, epochs)
     writer.no_tagged_fields()
-    return _record(ConsumerGroupKey(KeyVersion.CURRENT, group_id, member.member_id), writer)
+    return _record(ModernGroupKey(KeyVersion.CURRENT, group_id, member.member_id), writer)
 
 
 def decode_current(data: bytes) -> CurrentAssignment:
     """States that this version does not know are UNKNOWN. Partitions without epochs were got in the member's."""
     reader = _value_reader(data)
     member_epoch, previous_member_epoch, state = reader.int32(), reader.int32(), reader.int8()
-    known = MemberState(state) if state in list(map(int, MemberState)) else MemberState.UNKNOWN
+    known = ModernMemberState(state) if state in list(map(int, ModernMemberState)) else ModernMemberState.UNKNOWN
     assigned, pending = (_read_epochs(reader, member_epoch) for _ in range(2))
     return CurrentAssignment(member_epoch, previous_member_epoch, known, assigned, pending)
 
@@ -218,7 +218,7 @@ def regex_record(group_id: str, regex: str, value: ResolvedRegex) -> Coordinator
     writer.int64(value.version)
     writer.int64(value.timestamp_ms)
     writer.no_tagged_fields()
-    return _record(ConsumerGroupKey(KeyVersion.REGEX, group_id, regex), writer)
+    return _record(ModernGroupKey(KeyVersion.REGEX, group_id, regex), writer)
 
 
 def decode_regex(data: bytes) -> ResolvedRegex:
@@ -234,7 +234,7 @@ def numbers_by_topic(partitions: Iterable[TopicIdPartition]) -> dict[str, list[i
     return numbers
 
 
-def _record(key: ConsumerGroupKey, writer: KafkaWriter) -> CoordinatorRecord:
+def _record(key: ModernGroupKey, writer: KafkaWriter) -> CoordinatorRecord:
     return CoordinatorRecord(encode_key(key), writer.bytes_written())
 
 

@@ -17,9 +17,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from stratalog.replication.coordinator.groups.modern_group import ConsumerGroup
+from stratalog.replication.coordinator.groups.modern_assignors import SERVER_ASSIGNORS, TopicIdPartition
+from stratalog.replication.coordinator.groups.modern_group import ModernGroup
 from stratalog.replication.coordinator.groups.modern_heartbeat import Heartbeat, check_member_epoch, check_request
-from stratalog.replication.coordinator.groups.modern_member import ConsumerGroupMember, MemberState
+from stratalog.replication.coordinator.groups.modern_member import ModernMember, ModernMemberState
 from stratalog.replication.coordinator.groups.modern_records import (
     KEY_VERSIONS,
     GroupEpoch,
@@ -33,9 +34,7 @@ from stratalog.replication.coordinator.groups.modern_records import (
     tombstone,
 )
 from stratalog.replication.coordinator.groups.modern_topics import metadata_hash, topic_names
-from stratalog.replication.coordinator.groups.server_assignors import SERVER_ASSIGNORS
 from stratalog.replication.coordinator.groups.table import CONSUMER, Draft, GroupTable, TimerKey
-from stratalog.replication.coordinator.groups.target_shares import TopicIdPartition
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.java_strings import string_order
 from stratalog.replication.metadata.image import ClusterImage
@@ -64,7 +63,7 @@ SESSION, REBALANCE = "consumer-session", "consumer-rebalance"
 DEFAULT_ASSIGNOR = next(iter(SERVER_ASSIGNORS))
 
 
-class ConsumerGroupKind:
+class ModernGroups:
     """A `GroupKind`. `image` gives the cluster's metadata as this broker knows it now."""
 
     def __init__(self, table: GroupTable, image: Callable[[], ClusterImage]) -> None:
@@ -85,10 +84,10 @@ class ConsumerGroupKind:
         """A record of a group makes it, unless it is a tombstone; that of its epoch goes last and removes it."""
         key = decode_key(record.key)
         group = self._table.groups.get(key.group_id)
-        if not isinstance(group, ConsumerGroup):
+        if not isinstance(group, ModernGroup):
             if record.value is None or key.version == KeyVersion.LEGACY_TOPICS:
                 return
-            group = self._table.groups[key.group_id] = ConsumerGroup(key.group_id)
+            group = self._table.groups[key.group_id] = ModernGroup(key.group_id)
         if key.version == KeyVersion.GROUP and record.value is None:
             del self._table.groups[key.group_id]
         else:
@@ -97,7 +96,7 @@ class ConsumerGroupKind:
     def loaded(self, draft: Draft) -> None:
         """Each member has a whole session to be heard of, and its rebalance timeout to give partitions up."""
         for group in self._table.groups.values():
-            if isinstance(group, ConsumerGroup):
+            if isinstance(group, ModernGroup):
                 for member in group.members.values():
                     self._start_session(group.group_id, member.member_id, draft.now_ms)
                     self._time_rebalance(group.group_id, member, draft.now_ms)
@@ -105,8 +104,8 @@ class ConsumerGroupKind:
     def expire(self, key: TimerKey, draft: Draft) -> None:
         """A member that was silent for a session, or did not give partitions up in time, is removed."""
         group = self._table.groups.get(key.group_id)
-        member = group.members.get(key.member_id) if isinstance(group, ConsumerGroup) else None
-        if not isinstance(group, ConsumerGroup) or member is None:
+        member = group.members.get(key.member_id) if isinstance(group, ModernGroup) else None
+        if not isinstance(group, ModernGroup) or member is None:
             return
         if key.kind == SESSION or _is_revoking(member):
             self._remove(group, member, draft)
@@ -154,28 +153,28 @@ class ConsumerGroupKind:
             _by_topic(updated.assigned) if heartbeat.tells_assignment(updated) else None,
         )
 
-    def _group(self, group_id: str, *, make: bool) -> ConsumerGroup:
+    def _group(self, group_id: str, *, make: bool) -> ModernGroup:
         found = self._table.groups.get(group_id)
-        if isinstance(found, ConsumerGroup):
+        if isinstance(found, ModernGroup):
             return found
         if found is None and not make:
             raise GroupIdNotFoundError(f"Consumer group {group_id} not found.")
         if found is not None and not (make and found.is_empty):
             raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
-        return ConsumerGroup(group_id)
+        return ModernGroup(group_id)
 
     def _member(
-        self, group: ConsumerGroup, member_id: str, request: ConsumerGroupHeartbeatRequest
-    ) -> tuple[ConsumerGroupMember, ConsumerGroupMember | None]:
+        self, group: ModernGroup, member_id: str, request: ConsumerGroupHeartbeatRequest
+    ) -> tuple[ModernMember, ModernMember | None]:
         """The member as it was, and the static member that it takes the place of."""
         joins = request.member_epoch == JOIN_EPOCH
         if request.instance_id is None:
-            member = ConsumerGroupMember(member_id) if joins and member_id not in group.members else None
+            member = ModernMember(member_id) if joins and member_id not in group.members else None
             member = member or group.member(member_id)
         else:
             known = group.static_member(request.instance_id)
             if joins and known is None:
-                return group.members.get(member_id) or ConsumerGroupMember(member_id), None
+                return group.members.get(member_id) or ModernMember(member_id), None
             if joins and known is not None:
                 return _returned(known, member_id, request.instance_id), known
             member = _static_member(group, member_id, request.instance_id)
@@ -201,7 +200,7 @@ class ConsumerGroupKind:
             self._remove(group, member, draft)
         return ConsumerGroupHeartbeatResponse(request.member_id, request.member_epoch)
 
-    def _remove(self, group: ConsumerGroup, member: ConsumerGroupMember, draft: Draft) -> None:
+    def _remove(self, group: ModernGroup, member: ModernMember, draft: Draft) -> None:
         """Out of the group: what it had is free, and the others' targets are to be computed anew."""
         draft.records += _removal(group.group_id, member.member_id)
         leaving = _removed_members(group.group_id, draft)
@@ -219,7 +218,7 @@ class ConsumerGroupKind:
         due_ms = now_ms + self._table.config.group_consumer_session_timeout_ms
         self._table.timers.schedule(TimerKey(SESSION, group_id, member_id), due_ms)
 
-    def _time_rebalance(self, group_id: str, member: ConsumerGroupMember, now_ms: int) -> None:
+    def _time_rebalance(self, group_id: str, member: ModernMember, now_ms: int) -> None:
         key = TimerKey(REBALANCE, group_id, member.member_id)
         if _is_revoking(member):
             self._table.timers.schedule(key, now_ms + member.rebalance_timeout_ms)
@@ -243,12 +242,12 @@ class ConsumerGroupKind:
         draft.answer(token, ConsumerGroupDescribeResponse(tuple(described)))
 
 
-def _is_revoking(member: ConsumerGroupMember) -> bool:
+def _is_revoking(member: ModernMember) -> bool:
     """A static member that is away has nothing to give up, whatever its state was when it left."""
-    return member.state is MemberState.UNREVOKED_PARTITIONS and bool(member.pending_revocation)
+    return member.state is ModernMemberState.UNREVOKED_PARTITIONS and bool(member.pending_revocation)
 
 
-def _static_member(group: ConsumerGroup, member_id: str, instance_id: str) -> ConsumerGroupMember:
+def _static_member(group: ModernGroup, member_id: str, instance_id: str) -> ModernMember:
     member = group.static_member(instance_id)
     if member is None:
         raise UnknownMemberIdError(f"Instance id {instance_id} is unknown.")
@@ -259,7 +258,7 @@ def _static_member(group: ConsumerGroup, member_id: str, instance_id: str) -> Co
     return member
 
 
-def _returned(known: ConsumerGroupMember, member_id: str, instance_id: str) -> ConsumerGroupMember:
+def _returned(known: ModernMember, member_id: str, instance_id: str) -> ModernMember:
     """A static member that is back: what it had, under its new member id; raises while the old one has not left."""
     if known.member_epoch != STATIC_LEAVE_EPOCH:
         raise UnreleasedInstanceIdError(
@@ -269,9 +268,7 @@ def _returned(known: ConsumerGroupMember, member_id: str, instance_id: str) -> C
     return replace(known, member_id=member_id, member_epoch=0, previous_member_epoch=0)
 
 
-def _replacement(
-    group: ConsumerGroup, before: ConsumerGroupMember, member: ConsumerGroupMember
-) -> tuple[CoordinatorRecord, ...]:
+def _replacement(group: ModernGroup, before: ModernMember, member: ModernMember) -> tuple[CoordinatorRecord, ...]:
     return (
         *_removal(group.group_id, before.member_id),
         member_record(group.group_id, member),
@@ -304,7 +301,7 @@ def _by_topic(
     )
 
 
-def _described(group: ConsumerGroup, names: Mapping[str, str]) -> DescribedConsumerGroup:
+def _described(group: ModernGroup, names: Mapping[str, str]) -> DescribedConsumerGroup:
     members = tuple(
         MemberDescription(
             member.member_id,

@@ -20,7 +20,7 @@ from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.groups.classic_group import ClassicGroup, GroupState
 from stratalog.replication.coordinator.groups.classic_membership import ClassicGroups
 from stratalog.replication.coordinator.groups.committed_offsets import CommittedOffsets, commit_record
-from stratalog.replication.coordinator.groups.modern_requests import ConsumerGroupKind
+from stratalog.replication.coordinator.groups.modern_requests import ModernGroups
 from stratalog.replication.coordinator.groups.records import (
     OFFSET_COMMIT_KEYS,
     OffsetCommitKey,
@@ -359,5 +359,5 @@ class GroupShard:
 
 def group_shard(place: ShardPlace) -> GroupShard:
     """A `ShardFactory`."""
-    kinds = (lambda table: ConsumerGroupKind(table, place.image),)
+    kinds = (lambda table: ModernGroups(table, place.image),)
     return GroupShard(place.config, place.ids, kinds, place.counts)

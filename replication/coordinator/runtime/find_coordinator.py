@@ -6,10 +6,15 @@ Kafka: `KafkaApis.getCoordinator`, `AutoTopicCreationManager`.
 from __future__ import annotations
 
 from stratalog.replication.controller.topics import create_topic
-from stratalog.replication.coordinator.shard.shard import CoordinatorType
 from stratalog.replication.internal_topics import InternalTopic, partition_of_key
-from stratalog.replication.metadata.image import NO_LEADER, ClusterImage, Result
-from stratalog.replication.requests.coordinators import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.records import NO_LEADER
+from stratalog.replication.requests.coordinators import (
+    Coordinator,
+    CoordinatorType,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from stratalog.storage.errors import CoordinatorNotAvailableError, StratalogError
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LogConfig

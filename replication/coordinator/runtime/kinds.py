@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from stratalog.replication.coordinator.groups.shard import group_shard
-from stratalog.replication.coordinator.shard.shard import CoordinatorType, ShardFactory
+from stratalog.replication.coordinator.shard.shard import ShardFactory
 from stratalog.replication.coordinator.transactions.shard import TransactionShard
+from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.groups import PartitionsDeleted
 from stratalog.storage.records import TopicPartition
 

@@ -15,7 +15,8 @@ from typing import Protocol
 
 from stratalog.replication.coordinator.runtime.hosted_shard import HostedShard
 from stratalog.replication.coordinator.shard.shard import RemoteAppend, RemoteAppended
-from stratalog.replication.metadata.image import NO_LEADER, ClusterImage
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import NO_LEADER
 from stratalog.replication.requests.produce import ACKS_ALL, ProduceRequest, ProduceResponse
 from stratalog.storage.errors import (
     BrokerNotAvailableError,

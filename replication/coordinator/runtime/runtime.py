@@ -24,7 +24,7 @@ from functools import partial
 from typing import Protocol
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.controller.producer_ids import ProducerIds
+from stratalog.replication.controller.producer_id_blocks import ProducerIds
 from stratalog.replication.coordinator.runtime.find_coordinator import (
     coordinator_partition,
     create_internal_topic,
@@ -35,18 +35,12 @@ from stratalog.replication.coordinator.runtime.hosted_shard import Answer, Hoste
 from stratalog.replication.coordinator.runtime.kinds import CoordinatorKind
 from stratalog.replication.coordinator.runtime.remote_appends import Appends, RemoteAppends
 from stratalog.replication.coordinator.shard.metrics import CoordinatorCounts, coordinator_metrics
-from stratalog.replication.coordinator.shard.shard import (
-    CoordinatorShard,
-    CoordinatorType,
-    RemoteAppend,
-    RemoteAppended,
-    ShardPlace,
-)
+from stratalog.replication.coordinator.shard.shard import CoordinatorShard, RemoteAppend, RemoteAppended, ShardPlace
 from stratalog.replication.internal_topics import internal_topic
 from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
 from stratalog.replication.metadata.log import MetadataLog
 from stratalog.replication.metrics import Metric
-from stratalog.replication.requests.coordinators import FindCoordinatorRequest, FindCoordinatorResponse
+from stratalog.replication.requests.coordinators import CoordinatorType, FindCoordinatorRequest, FindCoordinatorResponse
 from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.errors import (

@@ -3,8 +3,8 @@
 A shard is one partition of `__consumer_offsets` or `__transaction_state`, folded. Its runtime
 (`replication.coordinator.runtime.runtime`) owns log, threads and time: it folds the partition into a new shard when
 this broker begins to lead it, gives it requests and timers, appends the records that it decides on, and tells its
-answers once these records are committed. Kafka: `CoordinatorShard` and `CoordinatorResult`, with one difference: a decision that is
-not stored is not rolled back in memory; the shard is thrown away and folded anew.
+answers once these records are committed. Kafka: `CoordinatorShard` and `CoordinatorResult`, with one difference: a
+decision that is not stored is not rolled back in memory; the shard is thrown away and folded anew.
 
     request -> decide -> replay, at once -> append under exactly this leader epoch -> high watermark -> answers
 
@@ -16,12 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import NamedTuple, Protocol
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.shard.metrics import CoordinatorCounts, Held
-from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.storage.clock import Ids
 from stratalog.storage.errors import StratalogError
@@ -29,18 +27,6 @@ from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NewReco
 
 NO_TOKEN = -1
 """Of what nobody waits for: `RemoteAppended` comes with it."""
-
-
-class CoordinatorType(Enum):
-    """What a coordinator coordinates. `value` is FindCoordinator's key type (KIP-98)."""
-
-    GROUP = 0
-    TRANSACTION = 1
-
-    @property
-    def topic(self) -> str:
-        """The internal topic whose partitions are its shards."""
-        return GROUP_METADATA_TOPIC if self is CoordinatorType.GROUP else TRANSACTION_STATE_TOPIC
 
 
 class CoordinatorRecord(NamedTuple):

@@ -45,7 +45,7 @@ from stratalog.replication.coordinator.transactions.transaction import (
     with_partitions,
 )
 from stratalog.replication.metadata.image import ClusterImage
-from stratalog.replication.requests.transaction_requests import (
+from stratalog.replication.requests.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnRequest,
@@ -169,7 +169,7 @@ class TransactionShard:
     # -- requests ------------------------------------------------------------------------------------------
 
     def decide(self, request: object, token: int, now_ms: int) -> Decision:
-        """See `replication.requests.transaction_requests` for what is answered; an error stands in the response."""
+        """See `replication.requests.transactions` for what is answered; an error stands in the response."""
         if isinstance(request, RemoteAppended):
             return self._marker_written(request, now_ms)
         try:

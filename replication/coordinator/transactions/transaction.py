@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from stratalog.replication.requests.transaction_requests import (
+from stratalog.replication.requests.transactions import (
     TRANSACTION_VERSION_0,
     TRANSACTION_VERSION_2,
     AddPartitionsToTxnRequest,

@@ -8,8 +8,8 @@ from stratalog.clients.admin.admin import Admin
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.jobs.tools.topics import TopicCommand, parser
 from stratalog.replication.controller.preferred_leaders import ElectionType
-from stratalog.replication.metadata.image import FenceBrokerRecord
-from stratalog.replication.metadata.replica_states import ReplicaState
+from stratalog.replication.metadata.records import FenceBrokerRecord
+from stratalog.replication.metadata.states import ReplicaState
 from stratalog.storage.errors import UnknownTopicOrPartitionError
 from stratalog.storage.records import TopicPartition
 from tests.clients.memory_cluster import ROOT, MemoryCluster

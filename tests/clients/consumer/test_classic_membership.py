@@ -8,16 +8,16 @@ import pytest
 
 from stratalog.clients.consumer.assignors.registry import ASSIGNORS
 from stratalog.clients.consumer.classic_membership import ClassicMembership
-from stratalog.clients.consumer.group_steps import (
+from stratalog.clients.consumer.membership import (
     NO_COORDINATOR,
-    Call,
-    CallKind,
     FindCoordinator,
-    Generation,
+    ListenerCall,
+    ListenerCallKind,
     MembershipConfig,
-    MemberState,
+    MembershipState,
     Send,
 )
+from stratalog.clients.records import Generation
 from stratalog.replication.requests.consumer_protocol import (
     Assignment,
     Subscription,
@@ -134,7 +134,7 @@ def test_a_new_member_finds_its_coordinator_gets_an_id_joins_and_syncs() -> None
     assert sync.request == SyncGroupRequest("g", 5, "m-1", None, "consumer", "range", ())
     talk.sync(sync, parts(1, 2))
     assert talk.step() == []
-    assert (talk.member.state, talk.member.generation) == (MemberState.STABLE, Generation(5, "m-1", "range"))
+    assert (talk.member.state, talk.member.generation) == (MembershipState.STABLE, Generation(5, "m-1", "range"))
     assert (talk.member.owned, talk.call_texts()) == (parts(1, 2), ["assigned 1,2"])
 
 
@@ -160,7 +160,7 @@ def test_the_leader_assigns_what_all_members_want() -> None:
 def test_a_leader_joins_again_when_a_topic_of_the_group_has_other_partitions(
     topic: str, count: int, rejoins: bool
 ) -> None:
-    """R32: one of the five triggers of a rebalance. Members that do not lead leave it to the leader."""
+    """One of the triggers of a rebalance. Members that do not lead leave it to the leader."""
     leader, other = Dialogue(), Dialogue()
     leader.find()
     leader.sync(leader.join(1, leader="m"), parts(0))
@@ -253,7 +253,7 @@ def test_heartbeats_go_every_interval_without_the_application() -> None:
         beat = talk.one(HeartbeatRequest, is_polling=False)
         assert beat.request == HeartbeatRequest("g", 1, "m", None)
         talk.answer(beat, HeartbeatResponse())
-    assert talk.member.state == MemberState.STABLE
+    assert talk.member.state == MembershipState.STABLE
 
 
 def test_a_member_whose_join_is_on_its_way_sends_no_heartbeats() -> None:
@@ -273,7 +273,7 @@ def test_without_an_answer_for_the_session_timeout_the_coordinator_is_looked_up_
     assert talk.step(is_polling=False) == []
     assert talk.member.coordinator == -1
     talk.answer(talk.one(FindCoordinator, is_polling=False), 3)
-    assert (talk.one(HeartbeatRequest, is_polling=False).broker_id, talk.member.state) == (3, MemberState.STABLE)
+    assert (talk.one(HeartbeatRequest, is_polling=False).broker_id, talk.member.state) == (3, MembershipState.STABLE)
 
 
 def test_an_application_that_does_not_poll_leaves_the_group_and_loses_its_partitions() -> None:
@@ -332,7 +332,7 @@ def test_an_error_for_an_older_generation_says_nothing_of_the_new_one() -> None:
     talk.sync(talk.join(2), parts(0))
     talk.step()
     talk.answer(late, HeartbeatResponse(IllegalGenerationError("")))
-    assert (talk.member.state, talk.step()) == (MemberState.STABLE, [])
+    assert (talk.member.state, talk.step()) == (MembershipState.STABLE, [])
 
 
 @pytest.mark.parametrize("error", [NotCoordinatorError(""), CoordinatorNotAvailableError(""), RequestTimedOutError("")])
@@ -341,7 +341,7 @@ def test_a_coordinator_that_moved_is_looked_up_and_the_member_stays(error: Strat
     talk.now_ms += HEARTBEAT_MS
     talk.answer(talk.one(HeartbeatRequest, is_polling=False), HeartbeatResponse(error))
     talk.find(3)
-    assert (talk.member.coordinator, talk.member.state, talk.member.owned) == (3, MemberState.STABLE, parts(0))
+    assert (talk.member.coordinator, talk.member.state, talk.member.owned) == (3, MembershipState.STABLE, parts(0))
 
 
 # -- failures of a rebalance ----------------------------------------------------------------------------------
@@ -421,10 +421,10 @@ def test_another_kind_of_group_is_refused() -> None:
 
 def test_leaving_revokes_what_is_owned_and_tells_the_coordinator() -> None:
     talk = Dialogue().stable(parts(0))
-    assert talk.member.leaving() == Call(CallKind.REVOKED, parts(0), parts())
+    assert talk.member.leaving() == ListenerCall(ListenerCallKind.REVOKED, parts(0), parts())
     (send,) = talk.member.leave("the consumer is being closed")
     assert isinstance(send.request, LeaveGroupRequest)
-    assert talk.member.state == MemberState.UNJOINED
+    assert talk.member.state == MembershipState.UNJOINED
 
 
 def test_a_goodbye_is_there_to_be_said_while_the_coordinator_is_looked_up() -> None:
@@ -441,7 +441,7 @@ def test_partitions_are_lost_when_a_member_leaves_in_the_middle_of_a_rebalance()
     talk = Dialogue(name).stable(parts(0), protocol=name)
     talk.member.request_rejoin("test")
     talk.one(JoinGroupRequest)
-    assert talk.member.leaving() == Call(CallKind.LOST, parts(0), parts())
+    assert talk.member.leaving() == ListenerCall(ListenerCallKind.LOST, parts(0), parts())
 
 
 def test_a_static_member_leaves_without_a_word() -> None:
@@ -456,7 +456,7 @@ def test_answers_that_come_after_leaving_are_passed_over() -> None:
     joining = talk.one(JoinGroupRequest)
     talk.member.leave("test")
     talk.answer(joining, JoinGroupResponse(1, "consumer", "range", "x", False, "m"))
-    assert talk.member.state == MemberState.UNJOINED
+    assert talk.member.state == MembershipState.UNJOINED
 
 
 def test_a_commit_carries_the_generation_and_needs_one() -> None:
@@ -474,15 +474,15 @@ def test_a_commit_carries_the_generation_and_needs_one() -> None:
 @pytest.mark.parametrize(
     ("error", "seen", "state", "coordinator"),
     [
-        (NotCoordinatorError(""), NotCoordinatorError, MemberState.STABLE, -1),
-        (RebalanceInProgressError(""), RebalanceInProgressError, MemberState.STABLE, 2),
-        (IllegalGenerationError(""), CommitFailedError, MemberState.UNJOINED, 2),
-        (UnknownMemberIdError(""), CommitFailedError, MemberState.UNJOINED, 2),
-        (FencedInstanceIdError(""), FencedInstanceIdError, MemberState.STABLE, 2),
+        (NotCoordinatorError(""), NotCoordinatorError, MembershipState.STABLE, -1),
+        (RebalanceInProgressError(""), RebalanceInProgressError, MembershipState.STABLE, 2),
+        (IllegalGenerationError(""), CommitFailedError, MembershipState.UNJOINED, 2),
+        (UnknownMemberIdError(""), CommitFailedError, MembershipState.UNJOINED, 2),
+        (FencedInstanceIdError(""), FencedInstanceIdError, MembershipState.STABLE, 2),
     ],
 )
 def test_what_a_commit_answers_concerns_the_membership(
-    error: StratalogError, seen: type, state: MemberState, coordinator: int
+    error: StratalogError, seen: type, state: MembershipState, coordinator: int
 ) -> None:
     talk = Dialogue(instance_id="i").stable(parts(0))
     told = talk.member.commit_answered(error, talk.member.generation)

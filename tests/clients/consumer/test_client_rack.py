@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stratalog.clients.consumer.assignors.registry import ASSIGNORS
 from stratalog.clients.consumer.classic_membership import ClassicMembership
-from stratalog.clients.consumer.group_steps import MembershipConfig
+from stratalog.clients.consumer.membership import MembershipConfig
 from stratalog.replication.requests.consumer_protocol import (
     Subscription,
     decode_assignment,

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from stratalog.clients.consumer.consumed_rows import CONSUMED_SCHEMA
 from stratalog.clients.consumer.consumer import Consumer
+from stratalog.clients.consumer.positions import CONSUMED_SCHEMA
 from stratalog.clients.records import ConsumerRecord
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.storage.errors import (

@@ -118,7 +118,7 @@ def test_one_member_reads_everything_from_the_beginning(group: Group) -> None:
     "strategy", ["range", "roundrobin", "sticky", "cooperative-sticky", "range,cooperative-sticky"]
 )
 def test_a_partition_has_one_owner_and_members_come_and_go(group: Group, strategy: str) -> None:
-    """R28: one partition, one member. Two of R32's triggers: a member comes and leaves."""
+    """One partition, one member (promise 27). Two triggers of a rebalance: a member joins, a member leaves."""
     first = group.consumer(partition_assignment_strategy=strategy)
     first.subscribe(["t"])
     group.poll_until(lambda: group.settled(first))
@@ -131,7 +131,7 @@ def test_a_partition_has_one_owner_and_members_come_and_go(group: Group, strateg
 
 
 def test_groups_are_independent_of_each_other(group: Group) -> None:
-    """R28: two groups are a broadcast, one group shares."""
+    """Two groups each get every record; the members of one group share them."""
     consumers = [group.consumer("a"), group.consumer("b")]
     for consumer in consumers:
         consumer.subscribe(["t"])
@@ -178,7 +178,6 @@ def test_a_member_starts_where_the_group_is_and_the_reset_policy_decides_without
 
 
 def test_commits_by_hand_synchronous_asynchronous_and_of_given_offsets(group: Group) -> None:
-    """R30."""
     consumer = group.consumer(enable_auto_commit=False)
     consumer.assign(T[:1])
     group.poll_until(lambda: consumer.position(T[0]) == 3, consumer)
@@ -281,7 +280,7 @@ def test_a_pattern_finds_topics_that_are_made_later_and_no_internal_ones(group: 
 
 
 def test_new_partitions_of_a_topic_are_shared_out(group: Group) -> None:
-    """R32. The new partition is read from its beginning or end as the reset policy says."""
+    """The new partition is read from its beginning or end as the reset policy says."""
     consumer, other = group.consumer(), group.consumer()
     for each in (consumer, other):
         each.subscribe(["later"])

@@ -6,8 +6,9 @@ import re
 
 import pytest
 
-from stratalog.clients.consumer.group_steps import NO_COORDINATOR, FindCoordinator, Generation, MembershipConfig, Send
+from stratalog.clients.consumer.membership import NO_COORDINATOR, FindCoordinator, MembershipConfig, Send
 from stratalog.clients.consumer.modern_membership import REQUEST_TIMEOUT_MS, ConsumerMembership, ConsumerMemberState
+from stratalog.clients.records import Generation
 from stratalog.replication.requests.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

@@ -13,7 +13,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, Met
 from stratalog.clients.kafka.protocol.entities import build
 from stratalog.clients.kafka.protocol.schema import request_type
 from stratalog.clients.kafka.request.api import Connection
-from stratalog.replication.metadata.image import FenceBrokerRecord
+from stratalog.replication.metadata.records import FenceBrokerRecord
 from stratalog.storage.records import TopicPartition
 from tests.clients.kafka_client import API_VERSIONS, METADATA, PRODUCE, ClosedError, KafkaClient, code
 from tests.clients.memory_cluster import MemoryCluster

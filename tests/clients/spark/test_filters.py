@@ -18,13 +18,13 @@ from pyspark.sql.datasource import (
 )
 
 from stratalog.clients.spark.filters import RangeFilters
-from stratalog.clients.spark.plan import OffsetRange
+from stratalog.clients.spark.plan import PlannedRange
 from stratalog.storage.records import TopicPartition
 
 RANGES = [
-    OffsetRange(TopicPartition("a", 0), 0, 100),
-    OffsetRange(TopicPartition("a", 1), 50, 200),
-    OffsetRange(TopicPartition("b", 0), 0, 10),
+    PlannedRange(TopicPartition("a", 0), 0, 100),
+    PlannedRange(TopicPartition("a", 1), 50, 200),
+    PlannedRange(TopicPartition("b", 0), 0, 10),
 ]
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 NOON_MS = 1_767_355_200_000

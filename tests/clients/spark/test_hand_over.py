@@ -14,12 +14,13 @@ from stratalog.clients.spark.hand_over import HandOver, SinkBatchId, decode_note
 from stratalog.clients.spark.options import SinkOptions
 from stratalog.clients.spark.sink_task import WrittenFile
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.replication.metadata.image import (
+from stratalog.replication.metadata.image import Result
+from stratalog.replication.metadata.log import open_metadata
+from stratalog.replication.metadata.records import (
     FenceBrokerRecord,
     MetadataRecord,
     PartitionRecord,
     RegisterBrokerRecord,
-    Result,
     TopicRecord,
 )
 from stratalog.replication.requests.hand_over import (
@@ -30,8 +31,8 @@ from stratalog.replication.requests.hand_over import (
     request_id_of,
     request_path,
 )
-from stratalog.replication.requests.produce import HandedFiles, ProduceResponse
-from stratalog.replication.stores import DeltaStores, open_metadata
+from stratalog.replication.requests.produce import HandOverRequest, ProduceResponse
+from stratalog.replication.stores import DeltaStores
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import (
     CorruptMessageError,
@@ -45,7 +46,7 @@ from stratalog.storage.errors import (
 from stratalog.storage.records import NewRecordBatch, TopicPartition, data_table, payload_table
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-Answer = Callable[[HandedFiles], StratalogError | None]
+Answer = Callable[[HandOverRequest], StratalogError | None]
 
 
 class Brokers:
@@ -98,7 +99,7 @@ class Brokers:
             objects.put(answer_path(request_id), encode_answer(responses))
             objects.delete(request_path(request_id))
 
-    def respond(self, broker_id: int, handed: HandedFiles) -> ProduceResponse:
+    def respond(self, broker_id: int, handed: HandOverRequest) -> ProduceResponse:
         topic_partition = handed.topic_partition
         error = self.answer(handed)
         if self.metadata.image.partition(topic_partition).leader != broker_id:

@@ -10,8 +10,8 @@ import pytest
 from stratalog.clients.spark.options import GlobalTimestamp, SpecificOffsets, SpecificTimestamps, parse_offsets
 from stratalog.clients.spark.plan import (
     TASK_RECORDS_MIN,
-    OffsetRange,
     OffsetsJson,
+    PlannedRange,
     backlog,
     batch_ranges,
     check_available_now,
@@ -86,7 +86,7 @@ def test_backlog_counts_a_new_partition_from_zero() -> None:
     assert backlog({A: 5}, {A: 7, B: 3}) == 5
 
 
-def shape(ranges: list[OffsetRange]) -> list[tuple[int, int, int]]:
+def shape(ranges: list[PlannedRange]) -> list[tuple[int, int, int]]:
     return [(r.topic_partition.partition, r.start, r.end) for r in ranges]
 
 
@@ -109,7 +109,7 @@ def test_ranges_split_into_tasks(
     max_records: int | None,
     expected: list[tuple[int, int, int]],
 ) -> None:
-    assert shape(split_ranges([OffsetRange(*r) for r in ranges], min_partitions, max_records)) == expected
+    assert shape(split_ranges([PlannedRange(*r) for r in ranges], min_partitions, max_records)) == expected
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_ranges_split_into_tasks(
 def test_small_ranges_share_a_task_unless_the_user_counts_tasks(
     sizes: list[int], min_partitions: int | None, max_records: int | None, expected: list[list[int]]
 ) -> None:
-    ranges = [OffsetRange(tp, 0, size) for tp, size in zip((A, B, C), sizes, strict=True)]
+    ranges = [PlannedRange(tp, 0, size) for tp, size in zip((A, B, C), sizes, strict=True)]
     tasks = tasks_of(ranges, min_partitions, max_records)
     assert [[r.topic_partition.partition for r in task] for task in tasks] == expected
 

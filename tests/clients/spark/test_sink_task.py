@@ -12,7 +12,7 @@ import pytest
 from stratalog.clients.producer.partitioner import partition_for_key
 from stratalog.clients.spark.options import SinkOptions
 from stratalog.clients.spark.sink_task import SENT_BYTES_MAX, SinkTask, WrittenFile, few_rows_limit
-from stratalog.replication.metadata.image import ConfigRecord
+from stratalog.replication.metadata.records import ConfigRecord
 from stratalog.storage.errors import RecordTooLargeError
 from stratalog.storage.files.codecs import SMALL_FILE_BYTES
 from stratalog.storage.files.few_rows_file import TABLE_ROWS_MAX

@@ -6,7 +6,7 @@ import pytest
 
 from stratalog.clients.records import OffsetAndTimestamp
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.replication.metadata.image import ConfigRecord
+from stratalog.replication.metadata.records import ConfigRecord
 from stratalog.replication.progress.progress import UNKNOWN
 from stratalog.storage.errors import (
     LeaderNotAvailableError,
@@ -79,7 +79,7 @@ def test_a_leader_that_has_not_started_is_waited_for_and_then_named(cluster: Mem
 
 
 def test_with_nobody_leading_the_isr_is_read_up_to_the_last_high_watermark(cluster: MemoryCluster) -> None:
-    """As after the whole cluster was stopped: readers need no broker (DESIGN §9)."""
+    """As after the whole cluster was stopped: readers need no broker (promise 19)."""
     cluster.append(T0, b"a", b"b")
     cluster.publish(T0, 1)
     cluster.elect(T0, -1)

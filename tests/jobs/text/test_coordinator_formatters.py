@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stratalog.clients.records import ConsumerRecord
-from stratalog.jobs.text.coordinator_formatters import COORDINATOR_FORMATTERS
+from stratalog.jobs.text.message_formatter import COORDINATOR_FORMATTERS
 
 COMMIT_KEY = bytes.fromhex("000100016700017400000003")
 COMMIT = bytes.fromhex("0003000000000000002a0000000500046e6f74650000018bcfe56800")

@@ -8,7 +8,7 @@ import pytest
 
 from stratalog.jobs.command.terminal import UsageError
 from stratalog.jobs.text.record_decoders import metadata_decoder, offsets_decoder, text_decoder, text_of
-from stratalog.replication.metadata.image import PartitionRecord, record_to_json
+from stratalog.replication.metadata.records import PartitionRecord, record_to_json
 
 COMMIT_KEY = "000100016700017400000003"
 COMMIT = '{"type":"1","data":{"group":"g","topic":"t","partition":3}}'

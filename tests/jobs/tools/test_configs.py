@@ -9,7 +9,7 @@ import pytest
 from stratalog.jobs.command.terminal import UsageError
 from stratalog.jobs.tools.configs import check_flags, main, parse_added, parser
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.metadata.cluster_configs import state_settings
+from stratalog.replication.metadata.configs import state_settings
 from tests.clients.still_cluster import StillCluster
 
 

@@ -10,11 +10,19 @@ from pathlib import Path
 import pytest
 
 from stratalog.jobs.command.terminal import UsageError
-from stratalog.jobs.text.dump_lines import OffsetGaps, Shown, index_line, log_lines, time_index_line
-from stratalog.jobs.text.dump_names import DumpKind, DumpName, dump_name
+from stratalog.jobs.text.dump import (
+    DumpKind,
+    DumpName,
+    OffsetGaps,
+    Shown,
+    dump_name,
+    index_line,
+    log_lines,
+    time_index_line,
+)
 from stratalog.jobs.tools.dump_log import dump_log
-from stratalog.storage.delta.table import DataFile, FileEntry
 from stratalog.storage.files.batch_file import crc_of_path
+from stratalog.storage.files.data_file import DataFile, FileEntry
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import Header, NewRecordBatch, data_table, payload_table
 from stratalog.storage.topic_config import LogConfig

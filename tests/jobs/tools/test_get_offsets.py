@@ -6,9 +6,10 @@ import pytest
 
 from stratalog.clients.offset_spec import OffsetSpec
 from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.jobs.command.arguments import offset_spec
 from stratalog.jobs.command.partition_filter import PartitionFilter
 from stratalog.jobs.command.terminal import UsageError
-from stratalog.jobs.tools.get_offsets import get_offsets, offset_lines, offset_spec, selected
+from stratalog.jobs.tools.get_offsets import get_offsets, offset_lines, selected
 from stratalog.storage.records import TopicPartition
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 

@@ -1,4 +1,4 @@
-"""The reassign-partitions tool: its files, its flags, and its words, which are Kafka's (R12)."""
+"""The reassign-partitions tool: its files, its flags, and its words, which are Kafka's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stratalog.jobs.text.reassignment import (
 from stratalog.jobs.tools.reassign_partitions import ReassignCommand, TerseError, check_flags, main, parser
 from stratalog.replication.controller.brokers import IsrChange, alter_partition
 from stratalog.replication.controller.reassignment import PartitionReassignment
-from stratalog.replication.metadata.image import CLUSTER_WIDE, FenceBrokerRecord, RegisterBrokerRecord
+from stratalog.replication.metadata.records import CLUSTER_WIDE, FenceBrokerRecord, RegisterBrokerRecord
 from stratalog.storage.errors import UnknownTopicOrPartitionError
 from stratalog.storage.records import TopicPartition
 from tests.clients.memory_cluster import ROOT, MemoryCluster

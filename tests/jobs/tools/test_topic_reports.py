@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.jobs.tools.topics import main
-from stratalog.replication.metadata.image import NO_LEADER, ConfigRecord, PartitionRecord, TopicRecord
+from stratalog.replication.metadata.records import NO_LEADER, ConfigRecord, PartitionRecord, TopicRecord
 from tests.clients.still_cluster import StillCluster
 
 TOPIC_ID = "0" * 31 + "1"

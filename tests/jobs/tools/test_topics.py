@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from stratalog.clients.admin.admin import TopicDescription
+from stratalog.jobs.command.arguments import timeout_ms
 from stratalog.jobs.command.terminal import UsageError
 from stratalog.jobs.text.topics import (
     deletion_line,
@@ -20,10 +21,10 @@ from stratalog.jobs.text.topics import (
     partition_line,
     topic_line,
 )
-from stratalog.jobs.tools.topics import check_flags, parser, timeout_ms
+from stratalog.jobs.tools.topics import check_flags, parser
 from stratalog.replication.controller.topic_deletion import TopicDeletion
-from stratalog.replication.metadata.image import NO_LEADER, PartitionRecord
-from stratalog.replication.metadata.replica_states import ReplicaState
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
+from stratalog.replication.metadata.states import ReplicaState
 from stratalog.storage.errors import InvalidConfigError, InvalidReplicaAssignmentError
 
 PARTITION = PartitionRecord("t", 0, (1, 2, 3), 1, 4, (1, 2), 7, 1)

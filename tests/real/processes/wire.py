@@ -20,8 +20,7 @@ from stratalog.clients.bootstrap import BrokerFace
 from stratalog.replication.broker.broker import Broker
 from stratalog.replication.coordinator.runtime.find_coordinator import no_coordinators
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
-from stratalog.replication.coordinator.shard.shard import CoordinatorType
-from stratalog.replication.requests.coordinators import FindCoordinatorRequest, FindCoordinatorResponse
+from stratalog.replication.requests.coordinators import CoordinatorType, FindCoordinatorRequest, FindCoordinatorResponse
 from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse
 from stratalog.storage.errors import CoordinatorNotAvailableError, RequestTimedOutError
 from tests.real.processes.broker_processes import BROKERS

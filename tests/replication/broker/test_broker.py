@@ -8,8 +8,8 @@ import pytest
 
 from stratalog.replication.broker.broker import RETRY_MS, WATCHED_POLL_MS, Broker, BrokerIdentity
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.metadata.image import RegisterBrokerRecord
-from stratalog.replication.metadata.log import MetadataLog
+from stratalog.replication.metadata.log import MetadataLog, open_metadata
+from stratalog.replication.metadata.records import RegisterBrokerRecord
 from stratalog.replication.progress.progress import (
     ReplicaProgress,
     follower_progress_path,
@@ -18,10 +18,11 @@ from stratalog.replication.progress.progress import (
 )
 from stratalog.replication.progress.progress_object import ProgressWriter
 from stratalog.replication.requests.produce import ACKS_ALL, ProduceRequest, ProduceResponse
-from stratalog.replication.stores import DeltaStores, Stores, open_metadata
+from stratalog.replication.stores import DeltaStores, Stores
 from stratalog.storage.clock import Clock, RandomIds, SystemClock
 from stratalog.storage.errors import StoreUnavailableError
-from stratalog.storage.objects.remote import ObjectStore, open_store
+from stratalog.storage.objects.port import ObjectStore
+from stratalog.storage.objects.remote import open_store
 from stratalog.storage.records import TopicPartition
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores, commit, create, led_by
 from tests.storage.logs import batch

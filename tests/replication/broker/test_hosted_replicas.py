@@ -1,10 +1,11 @@
-"""What a broker does to its replicas when the metadata log changes (R4)."""
+"""What a broker does to its replicas when the metadata log changes."""
 
 from __future__ import annotations
 
 from stratalog.replication.broker.hosted_replicas import HostedReplicas
 from stratalog.replication.leader.purgatory import ProducePurgatory
-from stratalog.replication.metadata.image import ClusterImage, ConfigRecord, PartitionRecord, TopicRecord
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import ConfigRecord, PartitionRecord, TopicRecord
 from stratalog.storage.records import TopicPartition
 from tests.replication.memory_stores import MemoryStores
 

@@ -1,14 +1,14 @@
-"""The broker's end of the inbox: every hand-over is taken in and answered once, also over a restart (DESIGN §4)."""
+"""The broker's end of the inbox: every hand-over is taken in and answered once, also over a restart."""
 
 from __future__ import annotations
 
 from stratalog.replication.broker.inbox import ANSWER_KEEP_MS, BrokerInbox
 from stratalog.replication.leader.replica import WaitingAppend
 from stratalog.replication.requests.hand_over import answer_path, decode_answer, encode_request, request_path
-from stratalog.replication.requests.produce import HandedFiles, ProduceResponse
-from stratalog.storage.delta.table import DataFile
+from stratalog.replication.requests.produce import HandOverRequest, ProduceResponse
 from stratalog.storage.errors import StoreUnavailableError
-from stratalog.storage.objects.remote import MemoryStore
+from stratalog.storage.files.data_file import DataFile
+from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.records import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -43,7 +43,7 @@ class Inbox:
         self.inbox = BrokerInbox(self.store, self.queued.append)
         self.inbox.broker_epoch = broker_epoch
 
-    def ask(self, request_id: str, *handed: HandedFiles, broker_epoch: int = EPOCH) -> None:
+    def ask(self, request_id: str, *handed: HandOverRequest, broker_epoch: int = EPOCH) -> None:
         self.store.put(request_path(request_id), encode_request(handed, broker_epoch))
 
     def stored(self, base_offset: int) -> None:
@@ -63,8 +63,8 @@ class Inbox:
         return self.store.exists(request_path(request_id))
 
 
-def handed(partition: TopicPartition = T0, *files: DataFile) -> HandedFiles:
-    return HandedFiles(partition, files or (FILE,), sink_id="query", batch_id=1)
+def handed(partition: TopicPartition = T0, *files: DataFile) -> HandOverRequest:
+    return HandOverRequest(partition, files or (FILE,), sink_id="query", batch_id=1)
 
 
 def test_a_request_is_queued_answered_and_removed() -> None:
@@ -123,7 +123,7 @@ def test_what_a_dead_broker_left_open_its_next_incarnation_refuses() -> None:
 
 def test_a_hand_over_without_files_is_an_error() -> None:
     inbox = Inbox()
-    inbox.ask("r", HandedFiles(T0, (), "query", 1), handed(T1))
+    inbox.ask("r", HandOverRequest(T0, (), "query", 1), handed(T1))
     inbox.inbox.poll()
     inbox.stored(3)
     inbox.inbox.poll()

@@ -1,4 +1,4 @@
-"""A broker takes only newer states, and becomes what they say (R4)."""
+"""A broker takes only newer states, and becomes what they say."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stratalog.replication.broker.leader_and_isr import (
     UpdateIsr,
     decide_leader_and_isr,
 )
-from stratalog.replication.metadata.image import PartitionRecord
+from stratalog.replication.metadata.records import PartitionRecord
 from tests.replication.images import partition
 
 ME = 1

@@ -1,4 +1,4 @@
-"""A leader changes its ISR only as the current leader, from the state it knows, with members that may be (R17)."""
+"""A leader changes its ISR only as the current leader, from the state it knows, with members that may be in it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from stratalog.replication.controller.brokers import IsrChange, alter_partition, fence_brokers, register_broker
-from stratalog.replication.metadata.image import PartitionRecord
+from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.storage.errors import (
     FencedLeaderEpochError,
     InvalidRequestError,
@@ -98,7 +98,7 @@ def test_changes_are_decided_each_for_itself_and_answered_in_order() -> None:
 
 
 def test_an_expansion_in_flight_dies_with_the_leaders_old_life() -> None:
-    # Hazard 6: the hung leader's {1,2} -> {1,2,3} must not commit after its restart.
+    # Promise 13: the hung leader's {1,2} -> {1,2,3} must not commit after its restart.
     image = image_of([1, 2, 3], LED_BY_1)
     commit(image, register_broker(image, 1, "run-1b", "/data/1"))
     assert brief(state(image)) == (2, (2,), 6)

@@ -1,11 +1,11 @@
-"""Brokers die, return and leave: who leads, who is in sync, and that no acknowledged record is risked (R1, R5)."""
+"""Brokers die, return and leave: who leads, who is in sync, and that no acknowledged record is risked."""
 
 from __future__ import annotations
 
 import pytest
 
 from stratalog.replication.controller.brokers import fence_brokers, online_partitions, register_broker, shut_down_broker
-from stratalog.replication.metadata.image import FenceBrokerRecord, PartitionRecord, RegisterBrokerRecord
+from stratalog.replication.metadata.records import FenceBrokerRecord, PartitionRecord, RegisterBrokerRecord
 from stratalog.storage.errors import (
     DuplicateBrokerRegistrationError,
     InvalidRequestError,
@@ -15,7 +15,7 @@ from stratalog.storage.errors import (
 from stratalog.storage.records import TopicPartition
 from tests.replication.images import TOPIC, brief, commit, image_of, partition, state
 
-# -- broker failure (R1) ---------------------------------------------------------------------------------
+# -- broker failure --------------------------------------------------------------------------------------
 
 FAILOVER = [
     # replicas, leader, isr, dead, unclean -> leader, isr, leader epoch
@@ -49,8 +49,8 @@ def test_failover(
     assert state(image).unclean == (unclean and expected[1] == (2,))
 
 
-def test_the_articles_state_is_written_as_in_the_article() -> None:
-    # seed 003: {"controller_epoch":1272,"leader":0,"version":1,"leader_epoch":4,"isr":[0,2]}
+def test_a_partitions_state_is_written_as_kafka_wrote_it_in_zookeeper() -> None:
+    # as in ZooKeeper: {"controller_epoch":1272,"leader":0,"version":1,"leader_epoch":4,"isr":[0,2]}
     image = image_of([0, 1, 2], partition((1, 0, 2), 1, (1, 0, 2), leader_epoch=3))
     image.controller_epoch = 1272
     commit(image, fence_brokers(image, {1: 11}))
@@ -59,10 +59,9 @@ def test_the_articles_state_is_written_as_in_the_article() -> None:
     )
 
 
-def test_the_articles_eight_brokers_with_three_stopped() -> None:
-    # seed 000, preferred replica election: brokers 1, 2 and 4 stop. The article's partition 2 moves off its live
-    # leader 3 for no reason it gives: here it stays. Its partition 3 takes 7, the first of the ISR; here, as in
-    # Kafka since 2.4, the first of the assigned replicas leads: 6.
+def test_eight_brokers_of_which_three_are_stopped() -> None:
+    # Brokers 1, 2 and 4 stop. Partition 2 keeps its live leader 3. Partition 3 takes 6, the first of the assigned
+    # replicas, as in Kafka since 2.4; before, it took 7, the first of the ISR.
     before = [
         ((1, 3, 4), (1, 3, 4)), ((2, 4, 5), (2, 4, 5)), ((3, 5, 6), (5, 3, 6)), ((4, 6, 7), (4, 7, 6)),
         ((5, 7, 0), (5, 7, 0)), ((6, 0, 1), (0, 6, 1)), ((7, 1, 2), (7, 1, 2)), ((0, 2, 3), (0, 2, 3)),
@@ -96,7 +95,7 @@ def test_unclean_election_is_a_topics_own_choice() -> None:
     assert (brief(state(image)), state(image).unclean) == ((2, (2,), 6), 1)
 
 
-# -- partitions that wait (R5) ---------------------------------------------------------------------------
+# -- partitions that wait --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -121,7 +120,7 @@ def test_waiting_partitions_get_a_leader_when_one_can_lead(
     assert online_partitions(image, lambda topic: unclean).records == ()
 
 
-# -- registration (R5, KIP-380, KIP-966) -----------------------------------------------------------------
+# -- registration (promise 13, KIP-380, KIP-966) ---------------------------------------------------------
 
 RESTART = [
     # leader, isr, fenced -> leader, isr, leader epoch, when broker 1 comes up as a new process

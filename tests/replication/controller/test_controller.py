@@ -9,8 +9,8 @@ import pytest
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.controller import Controller
 from stratalog.replication.controller.sessions import encode_session, session_path
-from stratalog.replication.metadata.image import FenceBrokerRecord, RegisterBrokerRecord
 from stratalog.replication.metadata.log import MetadataLog
+from stratalog.replication.metadata.records import FenceBrokerRecord, RegisterBrokerRecord
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores, commit, create, led_by, register
 
 STATE_CHANGES = "stratalog.state.change"

@@ -1,11 +1,12 @@
-"""One candidate wins a controller epoch (R6), and no producer id is given out twice."""
+"""One candidate wins a controller epoch (promise 12), and no producer id is given out twice."""
 
 from __future__ import annotations
 
 import pytest
 
-from stratalog.replication.controller.controller_decisions import allocate_producer_ids, elect_controller
-from stratalog.replication.metadata.image import ControllerRecord
+from stratalog.replication.controller.producer_id_blocks import allocate_producer_ids
+from stratalog.replication.metadata.log import elect_controller
+from stratalog.replication.metadata.records import ControllerRecord
 from stratalog.storage.errors import StaleBrokerEpochError, StaleControllerEpochError
 from tests.replication.images import CONTROLLER_EPOCH, commit, image_of
 

@@ -1,4 +1,4 @@
-"""Whatever brokers do, in any order: no partition's history breaks an invariant of DESIGN §10.
+"""Whatever brokers do, in any order: no partition's history breaks promises 9 to 11.
 
 `images.check_partition` holds after every commit; here random histories of all decisions run through it.
 """
@@ -18,7 +18,8 @@ from stratalog.replication.controller.brokers import (
     register_broker,
     shut_down_broker,
 )
-from stratalog.replication.metadata.image import NO_LEADER, ClusterImage
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import NO_LEADER
 from tests.replication.images import commit, image_of, partition, state
 
 BROKERS = (1, 2, 3)

@@ -1,4 +1,4 @@
-"""The five leader selectors give Kafka's leader and never an empty ISR (R14)."""
+"""The five leader selectors give Kafka's leader and never an empty ISR (promise 11)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_offline_with_eligible_leader_replicas(
 @pytest.mark.parametrize(
     ("target", "live", "expected"),
     [
-        ((4, 5, 6), {1, 4, 5, 6}, Election(4, (1, 2, 3, 4, 5, 6))),  # seed 000: OAR {1,2,3} -> RAR {4,5,6}, step 7
+        ((4, 5, 6), {1, 4, 5, 6}, Election(4, (1, 2, 3, 4, 5, 6))),  # OAR {1,2,3} -> RAR {4,5,6}: the leader moves
         ((4, 5, 6), {1, 5, 6}, Election(5, (1, 2, 3, 4, 5, 6))),
         ((4, 5, 6), {1, 2, 3}, None),
         ((7,), {7}, None),  # live, not in sync

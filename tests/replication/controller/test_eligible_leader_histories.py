@@ -21,7 +21,7 @@ from stratalog.replication.controller.brokers import (
     register_broker,
 )
 from stratalog.replication.leader.partition import Partition
-from stratalog.replication.metadata.image import NO_LEADER, PartitionRecord
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.progress.progress import ReplicaProgress
 from tests.replication.images import commit, image_of, partition, state
 

@@ -19,7 +19,8 @@ from stratalog.replication.controller.brokers import (
 )
 from stratalog.replication.controller.eligible_leaders import with_eligible_leaders
 from stratalog.replication.follower.repair import may_heal
-from stratalog.replication.metadata.image import ClusterImage, PartitionRecord, record_from_json, record_to_json
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import PartitionRecord, record_from_json, record_to_json
 from stratalog.storage.files.damage import Damage
 from stratalog.storage.records import TopicPartition
 from tests.replication.images import TOPIC, brief, commit, image_of, partition, state

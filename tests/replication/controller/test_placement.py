@@ -1,4 +1,4 @@
-"""Replicas are placed as Kafka places them: balanced, shifted, rack by rack (R16)."""
+"""Replicas are placed as Kafka places them: balanced, shifted, rack by rack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elections that somebody asks for, and the balance of leaders over brokers (R11, KIP-460)."""
+"""Elections on request, and the balance of leaders over brokers (KIP-460)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from stratalog.replication.controller.preferred_leaders import (
     leader_balance,
     rebalance_leaders,
 )
-from stratalog.replication.metadata.image import ClusterImage, PartitionRecord
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.storage.errors import (
     ElectionNotNeededError,
     EligibleLeadersNotAvailableError,
@@ -99,7 +100,7 @@ def test_asked_for_all_those_that_need_no_election_are_left_out() -> None:
     assert elect_leaders(image, PREFERRED).response == {}
 
 
-# -- the balance (R11) -----------------------------------------------------------------------------------
+# -- the balance -----------------------------------------------------------------------------------------
 
 
 def leaders(image: ClusterImage) -> list[int]:
@@ -122,16 +123,15 @@ def in_sync(image: ClusterImage, broker_id: int) -> None:
 
 
 ARTICLE = [(1, 3, 4), (2, 4, 5), (3, 5, 6), (4, 6, 7), (5, 7, 0), (6, 0, 1), (7, 1, 2), (0, 2, 3)]
-"""Seed 000: eight brokers, eight partitions, three replicas."""
+"""Eight brokers, eight partitions, three replicas."""
 
 
-def test_the_articles_eight_brokers_of_which_three_are_stopped_and_come_back() -> None:
+def test_eight_brokers_of_which_three_are_stopped_and_come_back() -> None:
     states = [partition(replicas, replicas[0], replicas, number=i) for i, replicas in enumerate(ARTICLE)]
     image = image_of(range(8), *states)
     assert imbalances(image) == dict.fromkeys(range(8), 0)
 
     commit(image, fence_brokers(image, {1: 11, 2: 12, 4: 14}))
-    # Partitions 2 and 3 are led by 6 and 7 in the article: see `test_broker_decisions`.
     assert leaders(image) == [3, 5, 3, 6, 5, 6, 7, 0]
     assert imbalances(image) == {0: 0, 1: 100, 2: 100, 3: 0, 4: 100, 5: 0, 6: 0, 7: 0}
 

@@ -1,4 +1,4 @@
-"""Partition reassignment is decided as Kafka decides it (R7, KIP-455): the article's steps, cancellation, deaths."""
+"""Partition reassignment is decided as Kafka decides it (KIP-455): its steps, cancellation, deaths."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from stratalog.replication.controller.reassignment import (
     target_replicas,
 )
 from stratalog.replication.controller.topics import create_partitions
-from stratalog.replication.metadata.image import NO_LEADER, ClusterImage, PartitionRecord
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.storage.errors import (
     InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
@@ -73,11 +74,11 @@ def shape(known: PartitionRecord) -> tuple[tuple[int, ...], int, tuple[int, ...]
     return known.replicas, known.leader, known.isr, known.leader_epoch
 
 
-# -- the article's example (seed 000) --------------------------------------------------------------------
+# -- OAR {1,2,3} to RAR {4,5,6} in the eleven steps of Kafka's first controller --------------------------
 
 
 ARTICLE = [
-    # what happens, the article's steps, AR, leader/ISR as in the article's table
+    # what happens, Kafka's steps, AR, leader and ISR after them
     ("initial", "", {1, 2, 3}, 1, {1, 2, 3}),
     ("requested", "1-3", {1, 2, 3, 4, 5, 6}, 1, {1, 2, 3}),
     ("all in sync", "4-5", {1, 2, 3, 4, 5, 6}, 1, {1, 2, 3, 4, 5, 6}),

@@ -1,4 +1,4 @@
-"""Who is alive, judged without comparing clocks (DESIGN §5, hazards 21)."""
+"""Who is alive, judged without comparing clocks (promise 14)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_what_the_object_says_does_not_matter_only_that_it_changes() -> None:
 
 
 def test_an_observer_that_slept_expires_nobody() -> None:
-    """Hazards 21: everything seems unchanged for as long as the observer slept."""
+    """Promise 14: everything seems unchanged for as long as the observer slept."""
     seen = observer()
     polled(seen, range(0, 5_000, 1_000), {1: b"beat", 2: b"beat"})
     assert seen.observe(20_000, {1: b"beat", 2: b"beat"}) == set()

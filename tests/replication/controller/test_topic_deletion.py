@@ -1,4 +1,4 @@
-"""Replica states, and the deletion of a topic's replicas through them, also past a broker that is down (R2, R15)."""
+"""Replica states, and the deletion of a topic's replicas through them, also past a broker that is down."""
 
 from __future__ import annotations
 
@@ -15,15 +15,11 @@ from stratalog.replication.controller.topic_deletion import (
     topic_deletions,
 )
 from stratalog.replication.controller.topics import delete_topic
-from stratalog.replication.metadata.image import ClusterImage, MetadataRecord, Result, TopicDeletionRecord, TopicRecord
-from stratalog.replication.metadata.replica_states import (
-    ReplicaState,
-    illegal_replica_step,
-    replica_path,
-    state_of_replica,
-)
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.records import MetadataRecord, TopicDeletionRecord, TopicRecord
 from stratalog.replication.metadata.state_changes import check_transitions, partition_lines, replica_lines
-from stratalog.replication.replica.replica_deletions import ReplicaDeletions
+from stratalog.replication.metadata.states import ReplicaState, illegal_replica_step, replica_path, state_of_replica
+from stratalog.replication.replica.removal import ReplicaDeletions
 from stratalog.storage.errors import IllegalStateError, StaleBrokerEpochError
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import TopicPartition

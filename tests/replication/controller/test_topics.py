@@ -1,4 +1,4 @@
-"""Topics are created, grown, configured and deleted with Kafka's answers (R2, R9)."""
+"""Topics are created, grown, configured and deleted with Kafka's answers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from stratalog.replication.controller.topics import (
     delete_topic,
 )
 from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC
-from stratalog.replication.metadata.image import (
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import (
     CLUSTER_WIDE,
-    ClusterImage,
     ConfigRecord,
     PartitionRecord,
     RemoveTopicRecord,

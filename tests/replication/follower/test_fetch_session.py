@@ -1,14 +1,14 @@
-"""Fetch sessions: they follow and end; one partition's trouble is not the others' (DESIGN §6)."""
+"""Fetch sessions: they follow and end; one partition's trouble is not the others'."""
 
 from __future__ import annotations
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.follower.fetch_session import (
-    FetchSession,
+    FollowerSession,
     stop_path,
 )
-from stratalog.replication.metadata.image import FenceBrokerRecord, RemoveTopicRecord
-from stratalog.replication.progress.follower_watch import ENDED
+from stratalog.replication.metadata.records import FenceBrokerRecord, RemoveTopicRecord
+from stratalog.replication.progress.progress import ENDED
 from stratalog.storage.records import TopicPartition
 from tests.replication.following import CONFIG, FOLLOWER, FOLLOWER_EPOCH, Following
 from tests.replication.memory_stores import METADATA_ROOT, commit, create, led_by, register
@@ -240,7 +240,7 @@ def test_a_topic_deleted_and_created_again_while_it_runs() -> None:
     assert (entry.topic_id, entry.log_end_offset) == ("new", 1)
 
 
-def new_table_is_kept(following: Following, session: FetchSession) -> None:
+def new_table_is_kept(following: Following, session: FollowerSession) -> None:
     """The leader, of the same broker, makes the new topic's table; the session's next turn leaves it there."""
     new = following.log(2)
     new.exists_or_create("new")

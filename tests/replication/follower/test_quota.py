@@ -13,7 +13,8 @@ from stratalog.replication.follower.quota import (
     set_throttle,
     throttled_replicas,
 )
-from stratalog.replication.metadata.image import CLUSTER_WIDE, ClusterImage, ConfigRecord
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import CLUSTER_WIDE, ConfigRecord
 from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.records import TopicPartition
 from tests.replication.images import TOPIC, commit, image_of, partition

@@ -1,11 +1,11 @@
-"""A fetch session while replicas come and go: it keeps to the throttle, and makes no table that is not its own (R7)."""
+"""A fetch session while replicas come and go: it keeps to the throttle, and makes no table that is not its own."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from stratalog.replication.follower.quota import FOLLOWER_RATE, FOLLOWER_REPLICAS
-from stratalog.replication.metadata.image import CLUSTER_WIDE, ConfigRecord, PartitionRecord
+from stratalog.replication.metadata.records import CLUSTER_WIDE, ConfigRecord, PartitionRecord
 from stratalog.storage.records import TopicPartition
 from tests.replication.following import Following
 from tests.replication.memory_stores import commit, led_by

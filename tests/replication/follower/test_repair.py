@@ -9,12 +9,12 @@ import pytest
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.brokers import withdraw_replica
-from stratalog.replication.follower.fetch_session import FetchSession
-from stratalog.replication.follower.repair import Finding, finding, may_heal, sound_end
-from stratalog.replication.metadata.image import PartitionRecord, RegisterBrokerRecord
+from stratalog.replication.follower.fetch_session import FollowerSession
+from stratalog.replication.follower.repair import ReplicaFinding, finding, may_heal, sound_end
+from stratalog.replication.metadata.log import open_metadata
+from stratalog.replication.metadata.records import PartitionRecord, RegisterBrokerRecord
 from stratalog.replication.requests.hand_over import decode_suspect, encode_suspect, suspect_path
-from stratalog.replication.stores import DeltaStores, open_metadata
-from stratalog.storage.delta.table import DataFile, FileEntry
+from stratalog.replication.stores import DeltaStores
 from stratalog.storage.errors import (
     CorruptMessageError,
     DamagedFileError,
@@ -28,6 +28,7 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.files.cache import FileCache
 from stratalog.storage.files.damage import UNSETTLED, Damage
+from stratalog.storage.files.data_file import DataFile, FileEntry
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LogConfig
@@ -45,25 +46,25 @@ OWN, LEADER = "file:///b-2/t-0", "file:///b-1/t-0"
 @pytest.mark.parametrize(
     ("reason", "expected"),
     [
-        (CorruptMessageError(f"{OWN} version 3: torn"), Finding.DAMAGED),
-        (DamagedFileError(f"{OWN}/x: is gone", "x"), Finding.DAMAGED),
-        (ObjectNotFoundError("/b-2/t-0/_producers/1.json does not exist"), Finding.DAMAGED),
-        (CorruptMessageError(f"{LEADER} version 3: torn"), Finding.LEADER),
-        (ObjectNotFoundError("/b-1/t-0/x does not exist"), Finding.LEADER),
-        (ForeignCommitError(f"{LEADER}: version 3 (DELETE)"), Finding.LEADER),
-        (ForeignCommitError(f"{OWN}: version 3 (DELETE)"), Finding.ALIEN),
-        (UnsupportedTableFeatureError(f"{OWN}: reader 3"), Finding.ALIEN),
-        (KafkaStorageError(f"{OWN}: the table was replaced"), Finding.OTHER),
-        (StoreUnavailableError(f"{OWN}: away"), Finding.OTHER),
-        (CorruptMessageError("torn"), Finding.OTHER),
+        (CorruptMessageError(f"{OWN} version 3: torn"), ReplicaFinding.DAMAGED),
+        (DamagedFileError(f"{OWN}/x: is gone", "x"), ReplicaFinding.DAMAGED),
+        (ObjectNotFoundError("/b-2/t-0/_producers/1.json does not exist"), ReplicaFinding.DAMAGED),
+        (CorruptMessageError(f"{LEADER} version 3: torn"), ReplicaFinding.LEADER),
+        (ObjectNotFoundError("/b-1/t-0/x does not exist"), ReplicaFinding.LEADER),
+        (ForeignCommitError(f"{LEADER}: version 3 (DELETE)"), ReplicaFinding.LEADER),
+        (ForeignCommitError(f"{OWN}: version 3 (DELETE)"), ReplicaFinding.ALIEN),
+        (UnsupportedTableFeatureError(f"{OWN}: reader 3"), ReplicaFinding.ALIEN),
+        (KafkaStorageError(f"{OWN}: the table was replaced"), ReplicaFinding.OTHER),
+        (StoreUnavailableError(f"{OWN}: away"), ReplicaFinding.OTHER),
+        (CorruptMessageError("torn"), ReplicaFinding.OTHER),
     ],
 )
-def test_whose_table_it_is_and_whether_copying_heals_it(reason: StratalogError, expected: Finding) -> None:
+def test_whose_table_it_is_and_whether_copying_heals_it(reason: StratalogError, expected: ReplicaFinding) -> None:
     assert finding(reason, OWN, LEADER) is expected
 
 
 def test_tables_of_one_name_are_not_told_apart() -> None:
-    assert finding(CorruptMessageError(f"{OWN}: torn"), OWN, OWN) is Finding.OTHER
+    assert finding(CorruptMessageError(f"{OWN}: torn"), OWN, OWN) is ReplicaFinding.OTHER
 
 
 @pytest.mark.parametrize(
@@ -153,9 +154,9 @@ class Pair:
         self.metadata.refresh()
         return self.metadata.image.partition(TopicPartition("t", 0))
 
-    def session(self, name: str) -> FetchSession:
+    def session(self, name: str) -> FollowerSession:
         settings = {"stratalog.scrub.interval.ms": 2_000, "stratalog.upkeep.interval.ms": 50}
-        return FetchSession(
+        return FollowerSession(
             2,
             12,
             str(self.root / "broker-2"),
@@ -167,7 +168,7 @@ class Pair:
             ids=self.ids,
         )
 
-    def turn(self, session: FetchSession, ms: int = 12_000) -> None:
+    def turn(self, session: FollowerSession, ms: int = 12_000) -> None:
         """The leader starts every epoch that it hears of."""
         for _ in range(ms // 200):
             self.clock.now_ms += 200

@@ -1,4 +1,4 @@
-"""A follower's rounds: when it may begin, where it cuts its log, what it copies (R8, R19, R25, DESIGN §4)."""
+"""A follower's rounds: when it may begin, where it cuts its log, what it copies (promises 6, 7 and 16)."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_a_session_of_an_older_epoch_does_not_begin_on_a_newer_table() -> None:
     assert follower.progress() is None
 
 
-# -- R19, R25: where the logs part ---------------------------------------------------------------------------
+# -- where the logs part (promise 16) ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_it_cuts_its_log_where_the_leader_epochs_part(own: str, leader: str, agr
 
 
 def test_a_batch_that_was_cut_off_is_forgotten_by_its_producer_state() -> None:
-    """Hazards 5: otherwise a retry were taken for a duplicate of a record that is not there."""
+    """Promise 20: otherwise a retry counts as a duplicate of a record that is not there."""
     pair = Pair()
     pair.wrote(1, "0: ")
     append(pair.log(1), idempotent(["a"], sequence=0))
@@ -227,7 +227,7 @@ def test_rounds_are_bounded() -> None:
 
 
 def test_two_sessions_at_work_are_only_wasteful() -> None:
-    """DESIGN §6: one loses the race, and goes on from where the other ended."""
+    """Promise 7: one loses the race, and continues from where the other ended."""
     pair = Pair()
     leader = pair.wrote(1, "0: a")
     one, other = pair.caught_up(0), pair.caught_up(0)
@@ -270,7 +270,7 @@ def values_quietly(pair: Pair) -> str:
 
 
 def test_a_leader_that_lost_its_tail_leads_a_new_epoch_and_is_followed_down() -> None:
-    """Hazards 6: a broker that comes back after a power loss never goes on under its old epoch."""
+    """Promise 13: a broker that comes back after a power loss never continues under its old epoch."""
     pair = Pair()
     leader = pair.wrote(1, "0: a b")
     started(leader, 1)

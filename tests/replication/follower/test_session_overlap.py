@@ -1,4 +1,4 @@
-"""Two fetch sessions of a share: the younger stands by, folds ahead, and takes over (DESIGN §6)."""
+"""Two fetch sessions of a share: the younger waits, folds ahead, and takes over (promise 7)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from stratalog.replication.follower.fetch_session import (
     SILENCE_MS,
     STANDBY,
     WARM_UP_INTERVAL_MS,
-    FetchSession,
+    FollowerSession,
 )
 from stratalog.replication.follower.replica import WARM_UP_COMMITS
-from stratalog.replication.progress.follower_watch import ENDED
-from stratalog.replication.progress.session_notice import notices_prefix
+from stratalog.replication.progress.of_session import notices_prefix
+from stratalog.replication.progress.progress import ENDED
 from stratalog.storage.log.partition_log import WHOLE_PRODUCERS_COMMITS
 from tests.replication.following import CONFIG, FOLLOWER_EPOCH, Following
 from tests.storage.logs import append, idempotent, values, write
 
 
-def overlapping(following: Following) -> tuple[FetchSession, FetchSession]:
+def overlapping(following: Following) -> tuple[FollowerSession, FollowerSession]:
     """An elder at work and a younger that stands by."""
     elder, younger = following.session("elder"), following.session("younger")
     following.turn(elder, ms=50)

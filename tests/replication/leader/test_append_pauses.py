@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.follower.fetch_session import FetchSession
+from stratalog.replication.follower.fetch_session import FollowerSession
 from stratalog.replication.leader.append_queue import AppendQueue
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
@@ -212,7 +212,7 @@ def test_a_follower_copies_slowly_until_its_upkeep_has_caught_up() -> None:
         "stratalog.upkeep.stop.count": 1_000,
         "replica.fetch.max.bytes": 1,
     }
-    session = FetchSession(
+    session = FollowerSession(
         FOLLOWER,
         FOLLOWER_EPOCH,
         "broker-2",

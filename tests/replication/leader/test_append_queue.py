@@ -5,7 +5,7 @@ from __future__ import annotations
 from stratalog.replication.leader.append_queue import TURN_MS_MAX, AppendQueue
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import RETRY_MS, LeaderReplica, WaitingAppend
-from stratalog.replication.metadata.image import PartitionRecord
+from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.requests.produce import ACKS_LEADER, ProduceRequest
 from stratalog.storage.errors import CorruptMessageError
 from stratalog.storage.log.partition_log import PartitionLog

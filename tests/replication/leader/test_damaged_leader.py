@@ -10,13 +10,14 @@ from stratalog.replication.broker.hosted_replicas import HostedReplicas
 from stratalog.replication.broker.inbox import BrokerInbox
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import FILES_LOOKED_FOR, LeaderReplica
-from stratalog.replication.metadata.image import ClusterImage, PartitionRecord, TopicRecord
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import PartitionRecord, TopicRecord
 from stratalog.replication.requests.hand_over import encode_suspect, suspect_path
 from stratalog.replication.stores import DeltaStores
 from stratalog.storage.errors import CorruptMessageError, DamagedFileError, ForeignCommitError, StratalogError
 from stratalog.storage.files.cache import FileCache
 from stratalog.storage.files.damage import UNSETTLED, Damage
-from stratalog.storage.objects.remote import MemoryStore
+from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.records import TopicPartition
 from tests.storage.files.test_damage import in_a_page
 from tests.storage.logs import CountingIds, FakeClock, write

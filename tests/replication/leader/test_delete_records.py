@@ -16,7 +16,7 @@ from stratalog.replication.leader.delete_records import (
     encode_deleted,
 )
 from stratalog.replication.leader.partition import Partition
-from stratalog.replication.metadata.image import ConfigRecord, FenceBrokerRecord
+from stratalog.replication.metadata.records import ConfigRecord, FenceBrokerRecord
 from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress
 from stratalog.replication.replica.upkeep_rounds import limits_of
 from stratalog.replication.requests.hand_over import answer_path, request_id_of, request_path

@@ -1,4 +1,4 @@
-"""The leader's side of a partition: who is in sync, who may join, what is committed (R17, R18, R24, DESIGN §4, §6)."""
+"""The leader's side of a partition: who is in sync, who may join, what is committed (promises 8, 15 and 17)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stratalog.replication.leader.partition import Partition
-from stratalog.replication.metadata.image import PartitionRecord
+from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress
 from stratalog.storage.records import TopicPartition
 
@@ -39,7 +39,7 @@ def raised(partition: Partition, now_ms: int = 0) -> int:
     return partition.high_watermark
 
 
-# -- R24: the high watermark ---------------------------------------------------------------------------------
+# -- the high watermark --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_follower_that_was_caught_up_lately_is_waited_for_although_it_is_outsi
 
 
 def test_an_expansion_under_way_counts_at_once_and_until_its_outcome_is_known() -> None:
-    """Hazards 17: the mark is computed over the maximal ISR."""
+    """Promise 17: the high watermark is computed over the maximal ISR."""
     partition = led((1, 2), end=6)
     hears(partition, 2, 6)
     hears(partition, 3, 5)
@@ -103,7 +103,7 @@ def test_an_expansion_under_way_counts_at_once_and_until_its_outcome_is_known() 
 
 
 def test_progress_of_any_other_epoch_does_not_count() -> None:
-    """Rule (c) of DESIGN §4: such a replica may hold other records at these offsets."""
+    """Rule (c), promise 8: such a replica may hold other records at these offsets."""
     partition = led((1, 2), end=6)
     assert not hears(partition, 2, 6, epoch=EPOCH - 1)
     assert not hears(partition, 2, 6, epoch=EPOCH + 1)
@@ -122,7 +122,7 @@ def test_a_follower_never_goes_back_within_an_epoch() -> None:
 
 
 def test_a_restarted_follower_has_to_show_again_what_it_holds() -> None:
-    """Hazards 6: its disk may have lost what its earlier life acknowledged."""
+    """Promise 13: its disk may have lost what its earlier life acknowledged."""
     partition = led((1, 2), end=6)
     hears(partition, 2, 6)
     partition.forget_follower(2, 100)
@@ -251,7 +251,7 @@ def change_isr(partition: Partition, event: str, replica: int, now_ms: int) -> N
         partition.update_state(replace(state, isr=isr, partition_epoch=state.partition_epoch + 1), now_ms)
 
 
-# -- R17: who is in sync -------------------------------------------------------------------------------------
+# -- who is in sync ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -343,7 +343,7 @@ def test_a_replica_that_is_not_assigned_any_more_is_forgotten() -> None:
     assert set(partition.followers) == {2}
 
 
-# -- R18: min.insync.replicas --------------------------------------------------------------------------------
+# -- min.insync.replicas -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("isr", "needed", "enough"), [((1, 2), 2, True), ((1,), 2, False), ((1,), 1, True)])

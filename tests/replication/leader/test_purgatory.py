@@ -1,4 +1,4 @@
-"""Delayed produce: everybody who waits is answered once, at the right moment, with the right answer (R18)."""
+"""Delayed produce: every waiting request is answered once, at the right moment, with the right answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A led replica: group commits, refusals, and appends whose outcome is not known at once (R18, R27, hazards 9)."""
+"""A led replica: group commits, refusals, and appends whose outcome is not known at once (promises 3 and 20)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress
 from stratalog.replication.requests.produce import (
     ACKS_ALL,
     ACKS_LEADER,
-    HandedFiles,
+    HandOverRequest,
     ProduceRequest,
     ProduceResponse,
     SentBatch,
@@ -67,7 +67,7 @@ class Led:
     def queue(self, name: str, appended: NewRecordBatch, acks: int = ACKS_LEADER) -> None:
         self.queue_request(name, ProduceRequest(T0, appended, acks, timeout_ms=1_000))
 
-    def queue_request(self, name: str, request: ProduceRequest | HandedFiles) -> None:
+    def queue_request(self, name: str, request: ProduceRequest | HandOverRequest) -> None:
         def complete(response: ProduceResponse) -> None:
             assert name not in self.answers, "answered twice"
             self.answers[name] = response
@@ -261,7 +261,7 @@ def test_files_handed_over_are_placed_between_batches_in_their_order() -> None:
     led = Led().started()
     file = led.stores.table("broker-1", T0).write_file(data_table([batch(["x", "y"])]), 0)
     led.produce("a")
-    led.queue_request("files", HandedFiles(T0, (file,), "query", 1, acks=ACKS_LEADER))
+    led.queue_request("files", HandOverRequest(T0, (file,), "query", 1, acks=ACKS_LEADER))
     led.produce("b")
     while led.replica.append_waiting(0):
         pass
@@ -282,7 +282,7 @@ LOST = [
 
 @pytest.mark.parametrize("lost", LOST)
 def test_a_retry_does_not_append_twice(lost: tuple[str, ...]) -> None:
-    """Hazards 9: without a producer id nothing but the commit itself tells that it was made."""
+    """Promise 3: without a producer id nothing but the commit itself tells that it was made."""
     led = Led().started()
     led.produce("a")
     led.replica.append_waiting(0)

@@ -21,7 +21,8 @@ from stratalog.replication.metadata.acls import (
     delete_acls,
     describe_acls,
 )
-from stratalog.replication.metadata.image import ClusterImage, Result, record_from_json, record_to_json
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.records import record_from_json, record_to_json
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import InvalidConfigError, InvalidRequestError
 

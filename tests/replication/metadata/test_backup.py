@@ -18,9 +18,9 @@ from stratalog.replication.metadata.backup import (
     encode_backup,
     restored_records,
 )
-from stratalog.replication.metadata.image import (
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import (
     NO_LEADER,
-    ClusterImage,
     ClusterRecord,
     ConfigRecord,
     ControllerRecord,

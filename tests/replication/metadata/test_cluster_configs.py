@@ -6,14 +6,9 @@ import pytest
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.topics import create_topic
-from stratalog.replication.metadata.cluster_configs import SHARED_SETTINGS, alter_cluster_config, state_settings
-from stratalog.replication.metadata.image import (
-    DYNAMIC_DEFAULT,
-    ClusterImage,
-    ConfigRecord,
-    record_from_json,
-    record_to_json,
-)
+from stratalog.replication.metadata.configs import SHARED_SETTINGS, alter_cluster_config, state_settings
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import DYNAMIC_DEFAULT, ConfigRecord, record_from_json, record_to_json
 from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.topic_config import LogConfig
 from tests.replication.images import image_of

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from stratalog.replication.metadata.image import (
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.log import METADATA_CONFIG, MetadataLog
+from stratalog.replication.metadata.records import (
     CLUSTER_WIDE,
-    ClusterImage,
     ConfigRecord,
     ControllerRecord,
     FenceBrokerRecord,
@@ -21,7 +22,6 @@ from stratalog.replication.metadata.image import (
     TopicDeletionRecord,
     TopicRecord,
 )
-from stratalog.replication.metadata.log import METADATA_CONFIG, MetadataLog
 from stratalog.storage.topic_config import LogConfig
 from tests.replication.memory_stores import MemoryStores, commit
 from tests.storage.keyed import clean

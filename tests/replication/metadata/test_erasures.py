@@ -5,13 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stratalog.replication.metadata.erasures import erases_of, request_erase
-from stratalog.replication.metadata.image import (
-    ClusterImage,
-    RemoveTopicRecord,
-    TopicRecord,
-    record_from_json,
-    record_to_json,
-)
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import RemoveTopicRecord, TopicRecord, record_from_json, record_to_json
 from stratalog.storage.errors import InvalidRequestError, UnknownTopicOrPartitionError
 from stratalog.storage.records import TopicPartition
 from tests.replication.images import TOPIC, image_of, partition

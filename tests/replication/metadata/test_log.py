@@ -1,4 +1,4 @@
-"""How a decision gets into the metadata log: races, answers that got lost, controllers that are deposed (DESIGN §5)."""
+"""How a decision gets into the metadata log: races, answers that got lost, controllers that are deposed."""
 
 from __future__ import annotations
 
@@ -7,15 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from stratalog.replication.controller.topics import create_topic
-from stratalog.replication.metadata.image import (
-    ClusterImage,
-    ConfigRecord,
-    ControllerRecord,
-    RegisterBrokerRecord,
-    Result,
-)
-from stratalog.replication.metadata.log import PROPOSE_TRIES, MetadataLog
-from stratalog.replication.stores import open_metadata
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.log import PROPOSE_TRIES, MetadataLog, open_metadata
+from stratalog.replication.metadata.records import ConfigRecord, ControllerRecord, RegisterBrokerRecord
 from stratalog.storage.errors import (
     LogDirNotFoundError,
     RequestTimedOutError,
@@ -182,14 +176,14 @@ def test_without_a_metadata_log_there_is_no_cluster() -> None:
 
 
 def test_every_commit_is_durable_before_it_counts() -> None:
-    """Hazards 7."""
+    """Promise 4."""
     one, _, stores = two_folds()
     one.propose(set_to("1"))
     stores.disk(METADATA_ROOT).lose_unsynced()
     assert stores.metadata().refresh()[-1] == config("1")
 
 
-# -- R6: controllers -----------------------------------------------------------------------------------------
+# -- controllers (promise 12) --------------------------------------------------------------------------------
 
 
 def test_one_candidate_wins_an_epoch() -> None:

@@ -1,4 +1,4 @@
-"""The states of partitions, which may follow which, and that every decision is held to them (R15)."""
+"""The states of partitions, which may follow which, and that every decision is held to them (promise 11)."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ import pytest
 
 from stratalog.replication.controller.brokers import fence_brokers
 from stratalog.replication.controller.topics import create_partitions, create_topic, delete_topic
-from stratalog.replication.metadata.image import (
-    ClusterImage,
+from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.records import (
     MetadataRecord,
     PartitionRecord,
     RemoveTopicRecord,
-    Result,
     TopicDeletionRecord,
     TopicRecord,
 )
-from stratalog.replication.metadata.partition_states import (
+from stratalog.replication.metadata.state_changes import check_transitions, partition_lines, replica_lines
+from stratalog.replication.metadata.states import (
     PartitionState,
     illegal_partition_step,
     partition_path,
     state_of_partition,
 )
-from stratalog.replication.metadata.state_changes import check_transitions, partition_lines, replica_lines
 from stratalog.storage.errors import IllegalStateError
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LogConfig
@@ -35,7 +34,7 @@ NON_EXISTENT, NEW, ONLINE, OFFLINE = PartitionState
 P0 = TopicPartition(TOPIC, 0)
 
 LEGAL = {
-    # seed 001: NonExistent -> New; Online, Offline -> Online; New, Online -> Offline; Offline -> NonExistent
+    # as in Kafka: NonExistent -> New; Online, Offline -> Online; New, Online -> Offline; Offline -> NonExistent
     (NON_EXISTENT, NEW),
     (NEW, ONLINE), (ONLINE, ONLINE), (OFFLINE, ONLINE),
     (NEW, OFFLINE), (ONLINE, OFFLINE), (OFFLINE, OFFLINE),

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from stratalog.replication.broker_root import META_PROPERTIES, NAME, folder_here, lock_alone, lock_shared
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.directory_lock import NAME, folder_here, lock_alone, lock_shared
-from stratalog.replication.meta_properties import PATH
+from stratalog.replication.metadata.log import open_metadata
 from stratalog.replication.process.joined_cluster import join_cluster
-from stratalog.replication.stores import DeltaStores, open_metadata
+from stratalog.replication.stores import DeltaStores
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.errors import InconsistentClusterIdError, InvalidRequestError, KafkaStorageError
-from stratalog.storage.objects.remote import MemoryStore, open_store
+from stratalog.storage.objects.memory import MemoryStore
+from stratalog.storage.objects.remote import open_store
 
 CONFIG = BrokerConfig()
 
@@ -27,7 +28,9 @@ def test_the_first_broker_makes_the_cluster_and_the_others_join(tmp_path: Path) 
     joined = [join(tmp_path, broker_id) for broker_id in (1, 2, 3)]
     assert len({each.cluster_id for each in joined}) == 1
     for broker_id in (1, 2, 3):
-        assert f"cluster.id={joined[0].cluster_id}\n" in (tmp_path / f"broker-{broker_id}" / PATH).read_text()
+        assert (
+            f"cluster.id={joined[0].cluster_id}\n" in (tmp_path / f"broker-{broker_id}" / META_PROPERTIES).read_text()
+        )
     for each in joined:
         each.close()
 

@@ -1,12 +1,14 @@
-"""A leader hears its followers: only of their present registration, through sessions that come and go (DESIGN §6)."""
+"""A leader reads its followers' progress: only of their present registration, through sessions that come and go."""
 
 from __future__ import annotations
 
 import pytest
 
-from stratalog.replication.metadata.image import BrokerState, RegisterBrokerRecord
-from stratalog.replication.progress.follower_watch import ENDED, LIST_INTERVAL_MS, RETRY_MS, FollowerWatch
+from stratalog.replication.metadata.image import BrokerState
+from stratalog.replication.metadata.records import RegisterBrokerRecord
+from stratalog.replication.progress.follower_watch import LIST_INTERVAL_MS, RETRY_MS, FollowerWatch
 from stratalog.replication.progress.progress import (
+    ENDED,
     ReplicaProgress,
     fetch_progress_path,
     follower_progress_path,
@@ -135,7 +137,7 @@ def test_with_no_session_left_it_is_listed_at_every_look() -> None:
 
 
 def test_progress_of_an_older_registration_does_not_count() -> None:
-    """Hazards 6: what the earlier life had copied may be gone."""
+    """Promise 13: what the earlier life had copied may be gone."""
     watched = Watched()
     elder = watched.session(2, "a")
     publish(elder, 9)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.replication.metadata.image import ClusterImage, RegisterBrokerRecord
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import RegisterBrokerRecord
 from stratalog.replication.progress.known_committed import KnownCommitted, known_committed, published_before
 from stratalog.replication.progress.progress import (
     UNKNOWN,

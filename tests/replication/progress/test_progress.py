@@ -1,4 +1,4 @@
-"""Progress objects: whatever a reader misses, it ends at the newest state, and never goes back (hazards 12)."""
+"""Progress objects: whatever a reader misses, it ends at the newest state, and never goes back (promise 21)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stratalog.replication.progress.progress import (
     leader_progress_path,
 )
 from stratalog.replication.progress.progress_object import ProgressReader, ProgressWriter
-from stratalog.storage.objects.remote import MemoryStore
+from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.records import TopicPartition
 
 PATH = leader_progress_path(4)

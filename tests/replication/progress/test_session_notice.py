@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.replication.progress.session_notice import SessionNotice, notices_prefix
+from stratalog.replication.progress.of_session import SessionNotice, notices_prefix
 from tests.replication.memory_stores import MemoryStores
 
 BROKER_EPOCH = 12

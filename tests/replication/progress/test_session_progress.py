@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from stratalog.replication.follower.fetch_session import ACTIVE, STANDBY
-from stratalog.replication.progress.follower_watch import ENDED
+from stratalog.replication.progress.of_session import SessionProgress, remove_session_progress
 from stratalog.replication.progress.progress import (
+    ENDED,
     ReplicaProgress,
     fetch_progress_path,
     follower_progress_path,
@@ -13,8 +14,7 @@ from stratalog.replication.progress.progress import (
     progress_prefix,
 )
 from stratalog.replication.progress.progress_object import RING, ProgressReader
-from stratalog.replication.progress.session_progress import SessionProgress, remove_session_progress
-from stratalog.storage.objects.remote import MemoryStore
+from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.records import TopicPartition
 
 OWN = fetch_progress_path(12, "0-a")

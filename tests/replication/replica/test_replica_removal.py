@@ -1,4 +1,4 @@
-"""A replica that is no longer assigned is sealed and deleted, and never one that was assigned again (R4, R7)."""
+"""A replica that is no longer assigned is sealed and deleted, and never one that was assigned again (promise 23)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 from stratalog.replication.broker.hosted_replicas import SEALED_INTERVAL_MS, STRAYS_INTERVAL_MS, HostedReplicas
 from stratalog.replication.follower.replica import FollowedReplica
 from stratalog.replication.leader.purgatory import ProducePurgatory
-from stratalog.replication.metadata.image import ClusterImage, PartitionRecord, RemoveTopicRecord, TopicRecord
-from stratalog.replication.replica.replica_removal import delete_leftover, is_sealed
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import PartitionRecord, RemoveTopicRecord, TopicRecord
+from stratalog.replication.replica.removal import delete_leftover, is_sealed
 from stratalog.storage.errors import FencedLeaderEpochError, StoreUnavailableError
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.state import SEALED_EPOCH

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from stratalog.clients.consumer.group_steps import FindCoordinator, MembershipConfig, Send
+from stratalog.clients.consumer.membership import FindCoordinator, MembershipConfig, Send
 from stratalog.clients.consumer.modern_membership import ConsumerMembership, ConsumerMemberState
+from stratalog.replication.coordinator.groups.modern_assignors import TopicIdPartition
 from stratalog.replication.coordinator.groups.modern_records import (
     KEY_VERSIONS,
     KeyVersion,
@@ -24,7 +25,6 @@ from stratalog.replication.coordinator.groups.modern_records import (
     decode_key,
 )
 from stratalog.replication.coordinator.groups.records import key_version
-from stratalog.replication.coordinator.groups.target_shares import TopicIdPartition
 from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC
 from stratalog.replication.requests.consumer_groups import (
     JOIN_EPOCH,

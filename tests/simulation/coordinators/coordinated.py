@@ -19,7 +19,7 @@ from stratalog.replication.coordinator.runtime.hosted_shard import HostedShard
 from stratalog.replication.coordinator.runtime.kinds import COORDINATOR_KINDS
 from stratalog.replication.coordinator.transactions.shard import TransactionShard
 from stratalog.replication.requests.groups import OffsetCommitResponse, TxnOffsetCommitResponse
-from stratalog.replication.requests.transaction_requests import (
+from stratalog.replication.requests.transactions import (
     TRANSACTION_VERSION_0,
     TRANSACTION_VERSION_2,
     EndTxnResponse,

@@ -10,14 +10,13 @@ from collections.abc import Callable
 
 from stratalog.replication.broker.broker import Broker
 from stratalog.replication.coordinator.runtime.find_coordinator import coordinator_partition
-from stratalog.replication.coordinator.shard.shard import CoordinatorType
-from stratalog.replication.requests.coordinators import FindCoordinatorRequest
+from stratalog.replication.requests.coordinators import CoordinatorType, FindCoordinatorRequest
 from stratalog.replication.requests.groups import (
     OffsetCommitResponse,
     OffsetFetchResponse,
     TxnOffsetCommitResponse,
 )
-from stratalog.replication.requests.transaction_requests import AddPartitionsToTxnResponse
+from stratalog.replication.requests.transactions import AddPartitionsToTxnResponse
 from stratalog.storage.errors import StratalogError
 from tests.simulation.clients import Client
 from tests.simulation.cluster import SimCluster

@@ -10,14 +10,14 @@ from unittest.mock import patch
 
 from stratalog.replication.coordinator.groups.classic_group import ClassicGroup
 from stratalog.replication.coordinator.groups.committed_offsets import CommittedOffsets
-from stratalog.replication.coordinator.groups.modern_group import ConsumerGroup
+from stratalog.replication.coordinator.groups.modern_group import ModernGroup
 from stratalog.replication.coordinator.groups.modern_member import Reconciliation
-from stratalog.replication.coordinator.groups.modern_requests import ConsumerGroupKind
+from stratalog.replication.coordinator.groups.modern_requests import ModernGroups
 from stratalog.replication.coordinator.runtime.hosted_shard import HostedShard
 from stratalog.replication.coordinator.runtime.runtime import CoordinatorRuntime
 from stratalog.replication.leader.replica import LeaderReplica
-from stratalog.replication.requests.produce import ACKS_LEADER, HandedFiles, ProduceRequest
-from stratalog.replication.requests.transaction_requests import TRANSACTION_VERSION_0
+from stratalog.replication.requests.produce import ACKS_LEADER, HandOverRequest, ProduceRequest
+from stratalog.replication.requests.transactions import TRANSACTION_VERSION_0
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import NO_PRODUCER_ID, TopicPartition
 from tests.simulation.coordinators.coordinated import Clients, simulate_coordinated
@@ -39,7 +39,7 @@ def appended_under_any_epoch() -> Iterator[None]:
     """Whoever leads takes a decision of an earlier epoch."""
     refusal = LeaderReplica._refusal
 
-    def of_any_epoch(self: LeaderReplica, request: ProduceRequest | HandedFiles) -> StratalogError | None:
+    def of_any_epoch(self: LeaderReplica, request: ProduceRequest | HandOverRequest) -> StratalogError | None:
         if isinstance(request, ProduceRequest):
             request = replace(request, expected_leader_epoch=None)
         return refusal(self, request)
@@ -96,14 +96,14 @@ def partitions_move_before_they_are_given_up() -> AbstractContextManager[object]
 
 def members_of_any_epoch_commit() -> AbstractContextManager[object]:
     """Whoever was a member may commit, in whatever epoch."""
-    return patch.object(ConsumerGroup, "validate_offset_commit", lambda *_: None)
+    return patch.object(ModernGroup, "validate_offset_commit", lambda *_: None)
 
 
 @contextmanager
 def sessions_end_with_their_coordinator() -> Iterator[None]:
     """Who takes over waits for members that died meanwhile, for ever; here it is waited for twenty sessions."""
     with (
-        patch.object(ConsumerGroupKind, "loaded", lambda *_: None),
+        patch.object(ModernGroups, "loaded", lambda *_: None),
         patch("tests.simulation.coordinators.coordinated.END_MS", 14_000),
     ):
         yield

@@ -20,8 +20,7 @@ from itertools import count
 from stratalog.replication.broker.broker import Broker
 from stratalog.replication.coordinator.runtime.find_coordinator import coordinator_partition
 from stratalog.replication.coordinator.runtime.kinds import CoordinatorKind
-from stratalog.replication.coordinator.shard.shard import CoordinatorType
-from stratalog.replication.requests.coordinators import FindCoordinatorRequest, FindCoordinatorResponse
+from stratalog.replication.requests.coordinators import CoordinatorType, FindCoordinatorRequest, FindCoordinatorResponse
 from stratalog.storage.records import TopicPartition
 from tests.replication.list_shard import Add, Added, Gone, Listed, ListShard, ReadByEpoch
 from tests.simulation.clients import Client

@@ -20,13 +20,14 @@ from functools import partial
 from stratalog.clients.view.read_committed import without_aborted
 from stratalog.replication.broker.broker import Broker
 from stratalog.replication.coordinator.runtime.find_coordinator import coordinator_partition
-from stratalog.replication.coordinator.shard.shard import CoordinatorType
-from stratalog.replication.coordinator.transactions.transactional_offsets import commit_in_transaction
-from stratalog.replication.coordinator.transactions.transactional_produce import (
+from stratalog.replication.coordinator.transactions.add_partitions import (
+    commit_in_transaction,
     coordinator_asker,
     produce_in_transaction,
 )
-from stratalog.replication.metadata.image import BrokerState, PartitionRecord
+from stratalog.replication.metadata.image import BrokerState
+from stratalog.replication.metadata.records import PartitionRecord
+from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.groups import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -37,7 +38,7 @@ from stratalog.replication.requests.groups import (
     TxnOffsetCommitRequest,
 )
 from stratalog.replication.requests.produce import ACKS_ALL, ProduceRequest, ProduceResponse
-from stratalog.replication.requests.transaction_requests import (
+from stratalog.replication.requests.transactions import (
     TRANSACTION_VERSION_2,
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,

@@ -11,7 +11,8 @@ import pytest
 
 from stratalog.storage.delta.checkpoint import Definition, decode_checkpoint, decode_definition, encode_checkpoint
 from stratalog.storage.delta.commit_json import delta_schema
-from stratalog.storage.delta.table import LOG_END, DataFile, FileEntry, RemovedObject, TableSnapshot
+from stratalog.storage.delta.table import LOG_END, RemovedObject, TableSnapshot
+from stratalog.storage.files.data_file import DataFile, FileEntry
 from stratalog.storage.records import TIMESTAMP_MS_LIMIT
 
 DEFINITION = Definition(

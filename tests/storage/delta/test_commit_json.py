@@ -9,8 +9,9 @@ import pytest
 
 from stratalog.storage.delta.commit_json import decode_commit, encode_commit
 from stratalog.storage.delta.commit_race import StoredCommit
-from stratalog.storage.delta.table import LOG_END, Commit, DataFile, FileEntry
+from stratalog.storage.delta.table import LOG_END, Commit
 from stratalog.storage.errors import CorruptMessageError, UnsupportedTableFeatureError
+from stratalog.storage.files.data_file import DataFile, FileEntry
 from stratalog.storage.records import TIMESTAMP_MS_LIMIT
 
 

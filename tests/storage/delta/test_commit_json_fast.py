@@ -9,16 +9,8 @@ from dataclasses import replace
 from stratalog.storage.delta.commit_json import encode_any, encode_commit
 from stratalog.storage.delta.commit_json_fast import decode_usual, encode_usual
 from stratalog.storage.delta.commit_race import StoredCommit
-from stratalog.storage.delta.table import (
-    EPOCH_PREFIX,
-    LEADER_EPOCH,
-    LOG_END,
-    LOG_START,
-    PRODUCERS,
-    Commit,
-    DataFile,
-    FileEntry,
-)
+from stratalog.storage.delta.table import EPOCH_PREFIX, LEADER_EPOCH, LOG_END, LOG_START, PRODUCERS, Commit
+from stratalog.storage.files.data_file import DataFile, FileEntry
 from stratalog.storage.producers import BatchMetadata, ProducerChanges, SinkBatch
 from stratalog.storage.transactions import BEGIN, TransactionChange
 

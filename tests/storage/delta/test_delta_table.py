@@ -13,9 +13,10 @@ from stratalog.storage.clock import RandomIds
 from stratalog.storage.delta.checkpoint import commit_file as _commit
 from stratalog.storage.delta.checkpoint import covered_count
 from stratalog.storage.delta.delta_table import DeltaLogTable
-from stratalog.storage.delta.table import LEADER_EPOCH, LOG_END, Commit, Committed, FileEntry
+from stratalog.storage.delta.table import LEADER_EPOCH, LOG_END, Commit, Committed
 from stratalog.storage.errors import CorruptMessageError, ForeignCommitError, StoreUnavailableError
 from stratalog.storage.files import batch_file
+from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.objects.local import LocalStore
 from stratalog.storage.objects.remote import open_store
 from stratalog.storage.records import NewRecordBatch, data_table, payload_table

@@ -14,7 +14,7 @@ from stratalog.storage.delta.removed import producers_path
 from stratalog.storage.delta.table import LOG_END, PRODUCERS, PRODUCERS_VERSION, Commit, Committed, Conflict
 from stratalog.storage.errors import CorruptMessageError, FencedLeaderEpochError
 from stratalog.storage.log.append import HandedFiles
-from stratalog.storage.log.log_copy import Copied
+from stratalog.storage.log.copy import Copied
 from stratalog.storage.log.partition_log import WHOLE_PRODUCERS_COMMITS, PartitionLog
 from stratalog.storage.producers import (
     BatchMetadata,

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.storage.delta.table import DataFile
 from stratalog.storage.errors import (
     CorruptMessageError,
     DamagedFileError,
@@ -16,9 +15,10 @@ from stratalog.storage.errors import (
     StratalogError,
 )
 from stratalog.storage.files.damage import DAMAGE_PATH, UNSETTLED, Damage, damage_in, is_about
+from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.upkeep.chore import DAY_MS, UpkeepLimits, UpkeepView, Work
-from stratalog.storage.upkeep.scrub import SLOTS, Scrub, files_of_slot
+from stratalog.storage.upkeep.chores import SLOTS, Scrub, files_of_slot
 from tests.storage.logs import Replicas, write
 
 NAME = "file:///b-1/t-0"

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stratalog.storage.delta.table import DataFile, RowsWanted
 from stratalog.storage.errors import CorruptMessageError, ObjectNotFoundError
 from stratalog.storage.files import row_groups
 from stratalog.storage.files.batch_file import decode, decode_part, describe, encode, file_path
+from stratalog.storage.files.data_file import DataFile, RowsWanted
 from stratalog.storage.files.row_groups import (
     BYTES_MAX,
     ROWS_MAX,

@@ -10,8 +10,8 @@ import pytest
 from stratalog.storage.delta.table import Committed, Conflict
 from stratalog.storage.errors import OffsetOutOfRangeError
 from stratalog.storage.log.append import Appended, BatchAppended
+from stratalog.storage.log.copy import Copied
 from stratalog.storage.log.leader_epochs import LeaderEpochCache
-from stratalog.storage.log.log_copy import Copied
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepLimits

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.storage.delta.table import Committed, Conflict, FileEntry
+from stratalog.storage.delta.table import Committed, Conflict
 from stratalog.storage.errors import FencedLeaderEpochError, OffsetOutOfRangeError, UnknownLeaderEpochError
+from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.log.append import BatchAppended, HandedFiles
+from stratalog.storage.log.copy import Copied
 from stratalog.storage.log.leader_epochs import LeaderEpochCache
-from stratalog.storage.log.log_copy import Copied
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.rows import merged_rows
 from stratalog.storage.producers import Duplicate, SinkBatch

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.storage.delta.table import DataFile, FileEntry
+from stratalog.storage.files.data_file import DataFile, FileEntry
 from stratalog.storage.log.segments import (
     LogSegment,
     empty_segment,

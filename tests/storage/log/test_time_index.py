@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from stratalog.storage.delta.table import DataFile, FileEntry
+from stratalog.storage.files.data_file import DataFile, FileEntry
 from stratalog.storage.log.segments import NEAR_END_FILES, files_between, segment_for, segments_of
 from stratalog.storage.log.time_index import TimeIndex, straddling_file
 
@@ -44,8 +44,8 @@ NGINX_ACCESS_LOG = [
     file(6506243, 6506250, 1570793423505, SEGMENT),
     file(6506250, 6743299, 1570793999999, 6506250),
 ]
-"""The end of the log of the article (seed 004): its offset index's entries are where files begin, its time index's
-entries their largest timestamps."""
+"""The end of a log: entries of Kafka's offset index are where files begin, those of its time index their largest
+timestamps."""
 
 
 @pytest.mark.parametrize(

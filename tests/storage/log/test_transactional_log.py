@@ -10,7 +10,7 @@ import pytest
 
 from stratalog.storage.errors import InvalidProducerEpochError, InvalidTxnStateError, StratalogError
 from stratalog.storage.log.append import BatchAppended
-from stratalog.storage.log.log_copy import Copied
+from stratalog.storage.log.copy import Copied
 from stratalog.storage.log.partition_log import WHOLE_PRODUCERS_COMMITS, PartitionLog
 from stratalog.storage.records import CONTROL_ATTRIBUTE, TRANSACTIONAL_ATTRIBUTE, NewRecordBatch
 from stratalog.storage.transactions import AbortedTransaction, EndMarker, marker_batch, marker_of

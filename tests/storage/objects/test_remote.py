@@ -13,7 +13,9 @@ import pytest
 
 from stratalog.storage.errors import KafkaStorageError, LogDirNotFoundError, ObjectNotFoundError, StoreUnavailableError
 from stratalog.storage.objects.local import SMALL_BYTES, LocalStore
-from stratalog.storage.objects.remote import MemoryStore, ObjectStore, ObstoreStore, open_store
+from stratalog.storage.objects.memory import MemoryStore
+from stratalog.storage.objects.port import ObjectStore
+from stratalog.storage.objects.remote import ObstoreStore, open_store
 from tests.storage.spare_stores import store_with_spares
 from tests.stores.servers import SERVERS, StoreServer
 

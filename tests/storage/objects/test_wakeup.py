@@ -14,7 +14,7 @@ import pytest
 
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.objects.local import LocalStore
-from stratalog.storage.objects.remote import MemoryStore
+from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.objects.wakeup import Wakeup
 
 LONG_MS = 20_000

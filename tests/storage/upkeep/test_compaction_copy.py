@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.storage.log.log_copy import Copied
+from stratalog.storage.log.copy import Copied
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.segments import segment_for
 from stratalog.storage.topic_config import LogConfig

@@ -8,7 +8,7 @@ import pytest
 
 from stratalog.storage.errors import InvalidRequestError
 from stratalog.storage.records import Header, NewRecordBatch, data_table, payload_table
-from stratalog.storage.upkeep.erase_predicate import ErasePredicate
+from stratalog.storage.upkeep.erase import ErasePredicate
 
 ROWS = data_table(
     [

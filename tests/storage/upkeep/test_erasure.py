@@ -15,8 +15,7 @@ from stratalog.storage.log.rows import merged_rows
 from stratalog.storage.objects.disk import spare_files
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits, UpkeepView, UpkeepWork, Work
-from stratalog.storage.upkeep.erase import Erase, erased_by
-from stratalog.storage.upkeep.erase_predicate import ErasePredicate
+from stratalog.storage.upkeep.erase import Erase, ErasePredicate, erased_by
 from stratalog.storage.upkeep.erasure import Erasure
 from stratalog.storage.upkeep.upkeep import Upkeep
 from tests.storage.logs import FakeClock, Replicas, append, batch, contents, idempotent, list_files, write

@@ -16,8 +16,7 @@ from stratalog.storage.delta.table import Conflict
 from stratalog.storage.errors import ForeignCommitError, KafkaStorageError, UnsupportedTableFeatureError
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.upkeep.chore import UpkeepLimits, UpkeepView, Work
-from stratalog.storage.upkeep.erase import Erase
-from stratalog.storage.upkeep.erase_predicate import ErasePredicate
+from stratalog.storage.upkeep.erase import Erase, ErasePredicate
 from stratalog.storage.upkeep.erasure import Erasure
 from stratalog.storage.upkeep.upkeep import Upkeep
 from tests.storage.logs import Replicas, batch, contents, write

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.storage.delta.table import DataFile, FileEntry
+from stratalog.storage.files.data_file import DataFile, FileEntry
 from stratalog.storage.upkeep.merge_plan import FILES_MAX, plan_merges, plan_taken_merges
 
 MIB = 1 << 20

@@ -38,7 +38,7 @@ NGINX_LOG = [
     segment(6_506_251, 9_751_854),
     segment(9_751_854, 10**7),
 ]
-"""The log of the articles' worked example (004, 2.3.3)."""
+"""A log of four segments."""
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_small_files_are_merged_and_deleted_after_their_delay(replicas):
 
 
 def test_what_a_merge_replaced_stays_until_a_checkpoint_makes_the_merge_durable(replicas):
-    """After a power cut the log may name the small files again (hazards 8)."""
+    """After a power cut the log may name the small files again (promise 5)."""
     log = replicas.leader()
     upkeep = Upkeep(log, LIMITS)
     write(log, *["a"] * 16)

@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stratalog.clients.consumer.assignors.assignors import GroupMember, MemberAssignments, PartitionRacks, balance_score
+from stratalog.clients.consumer.assignors.assignor import (
+    AssignorMember,
+    MemberAssignments,
+    PartitionRacks,
+    balance_score,
+)
 from stratalog.clients.consumer.assignors.range import RangeAssignor
 from stratalog.clients.consumer.assignors.registry import ASSIGNORS, DEFAULT_ASSIGNORS
 from stratalog.replication.requests.consumer_protocol import Subscription
@@ -24,7 +29,7 @@ class Round(NamedTuple):
     """One rebalance of a recorded group: what went in, and what Kafka made of it."""
 
     counts: dict[str, int]
-    members: dict[str, GroupMember]
+    members: dict[str, AssignorMember]
     racks: PartitionRacks
     before: MemberAssignments
     kafka: MemberAssignments
@@ -44,12 +49,14 @@ def rounds_of(assignor_name: str) -> Iterator[Round]:
             before = kafka
 
 
-def member_of(assignor_name: str, asked: Mapping[str, Any], before: MemberAssignments) -> GroupMember:
+def member_of(assignor_name: str, asked: Mapping[str, Any], before: MemberAssignments) -> AssignorMember:
     """As the member's own client makes it: what it had before, and what it claims beside."""
     owned = (*before.get(asked["id"], ()), *(TopicPartition(*claim) for claim in asked["claims"]))
     generation = asked["generation"]
     told = ASSIGNORS[assignor_name].user_data(owned, generation) if generation >= 0 else None
-    return GroupMember(Subscription(tuple(asked["topics"]), told, owned, generation, asked["rack"]), asked["instance"])
+    return AssignorMember(
+        Subscription(tuple(asked["topics"]), told, owned, generation, asked["rack"]), asked["instance"]
+    )
 
 
 def by_member(member_ids: list[str], owners: Mapping[str, list[int]]) -> MemberAssignments:
@@ -65,12 +72,12 @@ def as_sets(shares: MemberAssignments) -> dict[str, set[TopicPartition]]:
     return {member_id: set(partitions) for member_id, partitions in shares.items()}
 
 
-def subscribed(shares: MemberAssignments, members: Mapping[str, GroupMember]) -> bool:
+def subscribed(shares: MemberAssignments, members: Mapping[str, AssignorMember]) -> bool:
     return all(tp.topic in members[name].subscription.topics for name, share in shares.items() for tp in share)
 
 
-def group_of(*names: str, topics: tuple[str, ...], **owned: list[TopicPartition]) -> dict[str, GroupMember]:
-    return {name: GroupMember(Subscription(topics, None, tuple(owned.get(name, ())), 1)) for name in names}
+def group_of(*names: str, topics: tuple[str, ...], **owned: list[TopicPartition]) -> dict[str, AssignorMember]:
+    return {name: AssignorMember(Subscription(topics, None, tuple(owned.get(name, ())), 1)) for name in names}
 
 
 def numbers(shares: MemberAssignments, topic: str) -> dict[str, list[int]]:
@@ -78,7 +85,7 @@ def numbers(shares: MemberAssignments, topic: str) -> dict[str, list[int]]:
 
 
 def test_range_shares_three_topics_of_three_among_two_as_kafka_does_topic_by_topic() -> None:
-    """The article's example. Its formula (D = N/M, R = N%M) is Kafka's, but Kafka takes N of each topic by itself."""
+    """Kafka's formula (D = N/M, R = N%M), with N of each topic by itself."""
     shares = RangeAssignor().assign(
         dict.fromkeys(("T1", "T2", "T3"), 3), group_of("C0", "C1", topics=("T1", "T2", "T3"))
     )
@@ -158,9 +165,9 @@ def test_each_partition_that_somebody_wants_has_one_owner_who_wants_it(
     """Also of members that subscribe to nothing, and when what is owned is no longer there."""
     assignor = ASSIGNORS[name]
     grown = dict.fromkeys(counts, 9)
-    before = assignor.assign(grown, {n: GroupMember(Subscription(tuple(sorted(t)))) for n, t in first.items()})
+    before = assignor.assign(grown, {n: AssignorMember(Subscription(tuple(sorted(t)))) for n, t in first.items()})
     members = {
-        n: GroupMember(
+        n: AssignorMember(
             Subscription(tuple(sorted(t)), assignor.user_data(before.get(n, ()), 1), tuple(before.get(n, ())), 1)
         )
         for n, t in second.items()
@@ -190,7 +197,7 @@ def test_a_sticky_group_moves_no_more_than_evenness_asks(count: int, first: int,
     names = [f"member-{at}" for at in range(max(first, second))]
     before = sticky.assign({"t": count}, group_of(*names[:first], topics=("t",)))
     members = {
-        name: GroupMember(Subscription(("t",), sticky.user_data(before.get(name, ()), 1), (), 1))
+        name: AssignorMember(Subscription(("t",), sticky.user_data(before.get(name, ()), 1), (), 1))
         for name in names[:second]
     }
     after = sticky.assign({"t": count}, members)
@@ -213,14 +220,17 @@ def test_a_cooperative_group_hands_a_partition_on_only_when_its_owner_has_given_
 def test_of_two_members_that_claim_a_partition_the_newer_generation_has_it() -> None:
     claimed = (TopicPartition("t", 0),)
     members = {
-        "old": GroupMember(Subscription(("t",), None, claimed, 3)),
-        "new": GroupMember(Subscription(("t",), None, claimed, 4)),
+        "old": AssignorMember(Subscription(("t",), None, claimed, 3)),
+        "new": AssignorMember(Subscription(("t",), None, claimed, 4)),
     }
     assert ASSIGNORS["cooperative-sticky"].assign({"t": 1}, members) == {"old": [], "new": list(claimed)}
 
 
 def test_user_data_that_cannot_be_read_counts_as_owning_nothing() -> None:
-    members = {"a": GroupMember(Subscription(("t",), b"\x00\x00\x00\x05junk")), "b": GroupMember(Subscription(("t",)))}
+    members = {
+        "a": AssignorMember(Subscription(("t",), b"\x00\x00\x00\x05junk")),
+        "b": AssignorMember(Subscription(("t",))),
+    }
     assert sorted(len(share) for share in ASSIGNORS["sticky"].assign({"t": 2}, members).values()) == [1, 1]
 
 

@@ -11,8 +11,8 @@ from stratalog.clients.kafka.apis.fetch_sessions import (
     INT_MAX,
     FetchContext,
     FetchKey,
+    FetchSessionResult,
     FetchSessions,
-    Outcome,
     WantedPartition,
     next_epoch,
 )
@@ -30,13 +30,13 @@ def wanted(key: FetchKey, offset: int = 0) -> WantedPartition:
     return WantedPartition(key, offset, 1_000)
 
 
-def quiet(high_watermark: int = 0) -> Outcome:
+def quiet(high_watermark: int = 0) -> FetchSessionResult:
     """Nothing to tell of a partition but how far it goes."""
-    return Outcome(high_watermark, 0, must_be_told=False, has_records=False)
+    return FetchSessionResult(high_watermark, 0, must_be_told=False, has_records=False)
 
 
-RECORDS = Outcome(5, 0, must_be_told=False, has_records=True)
-FAILED = Outcome(-1, -1, must_be_told=True, has_records=False)
+RECORDS = FetchSessionResult(5, 0, must_be_told=False, has_records=True)
+FAILED = FetchSessionResult(-1, -1, must_be_told=True, has_records=False)
 
 
 class Client:
@@ -50,7 +50,7 @@ class Client:
         return self.sessions.begin(self.session_id, self.epoch, new, forget, uses_topic_ids=False, now_ms=self.now_ms)
 
     def fetch(
-        self, outcomes: dict[FetchKey, Outcome], *new: WantedPartition, forget: tuple[FetchKey, ...] = ()
+        self, outcomes: dict[FetchKey, FetchSessionResult], *new: WantedPartition, forget: tuple[FetchKey, ...] = ()
     ) -> list[FetchKey]:
         context = self.begin(*new, forget=forget)
         assert {each.key for each in context.wanted} == set(outcomes)

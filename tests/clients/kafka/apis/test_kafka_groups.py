@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from stratalog.replication.coordinator.groups.shard import group_shard
-from stratalog.replication.coordinator.shard.shard import CoordinatorType
+from stratalog.replication.requests.coordinators import CoordinatorType
 from tests.clients.coordinating_cluster import CoordinatingCluster
 from tests.clients.kafka_client import KafkaClient, code
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from stratalog.replication.metadata.image import ConfigRecord
+from stratalog.replication.metadata.records import ConfigRecord
 from stratalog.storage.errors import NotEnoughReplicasError, NotLeaderOrFollowerError, OutOfOrderSequenceNumberError
 from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, TopicPartition
 from tests.clients.kafka_client import PRODUCE, ClosedError, KafkaClient, batch_of, code

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from stratalog.clients.kafka.batches.encoded_tail import ENTRY_BYTES, EncodedTail
 from stratalog.clients.kafka.batches.headers import batches_in
 from stratalog.clients.kafka.batches.record_batches import decode_rows, encode_batch
+from stratalog.clients.kafka.batches.tail import ENTRY_BYTES, EncodedTail
 from stratalog.storage.records import TopicPartition
 from tests.clients.batch_tools import new_batch
 

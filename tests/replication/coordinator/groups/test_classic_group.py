@@ -7,7 +7,7 @@ import pytest
 from stratalog.replication.coordinator.groups.classic_group import (
     VALID_PREVIOUS_STATES,
     ClassicGroup,
-    GroupMember,
+    ClassicMember,
     GroupState,
 )
 from stratalog.replication.coordinator.groups.records import decode_group_metadata
@@ -25,12 +25,12 @@ ALLOWED = {
 } | {(state, S.DEAD) for state in S}
 
 
-def member(name: str, favourites: str = "x", instance_id: str | None = None) -> GroupMember:
+def member(name: str, favourites: str = "x", instance_id: str | None = None) -> ClassicMember:
     protocols = tuple(JoinGroupRequestProtocol(each, f"{name}-{each}".encode()) for each in favourites)
-    return GroupMember(name, instance_id, "client", "/host", 60_000, 10_000, "consumer", protocols)
+    return ClassicMember(name, instance_id, "client", "/host", 60_000, 10_000, "consumer", protocols)
 
 
-def group_of(*members: GroupMember) -> ClassicGroup:
+def group_of(*members: ClassicMember) -> ClassicGroup:
     group = ClassicGroup("g", 1)
     for each in members:
         group.add(each)

@@ -52,7 +52,7 @@ def test_a_member_that_the_leader_left_out_gets_nothing() -> None:
     assert coordinator.answer(sync_request(b)).assignment == b""
 
 
-# ROWS R32: what begins a rebalance
+# What begins a rebalance
 
 
 def _joins(coordinator: Coordinator) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from stratalog.replication.coordinator.groups.modern_group import ConsumerGroup
-from stratalog.replication.coordinator.groups.modern_member import MemberState
+from stratalog.replication.coordinator.groups.modern_group import ModernGroup
+from stratalog.replication.coordinator.groups.modern_member import ModernMemberState
 from stratalog.replication.coordinator.groups.table import CLASSIC, Draft
 from stratalog.replication.requests.consumer_groups import ConsumerGroupHeartbeatRequest, TopicPartitions
 from stratalog.storage.errors import (
@@ -44,7 +44,7 @@ def test_a_second_member_gets_a_partition_only_when_the_first_has_told_that_it_g
     assert coordinator.group.state_name == "Reconciling"
     first.heartbeat()
     assert (first.epoch, len(first.assignment)) == (2, 2)
-    assert coordinator.group.members["m1"].state is MemberState.UNREVOKED_PARTITIONS
+    assert coordinator.group.members["m1"].state is ModernMemberState.UNREVOKED_PARTITIONS
     second.settle()
     assert second.owned == frozenset()
     first.reconcile()
@@ -324,7 +324,7 @@ def test_tombstones_remove_a_group_without_a_trace() -> None:
     for record in coordinator.group.tombstones():
         coordinator.kind.replay(record, 0)
     assert coordinator.table.groups == {}
-    coordinator.log += ConsumerGroup(GROUP).tombstones()
+    coordinator.log += ModernGroup(GROUP).tombstones()
     coordinator.fail_over(coordinator.log[-2:])
     assert coordinator.table.groups == {}
 
@@ -336,7 +336,7 @@ def test_an_empty_group_of_another_kind_gives_way_and_one_with_members_does_not(
     assert isinstance(refused.error, GroupIdNotFoundError)
     coordinator.table.groups[GROUP] = ClassicStandIn(is_empty=True)
     assert coordinator.heartbeat(joining()).error is None
-    assert isinstance(coordinator.group, ConsumerGroup)
+    assert isinstance(coordinator.group, ModernGroup)
 
 
 class ClassicStandIn:

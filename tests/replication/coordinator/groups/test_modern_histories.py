@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from stratalog.replication.coordinator.groups.modern_group import ConsumerGroup
-from stratalog.replication.coordinator.groups.target_shares import TopicIdPartition
+from stratalog.replication.coordinator.groups.modern_assignors import TopicIdPartition
+from stratalog.replication.coordinator.groups.modern_group import ModernGroup
 from tests.replication.consumer_groups import GROUP, Consumer, Coordinator
 
 TOPICS = ("a", "b", "c")
@@ -37,9 +37,9 @@ class ConsumerGroupHistories(RuleBasedStateMachine):
         return chance.choice(self.consumers)  # type: ignore[attr-defined, no-any-return]
 
     @property
-    def group(self) -> ConsumerGroup:
+    def group(self) -> ModernGroup:
         found = self.coordinator.table.groups.get(GROUP)
-        return found if isinstance(found, ConsumerGroup) else ConsumerGroup(GROUP)
+        return found if isinstance(found, ModernGroup) else ModernGroup(GROUP)
 
     @precondition(lambda self: len(self.consumers) < 6)
     @rule(topics=SUBSCRIPTIONS, static=st.booleans(), regex=st.sampled_from([None, None, None, "[ab]", "c"]))
@@ -99,7 +99,7 @@ class ConsumerGroupHistories(RuleBasedStateMachine):
         before = self.group
         log = self.coordinator.compacted() if compacted else None
         self.coordinator.fail_over(log)
-        for field in fields(ConsumerGroup):
+        for field in fields(ModernGroup):
             if field.name != "regexes_checked_ms":
                 assert getattr(self.group, field.name) == getattr(before, field.name), field.name
 

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from stratalog.jobs.text.record_decoders import offsets_decoder
-from stratalog.replication.coordinator.groups.modern_member import ConsumerGroupMember, MemberState
+from stratalog.replication.coordinator.groups.modern_assignors import TopicIdPartition
+from stratalog.replication.coordinator.groups.modern_member import ModernMember, ModernMemberState
 from stratalog.replication.coordinator.groups.modern_records import (
-    ConsumerGroupKey,
     GroupEpoch,
     KeyVersion,
+    ModernGroupKey,
     ResolvedRegex,
     TargetEpoch,
     current_record,
@@ -31,7 +32,6 @@ from stratalog.replication.coordinator.groups.modern_records import (
     target_record,
     tombstone,
 )
-from stratalog.replication.coordinator.groups.target_shares import TopicIdPartition
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.storage.errors import CorruptMessageError
 from tests.replication.oracle.answers import recorded_lines
@@ -40,8 +40,8 @@ from tests.replication.oracle.server_questions import record_sets
 SETS = list(zip(record_sets(), recorded_lines("records"), strict=True))
 
 
-def member_of(asked: dict[str, Any]) -> ConsumerGroupMember:
-    return ConsumerGroupMember(
+def member_of(asked: dict[str, Any]) -> ModernMember:
+    return ModernMember(
         asked["member"],
         asked["instance"],
         asked["rack"],
@@ -53,7 +53,7 @@ def member_of(asked: dict[str, Any]) -> ConsumerGroupMember:
         asked["assignor"],
         asked["epoch"],
         asked["previous"],
-        MemberState(asked["state"]),
+        ModernMemberState(asked["state"]),
         epochs(asked["assigned"]),
         epochs(asked["pending"]),
     )
@@ -122,13 +122,13 @@ def test_current_assignments_of_older_kafkas_without_epochs_have_the_members_epo
 
 
 def test_a_state_that_is_not_known_is_unknown() -> None:
-    assert decode_current(bytes.fromhex("0000000000090000000805010100")).state is MemberState.UNKNOWN
+    assert decode_current(bytes.fromhex("0000000000090000000805010100")).state is ModernMemberState.UNKNOWN
 
 
 @pytest.mark.parametrize("version", list(KeyVersion))
 def test_keys_are_read_back(version: KeyVersion) -> None:
     has_name = version in (KeyVersion.MEMBER, KeyVersion.TARGET, KeyVersion.CURRENT, KeyVersion.REGEX)
-    key = ConsumerGroupKey(version, "group", "name" if has_name else "")
+    key = ModernGroupKey(version, "group", "name" if has_name else "")
     assert decode_key(encode_key(key)) == key
     assert tombstone(*key) == CoordinatorRecord(encode_key(key), None)
 

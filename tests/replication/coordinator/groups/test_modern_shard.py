@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from stratalog.replication.coordinator.groups.modern_requests import ConsumerGroupKind
+from stratalog.replication.coordinator.groups.modern_requests import ModernGroups
 from stratalog.replication.coordinator.groups.shard import GroupShard
-from stratalog.replication.metadata.image import ClusterImage, PartitionRecord, TopicRecord
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import PartitionRecord, TopicRecord
 from stratalog.replication.requests.consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
@@ -52,7 +53,7 @@ class BothKinds(Coordinator):
     image: ClusterImage = field(default_factory=image_with_topic)
 
     def folded(self) -> GroupShard:
-        shard = GroupShard(self.config, self.ids, (lambda table: ConsumerGroupKind(table, lambda: self.image),))
+        shard = GroupShard(self.config, self.ids, (lambda table: ModernGroups(table, lambda: self.image),))
         for record, timestamp_ms, producer_id, producer_epoch in self.log:
             assert not isinstance(record, bool)
             shard.replay(record, timestamp_ms, producer_id, producer_epoch)

@@ -10,8 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stratalog.replication.coordinator.groups.server_assignors import SERVER_ASSIGNORS
-from stratalog.replication.coordinator.groups.target_shares import MemberSpec, Shares, TopicIdPartition
+from stratalog.replication.coordinator.groups.modern_assignors import (
+    SERVER_ASSIGNORS,
+    MemberSpec,
+    Shares,
+    TopicIdPartition,
+)
 from tests.replication.oracle.answers import recorded_lines
 from tests.replication.oracle.server_questions import SHAPES, target_shapes
 

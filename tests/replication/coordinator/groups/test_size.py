@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from stratalog.clients.consumer.assignors.assignors import GroupMember
+from stratalog.clients.consumer.assignors.assignor import AssignorMember
 from stratalog.clients.consumer.assignors.registry import ASSIGNORS
 from stratalog.replication.coordinator.groups.classic_group import GroupState
 from stratalog.replication.requests.consumer_protocol import (
@@ -32,7 +32,7 @@ def subscription(owned: tuple[TopicPartition, ...], generation_id: int) -> bytes
 def plan(joined: JoinGroupResponse, assignor: str) -> dict[str, bytes]:
     """What the leader makes of its JoinGroup answer."""
     members = {
-        each.member_id: GroupMember(decode_subscription(each.metadata), each.group_instance_id)
+        each.member_id: AssignorMember(decode_subscription(each.metadata), each.group_instance_id)
         for each in joined.members
     }
     counts = {f"topic-{number}": PARTITIONS for number in range(TOPICS)}

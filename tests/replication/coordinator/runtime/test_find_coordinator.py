@@ -12,7 +12,6 @@ from stratalog.replication.coordinator.runtime.find_coordinator import (
     create_internal_topic,
     find_coordinators,
 )
-from stratalog.replication.coordinator.shard.shard import CoordinatorType
 from stratalog.replication.internal_topics import (
     GROUP_METADATA_TOPIC,
     TRANSACTION_STATE_TOPIC,
@@ -20,8 +19,9 @@ from stratalog.replication.internal_topics import (
     is_internal,
     partition_of_key,
 )
-from stratalog.replication.metadata.image import NO_LEADER, ClusterImage, FenceBrokerRecord, RegisterBrokerRecord
-from stratalog.replication.requests.coordinators import FindCoordinatorRequest
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import NO_LEADER, FenceBrokerRecord, RegisterBrokerRecord
+from stratalog.replication.requests.coordinators import CoordinatorType, FindCoordinatorRequest
 from stratalog.storage.errors import CoordinatorNotAvailableError
 from stratalog.storage.records import TopicPartition
 

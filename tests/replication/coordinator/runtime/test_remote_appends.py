@@ -8,7 +8,8 @@ import pytest
 
 from stratalog.replication.coordinator.runtime.remote_appends import TIMEOUT_MS, RemoteAppends
 from stratalog.replication.coordinator.shard.shard import RemoteAppend, RemoteAppended
-from stratalog.replication.metadata.image import NO_LEADER, ClusterImage, PartitionRecord
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse
 from stratalog.storage.errors import BrokerNotAvailableError, NotLeaderOrFollowerError, RequestTimedOutError
 from stratalog.storage.records import TopicPartition

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from stratalog.replication.coordinator.runtime.hosted_shard import APPEND_TIMEOUT_MS
 from stratalog.replication.coordinator.runtime.runtime import CLOCK_STEP_MS_MAX, FAILED_RETRY_MS, REQUESTS_MS_MAX
-from stratalog.replication.coordinator.shard.shard import CoordinatorType, ShardPlace
+from stratalog.replication.coordinator.shard.shard import ShardPlace
 from stratalog.replication.internal_topics import partition_of_key
 from stratalog.replication.leader.replica import WaitingAppend
-from stratalog.replication.metadata.image import RegisterBrokerRecord, RemoveTopicRecord, TopicDeletionRecord
-from stratalog.replication.requests.coordinators import FindCoordinatorRequest, FindCoordinatorResponse
+from stratalog.replication.metadata.records import RegisterBrokerRecord, RemoveTopicRecord, TopicDeletionRecord
+from stratalog.replication.requests.coordinators import CoordinatorType, FindCoordinatorRequest, FindCoordinatorResponse
 from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse
 from stratalog.storage.errors import BrokerNotAvailableError
 from stratalog.storage.records import TopicPartition

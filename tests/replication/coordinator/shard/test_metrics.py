@@ -13,7 +13,7 @@ from stratalog.replication.requests.groups import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from stratalog.replication.requests.transaction_requests import (
+from stratalog.replication.requests.transactions import (
     AddPartitionsToTxnRequest,
     EndTxnRequest,
     InitProducerIdRequest,

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from stratalog.clients.view.read_committed import without_aborted
 from stratalog.replication.coordinator.shard.shard import RemoteAppend
-from stratalog.replication.requests.transaction_requests import (
+from stratalog.replication.requests.transactions import (
     AddPartitionsToTxnRequest,
     EndTxnRequest,
     InitProducerIdRequest,

@@ -8,7 +8,7 @@ import pytest
 
 from stratalog.replication.coordinator.shard.shard import Decision
 from stratalog.replication.coordinator.transactions.records import transaction_record
-from stratalog.replication.requests.transaction_requests import (
+from stratalog.replication.requests.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     DescribeTransactionsRequest,

@@ -21,7 +21,7 @@ from stratalog.replication.coordinator.transactions.transaction import (
     verified,
     with_partitions,
 )
-from stratalog.replication.requests.transaction_requests import (
+from stratalog.replication.requests.transactions import (
     AddPartitionsToTxnRequest,
     EndTxnRequest,
     InitProducerIdRequest,

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from stratalog.replication.coordinator.transactions.transactional_offsets import commit_in_transaction
+from stratalog.replication.coordinator.transactions.add_partitions import commit_in_transaction
 from stratalog.replication.requests.groups import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from stratalog.replication.requests.transaction_requests import (
+from stratalog.replication.requests.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     EndTxnRequest,

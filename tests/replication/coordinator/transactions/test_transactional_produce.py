@@ -6,14 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from stratalog.replication.coordinator.shard.shard import CoordinatorType
-from stratalog.replication.coordinator.transactions.transactional_produce import (
+from stratalog.replication.coordinator.transactions.add_partitions import (
     coordinator_asker,
     produce_in_transaction,
 )
 from stratalog.replication.internal_topics import partition_of_key
+from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse
-from stratalog.replication.requests.transaction_requests import (
+from stratalog.replication.requests.transactions import (
     AddPartitionsToTxnRequest,
     EndTxnRequest,
     InitProducerIdRequest,

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.storage.objects.disk import files_ahead
-from stratalog.storage.objects.disk.files_ahead import MISSED_MIN, READY_MAX, FilesAhead, are_needed
-from stratalog.storage.objects.disk.spare_files import FOLDER, SpareFiles
+from stratalog.storage.objects.disk.spare_files import FOLDER, MISSED_MIN, READY_MAX, FilesAhead, SpareFiles, are_needed
 from stratalog.storage.objects.local import LocalStore
 from tests.real.storm.parties import wait_until
 

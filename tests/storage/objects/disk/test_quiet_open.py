@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.storage.objects.disk.quiet_open import open_quietly
+from stratalog.storage.objects.disk.new_file import open_quietly
 from stratalog.storage.objects.local import LocalStore
 
 LONG_AGO_NS = 1_000_000_000_000_000_000

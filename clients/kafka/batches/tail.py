@@ -1,0 +1,173 @@
+"""The newest batches of partition logs as Kafka's bytes, so that who reads near the end needs no encoding. Pure.
+
+A produced batch is kept as it came, compressed or not, under the offset and leader epoch that its append gave it. What
+was appended in another way (by a producer in the process, a Spark sink, a coordinator) is not here and leaves a gap.
+Kafka's brokers have this from the page cache, where segments lie in the wire format.
+
+The newest record batches as producers sent them, so that a fetch near the log's end encodes nothing.
+
+I/O: none of its own; what it keeps is in memory. What was kept under another leader epoch, for an earlier topic of the
+name, or before records were erased, is not given any more.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from stratalog.clients.kafka.batches.headers import Buffer, EncodedBatch, header_of, placed
+from stratalog.replication.metadata.image import ClusterImage
+from stratalog.storage.records import TopicPartition
+
+CAPACITY_BYTES: Final = 32 << 20
+ENTRY_BYTES: Final = 512
+"""What a batch takes besides its bytes."""
+
+
+class EncodedTail:
+    """Batches by partition and base offset: at most `capacity_bytes`, oldest first out. Any thread may use it.
+
+    What came is kept and not copied: it gets its offset and leader epoch when it is read.
+
+    A partition's batches are those of one leader epoch, its newest: within it a leader's log is neither truncated nor
+    written by others. Who erases records, or deletes a topic, whose name may come back, says so with `forget`. Records
+    that compaction removed may still be given, as Kafka gives them until its cleaner comes by.
+    """
+
+    def __init__(self, capacity_bytes: int = CAPACITY_BYTES) -> None:
+        self._lock = threading.Lock()
+        self._capacity_bytes = capacity_bytes
+        self._size_bytes = 0
+        self._batches: OrderedDict[tuple[TopicPartition, int], EncodedBatch] = OrderedDict()
+        self._bases: dict[TopicPartition, list[int]] = {}
+        self._epochs: dict[TopicPartition, int] = {}
+
+    @property
+    def size_bytes(self) -> int:
+        """What the batches take that are kept."""
+        return self._size_bytes
+
+    def resize(self, capacity_bytes: int) -> None:
+        """Keep at most so much from now on; 0 = nothing."""
+        with self._lock:
+            self._capacity_bytes = capacity_bytes
+            self._shrink()
+
+    def append(self, topic_partition: TopicPartition, base_offset: int, leader_epoch: int, data: bytes) -> None:
+        """Keep a batch, `data` as its producer sent it, that was appended at `base_offset` under `leader_epoch`.
+
+        To be called once for each append, in any order; not for duplicates. A batch of an older epoch than those that
+        are here is passed over, one of a newer epoch takes their place.
+        """
+        if len(data) + ENTRY_BYTES > self._capacity_bytes:
+            return
+        batch = EncodedBatch(base_offset, base_offset + header_of(data).last_offset_delta, data)
+        with self._lock:
+            known_epoch = self._epochs.get(topic_partition, leader_epoch)
+            if leader_epoch > known_epoch:
+                self._drop(topic_partition)
+            elif leader_epoch < known_epoch or (topic_partition, base_offset) in self._batches:
+                return
+            self._epochs[topic_partition] = leader_epoch
+            bases = self._bases.setdefault(topic_partition, [])
+            bases.insert(bisect_left(bases, base_offset), base_offset)
+            self._batches[topic_partition, base_offset] = batch
+            self._size_bytes += len(data) + ENTRY_BYTES
+            self._shrink()
+
+    def read(
+        self, topic_partition: TopicPartition, leader_epoch: int, start_offset: int, end_offset: int, max_bytes: int
+    ) -> list[EncodedBatch]:
+        """The batches from the one that holds `start_offset` on that lie wholly below `end_offset` (high watermark, or
+        last stable offset), without a gap, up to `max_bytes`; the first one even if it is larger, as in Kafka.
+
+        [] when the first one is not here, or the epoch is another one: the log has to be read.
+        """
+        found: list[EncodedBatch] = []
+        with self._lock:
+            if self._epochs.get(topic_partition) != leader_epoch:
+                return found
+            bases = self._bases[topic_partition]
+            next_offset, left = start_offset, max_bytes
+            for base_offset in bases[max(0, bisect_right(bases, start_offset) - 1) :]:
+                batch = self._batches[topic_partition, base_offset]
+                is_next = base_offset == next_offset or (not found and base_offset < next_offset <= batch.last_offset)
+                if not is_next or batch.last_offset >= end_offset or (found and len(batch.data) > left):
+                    break
+                found.append(batch._replace(data=placed(batch.data, base_offset, leader_epoch)))
+                next_offset = batch.last_offset + 1
+                left -= len(batch.data)
+        return found
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """Keep nothing of this partition: its topic is deleted, or records were erased."""
+        with self._lock:
+            self._drop(topic_partition)
+
+    def _drop(self, topic_partition: TopicPartition) -> None:
+        for base_offset in self._bases.pop(topic_partition, ()):
+            self._size_bytes -= len(self._batches.pop((topic_partition, base_offset)).data) + ENTRY_BYTES
+        self._epochs.pop(topic_partition, None)
+
+    def _shrink(self) -> None:
+        while self._size_bytes > self._capacity_bytes:
+            (topic_partition, base_offset), batch = self._batches.popitem(last=False)
+            self._size_bytes -= len(batch.data) + ENTRY_BYTES
+            bases = self._bases[topic_partition]
+            del bases[bisect_left(bases, base_offset)]
+            if not bases:
+                self._drop(topic_partition)
+
+
+Life = tuple[str, int, int]
+"""A topic's id, the partition's leader epoch, the newest erasure: within one, a batch stays as it was appended."""
+
+
+def uses_zstd(batch: Buffer) -> bool:
+    """Whether a record batch is compressed with zstd, which clients know since Produce 7 and Fetch 10."""
+    return header_of(batch).compression_type == "zstd"
+
+
+class KafkaTail:
+    """One broker's. Any thread may use it."""
+
+    def __init__(self, capacity_bytes: int, image: Callable[[], ClusterImage]) -> None:
+        """`image`: the metadata as of now, without looking for newer."""
+        self._tail = EncodedTail(capacity_bytes)
+        self._image = image
+        self._lives: dict[TopicPartition, Life | None] = {}
+
+    def put(self, named: TopicPartition, base_offset: int, leader_epoch: int, records: bytes) -> None:
+        """A produced batch was appended at `base_offset`."""
+        life = self._life(named)
+        if life is None or life[1] != leader_epoch:
+            return  # the metadata here is not that of the leader who appended it
+        self._begin(named, life)
+        self._tail.append(named, base_offset, leader_epoch, records)
+
+    def read(
+        self, named: TopicPartition, start_offset: int, end_offset: int, max_bytes: int, *, takes_zstd: bool
+    ) -> list[EncodedBatch]:
+        """Batches from the one that holds `start_offset` on, all below `end_offset`; none: they are not here."""
+        life = self._life(named)
+        if life is None or self._lives.get(named) != life:
+            return []
+        found = self._tail.read(named, life[1], start_offset, end_offset, max_bytes)
+        if not takes_zstd and any(uses_zstd(each.data) for each in found):
+            return []
+        return found
+
+    def _begin(self, named: TopicPartition, life: Life) -> None:
+        if self._lives.get(named) != life:
+            self._tail.forget(named)
+            self._lives[named] = life
+
+    def _life(self, named: TopicPartition) -> Life | None:
+        image = self._image()
+        state, topic_id = image.partitions.get(named), image.topic_ids.get(named.topic)
+        if state is None or topic_id is None:
+            return None
+        return topic_id, state.leader_epoch, max(image.erases.get(named.topic, ()), default=0)

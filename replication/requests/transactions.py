@@ -1,0 +1,259 @@
+"""What producers, coordinators, partition leaders and admin clients ask about transactions, as plain values. Pure.
+
+Field names are those of Kafka's messages, newest version. Partitions are `TopicPartition`s in one flat tuple where
+Kafka nests them below topics. One value asks about one transactional id where Kafka's message takes several
+(AddPartitionsToTxn from version 4 on, DescribeTransactions): each may belong to another coordinator.
+
+`transaction_version` is KIP-890's: 0 is a client of before, 2 one whose producer epoch is bumped with each
+transaction (EndTxn from version 5 on, Produce from version 12 on, TxnOffsetCommit from version 5 on).
+Kafka: `clients/src/main/resources/common/message/*Txn*.json`, `InitProducerId*.json`, `*Transactions*.json`.
+
+What DescribeProducers tells of a partition: its producers and which of them have a transaction open. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stratalog.storage.errors import StratalogError
+from stratalog.storage.producers import ProducerEntry, ProducerStates
+from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+
+TRANSACTION_VERSION_0, TRANSACTION_VERSION_2 = 0, 2
+"""Without and with the epoch bump. Kafka's 1 says how the coordinator's records are written, no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class InitProducerIdRequest:
+    """A producer asks for its id. With a `transactional_id` older producers of that name are fenced.
+
+    `transactional_id` None: an idempotent producer, which any broker answers without a coordinator.
+    `producer_id` and `producer_epoch` are those held until now, after an error that can be recovered from; else -1.
+    """
+
+    transactional_id: str | None
+    transaction_timeout_ms: int
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class InitProducerIdResponse:
+    """INVALID_REQUEST (empty id), INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (try again)."""
+
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    error: StratalogError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitionsToTxnRequest:
+    """Partitions that the transaction writes to from now on, before the first record goes there.
+
+    `verify_only` asks whether they are in it (a leader asks for clients of before KIP-890) and changes nothing.
+    A leader that adds a partition for a client of version 2 says `transaction_version` 2.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    topics: tuple[TopicPartition, ...]
+    verify_only: bool = False
+    transaction_version: int = TRANSACTION_VERSION_0
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitionsToTxnResponse:
+    """One error or None for each partition asked for, in order.
+
+    INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (again later), TRANSACTION_ABORTABLE (not in
+    the transaction: `verify_only`), OPERATION_NOT_ATTEMPTED (another partition was not authorized).
+    """
+
+    results: tuple[tuple[TopicPartition, StratalogError | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AddOffsetsToTxnRequest:
+    """The transaction is about to commit offsets of a group: adds the group's partition of `__consumer_offsets`.
+
+    `offsets_partition` is that partition; who asks has computed it from `group_id`.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    group_id: str
+    offsets_partition: TopicPartition
+    transaction_version: int = TRANSACTION_VERSION_0
+
+
+@dataclass(frozen=True, slots=True)
+class AddOffsetsToTxnResponse:
+    error: StratalogError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndTxnRequest:
+    """Commit (`committed`) or abort. Answered once the outcome is certain; the markers are written after that."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    transaction_version: int = TRANSACTION_VERSION_0
+
+
+@dataclass(frozen=True, slots=True)
+class EndTxnResponse:
+    """`producer_id` and `producer_epoch` are those to go on with; under version 2 the epoch has grown or the id is new.
+
+    INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS (a retry that came while
+    the markers are under way: it is ended already).
+    """
+
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    error: StratalogError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WritableTxnMarker:
+    """A transaction's end, to be written as a control batch into each of `topics`, from its coordinator.
+
+    `transaction_result` True is COMMIT. `coordinator_epoch` is the leader epoch of the coordinator's partition: a
+    leader refuses an older coordinator (TRANSACTION_COORDINATOR_FENCED).
+    """
+
+    producer_id: int
+    producer_epoch: int
+    transaction_result: bool
+    topics: tuple[TopicPartition, ...]
+    coordinator_epoch: int
+    transaction_version: int = TRANSACTION_VERSION_0
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTxnMarkersRequest:
+    markers: tuple[WritableTxnMarker, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WritableTxnMarkerResult:
+    """What became of one marker: one error or None for each of its partitions, in order."""
+
+    producer_id: int
+    topics: tuple[tuple[TopicPartition, StratalogError | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTxnMarkersResponse:
+    """One result for each marker asked for, in order."""
+
+    markers: tuple[WritableTxnMarkerResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeProducersRequest:
+    """Asks the leaders of these partitions for their producers."""
+
+    topics: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveProducer:
+    """What a partition knows of a producer (Kafka: ProducerState). `last_sequence` -1: it has no batch of this epoch.
+
+    `last_timestamp` is in milliseconds. `current_txn_start_offset` -1: no transaction of it is open in this partition.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int = -1
+    last_timestamp: int = -1
+    coordinator_epoch: int = -1
+    current_txn_start_offset: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeProducersPartition:
+    topic_partition: TopicPartition
+    active_producers: tuple[ActiveProducer, ...] = ()
+    error: StratalogError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeProducersResponse:
+    topics: tuple[DescribeProducersPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTransactionsRequest:
+    """One transactional id; its coordinator answers."""
+
+    transactional_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTransactionsResponse:
+    """`topics`: the partitions in the transaction; while it is ended, those whose marker is not written yet.
+
+    TRANSACTIONAL_ID_NOT_FOUND, INVALID_REQUEST. `transaction_start_time_ms` -1: none has begun.
+    """
+
+    transactional_id: str
+    transaction_state: str = ""
+    transaction_timeout_ms: int = 0
+    transaction_start_time_ms: int = -1
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    topics: tuple[TopicPartition, ...] = ()
+    error: StratalogError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListTransactionsRequest:
+    """Of one coordinator partition; who asks a broker joins the answers of all that it leads.
+
+    Empty filters take everything, `duration_filter` below 0 too; else what has been running for longer than so many ms.
+    """
+
+    state_filters: tuple[str, ...] = ()
+    producer_id_filters: tuple[int, ...] = ()
+    duration_filter: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    transactional_id: str
+    producer_id: int
+    transaction_state: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListTransactionsResponse:
+    """`unknown_state_filters` are those of the request that no state has as its name."""
+
+    transaction_states: tuple[TransactionListing, ...] = ()
+    unknown_state_filters: tuple[str, ...] = ()
+    error: StratalogError | None = None
+
+
+def active_producers(states: ProducerStates) -> tuple[ActiveProducer, ...]:
+    """The producers that a log remembers, by id. Kafka: `ProducerStateManager.activeProducers`.
+
+    A transaction that stays open long after its coordinator ended it shows as `current_txn_start_offset` here.
+    """
+    return tuple(_active(producer_id, entry, states) for producer_id, entry in sorted(states.producers.items()))
+
+
+def _active(producer_id: int, entry: ProducerEntry, states: ProducerStates) -> ActiveProducer:
+    transaction = states.transactions.of(producer_id)
+    return ActiveProducer(
+        producer_id,
+        entry.producer_epoch,
+        entry.batches[-1].last_sequence if entry.batches else -1,
+        entry.timestamp_ms,
+        transaction.coordinator_epoch,
+        transaction.first_offset,
+    )

@@ -1,0 +1,123 @@
+"""The fold of a table's commits into a snapshot. Pure.
+
+The commits that survive an unclean stop: those before the first torn or missing one (promise 5). Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from stratalog.storage.delta.commit_race import StoredCommit
+from stratalog.storage.delta.removed import NO_PRODUCERS, RemovedObjects
+from stratalog.storage.delta.table import (
+    LEADER_EPOCH,
+    LOG_END,
+    LOG_START,
+    PRODUCERS,
+    PRODUCERS_VERSION,
+    Commit,
+    TableSnapshot,
+)
+from stratalog.storage.errors import ForeignCommitError
+from stratalog.storage.files.data_file import FileEntry
+from stratalog.storage.producers import ProducerChanges
+
+INITIAL_TXNS: Mapping[str, int] = {LOG_END: 0, LEADER_EPOCH: -1, LOG_START: 0, PRODUCERS_VERSION: 0}
+"""What version 0 of every table states: an empty log without an epoch."""
+
+
+class TableFold:
+    """A snapshot under construction: `apply` commits in order, then `snapshot`."""
+
+    def __init__(self, base: TableSnapshot | None, name: str) -> None:
+        self.version = base.version if base else -1
+        self._properties: Mapping[str, str] = base.properties if base else {}
+        self._files: dict[str, FileEntry] = {entry.path: entry for entry in base.files} if base else {}
+        self._txns: dict[str, int] = dict(base.txns) if base else {}
+        self._removed = RemovedObjects(base.removed if base else {})
+        self._durable_version = self.version
+        self._producer_changes: list[tuple[int, ProducerChanges]] = []
+        self._name = name
+
+    def apply(self, stored: StoredCommit) -> None:
+        """Fold the next version. Raises ForeignCommitError naming it when stratalog did not write it."""
+        version, commit = self.version + 1, stored.commit
+        if commit.is_foreign:
+            raise ForeignCommitError(
+                f"{self._name}: version {version} was committed by somebody else ({commit.operation}); "
+                "only stratalog may commit to a live replica"
+            )
+        gone = [entry for path in commit.removes if (entry := self._files.pop(path, None)) is not None]
+        self._removed.replay(version, commit, gone, self._txns.get(PRODUCERS, NO_PRODUCERS))
+        for entry in commit.adds:
+            self._files[entry.path] = entry
+        self._txns.update(commit.txns)
+        note_producer_changes(self._producer_changes, version, commit)
+        if stored.properties is not None:
+            self._properties = dict(stored.properties)
+        self.version = version
+
+    def snapshot(self) -> TableSnapshot:
+        """What was folded so far."""
+        return TableSnapshot(
+            self.version,
+            tuple(self._files.values()),
+            dict(self._txns),
+            self._properties,
+            self._removed.as_mapping(),
+            self._durable_version,
+            tuple(self._producer_changes),
+        )
+
+
+def note_producer_changes(changes: list[tuple[int, ProducerChanges]], version: int, commit: Commit) -> None:
+    """Bring the changes since the last whole producer state up to the next version."""
+    if PRODUCERS_VERSION in commit.txns or PRODUCERS in commit.txns:
+        changes.clear()
+    elif commit.producers is not None:
+        changes.append((version, commit.producers))
+
+
+NO_COMMIT = ""
+"""The id of the commit before version 0."""
+
+
+def sound_commits(
+    stored: Sequence[StoredCommit],
+    last_id: str | None,
+    is_whole: Callable[[FileEntry], bool],
+    has_producers: Callable[[int], bool],
+) -> int:
+    """How many of these consecutive readable commits can be kept: up to the first that does not follow the one before
+    it, whose id is `last_id` for the first of them, or whose data file is not whole.
+
+    A file that a kept commit removed again may be gone. The producer state that the last of them names must be
+    there; `has_producers` is asked for its number. Earlier ones may be deleted.
+    """
+    commits = [each.commit for each in stored]
+    count = _following(stored, last_id)
+    while True:
+        kept = commits[:count]
+        removed = {path for commit in kept for path in commit.removes}
+        sound = next((i for i, c in enumerate(kept) if not _all_whole(c, removed, is_whole)), count)
+        if sound == count:
+            named = [(i, c.txns[PRODUCERS]) for i, c in enumerate(kept) if PRODUCERS in c.txns]
+            position, number = named[-1] if named else (0, NO_PRODUCERS)
+            if number == NO_PRODUCERS or has_producers(number):
+                return count
+            sound = position
+        count = sound
+
+
+def _following(stored: Sequence[StoredCommit], last_id: str | None) -> int:
+    """How many of them form a chain. A file that was written over (`storage.objects.disk.spare_files`) may have kept a
+    commit that stood elsewhere. An unknown id (None) fits any."""
+    for count, each in enumerate(stored):
+        if last_id is not None and each.previous_id is not None and each.previous_id != last_id:
+            return count
+        last_id = each.commit.commit_id or None
+    return len(stored)
+
+
+def _all_whole(commit: Commit, removed: set[str], is_whole: Callable[[FileEntry], bool]) -> bool:
+    return all(entry.path in removed or is_whole(entry) for entry in commit.adds)

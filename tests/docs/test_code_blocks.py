@@ -16,7 +16,8 @@ from tests.docs.commands import commands, faults, scripts
 from tests.docs.pages import CHECK, ROOT, RUN, Page, pages, read_page
 
 SPARK_WORDS = re.compile(r"\bspark\b")
-USER_PAGES = [page for page in pages() if page.path == Path("README.md") or page.path.parent == Path("docs")]
+PAGES = list(pages())
+USER_PAGES = [page for page in PAGES if page.path == Path("README.md") or page.path.parent == Path("docs")]
 RUN_PAGES = [page for page in USER_PAGES if page.is_run]
 """Pages for contributors, at the root and below docs/design, are only checked."""
 
@@ -32,7 +33,7 @@ def as_parameter(page: Page) -> object:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("page", map(as_parameter, RUN_PAGES))
+@pytest.mark.parametrize("page", [as_parameter(page) for page in RUN_PAGES])
 def test_the_blocks_of_a_page_run_in_order(page: Page, tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     environment = os.environ | {
@@ -54,7 +55,7 @@ def test_every_user_page_with_code_is_run() -> None:
     assert {"README.md", "docs/spark.md", "docs/groups-and-transactions.md", "docs/tools.md"} <= run
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.path))
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.path))
 def test_commands_that_are_not_run_would_be_accepted(page: Page) -> None:
     checked = [block for block in page.blocks if block.handling == CHECK and block.language in ("", "sh", "text")]
     found = [
@@ -73,7 +74,7 @@ def looks_like_commands(text: str) -> bool:
     return all(re.match(r"(\$ )?(make |strata-|\S*python\S* -m |spark-submit )", line) for line in lines)
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.path))
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.path))
 def test_commands_in_running_text_exist(page: Page) -> None:
     ours = [span for span in page.spans if re.match(r"(make|strata-\w|python -m|\.venv/bin/python -m)", span)]
     spans = [span for span in ours if "*" not in span and "<" not in span and span != "make"]
@@ -81,7 +82,7 @@ def test_commands_in_running_text_exist(page: Page) -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.path))
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.path))
 def test_python_that_is_not_run_compiles(page: Page) -> None:
     for block in page.blocks:
         if block.language == "python" and (block.handling == CHECK or page not in RUN_PAGES):

@@ -15,6 +15,7 @@ A_BRACE = re.compile(r"\{([^{}]*)\}")
 OURS_MAX = 30
 """Words that Kafka and Delta do not have: fewer would be better."""
 
+PAGES = list(pages())
 GLOSSARY = read_page("GLOSSARY.md")
 ROWS = [
     tuple(cell.strip() for cell in line.strip("|").split("|"))
@@ -46,12 +47,12 @@ def paths_named(page: Page) -> list[str]:
     return [path for span in spans if A_PATH.fullmatch(span) for path in expanded(span)]
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.path))
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.path))
 def test_the_files_that_a_page_names_are_there(page: Page) -> None:
     assert [path for path in paths_named(page) if not is_there(path)] == []
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.path))
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.path))
 def test_the_links_of_a_page_lead_somewhere(page: Page) -> None:
     broken = []
     for link in page.links:

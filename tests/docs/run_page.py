@@ -115,6 +115,7 @@ def run_page(name: str) -> int:
     environment = os.environ | {"PATH": os.pathsep.join(search)}
     shell, servers = Shell(environment), Servers(environment)
     namespace: dict[str, object] = {"__name__": "__main__"}
+    began = time.monotonic()
     try:
         for block in read_page(name).blocks:
             if (block.language, block.handling) == ("python", RUN):
@@ -125,7 +126,7 @@ def run_page(name: str) -> int:
                 servers.start(block.text)
             else:
                 continue
-            print(f"=== {time.process_time():.1f} s of CPU: {name}:{block.first_line} ran", flush=True)
+            print(f"=== {time.monotonic() - began:.1f} s: {name}:{block.first_line} ran", flush=True)
     except Exception:
         traceback.print_exc()
         print(f"{name}:{block.first_line}: the block that failed", file=sys.stderr)

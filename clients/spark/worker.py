@@ -86,6 +86,6 @@ def spare_pandas() -> None:
 @lru_cache(maxsize=8)
 def view_of(root: str, isolation_level: str = "read_uncommitted") -> ClusterView:
     """A view of the cluster kept for this process: a fold of the metadata is not free. Refreshed by who uses it."""
-    from stratalog import read_committed
+    from stratalog.clients.view import read_committed
 
     return read_committed.view_of(isolation_level)(root)

@@ -20,7 +20,7 @@ from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.objects.remote import open_store
 from tests.real.processes.killed_process import READY
-from tests.real.storm.history import ACK, Event, History, assert_clean, read_events
+from tests.real.storm.history import ACK, History, HistoryEvent, assert_clean, read_events
 from tests.real.storm.parties import note_replicas, table_rows, wait_until
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Run:
         self._log = folder / "process.log"
         self._fetcher = fetcher
 
-    def events(self, kind: str | None = None, client: str | None = None) -> list[Event]:
+    def events(self, kind: str | None = None, client: str | None = None) -> list[HistoryEvent]:
         return [e for e in read_events(self.history) if kind in (None, e.kind) and client in (None, e.client)]
 
     def kill_in_the_middle(self, name: str, acks: int) -> None:

@@ -48,7 +48,7 @@ STEPS = (
     Step(
         "fetch",
         "session's turn: what of it has no line of its own",
-        "stratalog.replication.follower.fetch_session:FetchSession.step",
+        "stratalog.replication.follower.fetch_session:FollowerSession.step",
     ),
     Step("fetch", "which partitions", "stratalog.replication.follower.partitions:FollowedPartitions.catch_up"),
     Step("fetch", "one partition", "stratalog.replication.follower.replica:FollowedReplica.catch_up"),

@@ -24,7 +24,7 @@ from pathlib import Path
 from stratalog.clients.admin.admin import Admin, NewTopic
 from tests.real.processes.broker_processes import BROKERS, BrokerProcesses, ClusterWatch
 from tests.real.processes.machine_watch import MachineWatch
-from tests.real.storm.history import ACK, FAIL, POLL, SEND, SHOWN_FINDINGS, Event, Finding, History, check
+from tests.real.storm.history import ACK, FAIL, POLL, SEND, SHOWN_FINDINGS, Finding, History, HistoryEvent, check
 from tests.real.storm.parties import HighWatermarkWatch, Reader, Writer, note_replicas, replicas_are_equal, wait_until
 
 TOPIC, PARTITIONS = "storm", 6
@@ -161,7 +161,7 @@ def run_storm(folder: Path, seconds: float, seed: int, fetcher: str = "thread") 
         )
 
 
-def longest_gap_s(events: list[Event], begun_ms: float, ended_ms: float) -> float:
+def longest_gap_s(events: list[HistoryEvent], begun_ms: float, ended_ms: float) -> float:
     """The longest time between two acknowledgements, whatever partition."""
     acks = sorted(e.time_ms for e in events if e.kind == ACK and begun_ms <= e.time_ms <= ended_ms)
     return longest_gap([begun_ms, *acks, ended_ms]) / 1000

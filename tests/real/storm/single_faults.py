@@ -14,7 +14,7 @@ from stratalog.replication.config import BrokerConfig
 from stratalog.storage.errors import StratalogError
 from tests.real.processes.broker_processes import BROKERS, BrokerProcesses, ClusterWatch
 from tests.real.processes.machine_watch import MachineWatch
-from tests.real.storm.history import ACK, FAIL, SEND, Event, Finding, History, check
+from tests.real.storm.history import ACK, FAIL, SEND, Finding, History, HistoryEvent, check
 from tests.real.storm.parties import Party, Reader, note_replicas, replicas_are_equal, wait_until
 from tests.real.storm.run import KILL, PAUSE, say
 
@@ -172,7 +172,7 @@ def now_ms() -> float:
     return time.monotonic() * 1000
 
 
-def probes(events: list[Event], begun_ms: float) -> list[tuple[float, int]]:
+def probes(events: list[HistoryEvent], begun_ms: float) -> list[tuple[float, int]]:
     """Each acknowledged probe: when it was sent [s], how long it took [ms]."""
     sent = {event.value: event.time_ms for event in events if event.kind == SEND}
     return [

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.real.processes.machine_watch import MachineWatch
-from tests.real.storm.history import ACK, POLL, SEND, Event, Finding
+from tests.real.storm.history import ACK, POLL, SEND, Finding, HistoryEvent
 from tests.real.storm.report import machine_of, write_report
 from tests.real.storm.run import KILL, PAUSE, StormResult, longest_gap_s, run_storm
 from tests.real.storm.single_faults import SingleFault, SingleFaults, probes, run_single_faults
@@ -49,17 +49,17 @@ def test_produce_is_back_within_the_session_timeout_and_two_seconds(tmp_path: Pa
 
 
 def test_a_gap_counts_from_the_storm_s_beginning_to_its_end() -> None:
-    events = [Event(time_ms, "w", ACK) for time_ms in (500, 1_000, 1_200, 4_000, 9_000)]
+    events = [HistoryEvent(time_ms, "w", ACK) for time_ms in (500, 1_000, 1_200, 4_000, 9_000)]
     assert longest_gap_s(events, 1_000, 8_000) == 4.0
     assert longest_gap_s([], 1_000, 8_000) == 7.0
 
 
 def test_a_probe_s_latency_is_from_its_own_send() -> None:
     events = [
-        Event(1_000, "p", SEND, 0, value="probe-0:1"),
-        Event(1_100, "p", SEND, 0, value="probe-0:2"),
-        Event(1_250, "r", POLL, 0, 1, value="probe-0:2"),
-        Event(1_300, "p", ACK, 0, 1, value="probe-0:2"),
+        HistoryEvent(1_000, "p", SEND, 0, value="probe-0:1"),
+        HistoryEvent(1_100, "p", SEND, 0, value="probe-0:2"),
+        HistoryEvent(1_250, "r", POLL, 0, 1, value="probe-0:2"),
+        HistoryEvent(1_300, "p", ACK, 0, 1, value="probe-0:2"),
     ]
     assert probes(events, begun_ms=1_000) == [(0.1, 200)]
 

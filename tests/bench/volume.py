@@ -84,7 +84,7 @@ def _mount(image: Path, target: Path) -> bool:
     target.mkdir()
     with image.open("wb") as file:
         file.truncate(VOLUME_GIB << 30)
-    commands = (["mkfs.ext4", "-q", "-F", image], ["mount", "-o", "loop", image, target])
+    commands = (["mkfs.ext4", "-q", "-F", str(image)], ["mount", "-o", "loop", str(image), str(target)])
     with suppress(OSError, subprocess.CalledProcessError):
         for command in commands:
             subprocess.run(command, check=True, capture_output=True)

@@ -21,7 +21,8 @@ FLOORS = {
     ".": "storage < replication < clients < jobs < notebooks",
     "storage": """errors clock < config_def < records topic_config objects < files transactions < producers
         < delta < log < upkeep""",
-    "replication": """config java_strings machine stores < internal_topics < requests < metadata
+    "storage/objects": "port registers new_file sync < memory local < remote wakeup",
+    "replication": """config java_strings stores threads < internal_topics < requests < metadata
         < metrics broker_root controller progress < replica < leader < follower coordinator
         < broker spark < process""",
     "replication/coordinator": "shard < groups transactions < runtime",

@@ -120,7 +120,7 @@ def _replica(
     except StratalogError as reason:
         unreadable[log.name] = str(reason)
         return None
-    erased = max(log.state.stated(ERASED), 0)
+    erased = max(log.state.txn_number(ERASED), 0)
     return ReplicaEvidence(broker_id, topic_partition, log.topic_id, log.leader_epoch, log.log_end_offset, erased)
 
 

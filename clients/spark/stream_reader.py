@@ -35,7 +35,7 @@ from stratalog.clients.spark.plan import (
     stream_ranges,
     with_start,
 )
-from stratalog.clients.spark.worker import spare_pandas, view_of
+from stratalog.clients.spark.worker import view_of
 from stratalog.storage.errors import StratalogError
 
 LONG_POLL_MS = 100
@@ -72,7 +72,6 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def fetcher(self) -> OffsetFetcher:
         """Made at the first use: instances that only read do not need one."""
         if self._fetcher is None:
-            spare_pandas()
             self._fetcher = OffsetFetcher(view_of(self._options.root, self._options.isolation_level), self._options)
         return self._fetcher
 

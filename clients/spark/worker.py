@@ -7,21 +7,13 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import TYPE_CHECKING
-
-import pyarrow as pa
-
-from stratalog.replication.machine.warm_planners import PLANNER
 
 if TYPE_CHECKING:
     from stratalog.clients.view.cluster_view import ClusterView
-
 
 _settled_modules = 0
 
@@ -49,38 +41,6 @@ def loading() -> Iterator[None]:
     finally:
         gc.enable()
         settle()
-
-
-class _HiddenPandas(MetaPathFinder):
-    """While it is asked for modules, there is no pandas."""
-
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None,  # noqa: ARG002
-        target: ModuleType | None = None,  # noqa: ARG002
-    ) -> ModuleSpec | None:
-        if fullname == "pandas":
-            raise ModuleNotFoundError("hidden from pyarrow", name=fullname)
-        return None
-
-
-def spare_pandas() -> None:
-    """In a stream's planner keep pyarrow from importing pandas, which takes it 0.25 s of every query's start.
-
-    It does so where it makes its first array, only to know pandas' classes when it meets them. Once told that pandas
-    is not there it does not ask again; whoever imports pandas itself still gets it. Processes of other kinds, which
-    run the user's own functions too, are left alone.
-    """
-    spec = getattr(sys.modules["__main__"], "__spec__", None)
-    if spec is None or spec.name != PLANNER or "pandas" in sys.modules:
-        return
-    hidden = _HiddenPandas()
-    sys.meta_path.insert(0, hidden)
-    try:
-        pa.array([0])
-    finally:
-        sys.meta_path.remove(hidden)
 
 
 @lru_cache(maxsize=8)

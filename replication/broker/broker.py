@@ -29,7 +29,6 @@ from stratalog.replication.leader.delete_records import RecordDeletions
 from stratalog.replication.leader.partition import WantedIsr, all_isr_changes, expansions, isr_change
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import LeaderReplica
-from stratalog.replication.machine.turn_pace import TurnPace
 from stratalog.replication.metadata.log import METADATA_COMMITS, open_metadata
 from stratalog.replication.metadata.records import (
     NO_BROKER_EPOCH,
@@ -48,6 +47,7 @@ from stratalog.replication.replica.upkeep_rounds import limits_of
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.hand_over import INBOX_PREFIX
 from stratalog.replication.stores import Stores
+from stratalog.replication.threads.turn_pace import TurnPace
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.errors import (
     BrokerNotAvailableError,

@@ -164,6 +164,6 @@ class Controller:
         return is_allowed
 
     def _keep_up(self, now_ms: int) -> None:
-        if now_ms >= self._upkeep_due_ms or self._upkeep.is_behind:
+        if now_ms >= self._upkeep_due_ms or self._upkeep.is_overdue:
             self._upkeep_due_ms = now_ms + UPKEEP_INTERVAL_MS
             self._upkeep.step(self._clock.wall_ms(), self.metadata.log.log_end_offset, self.metadata.log.leader_epoch)

@@ -18,7 +18,6 @@ from stratalog.replication.follower.look_queue import LookQueue
 from stratalog.replication.follower.quota import ReplicationQuota
 from stratalog.replication.follower.repair import ReplicaRepair
 from stratalog.replication.follower.replica import FollowedReplica
-from stratalog.replication.machine.turn_pace import TurnPace
 from stratalog.replication.metadata.configs import TopicConfigs
 from stratalog.replication.metadata.erasures import erases_of
 from stratalog.replication.metadata.log import METADATA_COMMITS, open_metadata
@@ -29,6 +28,7 @@ from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.replication.replica.removal import delete_leftover
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds, limits_of
 from stratalog.replication.stores import Stores
+from stratalog.replication.threads.turn_pace import TurnPace
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.errors import InconsistentTopicIdError, StoreUnavailableError, StratalogError
 from stratalog.storage.log.partition_log import PartitionLog

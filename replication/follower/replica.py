@@ -120,7 +120,7 @@ class FollowedReplica:
                 seen = log.version if log.is_folded else None
                 log.refresh(WARM_UP_COMMITS)
                 has_more |= seen is not None and log.version >= seen + WARM_UP_COMMITS
-                log.warm_up()
+                log.fold_ahead()
         return has_more
 
     def catch_up(self, max_bytes: int) -> bool:

@@ -16,8 +16,8 @@ from typing import Protocol
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.follower.fetch_session import FollowerSession, stop_path
 from stratalog.replication.follower.partitions import FollowedPartitions
-from stratalog.replication.machine.upkeep_thread import UpkeepThread
 from stratalog.replication.stores import DeltaStores
+from stratalog.replication.threads.upkeep_thread import UpkeepThread
 from stratalog.storage.clock import Ids, SystemClock
 from stratalog.storage.errors import StratalogError
 

@@ -14,11 +14,11 @@ from stratalog.replication.broker.broker import Broker, BrokerIdentity
 from stratalog.replication.config import TOPICS_TOML, BrokerConfig, flatten_toml
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
 from stratalog.replication.follower.runner import FetchRunner, ThreadFetchRunner
-from stratalog.replication.machine.upkeep_thread import UpkeepThread
 from stratalog.replication.process.joined_cluster import join_cluster
 from stratalog.replication.process.metrics_server import MetricsServer
 from stratalog.replication.process.running_broker import RunningBroker, SharedParts
 from stratalog.replication.process.text_logs import close_text_logs, open_text_logs
+from stratalog.replication.threads.upkeep_thread import UpkeepThread
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.files.cache import SHARED_FILE_CACHE
 

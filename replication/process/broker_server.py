@@ -13,10 +13,10 @@ from typing import IO, TYPE_CHECKING, Self
 from stratalog.replication.broker.broker import Broker, BrokerIdentity
 from stratalog.replication.broker_root import folder_here
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
-from stratalog.replication.machine.interpreter import share_interpreter
 from stratalog.replication.process.broker_host import BrokerHost, Fetcher
 from stratalog.replication.process.broker_properties import BrokerProperties
 from stratalog.replication.process.running_broker import RunningBroker, await_up, lock_root
+from stratalog.replication.threads.interpreter import share_interpreter
 from stratalog.storage.errors import StratalogError, UnknownServerError
 from stratalog.storage.objects.remote import open_store
 

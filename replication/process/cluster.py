@@ -21,11 +21,11 @@ from typing import IO, TYPE_CHECKING, Self
 from stratalog.replication.broker.broker import Broker, BrokerIdentity
 from stratalog.replication.broker_root import lock_alone, temporary_folder
 from stratalog.replication.config import CLUSTER_TOML, BrokerConfig
-from stratalog.replication.machine.interpreter import share_interpreter
 from stratalog.replication.metrics import Metric
 from stratalog.replication.process.broker_host import BrokerHost, Fetcher
 from stratalog.replication.process.metrics_server import metrics_of
 from stratalog.replication.process.running_broker import RunningBroker, await_up, lock_root
+from stratalog.replication.threads.interpreter import share_interpreter
 from stratalog.storage.errors import BrokerNotAvailableError, InvalidRequestError
 
 if TYPE_CHECKING:

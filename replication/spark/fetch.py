@@ -26,10 +26,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.follower.fetch_session import stop_path
 from stratalog.replication.follower.runner import FetchJob, end_sessions, is_told_to_end, run_session
-from stratalog.replication.machine.interpreter import keep_what_is_folded, share_interpreter
-from stratalog.replication.machine.priorities import IN_BACKGROUND, STREAM_EXECUTION, let_give_way, threads_named
-from stratalog.replication.machine.upkeep_thread import give_back_what_is_free
 from stratalog.replication.stores import DeltaStores
+from stratalog.replication.threads.interpreter import keep_what_is_folded, share_interpreter
+from stratalog.replication.threads.upkeep_thread import give_back_what_is_free
 from stratalog.storage.clock import RandomIds, SystemClock
 
 _LOG = logging.getLogger("stratalog.fetcher")
@@ -176,8 +175,6 @@ class SparkFetchRunner:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = _quiet_session(spark)
-        self._jvm_pid = _pid_of_jvm(spark)
-        let_give_way(threads_named(self._jvm_pid, IN_BACKGROUND))
         self._clock = SystemClock()
         self._stores = DeltaStores(RandomIds())
         self._checkpoints = Path(tempfile.mkdtemp(prefix="stratalog-fetch-"))
@@ -208,7 +205,6 @@ class SparkFetchRunner:
             self._spark.dataSource.register(FetchSource)
             reader = self._spark.readStream.format(FORMAT)
             frame = reader.option("job", json.dumps(body)).option("slot", str(each.slot)).load()
-        others = threads_named(self._jvm_pid, STREAM_EXECUTION)
         each.query = (
             frame.writeStream.format("noop")
             .queryName(each.name)
@@ -217,7 +213,6 @@ class SparkFetchRunner:
             .option("asyncProgressTrackingCheckpointIntervalMs", str(CHECKPOINT_INTERVAL_MS))
             .start()
         )
-        let_give_way(threads_named(self._jvm_pid, STREAM_EXECUTION) - others)
 
     @property
     def queries(self) -> list[StreamingQuery]:
@@ -279,11 +274,6 @@ class SparkFetchRunner:
             _LOG.warning("%s cannot be stopped: %s", each.name, _first_line(reason))
             return False
         return was_quiet
-
-
-def _pid_of_jvm(spark: SparkSession) -> int:
-    jvm: Any = spark.sparkContext._jvm
-    return int(jvm.java.lang.ProcessHandle.current().pid())
 
 
 def _is_alive(spark: SparkSession) -> bool:

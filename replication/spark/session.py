@@ -23,8 +23,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
 from stratalog.replication.config import CONF_DIR
-from stratalog.replication.machine.spark_home import linked_home
-from stratalog.replication.machine.warm_planners import planner_launcher
 from stratalog.storage.errors import UnknownServerError
 
 SPARK_DEFAULTS = CONF_DIR / "spark-defaults.conf"
@@ -108,10 +106,7 @@ def local_master(master: str, fetch_slots: int, core_count: int) -> str:
 def _start_with_jvm(conf: SparkConf, log_file: Path) -> None:
     _require_java()
     output_file = log_file.with_suffix(".out")
-    environment = _jvm_environment(log_file)
-    if conf.get("spark.master", "").startswith("local"):
-        environment |= _local_environment(environment)
-    with output_file.open("ab") as output, _environment(environment):
+    with output_file.open("ab") as output, _environment(_jvm_environment(log_file)):
         java_options = conf.get("spark.driver.extraJavaOptions", "")
         conf.set("spark.driver.extraJavaOptions", f"{_LOGGING_OPTION} {java_options}".strip())
         try:
@@ -155,18 +150,6 @@ def _jvm_environment(log_file: Path) -> dict[str, str]:
     if _is_checkout():
         environment["PYTHONPATH"] = _python_path()
     return environment
-
-
-def _local_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a local master's JVM has beyond that: faster starts of Python workers, where the user chose nothing else."""
-    result = {}
-    if (home := linked_home(_own_folder())) is not None:
-        result["SPARK_HOME"] = home
-    if "PYSPARK_PYTHON" not in os.environ:
-        launcher = planner_launcher(_own_folder() / f"planners-{os.getpid()}", {**environment, **result})
-        if launcher is not None:
-            result |= {"PYSPARK_PYTHON": launcher, "PYSPARK_DRIVER_PYTHON": launcher}
-    return result
 
 
 def _is_checkout() -> bool:

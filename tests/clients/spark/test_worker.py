@@ -5,10 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
-from stratalog.clients.spark.worker import PLANNER
-
 
 def printed(code: str) -> list[str]:
     """What a new Python process prints, as words."""
@@ -25,22 +21,6 @@ def test_a_planner_loads_no_sink_and_no_broker() -> None:
         "stratalog.replication.broker.broker",
         "stratalog.replication.coordinator.shard.shard",
     } & set(loaded)
-
-
-@pytest.mark.parametrize(("program", "imports_pandas"), [(PLANNER, "False"), ("pyspark.daemon", "True")])
-def test_only_a_planner_is_spared_pandas_and_may_still_import_it(program: str, imports_pandas: str) -> None:
-    code = f"""
-import sys
-from importlib.machinery import ModuleSpec
-sys.modules["__main__"].__spec__ = ModuleSpec({program!r}, None)
-from stratalog.clients.spark.worker import spare_pandas
-spare_pandas()
-import pyarrow
-print(pyarrow.array([1, 2]).to_pylist() == [1, 2], "pandas" in sys.modules)
-import pandas
-print(pandas.Series([3]).sum())
-"""
-    assert printed(code) == ["True", imports_pandas, "3"]
 
 
 def test_what_was_loaded_after_a_call_began_is_kept_out_of_collections_from_the_next_call_on() -> None:

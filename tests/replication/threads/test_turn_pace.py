@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.replication.machine.turn_pace import (
+from stratalog.replication.threads.turn_pace import (
     APART_MS,
     APART_MS_MAX,
     APART_TIMES,

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from stratalog.replication.machine.upkeep_thread import GIVE_BACK_MS, LONG_MS, UpkeepThread
+from stratalog.replication.threads.upkeep_thread import GIVE_BACK_MS, LONG_MS, UpkeepThread
 from tests.storage.logs import FakeClock
 
 

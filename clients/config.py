@@ -14,6 +14,9 @@ from stratalog.replication.requests.produce import ACKS_ALL, ACKS_LEADER, ACKS_N
 from stratalog.storage.config_def import ConfigDef, Validator, at_least, config_field, one_of, spelled
 from stratalog.storage.errors import InvalidConfigError
 
+REQUEST_TIMEOUT_MS = 30_000
+"""Kafka's default of `request.timeout.ms`."""
+
 _ACKS = {"all": ACKS_ALL, "-1": ACKS_ALL, "0": ACKS_NONE, "1": ACKS_LEADER}
 _ASSIGNOR_CLASSES = {
     "RangeAssignor": "range",
@@ -77,7 +80,7 @@ class ProducerConfig:
     batch_size: int = _int(16_384)
     linger_ms: int = _int(0)
     delivery_timeout_ms: int = _int(120_000)
-    request_timeout_ms: int = _int(30_000)
+    request_timeout_ms: int = _int(REQUEST_TIMEOUT_MS)
     retries: int = _int(2**31 - 1)
     retry_backoff_ms: int = _int(100)
     retry_backoff_max_ms: int = _int(1_000)
@@ -154,7 +157,7 @@ class ConsumerConfig:
     max_partition_fetch_bytes: int = _int(1_048_576)
     max_poll_records: int = _int(500, low=1)
     default_api_timeout_ms: int = _int(60_000)
-    request_timeout_ms: int = _int(30_000)
+    request_timeout_ms: int = _int(REQUEST_TIMEOUT_MS)
     client_id: str = _string()
     client_rack: str = _string()
 

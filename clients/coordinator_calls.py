@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 from stratalog.clients.bootstrap import BrokerFace, Cluster, RunningCluster
-from stratalog.clients.records import OffsetAndMetadata
+from stratalog.clients.config import REQUEST_TIMEOUT_MS
+from stratalog.clients.records import NO_COORDINATOR, OffsetAndMetadata
 from stratalog.replication.requests.coordinators import CoordinatorType, FindCoordinatorRequest, FindCoordinatorResponse
 from stratalog.replication.requests.groups import (
     NO_LEADER_EPOCH,
@@ -33,9 +34,7 @@ from stratalog.storage.records import TopicPartition
 Answer = Callable[[object], None]
 """Called once with a response, the coordinator's broker id, or a StratalogError. From any thread; it does not block."""
 
-NO_COORDINATOR = -1
 RETRY_MS = 20
-REQUEST_TIMEOUT_MS = 30_000
 FIND_TIMEOUT_MS = 1_000
 """Limit of a FindCoordinator call; short, since any other broker knows the coordinator as well."""
 JOIN_GRACE_MS = 5_000

@@ -228,6 +228,7 @@ def _run(callback: Callable[[], None]) -> None:
 
 
 NO_GENERATION_ID = -1
+NO_COORDINATOR = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,7 +148,7 @@ def _replay(shard: GroupShard, row: Mapping[str, Any]) -> None:
 
 
 class GroupAdmin:
-    """The operations of `kafka-consumer-groups`. Errors of single groups and partitions are values; others are raised."""
+    """Operations of `kafka-consumer-groups`. Errors of single groups and partitions are values; others are raised."""
 
     def __init__(self, groups: Groups, view: ClusterView) -> None:
         self._groups = groups

@@ -36,8 +36,7 @@ from stratalog.clients.consumer.membership import (
     join_protocols,
     leader_plan,
 )
-from stratalog.clients.coordinator_calls import NO_COORDINATOR
-from stratalog.clients.records import NO_GENERATION_ID, Generation
+from stratalog.clients.records import NO_COORDINATOR, NO_GENERATION_ID, Generation
 from stratalog.replication.requests.consumer_protocol import Assignment, decode_assignment
 from stratalog.replication.requests.groups import (
     HeartbeatRequest,
@@ -59,7 +58,6 @@ from stratalog.storage.errors import (
     StratalogError,
     UnknownMemberIdError,
 )
-from stratalog.storage.records import TopicPartition
 
 _STALE = (UnknownMemberIdError, IllegalGenerationError, FencedInstanceIdError)
 _AT_ONCE = (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError, MemberIdRequiredError)

@@ -219,7 +219,7 @@ class Consumer:
                 self.seek(topic_partition, at.offset)
 
     def position(self, topic_partition: TopicPartition | tuple[str, int]) -> int:
-        """The offset of the next record to be returned; if none is decided, the group's committed one, else the reset."""
+        """The offset of the next record to be returned: if none is decided, the committed one, else by reset."""
         position = self._position(topic_partition)
         if position.offset is None and self._group is not None:
             committed = self.committed([position.topic_partition])[position.topic_partition]
@@ -463,7 +463,7 @@ class Consumer:
     # -- ending ------------------------------------------------------------------------------------------
 
     def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """Commit if `enable.auto.commit` and leave the group, within `timeout_ms`; the consumer cannot be used again."""
+        """Commit if `enable.auto.commit` and leave the group, within `timeout_ms`; further calls are refused."""
         if self._is_closed:
             return
         try:

@@ -29,8 +29,8 @@ from stratalog.clients.consumer.membership import (
 from stratalog.clients.consumer.modern_membership import ModernMembership
 from stratalog.clients.consumer.offsets import OffsetFetch, Offsets, as_error, commit_error, commit_request
 from stratalog.clients.consumer.rebalance_listener import ConsumerRebalanceListener
-from stratalog.clients.coordinator_calls import NO_COORDINATOR, RETRY_MS, CoordinatorCalls, PendingAnswer, ask
-from stratalog.clients.records import ConsumerGroupMetadata, Generation, OffsetAndMetadata
+from stratalog.clients.coordinator_calls import RETRY_MS, CoordinatorCalls, PendingAnswer, ask
+from stratalog.clients.records import NO_COORDINATOR, ConsumerGroupMetadata, Generation, OffsetAndMetadata
 from stratalog.replication.requests.consumer_groups import (
     JOIN_EPOCH,
     ConsumerGroupHeartbeatRequest,

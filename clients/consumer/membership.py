@@ -9,8 +9,7 @@ from enum import Enum
 from typing import Any
 
 from stratalog.clients.consumer.assignors.assignor import NO_RACKS, Assignor, AssignorMember, PartitionRacks
-from stratalog.clients.coordinator_calls import NO_COORDINATOR
-from stratalog.clients.records import NO_GENERATION_ID, Generation
+from stratalog.clients.records import NO_COORDINATOR, NO_GENERATION_ID, Generation
 from stratalog.replication.requests.consumer_protocol import (
     Assignment,
     Subscription,
@@ -242,7 +241,8 @@ class Membership(ABC):
     def _pause(self, now_ms: int) -> None:
         """Kafka's exponential back-off up to ten times the first pause, without its jitter."""
         self._attempts += 1
-        self._retry_at_ms = now_ms + min(self.config.retry_backoff_ms * 2 ** min(self._attempts - 1, 10), BACKOFF_MS_MAX)
+        backoff_ms = self.config.retry_backoff_ms * 2 ** min(self._attempts - 1, 10)
+        self._retry_at_ms = now_ms + min(backoff_ms, BACKOFF_MS_MAX)
 
     def _fail(self, error: StratalogError, now_ms: int) -> None:
         self._failure = error

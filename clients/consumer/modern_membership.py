@@ -21,6 +21,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any
 
+from stratalog.clients.config import REQUEST_TIMEOUT_MS
 from stratalog.clients.consumer.membership import (
     KICKED_OUT,
     LOCAL_HOST,
@@ -33,8 +34,7 @@ from stratalog.clients.consumer.membership import (
     Send,
     Step,
 )
-from stratalog.clients.coordinator_calls import NO_COORDINATOR, REQUEST_TIMEOUT_MS
-from stratalog.clients.records import Generation
+from stratalog.clients.records import NO_COORDINATOR, Generation
 from stratalog.replication.requests.consumer_groups import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -215,7 +215,7 @@ class ModernMembership(Membership):
         self._heartbeat_due_ms = now_ms + answer.heartbeat_interval_ms
         self.generation = Generation(answer.member_epoch, self.generation.member_id)
         if answer.assignment is not None:
-            self._target = frozenset((each.topic_id, number) for each in answer.assignment for number in each.partitions)
+            self._target = frozenset((topic.topic_id, n) for topic in answer.assignment for n in topic.partitions)
         if self.state is not ModernMembershipState.ACKNOWLEDGING:
             self.state = self._settled_state
 

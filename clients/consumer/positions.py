@@ -17,8 +17,8 @@ from stratalog.storage.records import CONTROL_ATTRIBUTE, Header, TopicPartition
 class Position:
     """One partition. `offset` is that of the next record to be returned; None: not decided yet.
 
-    `leader_epoch` is that of the record before it, if it was read. Rows read ahead start at `offset`; after them reading
-    continues at `_fetched_to`.
+    `leader_epoch` is that of the record before it, if it was read. Rows read ahead start at `offset`; the next fetch
+    starts at `_fetched_to`.
     """
 
     topic_partition: TopicPartition

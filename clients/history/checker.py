@@ -45,8 +45,10 @@ def check(events: Sequence[HistoryEvent], rules: Iterable[str] | None = None) ->
 
 
 def unseen(events: Sequence[HistoryEvent]) -> list[HistoryEvent]:
-    """Acknowledged sends at or above the last polled offset of their partitions: no finding, since readers may have been
-    too slow. Empty when there are no polls."""
+    """Acknowledged sends at or above the last polled offset of their partitions: no finding, since readers may be slow.
+
+    Empty when there are no polls.
+    """
     polled = _ends(e for e in events if e.kind == POLL)
     return [e for e in events if e.kind == ACK and polled and e.offset >= polled.get(e.place, 0)]
 

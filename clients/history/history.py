@@ -30,7 +30,7 @@ SEEK = "seek"
 HIGH_WATERMARK = "high-watermark"
 """An observer read a partition's high watermark: the event's `offset`."""
 HOLDS = "holds"
-"""The log `client` holds this partition from `offset` on. With such lines, only these partitions of a log are checked."""
+"""The log `client` holds this partition from `offset` on. With such lines, only these partitions are checked."""
 STORED = "stored"
 """A record in one replica's table, or in the log as a whole, at the end of the run."""
 

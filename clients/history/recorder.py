@@ -68,7 +68,7 @@ class History:
 
 
 def read_events(path: Path) -> list[HistoryEvent]:
-    """The events of all whole lines; a missing file is an empty history. CorruptMessageError with a line that is none."""
+    """The events of all whole lines; a missing file is an empty history. CorruptMessageError for another line."""
     if not path.exists():
         return []
     return list(parse_events(path.read_text(encoding="utf-8").splitlines(keepends=True)))

@@ -235,7 +235,8 @@ class TableDelivery:
         """Add `count` records of one more batch, from `first_index` on."""
         with self._lock:
             self._missing += 1
-            self._batch_ranges.append(_BatchRange(topic_partition.partition, delivery, first_index, first_index + count))
+            part = _BatchRange(topic_partition.partition, delivery, first_index, first_index + count)
+            self._batch_ranges.append(part)
         delivery.on_done(self.end)
 
     def fail(self, error: StratalogError) -> None:

@@ -81,7 +81,7 @@ class TransactionSession:
         }
 
     def init(self, timeout_ms: int) -> None:
-        """Get id and epoch. The previous producer of this transactional id is fenced and its open transaction aborted."""
+        """Get id and epoch. The previous producer of the transactional id is fenced, its open transaction aborted."""
         self.transactions.begin_init()
         name = self._config.transactional_id
         request = InitProducerIdRequest(name, self._config.transaction_timeout_ms)

@@ -425,7 +425,7 @@ class ClusterView:
         return _watermarks(entry)
 
     def _last_entry(self, state: PartitionRecord, log_id: _LogId) -> Watermarks | None:
-        """Without a leader, as after the whole cluster was stopped: the highest high watermark that a replica published.
+        """Without a leader, as after a stop of the whole cluster: the highest high watermark that a replica published.
 
         Every member of the ISR has all records below it (promise 17), so readers need no broker.
         """

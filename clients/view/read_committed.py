@@ -80,7 +80,7 @@ def is_read_committed(isolation_level: str) -> bool:
 
 
 def without_aborted(rows: pa.Table, aborted: Sequence[AbortedTransaction]) -> pa.Table:
-    """`rows` (columns `offset`, `producer_id` and `attributes`, in order of offset) without those of aborted transactions.
+    """`rows` (columns `offset`, `producer_id`, `attributes`; in order of offset) without those of aborted transactions.
 
     With an aborted transaction [10, 14] of producer 7, its rows 10 to 14 are removed; other producers' rows stay.
     """

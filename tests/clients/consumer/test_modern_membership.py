@@ -6,10 +6,10 @@ import re
 
 import pytest
 
+from stratalog.clients.config import REQUEST_TIMEOUT_MS
 from stratalog.clients.consumer.membership import FindCoordinator, MembershipConfig, Send
 from stratalog.clients.consumer.modern_membership import ModernMembership, ModernMembershipState
-from stratalog.clients.coordinator_calls import NO_COORDINATOR, REQUEST_TIMEOUT_MS
-from stratalog.clients.records import Generation
+from stratalog.clients.records import NO_COORDINATOR, Generation
 from stratalog.replication.requests.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

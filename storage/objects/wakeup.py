@@ -1,7 +1,7 @@
 """Waiting for a change on storage or a call from another thread, whatever comes first.
 
 I/O: inotify and an eventfd by system calls (Linux). A store in memory that tells of its writes is watched without
-them. What cannot be watched (other systems, network mounts, object stores) has to be polled: `is_armed` says so.
+them. What cannot be watched (other systems, network mounts, object stores) has to be polled: `is_active` says so.
 """
 
 from __future__ import annotations
@@ -13,16 +13,20 @@ import select
 import struct
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 from stratalog.storage.clock import Clock, Event, SystemClock, WakingClock
 from stratalog.storage.objects.local import LocalStore
 from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.objects.port import ObjectStore
 
+Found = TypeVar("Found")
+
 RETRY_MS = 1_000
+"""Interval after which a place that cannot be watched, as on a disk that is away, is tried again."""
 
 _MODIFY, _MOVED_TO, _CREATE, _DELETE_SELF, _MOVE_SELF = 0x2, 0x80, 0x100, 0x400, 0x800
 _UNMOUNT, _OVERFLOW, _IGNORED, _ONLY_DIRECTORY, _MASK_ADD = 0x2000, 0x4000, 0x8000, 0x1000000, 0x20000000
@@ -39,31 +43,50 @@ _LOCAL_FILE_SYSTEMS = {
 what other hosts write, so whatever is not known to be local is polled."""
 
 
-class Watch:
-    """One watched directory or object. Made by `Wakeup.watch`."""
+class WatchedPlace:
+    """One watched directory or object. Made by `Wakeup.watch`.
 
-    __slots__ = ("_is_changed", "descriptors", "directory", "is_armed", "mask", "name", "root")
+    `is_active` is False where writes are not reported: such a place has to be polled.
+    """
+
+    __slots__ = ("_is_written", "descriptors", "directory", "is_active", "mask", "name", "root")
 
     def __init__(self, root: str, directory: str, name: str, mask: int) -> None:
         self.root = root
         self.directory = directory
         self.name = name
         self.mask = mask
-        self.is_armed = False
+        self.is_active = False
         self.descriptors: set[int] = set()
-        self._is_changed = True
+        self._is_written = True
 
-    def take(self) -> bool:
-        """True when it may have changed since the last call; always where it is not really watched.
+    def read(self, look: Callable[[], Found], *, is_due: bool | None = None, retries: bool = True) -> Found | None:
+        """What `look` returns, or None without a call: nothing was written since the last read, and none is due.
 
-        Ask before looking: what changes after that is told by the next call.
+        is_due   whether to look although no write was reported; None: wherever writes are not reported
+        retries  whether the next read repeats a look that raised; False leaves that to `is_due`
         """
-        was_changed, self._is_changed = self._is_changed, not self.is_armed
-        return was_changed
+        is_written = self.was_written()
+        if not (is_written if is_due is None else is_due or (is_written and self.is_active)):
+            return None
+        try:
+            return look()
+        except BaseException:
+            if retries:
+                self.mark_written()
+            raise
 
-    def mark(self) -> None:
-        """Something changed, or a look was cut short: the next `take` is True."""
-        self._is_changed = True
+    def was_written(self) -> bool:
+        """True when the place may have been written since the last call; always where it is not active.
+
+        Call it before the look: a write that comes after it is reported by the next call.
+        """
+        was_written, self._is_written = self._is_written, not self.is_active
+        return was_written
+
+    def mark_written(self) -> None:
+        """A write was reported, or a look failed: the next `was_written` is True."""
+        self._is_written = True
 
 
 @dataclass(slots=True)
@@ -71,13 +94,13 @@ class _Node:
     """What one watch descriptor of the kernel stands for: who hears everything, who hears of one name."""
 
     descriptor: int
-    whole: set[Watch] = field(default_factory=set)
-    by_name: dict[str, set[Watch]] = field(default_factory=dict)
+    whole: set[WatchedPlace] = field(default_factory=set)
+    by_name: dict[str, set[WatchedPlace]] = field(default_factory=dict)
 
-    def watches(self) -> set[Watch]:
+    def watches(self) -> set[WatchedPlace]:
         return self.whole.union(*self.by_name.values())
 
-    def let_go(self, watch: Watch) -> bool:
+    def remove(self, watch: WatchedPlace) -> bool:
         """True while somebody else still listens."""
         self.whole.discard(watch)
         for watches in self.by_name.values():
@@ -98,9 +121,9 @@ class Wakeup:
         self._is_waiting = False
         self._only_sleeps = not isinstance(clock, SystemClock | WakingClock)
         self._event: Event = clock.event() if isinstance(clock, WakingClock) else threading.Event()
-        self._told_by: dict[Watch, MemoryStore] = {}
-        self._watches: set[Watch] = set()
-        self._unarmed: set[Watch] = set()
+        self._reporting: dict[WatchedPlace, MemoryStore] = {}
+        self._watches: set[WatchedPlace] = set()
+        self._inactive: set[WatchedPlace] = set()
         self._nodes: dict[int, _Node] = {}
         self._inotify: int | None = None
         self._signal: int | None = None
@@ -112,11 +135,11 @@ class Wakeup:
             self._poll.register(self._signal, select.POLLIN)
 
     @property
-    def is_armed(self) -> bool:
+    def is_active(self) -> bool:
         """True when all that was asked to be watched is watched: polling may back off."""
-        return not self._unarmed
+        return not self._inactive
 
-    def watch(self, store: ObjectStore, path: str, *, only_new: bool = False) -> Watch:
+    def watch(self, store: ObjectStore, path: str, *, only_new: bool = False) -> WatchedPlace:
         """Wake when an object below the directory `path` (it ends in `/`) is written or made, or when the
         object `path` is. Neither needs to exist. Temporary files do not count.
 
@@ -124,31 +147,32 @@ class Wakeup:
         """
         directory, _, name = path.rpartition("/")
         root = store.root if isinstance(store, LocalStore) else ""
-        watch = Watch(root, f"{root}/{directory}".rstrip("/"), name, _NAMES if name or only_new else _NAMES | _MODIFY)
+        mask = _NAMES if name or only_new else _NAMES | _MODIFY
+        watch = WatchedPlace(root, f"{root}/{directory}".rstrip("/"), name, mask)
         self._watches.add(watch)
-        self._unarmed.add(watch)
+        self._inactive.add(watch)
         if root and self._has_inotify(root):
-            self._arm(watch)
+            self._activate(watch)
         elif isinstance(store, MemoryStore) and store.tells:
-            store.listeners[watch] = partial(self._told, watch, path, only_new)
-            self._told_by[watch] = store
-            self._is_now_armed(watch)
+            store.listeners[watch] = partial(self._on_write, watch, path, only_new)
+            self._reporting[watch] = store
+            self._became_active(watch)
         return watch
 
-    def _told(self, watch: Watch, place: str, only_new: bool, written: str, is_new: bool) -> None:
+    def _on_write(self, watch: WatchedPlace, place: str, only_new: bool, written: str, is_new: bool) -> None:
         """A store in memory says what was written."""
         if written == place or (not watch.name and written.startswith(place) and (is_new or not only_new)):
-            watch.mark()
+            watch.mark_written()
             self.wake()
 
-    def unwatch(self, watch: Watch) -> None:
+    def unwatch(self, watch: WatchedPlace) -> None:
         """The end of a watch; one that is over already is fine."""
         self._watches.discard(watch)
-        store = self._told_by.pop(watch, None)
+        store = self._reporting.pop(watch, None)
         if store is not None:
             store.listeners.pop(watch, None)
-        self._unarmed.discard(watch)
-        self._disarm(watch)
+        self._inactive.discard(watch)
+        self._deactivate(watch)
 
     def wake(self) -> None:
         """End the wait that is under way, or else the next one at once."""
@@ -166,10 +190,10 @@ class Wakeup:
         """Sleep until woken, at most `timeout_ms`; True when woken. With 0 it only looks."""
         if self._only_sleeps:
             self._clock.sleep_ms(timeout_ms)
-            return self._take_woken()
+            return self._consume_woken()
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._retry_at_ms:
-            self._arm_again(now_ms)
+            self._retry_inactive(now_ms)
         deadline_ms = now_ms + timeout_ms
         while True:
             self._is_waiting = True  # before looking: whoever calls `wake` from now on signals
@@ -177,7 +201,7 @@ class Wakeup:
                 is_changed = self._sleep(0 if self._is_woken else timeout_ms)
             finally:
                 self._is_waiting = False
-            if self._take_woken() or is_changed:
+            if self._consume_woken() or is_changed:
                 return True
             timeout_ms = deadline_ms - self._clock.monotonic_ms()
             if timeout_ms <= 0:
@@ -185,11 +209,11 @@ class Wakeup:
 
     def close(self) -> None:
         """Give the descriptors back."""
-        for watch, store in self._told_by.items():
+        for watch, store in self._reporting.items():
             store.listeners.pop(watch, None)
-        self._told_by.clear()
+        self._reporting.clear()
         self._watches.clear()
-        self._unarmed.clear()
+        self._inactive.clear()
         self._nodes.clear()
         self._poll = None
         for descriptor in (self._inotify, self._signal):
@@ -197,7 +221,7 @@ class Wakeup:
                 os.close(descriptor)
         self._inotify = self._signal = None
 
-    def _take_woken(self) -> bool:
+    def _consume_woken(self) -> bool:
         was_woken, self._is_woken = self._is_woken, False
         return was_woken
 
@@ -223,14 +247,14 @@ class Wakeup:
     def _read_events(self, descriptor: int) -> bool:
         marked = False
         for number, mask, name in _events(os.read(descriptor, 1 << 16)):
-            for watch, is_moved in self._heard(number, mask, name):
-                watch.mark()
+            for watch, is_moved in self._affected(number, mask, name):
+                watch.mark_written()
                 marked = True
                 if is_moved:
-                    self._arm(watch)
+                    self._activate(watch)
         return marked
 
-    def _heard(self, number: int, mask: int, name: str) -> list[tuple[Watch, bool]]:
+    def _affected(self, number: int, mask: int, name: str) -> list[tuple[WatchedPlace, bool]]:
         """Who hears of an event, and whether it has to be armed anew because files or directories moved."""
         if mask & _OVERFLOW:
             return [(watch, True) for watch in self._watches]
@@ -244,10 +268,10 @@ class Wakeup:
             if not mask & _IGNORED:
                 _LIBC.inotify_rm_watch(self._inotify, number)
             return [(watch, True) for watch in node.watches()]
-        heard = [] if mask & _MODIFY else [(watch, True) for watch in node.by_name.get(name, ())]
+        affected = [] if mask & _MODIFY else [(watch, True) for watch in node.by_name.get(name, ())]
         if not _TEMPORARY.search(name):
-            heard += [(watch, False) for watch in node.whole if watch.name or watch.mask & mask]
-        return heard
+            affected += [(watch, False) for watch in node.whole if watch.name or watch.mask & mask]
+        return affected
 
     # -- arming ------------------------------------------------------------------------------------------
 
@@ -262,39 +286,39 @@ class Wakeup:
             self._poll.register(descriptor, select.POLLIN)
         return True
 
-    def _arm_again(self, now_ms: int) -> None:
+    def _retry_inactive(self, now_ms: int) -> None:
         """What could not be watched, as on a disk that was away, is tried again now and then."""
         self._retry_at_ms = now_ms + RETRY_MS
-        for watch in list(self._unarmed):
+        for watch in list(self._inactive):
             if watch.root and self._has_inotify(watch.root):
-                self._arm(watch)
+                self._activate(watch)
 
-    def _is_now_armed(self, watch: Watch) -> None:
-        watch.is_armed = True
-        self._unarmed.discard(watch)
+    def _became_active(self, watch: WatchedPlace) -> None:
+        watch.is_active = True
+        self._inactive.discard(watch)
 
-    def _arm(self, watch: Watch) -> None:
+    def _activate(self, watch: WatchedPlace) -> None:
         """Watch the directory, or the nearest one above it that exists; for an object its file, too."""
-        self._disarm(watch)
+        self._deactivate(watch)
         place = watch.directory
         for _ in range(100):
             node = self._add(watch, place, watch.mask if place == watch.directory else _NAMES)
             if node is not None:
                 missing = watch.directory[len(place) + 1 :].partition("/")[0]
-                if not self._listen(watch, node, missing):
-                    self._disarm(watch)
+                if not self._attach(watch, node, missing):
+                    self._deactivate(watch)
                     return
                 if not missing or not os.path.isdir(f"{place}/{missing}"):
-                    self._is_now_armed(watch)
+                    self._became_active(watch)
                     return
-                self._disarm(watch)  # made meanwhile
+                self._deactivate(watch)  # made meanwhile
                 place = watch.directory
             elif place == watch.root:
                 return
             else:
                 place = os.path.dirname(place)
 
-    def _listen(self, watch: Watch, node: _Node, missing: str) -> bool:
+    def _attach(self, watch: WatchedPlace, node: _Node, missing: str) -> bool:
         """False when the kernel has no watch left for the file itself, which is written in place."""
         name = missing or watch.name
         if name:
@@ -312,20 +336,20 @@ class Wakeup:
                 file.whole.add(watch)
         return True
 
-    def _add(self, watch: Watch, path: str, mask: int) -> _Node | None:
+    def _add(self, watch: WatchedPlace, path: str, mask: int) -> _Node | None:
         number = _LIBC.inotify_add_watch(self._inotify, os.fsencode(path), mask | _MASK_ADD)
         if number < 0:
             return None
         watch.descriptors.add(number)
         return self._nodes.setdefault(number, _Node(number))
 
-    def _disarm(self, watch: Watch) -> None:
-        watch.is_armed = False
+    def _deactivate(self, watch: WatchedPlace) -> None:
+        watch.is_active = False
         if watch in self._watches:
-            self._unarmed.add(watch)
+            self._inactive.add(watch)
         for number in watch.descriptors:
             node = self._nodes.get(number)
-            if node is not None and not node.let_go(watch):
+            if node is not None and not node.remove(watch):
                 del self._nodes[number]
                 _LIBC.inotify_rm_watch(self._inotify, number)
         watch.descriptors.clear()

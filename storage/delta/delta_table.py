@@ -43,7 +43,6 @@ from stratalog.storage.files.damage import (
 )
 from stratalog.storage.files.data_file import DataFile, FileEntry, RowsWanted
 from stratalog.storage.files.row_groups import Footers
-from stratalog.storage.objects.local import LocalStore
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.records import FewRows
@@ -139,7 +138,7 @@ class DeltaLogTable:
     def _written_in_pieces(self, rows: pa.Table | FewRows, segment: int, codec: str) -> tuple[str, int]:
         """A large file goes to a local disk as it is encoded, and its checksum and name are known last. Path and size,
         or ("", 0)."""
-        if not isinstance(self._store, LocalStore) or not batch_file.is_large(rows):
+        if not batch_file.is_large(rows):
             return "", 0
         path, size_bytes = "", 0
 
@@ -168,18 +167,17 @@ class DeltaLogTable:
 
     def _copied_in_kernel(self, source: DeltaLogTable, file: DataFile) -> bool:
         """A large file between two local disks is not read into this process; only its footer is, to be checked."""
-        here, there = self._store, source._store
-        if file.size_bytes < KERNEL_COPY_BYTES or not isinstance(here, LocalStore) or not isinstance(there, LocalStore):
-            return False
-        full = f"{self._directory}/{file.path}"
+        full, source_path = f"{self._directory}/{file.path}", f"{source._directory}/{file.path}"
 
         def check(tail: bytes) -> bool:
             return has_sound_footer(tail, source.name, file)
 
-        is_copied = here.copy_new(full, there, f"{source._directory}/{file.path}", TAIL_BYTES, check)
-        if is_copied:
-            self._note_unsynced(full)
-        return is_copied
+        if file.size_bytes < KERNEL_COPY_BYTES or not self._store.copy_new(
+            full, source._store, source_path, TAIL_BYTES, check
+        ):
+            return False
+        self._note_unsynced(full)
+        return True
 
     def read_file(
         self, file: DataFile, columns: Sequence[str] | None = None, wanted: RowsWanted | None = None

@@ -178,7 +178,7 @@ class SimCluster:
     def objects(self, root: str) -> SimObjects:
         if root not in self._objects:
             self._objects[root] = SimObjects(
-                root, self.scheduler, self.clock, self.object_written, self._object_read, tells=self.setting.is_told
+                root, self.scheduler, self.clock, self.object_written, self._object_read, reports_writes=self.setting.is_told
             )
         return self._objects[root]
 
@@ -199,7 +199,7 @@ class SimCluster:
 
     def _metadata_created(self, table: str, version: int, stored: StoredCommit) -> None:
         files = self.metadata_disk.tables[table]
-        self.objects(METADATA_ROOT).tell(f"{METADATA_COMMITS}{version}", is_new=True)
+        self.objects(METADATA_ROOT).report_write(f"{METADATA_COMMITS}{version}", is_new=True)
         commit = stored.commit
         if not commit.data_change or not continues_log(files, version, stored):
             return

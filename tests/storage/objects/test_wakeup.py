@@ -244,11 +244,11 @@ def test_a_closed_wakeup_ignores_late_callers(wakeup: Wakeup, store: LocalStore)
     wakeup.wake()
 
 
-def reported(tells: bool = True) -> tuple[MemoryStore, WatchedPlace]:
+def reported(reports_writes: bool = True) -> tuple[MemoryStore, WatchedPlace]:
     """A store and its place `a/`, the first write of which was read."""
-    store, wakeup = MemoryStore(tells=tells), Wakeup(SystemClock())
+    store, wakeup = MemoryStore(reports_writes=reports_writes), Wakeup(SystemClock())
     place = wakeup.watch(store, "a/")
-    assert place.read(lambda: "first", is_due=not tells) == "first"
+    assert place.read(lambda: "first", is_due=not reports_writes) == "first"
     return store, place
 
 
@@ -288,7 +288,7 @@ def test_a_place_is_read_without_a_write_when_that_is_due() -> None:
 
 
 def test_where_writes_are_not_reported_only_time_or_each_read_looks() -> None:
-    _, place = reported(tells=False)
+    _, place = reported(reports_writes=False)
     assert [place.read(lambda: "look", is_due=is_due) for is_due in (False, True, None, None)] == [
         None,
         "look",

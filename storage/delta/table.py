@@ -1,8 +1,8 @@
 """The port between a partition log and the table that holds it, and the values that cross it. Pure.
 
-A table is a sequence of commits `0, 1, 2 …`; creating commit N if it is absent is the only lock. Two
-implementations: `storage.delta.delta_table.DeltaLogTable` (a real Delta table on an object store) and
-`storage.delta.memory_table.MemoryLogTable` (for rules and simulation). `tests/contract` runs one suite on both.
+A table is a sequence of commits `0, 1, 2 ...`; creating commit N if it is absent is the only lock. The product's table
+is `storage.delta.delta_table.DeltaLogTable` (a real Delta table on an object store); rules and simulation are tested on
+one in memory. `tests/contract` runs one suite on both.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from stratalog.storage.delta.delta_table import DeltaLogTable
-from stratalog.storage.delta.memory_table import MemoryLogTable
+from tests.storage.memory_table import MemoryLogTable
 from stratalog.storage.delta.table import (
     LEADER_EPOCH,
     LOG_END,

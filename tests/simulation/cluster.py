@@ -24,7 +24,7 @@ from stratalog.replication.progress.progress import progress_rows
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.stores import replica_of
 from stratalog.storage.delta.commit_race import StoredCommit
-from stratalog.storage.delta.memory_table import MemoryLogTable
+from tests.storage.memory_table import MemoryLogTable
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition

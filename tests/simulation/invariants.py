@@ -34,7 +34,7 @@ from stratalog.replication.metadata.records import (
     TopicRecord,
 )
 from stratalog.replication.progress.progress import ReplicaProgress
-from stratalog.storage.delta.memory_table import MemoryDisk
+from tests.storage.memory_table import MemoryDisk
 from stratalog.storage.delta.table import LEADER_EPOCH, Commit
 from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.records import TopicPartition

@@ -7,8 +7,8 @@ from functools import partial
 from random import Random
 
 from stratalog.storage.delta.commit_race import StoredCommit
-from stratalog.storage.delta.memory_table import MemoryCommitLog, MemoryDisk, MemoryFiles
-from stratalog.storage.objects.memory import MemoryStore
+from tests.storage.memory_table import MemoryCommitLog, MemoryDisk, MemoryFiles
+from tests.storage.memory_store import MemoryStore
 from stratalog.storage.objects.port import ObjectMeta
 from tests.simulation.scheduler import Scheduler, SimClock
 

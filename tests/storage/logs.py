@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stratalog.storage.delta.delta_table import DeltaLogTable
-from stratalog.storage.delta.memory_table import MemoryDisk, MemoryLogTable
+from tests.storage.memory_table import MemoryDisk, MemoryLogTable
 from stratalog.storage.delta.table import Committed, LogTable
 from stratalog.storage.log.append import Appended, BatchAppended
 from stratalog.storage.log.partition_log import PartitionLog

@@ -8,7 +8,7 @@ from stratalog.replication.requests.hand_over import answer_path, decode_answer,
 from stratalog.replication.requests.produce import HandOverRequest, ProduceResponse
 from stratalog.storage.errors import StoreUnavailableError
 from stratalog.storage.files.data_file import DataFile
-from stratalog.storage.objects.memory import MemoryStore
+from tests.storage.memory_store import MemoryStore
 from stratalog.storage.records import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -10,7 +10,7 @@ from stratalog.replication.progress.of_leader import LeaderProgress
 from stratalog.replication.progress.progress import ReplicaProgress, leader_ends_path, leader_progress_path
 from stratalog.replication.progress.progress_object import ProgressReader
 from stratalog.storage.errors import StoreUnavailableError
-from stratalog.storage.objects.memory import MemoryStore
+from tests.storage.memory_store import MemoryStore
 from stratalog.storage.records import TopicPartition
 
 T0 = TopicPartition("t", 0)

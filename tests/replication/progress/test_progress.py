@@ -15,7 +15,7 @@ from stratalog.replication.progress.progress import (
     leader_progress_path,
 )
 from stratalog.replication.progress.progress_object import ProgressReader, ProgressWriter
-from stratalog.storage.objects.memory import MemoryStore
+from tests.storage.memory_store import MemoryStore
 from stratalog.storage.records import TopicPartition
 
 PATH = leader_progress_path(4)

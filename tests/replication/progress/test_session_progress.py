@@ -14,7 +14,7 @@ from stratalog.replication.progress.progress import (
     progress_prefix,
 )
 from stratalog.replication.progress.progress_object import RING, ProgressReader
-from stratalog.storage.objects.memory import MemoryStore
+from tests.storage.memory_store import MemoryStore
 from stratalog.storage.records import TopicPartition
 
 OWN = fetch_progress_path(12, "0-a")

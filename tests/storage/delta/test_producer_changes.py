@@ -9,7 +9,7 @@ import pytest
 
 from stratalog.storage.delta.commit_json import decode_commit, encode_commit
 from stratalog.storage.delta.commit_race import StoredCommit
-from stratalog.storage.delta.memory_table import MemoryDisk, MemoryLogTable
+from tests.storage.memory_table import MemoryDisk, MemoryLogTable
 from stratalog.storage.delta.removed import producers_path
 from stratalog.storage.delta.table import LOG_END, PRODUCERS, PRODUCERS_VERSION, Commit, Committed, Conflict
 from stratalog.storage.errors import CorruptMessageError, FencedLeaderEpochError

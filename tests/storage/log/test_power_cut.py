@@ -13,7 +13,7 @@ from stratalog.storage.delta.table import Committed
 from stratalog.storage.log.append import Appended, BatchAppended
 from stratalog.storage.log.leader_epochs import LeaderEpochCache
 from stratalog.storage.log.partition_log import PartitionLog
-from stratalog.storage.objects.memory import MemoryStore
+from tests.storage.memory_store import MemoryStore
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepLimits, UpkeepWork

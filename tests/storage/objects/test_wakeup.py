@@ -15,7 +15,7 @@ import pytest
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.errors import StoreUnavailableError
 from stratalog.storage.objects.local import LocalStore
-from stratalog.storage.objects.memory import MemoryStore
+from tests.storage.memory_store import MemoryStore
 from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
 
 LONG_MS = 20_000

@@ -30,8 +30,8 @@ FAST = {
     "stratalog.storage.delta.commits": ("decode_fast", "encode_fast"),
     "stratalog.storage.files.batch_file": ("encode_fast",),
 }
-"""Importing module -> functions of a `_fast` twin there, each of which returns None where it leaves a case to the other.
-With STRATALOG_TESTS_WITHOUT_FAST=1 they return None in every case."""
+"""Importing module -> functions of a `_fast` twin there, which return None where the other implementation is used: with
+STRATALOG_TESTS_WITHOUT_FAST=1 always."""
 
 
 # `make test` draws the same examples each time; `make test-long` draws new ones, with --hypothesis-profile=random.

@@ -228,7 +228,7 @@ class DeltaLogTable:
 
     def write_object(self, path: str, data: bytes) -> None:
         full = f"{self._directory}/{path}"
-        self._store.put(full, data)  # not put_new: it does not say of which version it is, if a power loss leaves another's content
+        self._store.put(full, data)  # not put_new: after a power loss its content would not show that it is another's
         self._owe_sync(full)
 
     def delete_objects(self, paths: Sequence[str]) -> None:

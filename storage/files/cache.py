@@ -107,8 +107,8 @@ class FileCache:
         return rows if found.record_count == rows.num_rows else rows.slice(found.start, found.record_count)
 
     def find(self, table: str, paths: Sequence[str]) -> list[CachedRows | None]:
-        """The cached rows of several files, to be `joined`; None for each that has none. This counts as no use: the files
-        are about to leave their log."""
+        """The cached rows of several files, to be `joined`; None for each that has none. This counts as no use: the
+        files are about to leave their log."""
         with self._lock:
             return [self._entries.get((table, path)) for path in paths]
 
@@ -139,7 +139,8 @@ def _alone(rows: pa.Table) -> tuple[pa.Table, int]:
 
 
 def joined(parts: Iterable[CachedRows]) -> pa.Table:
-    """The same rows in order as one table. Runs of few rows are converted at once, neighbours in a shared table sliced."""
+    """The same rows in order as one table. Runs of few rows are converted at once; neighbours in a shared table become
+    one slice."""
     tables: list[pa.Table] = []
     for _, run in groupby(parts, key=lambda part: 0 if isinstance(part.rows, tuple) else id(part.rows)):
         files = list(run)

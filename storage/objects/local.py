@@ -250,7 +250,7 @@ class LocalStore(ObjectStore):
         self._sync("", lambda: sync_tree(self.root))
 
     def _sync(self, what: str, sync: Callable[[], None]) -> None:
-        """Raises KafkaStorageError once writes were lost, and from then on: only a new store for this root syncs again."""
+        """KafkaStorageError once writes were lost, and from then on: only a new store for this root syncs again."""
         if not self._lost:
             try:
                 sync()

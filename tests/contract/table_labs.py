@@ -24,7 +24,7 @@ Fault = Callable[[], None]
 
 
 class Lab(Protocol):
-    """One disk with one table. `on` runs a fault once, at a low-level call (`create`, `create:done` …) on a version."""
+    """One disk with one table. `on` runs a fault once, at a low-level call (`create`, `create:done`) on a version."""
 
     def open(self, name: str = TABLE) -> DeltaLogTable | MemoryLogTable: ...
     def on(self, operation: str, version: int, fault: Fault) -> None: ...

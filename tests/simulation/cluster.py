@@ -177,9 +177,9 @@ class SimCluster:
 
     def objects(self, root: str) -> SimObjects:
         if root not in self._objects:
-            self._objects[root] = SimObjects(
-                root, self.scheduler, self.clock, self.object_written, self._object_read, reports_writes=self.setting.is_told
-            )
+            seen = self.object_written, self._object_read
+            is_told = self.setting.is_told
+            self._objects[root] = SimObjects(root, self.scheduler, self.clock, *seen, reports_writes=is_told)
         return self._objects[root]
 
     def table(self, root: str, topic_partition: TopicPartition) -> LogTable:

@@ -1,4 +1,4 @@
-"""Producer state as changes in commits and whole states now and then: equal whoever folds it, from wherever."""
+"""Producer state as changes in commits and whole states now and then: every fold from any version is equal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wakeups: told by the kernel of what others write, by other threads, and by the clock."""
+"""Wakeups by the kernel when others write, by other threads, and by the clock; reading of watched places."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stratalog.storage.errors import CorruptMessageError
+from stratalog.storage.files.batch_file_fast import encode_fast
 from stratalog.storage.files.codecs import UNCOMPRESSED
 from stratalog.storage.files.data_file import DataFile, RowsWanted
-from stratalog.storage.files.batch_file_fast import encode_fast
 from stratalog.storage.files.row_groups import (
     ROWS_MIN,
     TRAILER_BYTES,

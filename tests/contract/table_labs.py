@@ -14,10 +14,10 @@ import obstore.store
 
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.delta.delta_table import DeltaLogTable
-from tests.storage.memory_table import MemoryDisk, MemoryLogTable
 from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.objects.local import LocalStore
 from stratalog.storage.objects.remote import ObstoreStore
+from tests.storage.memory_table import MemoryDisk, MemoryLogTable
 
 TABLE = "access-log-0"
 Fault = Callable[[], None]

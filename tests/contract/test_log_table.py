@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from stratalog.storage.delta.delta_table import DeltaLogTable
-from tests.storage.memory_table import MemoryLogTable
 from stratalog.storage.delta.table import (
     LEADER_EPOCH,
     LOG_END,
@@ -23,6 +22,7 @@ from stratalog.storage.errors import CorruptMessageError, KafkaStorageError, Obj
 from stratalog.storage.files.data_file import FileEntry, RowsWanted
 from stratalog.storage.records import Header, NewRecordBatch, data_table, payload_table
 from tests.contract.table_labs import DeltaLab, Lab, MemoryLab, StoreLab
+from tests.storage.memory_table import MemoryLogTable
 from tests.stores.servers import SERVERS, StoreServer
 
 LATER_MS = 1 << 60

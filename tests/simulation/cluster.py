@@ -24,7 +24,6 @@ from stratalog.replication.progress.progress import progress_rows
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.stores import replica_of
 from stratalog.storage.delta.commit_race import StoredCommit
-from tests.storage.memory_table import MemoryLogTable
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
@@ -34,6 +33,7 @@ from tests.simulation.faults import Faults
 from tests.simulation.invariants import Invariants
 from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimIds
 from tests.simulation.stores import SimDisk, SimObjects, continues_log
+from tests.storage.memory_table import MemoryLogTable
 
 METADATA_ROOT = "memory:///metadata"
 TOPIC = "t"

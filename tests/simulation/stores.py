@@ -7,10 +7,10 @@ from functools import partial
 from random import Random
 
 from stratalog.storage.delta.commit_race import StoredCommit
-from tests.storage.memory_table import MemoryCommitLog, MemoryDisk, MemoryFiles
-from tests.storage.memory_store import MemoryStore
 from stratalog.storage.objects.port import ObjectMeta
 from tests.simulation.scheduler import Scheduler, SimClock
+from tests.storage.memory_store import MemoryStore
+from tests.storage.memory_table import MemoryCommitLog, MemoryDisk, MemoryFiles
 
 LATE_MS_MAX = 2_000
 

@@ -202,14 +202,14 @@ class MemoryLogTable:
         commit: Commit,
         *,
         sync: bool = False,
-        since: int | None = None,  # noqa: ARG002 - a sync takes all up to a version, whoever made it
+        since: int | None = None,
     ) -> Committed | Conflict:
         outcome = self._race.commit(version, commit)
         if sync and isinstance(outcome, Committed):
             self._log.made_durable(version)
         return outcome
 
-    def flusher(self, version: int, since: int | None) -> Callable[[], None]:  # noqa: ARG002 - as above
+    def flusher(self, version: int, since: int | None) -> Callable[[], None]:
         return partial(self._log.made_durable, version)
 
     def write_file(self, rows: pa.Table | FewRows, segment: int, _codec: str = ZSTD, /) -> DataFile:
@@ -225,7 +225,7 @@ class MemoryLogTable:
         self,
         file: DataFile,
         columns: Sequence[str] | None = None,
-        wanted: RowsWanted | None = None,  # noqa: ARG002 - a file is one piece here
+        wanted: RowsWanted | None = None,
     ) -> pa.Table:
         self._disk.access("get", self._name, file.path)
         table = self._log.files.data_files.get(file.path)
@@ -245,7 +245,7 @@ class MemoryLogTable:
     def decays(self) -> bool:
         return False
 
-    def check_files(self, files: Sequence[DataFile], *, bits: bool) -> None:  # noqa: ARG002 - memory does not decay
+    def check_files(self, files: Sequence[DataFile], *, bits: bool) -> None:
         """As the port says, without an `access`, as for damage."""
         for file in files:
             check_whole(file.size_bytes if file.path in self._log.files.data_files else None, self.name, file)

@@ -127,7 +127,7 @@ class DeltaCommitLog:
         yield from self._checkpoints()
 
     def write_checkpoint(self, snapshot: TableSnapshot, definition: Definition) -> None:
-        """Write the checkpoint, and once that is synced the pointer: it says that the checkpoint outlives a power loss."""
+        """Write the checkpoint, and the pointer once that is synced: what is pointed at outlives a power loss."""
         data, action_count = encode_checkpoint(snapshot, definition)
         pointer = encode_pointer(snapshot, action_count, len(data))
         for name, content in ((checkpoint_file(snapshot.version), data), (LAST_CHECKPOINT, pointer)):

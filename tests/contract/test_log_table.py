@@ -1,4 +1,4 @@
-"""Every `LogTable`, on any store, keeps the port's contract: races, orphaned and torn commits, lost answers, clean-up."""
+"""Every `LogTable`, on any store, keeps the port: races, orphaned and torn commits, lost answers, clean-up."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from stratalog.storage.clock import Clock
 from stratalog.storage.objects.port import ObjectStore
-from stratalog.storage.objects.wakeup import Wakeup, Watch
+from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
 from stratalog.storage.records import TopicPartition
 
 WAIT_MS_MAX = 500
@@ -65,7 +65,7 @@ class NewsWait:
         self._clock = clock
         self._lock = threading.Lock()
         self._wakeup: Wakeup | None = None
-        self._watches: dict[tuple[str, str], Watch] = {}
+        self._watches: dict[tuple[str, str], WatchedPlace] = {}
 
     def wait(self, places: Mapping[str, Place], timeout_ms: float, poll_ms: float) -> set[str]:
         """Sleep until one of the places is written, at most `timeout_ms`; the names of those that were.
@@ -80,8 +80,8 @@ class NewsWait:
             if self._watch(places):
                 return set(places)
             assert self._wakeup is not None
-            self._wakeup.wait_ms(min(timeout_ms, WAIT_MS_MAX if self._wakeup.is_armed else poll_ms))
-            return {name for name, (_, path) in places.items() if self._watches[name, path].take()}
+            self._wakeup.wait_ms(min(timeout_ms, WAIT_MS_MAX if self._wakeup.is_active else poll_ms))
+            return {name for name, (_, path) in places.items() if self._watches[name, path].was_written()}
         finally:
             self._lock.release()
 
@@ -101,5 +101,5 @@ class NewsWait:
         added = [key for key in wanted if key not in self._watches]
         for key in added:
             self._watches[key] = self._wakeup.watch(wanted[key], key[1], only_new=key[1].endswith("/"))
-            self._watches[key].take()
+            self._watches[key].was_written()
         return bool(added)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stratalog.clients.admin.metadata_backup import (
-    LOOK_MS,
+    CHECK_MS,
     check_empty,
     check_stopped,
     read_inventory,
@@ -107,7 +107,7 @@ def backup(root: str, output: str) -> None:
     print(f"Backed up cluster {taken.cluster_id}: {count} records up to offset {end_offset}, {topics} topics.")
 
 
-def restore(given: argparse.Namespace, look_ms: int = LOOK_MS) -> None:
+def restore(given: argparse.Namespace, check_ms: int = CHECK_MS) -> None:
     """Restore, or say what that would do."""
     try:
         text = Path(given.input).read_text(encoding="utf-8")
@@ -127,7 +127,7 @@ def restore(given: argparse.Namespace, look_ms: int = LOOK_MS) -> None:
             "Nothing was restored: make the roots readable, name them by --broker-root if they moved, or give "
             "--allow-unreadable"
         )
-    check_stopped(inventory, stores, clock, look_ms)
+    check_stopped(inventory, stores, clock, check_ms)
     if given.dry_run:
         restoration = restored_records(taken, inventory.roots)
     else:

@@ -19,7 +19,7 @@ from stratalog.replication.process.metrics_server import MetricsServer
 from stratalog.replication.process.running_broker import RunningBroker, SharedParts
 from stratalog.replication.process.text_logs import close_text_logs, open_text_logs
 from stratalog.replication.threads.upkeep_thread import UpkeepThread
-from stratalog.storage.clock import RandomIds, SystemClock
+from stratalog.storage.clock import SystemClock
 from stratalog.storage.files.cache import SHARED_FILE_CACHE
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _fetch_runner(
 ) -> tuple[FetchRunner, SparkSession | None]:
     """The runner of the fetch sessions. They hold `brokers x sessions` Spark slots as long as the brokers run."""
     if fetcher == "thread":
-        return ThreadFetchRunner(RandomIds()), spark
+        return ThreadFetchRunner(), spark
     from stratalog.replication.spark.fetch import SparkFetchRunner
     from stratalog.replication.spark.session import stratalog_session
 
@@ -125,5 +125,5 @@ def _fetch_runner(
             "followers fetch in threads instead",
             free, slots, slots,
         )  # fmt: skip
-        return ThreadFetchRunner(RandomIds()), spark
+        return ThreadFetchRunner(), spark
     return SparkFetchRunner(spark), spark

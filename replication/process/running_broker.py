@@ -17,7 +17,8 @@ from stratalog.replication.broker_root import folder_here, lock_alone, mark_clea
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.controller import Controller
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
-from stratalog.replication.follower.runner import FetchJob, FetchRunner
+from stratalog.replication.follower.partitions import FetchJob
+from stratalog.replication.follower.runner import FetchRunner
 from stratalog.replication.progress.progress import fetch_progress_path, progress_prefix
 from stratalog.replication.stores import DeltaStores
 from stratalog.storage.clock import RandomIds, SystemClock

@@ -53,7 +53,7 @@ def test_what_it_leads_itself_or_nobody_leads_it_does_not_follow() -> None:
     commit(following.metadata, led_by(2, epoch=1))
     commit(following.metadata, led_by(-1, partition=1, epoch=1))
     following.turn(session)
-    assert session.replicas == {}
+    assert session.followed.replicas == {}
 
 
 # -- one session after another in one process ----------------------------------------------------------------
@@ -67,11 +67,11 @@ def test_the_next_session_goes_on_with_what_was_folded() -> None:
     first.end()
     write(following.log(1), "b")
     second = following.session("2", after=first)
-    tables = [(replica.own, replica.leader) for replica in second.replicas.values()]
+    tables = [(replica.own, replica.leader) for replica in second.followed.replicas.values()]
     following.turn(second)
     assert values(following.log(2)) == "a b"
-    assert [(replica.own, replica.leader) for replica in second.replicas.values()] == tables
-    assert second.copied_count == 1
+    assert [(replica.own, replica.leader) for replica in second.followed.replicas.values()] == tables
+    assert second.followed.copied_count == 1
     (entry,) = following.progress("2").entries.values()
     assert entry.log_end_offset == 2
 
@@ -112,7 +112,7 @@ def test_a_table_that_was_made_anew_meanwhile_is_folded_anew() -> None:
     second = following.session("2", after=first)
     following.turn(second)
     assert values(following.log(2)) == "a b"
-    assert second.replicas[TopicPartition("t", 0)].failure is None
+    assert second.followed.replicas[TopicPartition("t", 0)].failure is None
 
 
 def test_a_partition_that_went_offline_is_tried_again_by_the_next_session() -> None:
@@ -208,7 +208,7 @@ def test_a_deleted_topic_is_forgotten() -> None:
     following.turn(session)
     commit(following.metadata, RemoveTopicRecord("t", "id"))
     following.turn(session)
-    assert session.replicas == {}
+    assert session.followed.replicas == {}
 
 
 def test_a_leftover_of_an_older_topic_of_the_name_is_dropped() -> None:
@@ -275,7 +275,7 @@ def test_a_session_that_slept_while_the_metadata_log_was_cleaned_up_does_not_dro
     metadata = following.metadata.log.table
     assert list(metadata.clean_log(metadata.checkpoint(), keep_from_ms=1 << 60))
     new_table_is_kept(following, session)
-    assert session.replicas == {}
+    assert session.followed.replicas == {}
 
 
 # -- trouble with one partition ------------------------------------------------------------------------------
@@ -290,7 +290,7 @@ def test_one_partitions_unreadable_table_does_not_stop_the_others() -> None:
     session = following.session("s")
     following.turn(session)
     assert values(following.log(2, 1)) == "b"
-    assert session.replicas[TopicPartition("t", 0)].failure is not None
+    assert session.followed.replicas[TopicPartition("t", 0)].failure is not None
     assert [p.topic_partition.partition for p in following.progress("s").entries.values()] == [1]
 
 
@@ -302,7 +302,7 @@ def test_one_partition_that_is_out_of_reach_is_tried_again_later() -> None:
     following.stores.disk("broker-1").fault = lambda _operation, table, _detail: table == "t-0"
     following.turn(session)
     assert values(following.log(2, 1)) == "b"
-    assert session.replicas[TopicPartition("t", 0)].failure is None
+    assert session.followed.replicas[TopicPartition("t", 0)].failure is None
     following.stores.disk("broker-1").fault = None
     following.turn(session)
     assert values(following.log(2, 0)) == "a"

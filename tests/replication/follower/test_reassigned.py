@@ -77,5 +77,5 @@ def test_a_replica_that_is_not_assigned_any_more_is_followed_no_more_and_not_mad
     following.leads(left)
     following.stores.table("broker-2", TopicPartition("t", 0)).drop()
     following.turn(session)
-    assert session.replicas == {}
+    assert session.followed.replicas == {}
     assert TopicPartition("t", 0) not in following.stores.replicas("broker-2")

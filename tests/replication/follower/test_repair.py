@@ -10,11 +10,12 @@ import pytest
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.brokers import withdraw_replica
 from stratalog.replication.follower.fetch_session import FollowerSession
-from stratalog.replication.follower.repair import ReplicaFinding, finding, may_heal, sound_end
+from stratalog.replication.follower.partitions import FetchJob, FollowedPartitions
+from stratalog.replication.follower.repair import ReplicaFinding, finding, may_repair, sound_end
 from stratalog.replication.metadata.log import open_metadata
 from stratalog.replication.metadata.records import PartitionRecord, RegisterBrokerRecord
 from stratalog.replication.requests.hand_over import decode_suspect, encode_suspect, suspect_path
-from stratalog.replication.stores import DeltaStores
+from stratalog.replication.stores import DeltaStores, Ports
 from stratalog.storage.errors import (
     CorruptMessageError,
     DamagedFileError,
@@ -80,7 +81,7 @@ def test_it_heals_outside_the_isr_under_a_later_epoch(
     isr: tuple[int, ...], leader_epoch: int, noted_epoch: int, expected: bool
 ) -> None:
     state = partition((1, 2, 3), 1, isr, leader_epoch=leader_epoch)
-    assert may_heal(Damage("torn", "x", noted_epoch), state, 2) is expected
+    assert may_repair(Damage("torn", "x", noted_epoch), state, 2) is expected
 
 
 def test_what_lies_below_a_damaged_file_stays() -> None:
@@ -156,17 +157,9 @@ class Pair:
 
     def session(self, name: str) -> FollowerSession:
         settings = {"stratalog.scrub.interval.ms": 2_000, "stratalog.upkeep.interval.ms": 50}
-        return FollowerSession(
-            2,
-            12,
-            str(self.root / "broker-2"),
-            name,
-            config=BrokerConfig.from_properties(settings),
-            metadata_root=str(self.root / "metadata"),
-            stores=self.stores,
-            clock=self.clock,
-            ids=self.ids,
-        )
+        config = BrokerConfig.from_properties(settings)
+        job = FetchJob(2, 12, str(self.root / "broker-2"), str(self.root / "metadata"), config)
+        return FollowerSession(FollowedPartitions(job, 0, Ports(self.stores, self.clock, self.ids)), name)
 
     def turn(self, session: FollowerSession, ms: int = 12_000) -> None:
         """The leader starts every epoch that it hears of."""
@@ -259,7 +252,7 @@ def test_a_damaged_follower_leaves_the_isr_and_is_copied_anew(tmp_path: Path, ha
     assert contents(healed) == contents(pair.leader)
     assert [value for _, value in contents(healed)] == list("abcdefg")
     healed.table.check_files([entry.file for entry in healed.files], bits=True)
-    (replica,) = session.replicas.values()
+    (replica,) = session.followed.replicas.values()
     assert (replica.failure, replica.leader_epoch) == (None, pair.state.leader_epoch)
 
 
@@ -294,7 +287,7 @@ def test_a_follower_of_a_damaged_leader_keeps_what_it_has_and_tells_the_leader(t
     pair.turn(session, ms=2_000)
     assert pair.state.isr == (1, 2)
     assert contents(pair.log(2)) == [(0, "a")]
-    assert session.replicas[TopicPartition("t", 0)].failure is None
+    assert session.followed.replicas[TopicPartition("t", 0)].failure is None
     told = (pair.root / "broker-1" / "inbox" / "t-0.suspect").read_bytes()
     assert decode_suspect(told) == (TopicPartition("t", 0), damaged)
 
@@ -323,7 +316,7 @@ def test_a_foreign_commit_is_not_healed_but_nobody_waits_for_that_replica(tmp_pa
     pair.path(2, f"_delta_log/{version:020}.json").write_text(foreign)
     pair.turn(session, ms=3_000)
     assert pair.state.isr == (1,)
-    replica = session.replicas[TopicPartition("t", 0)]
+    replica = session.followed.replicas[TopicPartition("t", 0)]
     assert isinstance(replica.failure, ForeignCommitError)
     assert f"version {version}" in str(replica.failure)
     assert "OPTIMIZE by Apache-Spark/4.2.0" in str(replica.failure)

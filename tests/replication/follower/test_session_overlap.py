@@ -10,12 +10,12 @@ from stratalog.replication.follower.fetch_session import (
     BEAT_INTERVAL_MS,
     CLOSE_UP_INTERVAL_MS,
     ENDING_MS,
+    FOLD_AHEAD_INTERVAL_MS,
     SILENCE_MS,
     STANDBY,
-    WARM_UP_INTERVAL_MS,
     FollowerSession,
 )
-from stratalog.replication.follower.replica import WARM_UP_COMMITS
+from stratalog.replication.follower.replica import FOLD_AHEAD_COMMITS
 from stratalog.replication.progress.of_session import notices_prefix
 from stratalog.replication.progress.progress import ENDED
 from stratalog.storage.log.partition_log import WHOLE_PRODUCERS_COMMITS
@@ -48,7 +48,7 @@ def test_the_younger_stands_by_while_the_elder_works() -> None:
     following.turn(elder, ms=50)
     following.turn(elder, younger, ms=10_000)
     assert (elder.state, younger.state) == (ACTIVE, STANDBY)
-    assert younger.copied_count == 0
+    assert younger.followed.copied_count == 0
     assert following.progress("younger").entries == {}
 
 
@@ -73,16 +73,16 @@ def test_it_takes_over_when_the_elder_falls_silent() -> None:
     assert younger.state == ACTIVE
 
 
-def test_shares_follow_each_partition_once_and_stand_by_within_the_share() -> None:
+def test_fetchers_follow_each_partition_once_and_each_has_a_standby_session_of_its_own() -> None:
     """`num.replica.fetchers` tasks for one follower."""
     config = BrokerConfig.from_properties({**CONFIG.properties(), "num.replica.fetchers": 2})
     following = Following(partitions=8)
-    sessions = [following.session("s", share=share, config=config) for share in (0, 1)]
+    sessions = [following.session("s", fetcher_id=number, config=config) for number in (0, 1)]
     following.turn(*sessions)
     assert [session.state for session in sessions] == [ACTIVE, ACTIVE]
-    followed = [tp.partition for session in sessions for tp in session.replicas]
+    followed = [tp.partition for session in sessions for tp in session.followed.replicas]
     assert sorted(followed) == list(range(8))
-    assert all(session.replicas for session in sessions)
+    assert all(session.followed.replicas for session in sessions)
 
 
 def test_an_elder_that_wakes_up_again_stands_by() -> None:
@@ -110,34 +110,34 @@ def test_standing_by_it_folds_what_it_will_need_and_writes_nothing() -> None:
     following.turn(elder, ms=200)
     following.turn(elder, younger)
     following.leader_writes("b", partition=1)
-    following.turn(elder, younger, ms=WARM_UP_INTERVAL_MS)
-    for topic_partition, replica in younger.replicas.items():
+    following.turn(elder, younger, ms=FOLD_AHEAD_INTERVAL_MS)
+    for topic_partition, replica in younger.followed.replicas.items():
         end = 2 if topic_partition.partition == 1 else 1
         assert (replica.leader.log_end_offset, replica.own.log_end_offset) == (end, end)
         assert not replica.has_started
-    assert younger.copied_count == 0
+    assert younger.followed.copied_count == 0
 
 
 def test_standing_by_it_folds_a_long_log_some_commits_at_a_time() -> None:
     following = Following()
     elder, younger = overlapping(following)
-    (replica,) = younger.replicas.values()
+    (replica,) = younger.followed.replicas.values()
     seen = replica.leader.version
-    following.leader_writes(*("abcd" * WARM_UP_COMMITS))
+    following.leader_writes(*("abcd" * FOLD_AHEAD_COMMITS))
     following.turn(elder, ms=200)
     folded = [seen]
-    for _ in range(2 * WARM_UP_INTERVAL_MS // 50):
+    for _ in range(2 * FOLD_AHEAD_INTERVAL_MS // 50):
         following.turn(elder, younger, ms=50)
         if replica.leader.version != folded[-1]:
             folded.append(replica.leader.version)
-    assert [version - seen for version in folded] == [WARM_UP_COMMITS * times for times in range(5)]
-    assert replica.own.log_end_offset == 4 * WARM_UP_COMMITS
+    assert [version - seen for version in folded] == [FOLD_AHEAD_COMMITS * times for times in range(5)]
+    assert replica.own.log_end_offset == 4 * FOLD_AHEAD_COMMITS
 
 
 def test_once_the_elder_is_about_to_end_the_younger_folds_what_it_lacks() -> None:
     following = Following()
     elder, younger = overlapping(following)
-    (replica,) = younger.replicas.values()
+    (replica,) = younger.followed.replicas.values()
     following.leader_writes("a")
     following.turn(elder, younger, ms=1_000)
     assert (replica.leader.log_end_offset, replica.own.log_end_offset) == (0, 0)
@@ -148,7 +148,7 @@ def test_once_the_elder_is_about_to_end_the_younger_folds_what_it_lacks() -> Non
     following.turn(elder, ms=50)
     following.turn(elder, younger, ms=2 * CLOSE_UP_INTERVAL_MS)
     assert (replica.leader.log_end_offset, replica.own.log_end_offset) == (2, 2)
-    assert (younger.state, younger.copied_count) == (STANDBY, 0)
+    assert (younger.state, younger.followed.copied_count) == (STANDBY, 0)
 
 
 def test_who_takes_over_copies_first_and_then_looks_at_the_tables_that_have_nothing_new() -> None:
@@ -167,7 +167,7 @@ def test_who_takes_over_copies_first_and_then_looks_at_the_tables_that_have_noth
     following.turn(younger)
     assert looked_at[0] == "t-4"
     assert sorted(set(looked_at)) == [f"t-{partition}" for partition in range(6)]
-    assert all(replica.has_started for replica in younger.replicas.values())
+    assert all(replica.has_started for replica in younger.followed.replicas.values())
     assert values(following.log(2, 4)) == "a"
 
 
@@ -179,7 +179,7 @@ def test_standing_by_it_reads_the_producer_state_that_its_first_copy_needs() -> 
     elder, younger = overlapping(following)
     elder.announce_end()
     following.turn(elder, younger, ms=3 * BEAT_INTERVAL_MS)
-    (replica,) = younger.replicas.values()
+    (replica,) = younger.followed.replicas.values()
     assert not replica.has_started
     for broker in (1, 2):
         following.stores.disk(f"broker-{broker}").fault = lambda *_: True

@@ -1,4 +1,4 @@
-"""What a broker in a process of its own is told: who it is, where it lies, and the settings of its cluster. Pure.
+"""The properties of a broker in a process of its own: its identity, its root, the settings of its cluster. Pure.
 
 As Kafka's `server.properties`: the names of `IDENTITY` beside those of `BrokerConfig`, in one file or one by one.
 """
@@ -23,7 +23,7 @@ IDENTITY = (
     Setting(METADATA_ROOT, str, "", "", "where the cluster's metadata lies: the same for all of its brokers"),
     Setting(RACK, str, "", "", "the failure domain that the broker stands in; replicas are spread over racks"),
 )  # fmt: skip
-"""The first three have no default: a broker is told them."""
+"""Settings of one broker; the first three are required."""
 
 
 @dataclass(frozen=True, slots=True)

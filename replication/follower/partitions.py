@@ -28,7 +28,7 @@ from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.replication.replica.removal import delete_leftover
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds, limits_of
 from stratalog.replication.stores import Ports
-from stratalog.replication.threads.turn_pace import TurnPace
+from stratalog.replication.threads.turn_interval import TurnInterval
 from stratalog.storage.errors import InconsistentTopicIdError, StoreUnavailableError, StratalogError
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.objects.wakeup import Wakeup
@@ -105,7 +105,7 @@ class FollowedPartitions:
         self.upkeep = UpkeepRounds(self.ports.clock)
         self._wakeup, self._progress = wakeup, progress
         self._queue = LookQueue()
-        self._turn_pace = TurnPace()
+        self._turn_interval = TurnInterval()
         self._published_by_elder: dict[TopicPartition, ReplicaProgress] = {}
         self._to_fold: OrderedDict[TopicPartition, None] = OrderedDict.fromkeys(self.replicas)
         self._rescan_ms = self._rescanned = 0
@@ -331,13 +331,13 @@ class FollowedPartitions:
     def catch_up(self, now_ms: int) -> bool:
         """Copy for about a slice; True when something was copied or there is more to do at once."""
         self._queue.release_due(now_ms)
-        end_ms = now_ms + self._turn_pace.work_ms(SLICE_MS, now_ms)
+        end_ms = now_ms + self._turn_interval.work_ms(SLICE_MS, now_ms)
         copied = self._drain(self._queue.soon, end_ms) | self._drain(self._queue.checks, end_ms)
         return copied or bool(self._queue)
 
     def rest_ms(self, begun_ms: int) -> int:
         """How long to rest after a turn that began at `begun_ms`; 0 if it left something to copy."""
-        return 0 if self._queue.soon else self._turn_pace.rest_ms(begun_ms, self.ports.clock.monotonic_ms())
+        return 0 if self._queue.soon else self._turn_interval.rest_ms(begun_ms, self.ports.clock.monotonic_ms())
 
     def due_in_ms(self, now_ms: int) -> int:
         """How long until a delayed partition is due; 0 while there is more to do at once."""
@@ -357,7 +357,7 @@ class FollowedPartitions:
             has_more = self._catch_up_one(topic_partition, replica)
             if has_more or self.copied_count > count_before:
                 copied = True
-                self._turn_pace.moved(topic_partition, end_ms)
+                self._turn_interval.moved(topic_partition, end_ms)
                 if has_more or self._missing(replica) is not None:
                     self._queue.add(topic_partition)
             elif not (replica.has_started or replica.failure or self._queue.is_delayed(topic_partition)):

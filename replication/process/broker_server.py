@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self
 
 from stratalog.replication.broker.broker import Broker, BrokerIdentity
 from stratalog.replication.broker_root import folder_here

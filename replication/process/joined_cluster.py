@@ -43,7 +43,8 @@ def join_cluster(metadata_root: str, broker_roots: Mapping[int, str], config: Br
     """Make the cluster on an empty metadata root, or join the one that is there, with these brokers (root by id).
 
     The roots are made and marked as this cluster's. The settings that clients need to know are recorded; those of the
-    broker that came up last are in force. After an unclean stop of all brokers of this machine the metadata log is recovered.
+    broker that came up last are in force. After an unclean stop of all brokers of this machine the metadata log is
+    recovered.
     Raises InconsistentClusterIdError when a root belongs to another cluster, or to one whose metadata is not at
     `metadata_root`: it may not be mounted; a new cluster there would be a second one of the same brokers.
     """

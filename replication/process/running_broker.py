@@ -138,7 +138,7 @@ class RunningBroker:
 
     def _turn(self) -> None:
         broker = self.broker
-        moves_many = broker.pace.moves_many(SystemClock().monotonic_ms())
+        moves_many = broker.turn_interval.moves_many(SystemClock().monotonic_ms())
         holds = moves_many and _ONE_AT_A_TIME.acquire(timeout=TURN_WAIT_S)
         try:
             moved = broker.step()
@@ -253,8 +253,8 @@ def await_up(running: Iterable[RunningBroker]) -> None:
 def is_final(refusal: StratalogError, waited_ms: int, session_timeout_ms: int) -> bool:
     """Whether a registration that was refused `waited_ms` after the first try need not be tried again.
 
-    A broker that is live on another root may be this one before a restart, whose session expires: this takes at most one
-    and a half session timeouts. As Kafka's `initial.broker.registration.timeout.ms`.
+    A broker that is live on another root may be this one before a restart, whose session expires within one and a half
+    session timeouts. As Kafka's `initial.broker.registration.timeout.ms`.
 
     >>> is_final(DuplicateBrokerRegistrationError("live"), waited_ms=9_000, session_timeout_ms=9_000)
     False

@@ -28,8 +28,8 @@ from stratalog.replication.follower.fetch_session import stop_path
 from stratalog.replication.follower.partitions import FetchJob
 from stratalog.replication.follower.runner import could_end_sessions, end_sessions, run_session
 from stratalog.replication.stores import DeltaStores
-from stratalog.replication.threads.interpreter import keep_what_is_folded, share_interpreter
-from stratalog.replication.threads.upkeep_thread import give_back_what_is_free
+from stratalog.replication.threads.interpreter import freeze_folds, share_interpreter
+from stratalog.replication.threads.upkeep_thread import release_free_memory
 from stratalog.storage.clock import RandomIds, SystemClock
 
 _LOG = logging.getLogger("stratalog.fetcher")
@@ -105,8 +105,8 @@ class FollowerSessionReader(DataSourceStreamReader):
             end_sessions(job)
         else:
             SystemClock().sleep_ms(after_end_ms(job.config))
-        keep_what_is_folded()
-        give_back_what_is_free()
+        freeze_folds()
+        release_free_memory()
         yield pa.RecordBatch.from_arrays(
             [pa.array([job.broker_id], pa.int32()), pa.array([session.followed.copied_count], pa.int64())],
             names=["broker_id", "rounds"],

@@ -1,7 +1,7 @@
-"""Which partitions a source reads and where they start and end, asked of the cluster's view.
+"""Which partitions a source reads and where they start and end, from the cluster's view.
 
-I/O: through `ClusterView`, from storage alone. Times and faults that pass are tried again as the connector
-does (`fetchOffset.numRetries`, `fetchOffset.retryIntervalMs`).
+I/O: through `ClusterView`, from storage alone. Retriable errors are retried as by the connector
+(`fetchOffset.numRetries`, `fetchOffset.retryIntervalMs`).
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class OffsetFetcher:
         return self.retried(lambda: self.view.end_offsets(self.assigned()))
 
     def latest_published(self, known: Offsets) -> dict[TopicPartition, int]:
-        """As `latest` after `poll_progress`, without waiting: where no leader has started, what is known stays.
+        """As `latest` after `poll_progress`, without waiting: where no leader has started, the known offset stays.
 
         A new partition without a started leader is left out until it has one.
         """

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.clients.spark.hand_over import HandOver, SinkBatchId, decode_note, encode_note, note_path
+from stratalog.clients.spark.hand_over import HandOver, SinkBatchId, decode_manifest, encode_manifest, manifest_path
 from stratalog.clients.spark.options import SinkOptions
 from stratalog.clients.spark.sink_task import WrittenFile
 from stratalog.clients.view.cluster_view import ClusterView
@@ -166,7 +166,7 @@ def test_a_later_batch_is_stored(brokers: Brokers) -> None:
 
 def test_noted_files_that_are_gone_are_replaced_by_this_runs(brokers: Brokers) -> None:
     gone, again = brokers.write(T0), brokers.write(T0)
-    brokers.stores.objects(brokers.root).put(note_path("query"), encode_note(0, [gone]))
+    brokers.stores.objects(brokers.root).put(manifest_path("query"), encode_manifest(0, [gone]))
     (Path(brokers.roots[1]) / str(T0) / gone.file.path).unlink()
     brokers.hand_over([again])
     assert brokers.stored[T0] == [("query", 0, paths(again))]
@@ -174,7 +174,7 @@ def test_noted_files_that_are_gone_are_replaced_by_this_runs(brokers: Brokers) -
 
 def test_noted_files_that_are_gone_without_a_replacement_are_named(brokers: Brokers) -> None:
     gone = brokers.write(T0)
-    brokers.stores.objects(brokers.root).put(note_path("query"), encode_note(0, [gone]))
+    brokers.stores.objects(brokers.root).put(manifest_path("query"), encode_manifest(0, [gone]))
     (Path(brokers.roots[1]) / str(T0) / gone.file.path).unlink()
     with pytest.raises(UnknownServerError, match=gone.file.path):
         brokers.hand_over([brokers.write(T1)])
@@ -218,14 +218,14 @@ def test_an_unanswered_request_is_withdrawn_at_the_timeout(brokers: Brokers) -> 
     assert not brokers.stores.objects(brokers.roots[1]).list(INBOX_PREFIX)
 
 
-def test_a_write_that_cannot_come_again_leaves_no_note(brokers: Brokers) -> None:
+def test_a_write_that_cannot_come_again_leaves_no_manifest(brokers: Brokers) -> None:
     brokers.hand_over([brokers.write(T0)], is_replayable=False)
-    assert not brokers.stores.objects(brokers.root).exists(note_path("query"))
+    assert not brokers.stores.objects(brokers.root).exists(manifest_path("query"))
 
 
 def test_notes_are_read_back_and_garbage_is_refused(brokers: Brokers) -> None:
     file = brokers.write(T0)
-    assert decode_note(encode_note(3, [file])) == (3, (file,))
-    assert note_path("a/b ../c") == "sinks/a%2Fb%20..%2Fc.json"
-    with pytest.raises(CorruptMessageError, match="not a sink's note"):
-        decode_note(b'{"batch_id": 1}')
+    assert decode_manifest(encode_manifest(3, [file])) == (3, (file,))
+    assert manifest_path("a/b ../c") == "sinks/a%2Fb%20..%2Fc.json"
+    with pytest.raises(CorruptMessageError, match="not a sink's manifest"):
+        decode_manifest(b'{"batch_id": 1}')

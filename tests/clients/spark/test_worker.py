@@ -27,9 +27,9 @@ def test_what_was_loaded_after_a_call_began_is_kept_out_of_collections_from_the_
     """pyarrow's first array loads pandas: 340 modules that the daemon would go through after every task."""
     code = """
 import gc
-from stratalog.clients.spark.worker import settle
+from stratalog.clients.spark.worker import freeze_modules
 def frozen():
-    settle()
+    freeze_modules()
     return gc.get_freeze_count()
 first, same = frozen(), frozen()
 import pyarrow

@@ -69,7 +69,7 @@ class Following:
         return FollowerSession(FollowedPartitions(fetch_job(config), fetcher_id, self.stores.ports()), name)
 
     def turn(self, *sessions: FollowerSession, ms: int = 3_000) -> None:
-        """Both turn by turn for so long, long enough for every rescan and retry."""
+        """Turn the sessions by turns for `ms`; the default is long enough for every rescan and retry."""
         for _ in range(ms // 50):
             self.stores.clock.now_ms += 50
             for session in sessions:

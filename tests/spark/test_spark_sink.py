@@ -146,7 +146,7 @@ def test_a_stream_whose_commits_are_lost_writes_nothing_twice(
     assert values(spark, cluster, topic) == sorted([f"a{i}" for i in range(50)] + [f"b{i}" for i in range(50)])
 
 
-def test_a_stream_keeps_a_note_of_its_newest_batch(
+def test_a_stream_keeps_a_manifest_of_its_newest_batch(
     spark: SparkSession, cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
     put_file(tmp_path, "1", ["a"])

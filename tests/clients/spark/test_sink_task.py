@@ -116,7 +116,7 @@ def test_a_file_of_few_rows_holds_what_any_other_would(cluster: StillCluster, co
         ({"cleanup.policy": "compact"}, "zstd", -1),
     ],
 )
-def test_who_writes_few_rows_without_a_further_look(
+def test_when_few_rows_are_written_without_a_check(
     properties: dict[str, str], compression_type: str, limit: int
 ) -> None:
     assert few_rows_limit(LogConfig.from_properties(properties), compression_type) == limit

@@ -1,4 +1,4 @@
-"""What a fetch session looks at next."""
+"""What a fetch session works on next."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ ONE, TWO, THREE = (TopicPartition("t", number) for number in (1, 2, 3))
 
 
 def names(queue: LookQueue) -> tuple[str, str]:
-    """What comes soon, and what is only looked at."""
+    """What comes soon, and what is only checked."""
     soon, checks = (" ".join(str(each.partition) for each in part) for part in (queue.soon, queue.checks))
     return soon, checks
 
 
-def test_each_comes_once_in_the_order_in_which_it_was_told() -> None:
+def test_each_comes_once_in_the_order_in_which_it_was_added() -> None:
     queue = LookQueue()
     for each in (TWO, ONE, TWO):
         queue.add(each)
@@ -26,7 +26,7 @@ def test_each_comes_once_in_the_order_in_which_it_was_told() -> None:
     assert (names(queue), bool(queue)) == (("", ""), False)
 
 
-def test_what_was_put_off_comes_at_its_time() -> None:
+def test_what_was_delayed_comes_at_its_time() -> None:
     queue = LookQueue()
     queue.delay(ONE, 200)
     queue.delay(TWO, 100)
@@ -44,7 +44,7 @@ def test_what_was_put_off_comes_at_its_time() -> None:
 
 
 @pytest.mark.parametrize(("is_held", "soon"), [(False, "1"), (True, "")])
-def test_what_its_leader_publishes_ends_a_wait_unless_it_is_held(is_held: bool, soon: str) -> None:
+def test_what_its_leader_publishes_ends_a_delay_unless_it_is_held(is_held: bool, soon: str) -> None:
     queue = LookQueue()
     queue.delay(ONE, 100, is_held=is_held)
     queue.published(ONE)
@@ -52,7 +52,7 @@ def test_what_its_leader_publishes_ends_a_wait_unless_it_is_held(is_held: bool, 
     assert names(queue) == (soon, "")
 
 
-def test_what_begins_anew_is_held_no_more() -> None:
+def test_what_is_released_is_held_no_more() -> None:
     queue = LookQueue()
     queue.delay(ONE, 100, is_held=True)
     queue.release(ONE)

@@ -28,7 +28,7 @@ def moving(isr: tuple[int, ...] = (1, 2)) -> ClusterImage:
     return image_of([1, 2, 3], partition((1, 2, 3), 1, isr))
 
 
-def test_what_is_taken_from_a_bucket_is_owed_and_comes_back_with_time() -> None:
+def test_what_a_bucket_gave_beyond_its_rate_is_a_debt_that_time_pays() -> None:
     bucket = TokenBucket(1_000, 1_000, 0)
     assert bucket.delay_ms(0) == 0
     bucket.consume(3_000)
@@ -68,7 +68,7 @@ def test_a_second_of_a_long_copy_takes_a_seconds_bytes() -> None:
         (3, (1, 2), {}, False),
     ],
 )
-def test_whose_copies_are_held_back(
+def test_which_copies_are_throttled(
     broker: int, isr: tuple[int, ...], configs: dict[str, str], held_back: bool
 ) -> None:
     image = moving(isr)
@@ -82,7 +82,7 @@ def test_whose_copies_are_held_back(
     assert (quota.max_bytes(image, TP, 1 << 20) == 1_000) == held_back
 
 
-def test_without_a_rate_nobody_is_held_back_and_tasks_share_one() -> None:
+def test_without_a_rate_no_copy_is_throttled_and_fetchers_share_one() -> None:
     image = moving()
     image.replay(ConfigRecord(TOPIC, "follower.replication.throttled.replicas", "*"))
     quota = ReplicationQuota(3, tasks=4)
@@ -93,7 +93,7 @@ def test_without_a_rate_nobody_is_held_back_and_tasks_share_one() -> None:
     assert quota.delay_ms(image, TP, 0) == 401, "250 bytes/s for this task; it owes 100"
 
 
-def test_a_rate_that_changes_takes_hold() -> None:
+def test_a_changed_rate_is_applied() -> None:
     image = moving()
     commit(image, set_throttle(image, MOVE, 1_000))
     quota = ReplicationQuota(3, tasks=1)

@@ -1,4 +1,4 @@
-"""What sessions of one process leave for the next one, and how they are spread over time."""
+"""What sessions of a process keep for the next one, and how they are spread over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two fetch sessions of a share: the younger waits, folds ahead, and takes over (promise 7)."""
+"""Two fetch sessions of a fetcher: the younger waits, folds ahead, and becomes active (promise 7)."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tests.storage.logs import append, idempotent, values, write
 
 
 def overlapping(following: Following) -> tuple[FollowerSession, FollowerSession]:
-    """An elder at work and a younger that stands by."""
+    """An active elder and a younger on standby."""
     elder, younger = following.session("elder"), following.session("younger")
     following.turn(elder, ms=50)
     following.turn(elder, younger)
     return elder, younger
 
 
-def test_alone_it_takes_over_at_once() -> None:
+def test_alone_it_becomes_active_at_once() -> None:
     following = Following()
     write(following.log(1), "a")
     session = following.session("s")
@@ -41,7 +41,7 @@ def test_alone_it_takes_over_at_once() -> None:
     assert values(following.log(2)) == "a"
 
 
-def test_the_younger_stands_by_while_the_elder_works() -> None:
+def test_the_younger_is_on_standby_while_the_elder_is_active() -> None:
     following = Following()
     elder, younger = following.session("elder"), following.session("younger")
     write(following.log(1), "a")
@@ -52,7 +52,7 @@ def test_the_younger_stands_by_while_the_elder_works() -> None:
     assert following.progress("younger").entries == {}
 
 
-def test_it_takes_over_when_the_elder_says_that_it_ended() -> None:
+def test_it_becomes_active_when_the_elder_publishes_that_it_ended() -> None:
     following = Following()
     elder, younger = overlapping(following)
     elder.end()
@@ -64,7 +64,7 @@ def test_it_takes_over_when_the_elder_says_that_it_ended() -> None:
     assert values(following.log(2)) == "a"
 
 
-def test_it_takes_over_when_the_elder_falls_silent() -> None:
+def test_it_becomes_active_when_the_elder_falls_silent() -> None:
     following = Following()
     _, younger = overlapping(following)
     following.turn(younger, ms=SILENCE_MS - 2 * BEAT_INTERVAL_MS)
@@ -85,8 +85,8 @@ def test_fetchers_follow_each_partition_once_and_each_has_a_standby_session_of_i
     assert all(session.followed.replicas for session in sessions)
 
 
-def test_an_elder_that_wakes_up_again_stands_by() -> None:
-    """Whoever took over last goes on, until it falls silent itself."""
+def test_an_elder_that_wakes_up_again_returns_to_standby() -> None:
+    """The session that became active last continues until it falls silent itself."""
     following = Following()
     elder, younger = overlapping(following)
     following.turn(younger, ms=2 * SILENCE_MS)
@@ -102,7 +102,7 @@ def test_an_elder_that_wakes_up_again_stands_by() -> None:
     assert values(following.log(2)) == "a b c d"
 
 
-def test_standing_by_it_folds_what_it_will_need_and_writes_nothing() -> None:
+def test_on_standby_it_folds_what_it_will_need_and_commits_nothing() -> None:
     following = Following(partitions=3)
     elder, younger = following.session("elder"), following.session("younger")
     for partition in range(3):
@@ -118,7 +118,7 @@ def test_standing_by_it_folds_what_it_will_need_and_writes_nothing() -> None:
     assert younger.followed.copied_count == 0
 
 
-def test_standing_by_it_folds_a_long_log_some_commits_at_a_time() -> None:
+def test_on_standby_it_folds_a_long_log_some_commits_at_a_time() -> None:
     following = Following()
     elder, younger = overlapping(following)
     (replica,) = younger.followed.replicas.values()
@@ -151,8 +151,8 @@ def test_once_the_elder_is_about_to_end_the_younger_folds_what_it_lacks() -> Non
     assert (younger.state, younger.followed.copied_count) == (STANDBY, 0)
 
 
-def test_who_takes_over_copies_first_and_then_looks_at_the_tables_that_have_nothing_new() -> None:
-    """With 333 tables that look takes 0.3 s of CPU. What the elder copied last, the younger has not folded yet."""
+def test_a_session_that_becomes_active_copies_first_and_then_checks_the_other_tables() -> None:
+    """Checking hundreds of tables takes long. What the elder copied last, the younger has not folded yet."""
     following = Following(partitions=6)
     elder, younger = overlapping(following)
     elder.announce_end()
@@ -171,7 +171,7 @@ def test_who_takes_over_copies_first_and_then_looks_at_the_tables_that_have_noth
     assert values(following.log(2, 4)) == "a"
 
 
-def test_standing_by_it_reads_the_producer_state_that_its_first_copy_needs() -> None:
+def test_on_standby_it_reads_the_producer_state_that_its_first_copy_needs() -> None:
     following = Following()
     for number in range(2 * WHOLE_PRODUCERS_COMMITS):
         append(following.log(1), idempotent(["a"], sequence=number))
@@ -187,7 +187,7 @@ def test_standing_by_it_reads_the_producer_state_that_its_first_copy_needs() -> 
     assert last_sequences == [2 * WHOLE_PRODUCERS_COMMITS - 1] * 2
 
 
-def test_an_elder_that_slept_shortly_before_its_end_stands_by() -> None:
+def test_an_elder_that_slept_shortly_before_its_end_returns_to_standby() -> None:
     following = Following()
     elder, younger = overlapping(following)
     elder.announce_end()
@@ -196,8 +196,8 @@ def test_an_elder_that_slept_shortly_before_its_end_stands_by() -> None:
     assert (elder.state, younger.state) == (STANDBY, ACTIVE)
 
 
-def test_it_says_when_it_took_over_and_when_it_ended() -> None:
-    """Hand-overs can be counted from outside."""
+def test_it_publishes_when_it_became_active_and_when_it_ended() -> None:
+    """The changes of the active session can be counted from outside."""
     following = Following()
     objects = following.stores.objects("broker-2")
     elder, younger = following.session("elder"), following.session("younger")
@@ -213,7 +213,7 @@ def test_it_says_when_it_took_over_and_when_it_ended() -> None:
     assert told["younger"]["standby_ms"] < told["elder"]["ended_ms"] <= told["younger"]["active_ms"]
 
 
-def test_it_says_ahead_that_it_will_end() -> None:
+def test_it_publishes_ahead_that_it_will_end() -> None:
     following = Following()
     session = following.session("s")
     session.run(10_000)

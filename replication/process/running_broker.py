@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO
 
 from stratalog.replication.broker.broker import Broker, BrokerIdentity
@@ -37,10 +37,7 @@ START_WAIT_MS = 60_000
 TRY_AGAIN_S = 0.1
 JOIN_WAIT_S = 30
 TURN_WAIT_S = 0.02
-_ONE_AT_A_TIME = threading.Lock()
-"""Lock of a broker's turn while many partitions move a little each: such appends are short pieces of Python between
-short system calls, and threads that compete for the interpreter at each of them need more CPU and are not faster. Large
-appends run side by side; a turn waits at most `TURN_WAIT_S`, so a stuck disk holds nobody up."""
+"""Longest wait for another broker's turn, so that a stuck disk does not block the others."""
 
 
 def lock_root(root: str) -> IO[str]:
@@ -51,7 +48,13 @@ def lock_root(root: str) -> IO[str]:
 
 @dataclass(frozen=True, slots=True)
 class SharedParts:
-    """What the brokers of one process share. `peers`: the brokers that coordinators can call, by id."""
+    """What the brokers of one process share.
+
+    peers      the brokers that coordinators can call, by id
+    turn_lock  held during a turn while many partitions move a little each: such appends are short pieces of Python
+               between short system calls, and threads that compete for the interpreter at each of them need more CPU
+               and are not faster; large appends run side by side
+    """
 
     metadata_root: str
     config: BrokerConfig
@@ -59,6 +62,7 @@ class SharedParts:
     runner: FetchRunner
     executor: Executor
     peers: Mapping[int, Appends]
+    turn_lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class RunningBroker:
@@ -139,12 +143,12 @@ class RunningBroker:
     def _turn(self) -> None:
         broker = self.broker
         moves_many = broker.turn_interval.moves_many(SystemClock().monotonic_ms())
-        holds = moves_many and _ONE_AT_A_TIME.acquire(timeout=TURN_WAIT_S)
+        holds = moves_many and self._shared.turn_lock.acquire(timeout=TURN_WAIT_S)
         try:
             moved = broker.step()
         finally:
             if holds:
-                _ONE_AT_A_TIME.release()
+                self._shared.turn_lock.release()
         rest_ms = broker.rest_ms()
         if rest_ms:
             SystemClock().sleep_ms(rest_ms)

@@ -175,7 +175,7 @@ class HandOver:
                 raise self._expired()
             pause_ms = POLL_MS_MIN if answered else min(2 * pause_ms, POLL_MS_MAX)
             if self._parts:
-                is_watched = wakeup.is_armed and all(part.request_id for part in self._parts.values())
+                is_watched = wakeup.is_active and all(part.request_id for part in self._parts.values())
                 wakeup.wait_ms(WATCHED_POLL_MS if is_watched else pause_ms)
         return answers
 

@@ -117,11 +117,11 @@ class FollowerSession:
             now_ms = self._clock.monotonic_ms()
             if moved:
                 idle_since_ms = now_ms
-            is_at_once = moved and not self._wakeup.is_armed  # else a write ends the wait
+            is_at_once = moved and not self._wakeup.is_active  # else a write ends the wait
             self._wait(0 if is_at_once else min(self._pause_ms(now_ms, idle_since_ms), max(0, deadline_ms - now_ms)))
 
     def _wait(self, timeout_ms: int) -> None:
-        if timeout_ms > 0 or self._wakeup.is_armed:
+        if timeout_ms > 0 or self._wakeup.is_active:
             self._wakeup.wait_ms(timeout_ms)
 
     def _is_blind(self) -> bool:
@@ -133,7 +133,7 @@ class FollowerSession:
         """Longest wait; where writes are not watched, short right after work and longer when long idle."""
         if self.state == STANDBY and self._has_more_to_fold:
             return FOLD_AHEAD_REST_MS
-        if self._wakeup.is_armed:
+        if self._wakeup.is_active:
             if self.state == STANDBY:
                 return CLOSE_UP_INTERVAL_MS if self._is_end_near else BEAT_INTERVAL_MS
             return min(IDLE_WAIT_MS, self.followed.due_in_ms(now_ms))
@@ -211,9 +211,9 @@ class FollowerSession:
         return True
 
     def _is_stop_due(self, now_ms: int) -> bool:
-        if self._stop.is_armed and self._stop.take():
+        if self._stop.is_active and self._stop.was_written():
             return True
-        return self._is_due("stop", now_ms, OTHERS_WATCHED_INTERVAL_MS if self._stop.is_armed else BEAT_INTERVAL_MS)
+        return self._is_due("stop", now_ms, OTHERS_WATCHED_INTERVAL_MS if self._stop.is_active else BEAT_INTERVAL_MS)
 
     def _publish_progress(self, now_ms: int, beat_interval_ms: int) -> None:
         self._progress.publish(now_ms)
@@ -224,8 +224,8 @@ class FollowerSession:
 
     def _may_become_active(self, now_ms: int) -> bool:
         """True when no other session of this fetcher is active: it ended, fell silent, or never was."""
-        is_watched = self._notices.is_armed
-        is_notified = is_watched and self._notices.take()
+        is_watched = self._notices.is_active
+        is_notified = is_watched and self._notices.was_written()
         if not is_notified and not self._is_due("check", now_ms, BEAT_INTERVAL_MS if is_watched else 0):
             return False
         find_interval_ms = OTHERS_WATCHED_INTERVAL_MS if is_watched else BEAT_INTERVAL_MS
@@ -241,7 +241,7 @@ class FollowerSession:
         _LOG.debug("fetch session %s of broker %d is active", self.name, self._job.broker_id)
 
     def _is_superseded(self, now_ms: int) -> bool:
-        is_notified = self._notices.is_armed and self._notices.take()
+        is_notified = self._notices.is_active and self._notices.was_written()
         return (is_notified or self._is_due("superseded", now_ms, SILENCE_MS)) and self._notice.is_relieved()
 
     def _return_to_standby(self) -> None:

@@ -155,16 +155,16 @@ class FollowedPartitions:
 
     def follow_metadata(self, now_ms: int) -> bool:
         """Fold new metadata when a refresh is due; True when it was refreshed."""
-        watch = self._metadata_watch
-        interval_ms = METADATA_WATCHED_INTERVAL_MS if watch.is_armed else self.job.config.stratalog_metadata_poll_ms
-        if not (watch.is_armed and watch.take()) and now_ms < self._metadata_ms:
+        place, config = self._metadata_watch, self.job.config
+
+        def refresh() -> list[MetadataRecord]:
+            interval_ms = METADATA_WATCHED_INTERVAL_MS if place.is_active else config.stratalog_metadata_poll_ms
+            self._metadata_ms = now_ms + interval_ms
+            return self._metadata.refresh()
+
+        records = place.read(refresh, is_due=now_ms >= self._metadata_ms)
+        if records is None:
             return False
-        self._metadata_ms = now_ms + interval_ms
-        try:
-            records = self._metadata.refresh()
-        except StratalogError:
-            watch.mark()
-            raise
         if records or self._is_assignment_due:
             self._apply(records)
         return True

@@ -9,8 +9,8 @@ import argparse
 import sys
 import time
 
-from stratalog.jobs.command.broker_flags import FETCHER, OVERRIDE, file_settings, identity_table, settings_table
-from stratalog.jobs.command.flags import Command, Flag
+from stratalog.jobs.command.broker_flags import FETCHER, OVERRIDE, file_settings
+from stratalog.jobs.command.flags import Command, Flag, identity_table, settings_table
 from stratalog.jobs.command.properties import key_values
 from stratalog.jobs.command.terminal import (
     DONE,
@@ -23,7 +23,7 @@ from stratalog.jobs.command.terminal import (
     quiet_logging,
     stop_signals,
 )
-from stratalog.replication.config import settings
+from stratalog.replication.config import BROKER_CONFIGS
 from stratalog.replication.process.broker_properties import IDENTITY, BrokerProperties
 from stratalog.replication.process.broker_server import BrokerServer
 
@@ -110,7 +110,7 @@ def broker(given: argparse.Namespace) -> int:
         return DONE
 
 
-_TABLES = EPILOG.replace("{identity}", identity_table(IDENTITY)) + settings_table(settings())
+_TABLES = EPILOG.replace("{identity}", identity_table(IDENTITY)) + settings_table(BROKER_CONFIGS)
 main = Command("broker", PURPOSE, _TABLES, FLAGS, broker)
 
 if __name__ == "__main__":

@@ -13,11 +13,11 @@ import time
 from collections.abc import Iterable
 
 from stratalog import Cluster
-from stratalog.jobs.command.broker_flags import FETCHER, OVERRIDE, file_settings, settings_table
-from stratalog.jobs.command.flags import Command, Flag, program
+from stratalog.jobs.command.broker_flags import FETCHER, OVERRIDE, file_settings
+from stratalog.jobs.command.flags import Command, Flag, program, settings_table
 from stratalog.jobs.command.properties import key_values
 from stratalog.jobs.command.terminal import DONE, FAILED, Stop, UsageError, complain, quiet_logging, stop_signals
-from stratalog.replication.config import CLUSTER_TOML, BrokerConfig, settings
+from stratalog.replication.config import BROKER_CONFIGS, CLUSTER_TOML, BrokerConfig
 
 PURPOSE = """This tool runs a stratalog cluster in one process: some brokers, each with a directory of its own, and
 the controller. It stays up until Ctrl-C (or SIGTERM), then shuts down in order. Start it again on the same --path
@@ -141,7 +141,7 @@ def cluster(given: argparse.Namespace) -> int:
             complain("Stopped.")
 
 
-main = Command("cluster", PURPOSE, EPILOG + settings_table(settings()), FLAGS, cluster)
+main = Command("cluster", PURPOSE, EPILOG + settings_table(BROKER_CONFIGS), FLAGS, cluster)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -2,7 +2,7 @@
 
 config, stores, broker_root  broker settings; the roots and what marks them
 internal_topics, java_strings, metrics
-machine/       what only makes a process faster
+threads/       how the threads of one process share it
 requests/      Kafka's requests as plain values
 metadata/      the cluster as a log: records, image, ACLs, configs, backup
 controller/    decisions on the image, and the loop around them

@@ -5,9 +5,11 @@ I/O: opens object stores. A simulation gives an in-memory implementation of the 
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
+from dataclasses import dataclass
 from typing import Protocol
 
-from stratalog.storage.clock import Ids
+from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.files.cache import SHARED_FILE_CACHE, FileCache
@@ -30,6 +32,19 @@ class Stores(Protocol):
     def replicas(self, root: str) -> list[TopicPartition]:
         """The replicas that have a directory below the root."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What a part of a broker reaches the world through: storage, time, fresh ids, another thread.
+
+    executor  does the long upkeep of logs; None does it in the calling thread
+    """
+
+    stores: Stores
+    clock: Clock
+    ids: Ids
+    executor: Executor | None = None
 
 
 def replica_of(directory: str) -> TopicPartition | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -25,6 +26,13 @@ FIRST_COMPILER_ONLY = "-XX:TieredStopAtLevel=1"
 """For a JVM that lives for minutes: half of what Spark took in the tests was its second compiler, which never paid."""
 
 
+FAST = {
+    "stratalog.storage.files.batch_file": ("encode_fast",),
+}
+"""Importing module -> functions of a `_fast` twin there, which return None where the other implementation is used: with
+STRATALOG_TESTS_WITHOUT_FAST=1 always."""
+
+
 # `make test` draws the same examples each time; `make test-long` draws new ones, with --hypothesis-profile=random.
 hypothesis.settings.register_profile("random", derandomize=False, deadline=None)
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
@@ -32,7 +40,7 @@ hypothesis.settings.load_profile("same")
 
 
 ON_SPARK = "on Spark"
-LONG_FOLDERS = ("real", "simulation", "jobs", "stores", "replication")
+LONG_FOLDERS = ("real", "docs", "simulation", "jobs", "stores", "replication")
 """Those whose files take longest, the longest first: what comes last is to be short, or one process waits for it."""
 
 
@@ -85,6 +93,16 @@ def _fixtures_of(item: pytest.Item) -> set[str]:
     call = getattr(item, "callspec", None)
     named = call.params.values() if call else ()
     return {*getattr(item, "fixturenames", ()), *(value for value in named if isinstance(value, str))}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _without_fast() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if os.environ.get("STRATALOG_TESTS_WITHOUT_FAST") == "1":
+            for module, names in FAST.items():
+                for name in names:
+                    patch.setattr(f"{module}.{name}", lambda _: None)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from stratalog import __version__
 from stratalog.jobs.command.terminal import UsageError, complain, run
+from stratalog.storage.config_def import ConfigKey, spelled
 
 STAYS_UP = ("broker", "cluster", "demo")
 """Programs that run until they are stopped, and the demo: `jobs/` itself holds them, `jobs/tools/` the others."""
@@ -250,6 +251,17 @@ def module_of(tool: str) -> str:
     ('stratalog.jobs.tools.topics', 'stratalog.jobs.broker')
     """
     return f"stratalog.jobs.{tool}" if tool in STAYS_UP else f"stratalog.jobs.tools.{tool}"
+
+
+def settings_table(listed: Iterable[ConfigKey]) -> str:
+    """A line on each setting with default and unit, and one with its meaning, for `--help`."""
+    rows = (f"  {c.name} = {spelled(c.default)}{f' {c.unit}' if c.unit else ''}\n      {c.doc}" for c in listed)
+    return "\n".join(rows)
+
+
+def identity_table(listed: Iterable[ConfigKey]) -> str:
+    """A line on each setting without its default, and one with its meaning, for `--help`."""
+    return "\n".join(f"  {each.name}\n      {each.doc}" for each in listed)
 
 
 def one_spelling(given: argparse.Namespace, flag: str, deprecated: str) -> Any:

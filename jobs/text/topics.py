@@ -124,12 +124,6 @@ def is_at_min_isr(partition: PartitionRecord, configs: Mapping[str, str]) -> boo
     return len(partition.isr) == _min_isr(configs)
 
 
-def config_table() -> str:
-    """Every topic config with its default and unit, a line each, for `--help`."""
-    known = LogConfig.describe()
-    return "\n".join(f"  {c.name} = {c.default}{f' {c.unit}' if c.unit else ''}\n      {c.doc}" for c in known)
-
-
 def _min_isr(configs: Mapping[str, str]) -> int:
     return LogConfig.from_properties(configs).min_insync_replicas
 

@@ -14,12 +14,12 @@ from stratalog.clients.admin.admin import Admin
 from stratalog.clients.admin.configs import DYNAMIC, ConfigInForce, cluster_configs, topic_configs
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.jobs.command.arguments import CLUSTER, open_view
-from stratalog.jobs.command.flags import Command, Flag, Rule, switch
+from stratalog.jobs.command.flags import Command, Flag, Rule, settings_table, switch
 from stratalog.jobs.command.properties import read_properties
 from stratalog.jobs.command.terminal import DONE, UsageError
-from stratalog.jobs.text.topics import config_table
-from stratalog.replication.metadata.configs import SHARED_SETTINGS
+from stratalog.replication.metadata.configs import CLUSTER_WIDE_CONFIGS
 from stratalog.storage.errors import InvalidConfigError
+from stratalog.storage.topic_config import TOPIC_CONFIGS
 
 TOPICS, BROKERS = "topics", "brokers"
 OTHER_TYPES = ("clients", "users", "broker-loggers", "ips", "client-metrics", "groups")
@@ -193,9 +193,8 @@ def configs(given: argparse.Namespace) -> int:
     return DONE
 
 
-main = Command(
-    "configs", PURPOSE, EPILOG.replace("{shared}", ", ".join(SHARED_SETTINGS)) + config_table(), FLAGS, configs, RULES
-)
+_EPILOG = EPILOG.replace("{shared}", ", ".join(CLUSTER_WIDE_CONFIGS)) + settings_table(TOPIC_CONFIGS)
+main = Command("configs", PURPOSE, _EPILOG, FLAGS, configs, RULES)
 
 if __name__ == "__main__":
     sys.exit(main())

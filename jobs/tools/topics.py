@@ -12,7 +12,7 @@ from collections.abc import Callable
 from stratalog.clients.admin.admin import Admin, NewTopic, TopicDescription
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.jobs.command.arguments import CLUSTER, open_view
-from stratalog.jobs.command.flags import NOT_TOGETHER, Command, Flag, Rule, switch
+from stratalog.jobs.command.flags import NOT_TOGETHER, Command, Flag, Rule, settings_table, switch
 from stratalog.jobs.command.partition_filter import TopicFilter
 from stratalog.jobs.command.terminal import DONE, UsageError
 from stratalog.jobs.text import topics as topic_text
@@ -25,6 +25,7 @@ from stratalog.storage.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
+from stratalog.storage.topic_config import TOPIC_CONFIGS
 
 ACTIONS = ("list", "describe", "create", "alter", "delete")
 REPORTS: dict[str, Callable[[PartitionRecord, TopicDescription, set[int]], bool]] = {
@@ -229,7 +230,7 @@ def topics(given: argparse.Namespace) -> int:
     return DONE
 
 
-main = Command("topics", PURPOSE, EPILOG + topic_text.config_table(), FLAGS, topics, RULES, ACTIONS)
+main = Command("topics", PURPOSE, EPILOG + settings_table(TOPIC_CONFIGS), FLAGS, topics, RULES, ACTIONS)
 
 if __name__ == "__main__":
     sys.exit(main())

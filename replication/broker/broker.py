@@ -29,7 +29,6 @@ from stratalog.replication.leader.delete_records import RecordDeletions
 from stratalog.replication.leader.partition import WantedIsr, all_isr_changes, expansions, isr_change
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import LeaderReplica
-from stratalog.replication.machine.turn_pace import TurnPace
 from stratalog.replication.metadata.log import METADATA_COMMITS, open_metadata
 from stratalog.replication.metadata.records import (
     NO_BROKER_EPOCH,
@@ -48,6 +47,7 @@ from stratalog.replication.replica.upkeep_rounds import limits_of
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.hand_over import INBOX_PREFIX
 from stratalog.replication.stores import Stores
+from stratalog.replication.threads.turn_interval import TurnInterval
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.errors import (
     BrokerNotAvailableError,
@@ -57,7 +57,7 @@ from stratalog.storage.errors import (
     StoreError,
     StratalogError,
 )
-from stratalog.storage.objects.wakeup import Wakeup, Watch
+from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.upkeep.chore import UpkeepLimits
 
@@ -148,7 +148,7 @@ class Broker(BrokerCalls):
         self._raised: set[TopicPartition] = set()
         self._due_ms: dict[str, int] = {}
         self._offline_due_ms = 0
-        self.pace = TurnPace()
+        self.turn_interval = TurnInterval()
         self._turn_begun_ms = 0
         self._may_go_on = False
         self._beat = 0
@@ -277,18 +277,20 @@ class Broker(BrokerCalls):
 
     def rest_ms(self) -> int:
         """How long the loop rests after a turn that left nothing behind, so that the next one has more to tell."""
-        return 0 if not self._queue.is_empty else self.pace.rest_ms(self._turn_begun_ms, self._clock.monotonic_ms())
+        if not self._queue.is_empty:
+            return 0
+        return self.turn_interval.rest_ms(self._turn_begun_ms, self._clock.monotonic_ms())
 
     def wait_ms(self, *, moved: bool) -> int:
         """How long the loop may rest on its `wakeup` after a turn. What appends and followers moved is done with
         it: where everything is watched, a further turn would find nothing."""
         has_left = self._may_go_on or not self._queue.is_empty or bool(self._changed) or bool(self._hosted.starting)
-        return 0 if moved and (has_left or not self.wakeup.is_armed) else self.pause_ms()
+        return 0 if moved and (has_left or not self.wakeup.is_active) else self.pause_ms()
 
     def pause_ms(self) -> int:
         """How long the loop may rest on its `wakeup` after a turn in which nothing moved: where everything is watched,
         until the next thing that time alone brings; else as long as polling allows."""
-        if not self.wakeup.is_armed:
+        if not self.wakeup.is_active:
             config, is_idle = self.config, self._purgatory.is_empty
             return config.stratalog_progress_poll_max_ms if is_idle else config.stratalog_progress_poll_min_ms
         is_announced = self._announced_epoch == self.broker_epoch
@@ -299,13 +301,11 @@ class Broker(BrokerCalls):
         soonest_ms = min(soonest_ms, self._coordinators.next_due_ms or soonest_ms)
         return max(1, min(soonest_ms, self._purgatory.next_deadline_ms or soonest_ms) - now_ms)
 
-    def _look(self, name: str, watch: Watch, poll_ms: int, now_ms: int, look: Callable[[], bool | None]) -> bool:
-        """Look there when something changed; where that is not told, and in any case now and then, by time."""
-        is_told = watch.is_armed and watch.take()
-        if not self._is_due(name, now_ms, WATCHED_POLL_MS if watch.is_armed else poll_ms) and not is_told:
-            return False
+    def _look(self, name: str, place: WatchedPlace, poll_ms: int, now_ms: int, look: Callable[[], bool | None]) -> bool:
+        """Look there when something was written; where that is not reported, and in any case now and then, by time."""
+        is_due = self._is_due(name, now_ms, WATCHED_POLL_MS if place.is_active else poll_ms)
         try:
-            return bool(look())
+            return bool(place.read(look, is_due=is_due, retries=False))
         except StoreError:
             self._due_ms[name] = now_ms + RETRY_MS
             raise
@@ -341,7 +341,7 @@ class Broker(BrokerCalls):
                 self._hosted.forget_follower(restarted, now_ms)
         for topic_partition in sorted(self._touched):
             self._hosted.apply(topic_partition, image, now_ms)
-            self._coordinators.look_at(topic_partition)
+            self._coordinators.check_leader(topic_partition)
             self._touched.discard(topic_partition)
             self._raise_high_watermark(topic_partition, now_ms)  # a smaller min.insync.replicas commits more
         self._coordinators.partitions_deleted(deleted_partitions(changed))
@@ -382,7 +382,7 @@ class Broker(BrokerCalls):
             self._hosted.drop_leftover(replica, reason)
 
     def _forget_progress(self, topic_partition: TopicPartition) -> None:
-        self._coordinators.look_at(topic_partition)
+        self._coordinators.check_leader(topic_partition)
         if self._progress is not None:
             self._progress.forget(topic_partition)
 
@@ -390,9 +390,9 @@ class Broker(BrokerCalls):
 
     def _append_waiting(self, now_ms: int) -> bool:
         moved = self._start_leaders(now_ms)
-        for replica in self._queue.append(now_ms, self.pace.work_ms(TURN_MS_MAX, now_ms)):
+        for replica in self._queue.append(now_ms, self.turn_interval.work_ms(TURN_MS_MAX, now_ms)):
             moved = True
-            self.pace.moved(replica.state.topic_partition, now_ms)
+            self.turn_interval.moved(replica.state.topic_partition, now_ms)
             self._changed.add(replica.state.topic_partition)
             self._raise_high_watermark(replica.state.topic_partition, now_ms)
         return moved
@@ -421,11 +421,11 @@ class Broker(BrokerCalls):
                 self.leaders[topic_partition].complete_waiting()
 
     def _follow_followers(self, now_ms: int) -> bool:
-        is_armed = self.wakeup.is_armed
+        is_active = self.wakeup.is_active
         is_due = self._is_due(
-            "followers", now_ms, WATCHED_POLL_MS if is_armed else self.config.stratalog_progress_poll_max_ms
+            "followers", now_ms, WATCHED_POLL_MS if is_active else self.config.stratalog_progress_poll_max_ms
         )
-        if not is_due and not is_armed and self._purgatory.is_empty:
+        if not is_due and not is_active and self._purgatory.is_empty:
             return False
         return self._hear_followers(self._followers.poll(now_ms), now_ms)
 

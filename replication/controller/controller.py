@@ -15,13 +15,13 @@ from stratalog.replication.controller.brokers import fence_brokers, online_parti
 from stratalog.replication.controller.preferred_leaders import rebalance_leaders
 from stratalog.replication.controller.reassignment import finish_reassignments
 from stratalog.replication.controller.sessions import SessionObserver, session_path
-from stratalog.replication.metadata.configs import spelled
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import open_metadata
 from stratalog.replication.metadata.records import MetadataRecord
 from stratalog.replication.metadata.state_changes import partition_lines, replica_lines
 from stratalog.replication.stores import Stores
 from stratalog.storage.clock import Clock, Ids
+from stratalog.storage.config_def import spelled
 from stratalog.storage.errors import StaleControllerEpochError
 from stratalog.storage.upkeep.chore import UpkeepLimits
 from stratalog.storage.upkeep.upkeep import Upkeep
@@ -164,6 +164,6 @@ class Controller:
         return is_allowed
 
     def _keep_up(self, now_ms: int) -> None:
-        if now_ms >= self._upkeep_due_ms or self._upkeep.is_behind:
+        if now_ms >= self._upkeep_due_ms or self._upkeep.is_overdue:
             self._upkeep_due_ms = now_ms + UPKEEP_INTERVAL_MS
             self._upkeep.step(self._clock.wall_ms(), self.metadata.log.log_end_offset, self.metadata.log.leader_epoch)

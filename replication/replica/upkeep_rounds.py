@@ -203,7 +203,7 @@ class UpkeepRounds:
         self._behind.discard(topic_partition)
         try:
             is_done = step(topic_partition, upkeep, is_busy) is not None
-            if upkeep.is_behind and topic_partition in self._upkeep:
+            if upkeep.is_overdue and topic_partition in self._upkeep:
                 self._behind.add(topic_partition)
             if topic_partition in self._pauses_ms:
                 self.append_pause_ms(topic_partition, 1)

@@ -238,7 +238,7 @@ def segment_of_append(state: LogState, batches: Sequence[NewRecordBatch], config
     ).base_offset
 
 
-def place_files(
+def assign_offsets(
     state: LogState, files: Iterable[DataFile], leader_epoch: int, config: LogConfig
 ) -> tuple[FileEntry, ...]:
     """Files one after the other from the log end on, each in the segment where it belongs."""

@@ -86,7 +86,7 @@ def plan_copy(own: LogState, leader: LogState, max_bytes: int, unbroken: Sequenc
     files = _within(wanted, max_bytes, unbroken)
     is_complete = len(files) == len(wanted)
     end = leader.log_end_offset if is_complete else files[-1].end_offset
-    lacks_aborted = start < leader.stated(GONE_ABORTED)
+    lacks_aborted = start < leader.txn_number(GONE_ABORTED)
     return CopyPlan(
         start,
         end,
@@ -118,8 +118,8 @@ def _emptied(own: LogState, leader: LogState) -> CopyPlan:
 
 def _cleaner_txns(own: LogState, leader: LogState, *, is_anew: bool, cut_offset: int | None = None) -> dict[str, int]:
     """What a log lacks as the leader does: aborted records in any case, tombstones when it is copied from its start."""
-    aborted_end = leader.stated(GONE_ABORTED)
-    if not is_anew and aborted_end <= max(own.log_end_offset, own.stated(GONE_ABORTED)):
+    aborted_end = leader.txn_number(GONE_ABORTED)
+    if not is_anew and aborted_end <= max(own.log_end_offset, own.txn_number(GONE_ABORTED)):
         return {}
     cleaner = own.cleaner if cut_offset is None else own.cleaner.truncated(cut_offset)
     if is_anew:

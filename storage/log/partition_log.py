@@ -43,7 +43,7 @@ from stratalog.storage.log.append import (
     HandedFiles,
     admit,
     admit_files,
-    place_files,
+    assign_offsets,
     segment_of_append,
 )
 from stratalog.storage.log.copy import Copied, Cut, plan_copy, plan_cut, producers_after_copy, producers_after_cut
@@ -62,7 +62,7 @@ _NUMBERS = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class _Draft:
+class _PreparedCommit:
     """A commit to be made, and what holds after it. `record_count` counts towards `flush.messages`."""
 
     commit: Commit
@@ -76,7 +76,7 @@ class _OpenAppend:
     """An append under way: its content as given, its commit, and the answer if that commit stands."""
 
     content: tuple[NewRecordBatch | HandedFiles, ...]
-    draft: _Draft
+    prepared: _PreparedCommit
     appended: Appended
 
 
@@ -98,7 +98,7 @@ class PartitionLog(LogReader):
         self.flushing = FlushState(clock)
         self.on_commit: Callable[[Commit], None] | None = None
         self._open_append: _OpenAppend | None = None
-        self._unplaced: tuple[tuple[NewRecordBatch, ...], DataFile] | None = None
+        self._uncommitted: tuple[tuple[NewRecordBatch, ...], DataFile] | None = None
         self._producers_shift = crc32(table.name.rpartition("/")[2].encode())
 
     def exists_or_create(self, topic_id: str) -> None:
@@ -129,7 +129,7 @@ class PartitionLog(LogReader):
         sliced = self._slice_before(cut)
         producers = self._producers_after(state, cut, sliced)
         return self._commit(
-            self._draft(
+            self._prepare(
                 "TRUNCATE" if cut.removes or truncate_to is not None else "START EPOCH",
                 self.clock.wall_ms(),
                 adds=sliced,
@@ -191,7 +191,7 @@ class PartitionLog(LogReader):
         entry = FileEntry(file, segment, leader_epoch, state.log_end_offset)
         outcome = self._commit_append(batches, (entry,), admission, now_ms)
         if isinstance(outcome, Conflict):
-            self._unplaced = (accepted, file)
+            self._uncommitted = (accepted, file)
         return outcome
 
     def append_files(self, handed: Sequence[HandedFiles], leader_epoch: int, now_ms: int) -> Appended | Conflict:
@@ -212,7 +212,7 @@ class PartitionLog(LogReader):
         results = tuple(next(admitted) if refusal is None else refusal for refusal in refusals)
         if not files:
             return Appended(state.version, results)
-        placed = place_files(state, files, leader_epoch, self.config)
+        placed = assign_offsets(state, files, leader_epoch, self.config)
         return self._commit_append(handed, placed, replace(admission, results=results), now_ms)
 
     def _refusal(self, handed: HandedFiles, state: LogState, now_ms: int) -> InvalidRecordError | None:
@@ -244,13 +244,15 @@ class PartitionLog(LogReader):
         producers = None
         if admission.producers is not self.producers:
             producers = self._without_expired(admission.producers, now_ms)
-        draft = self._draft("WRITE", now_ms, adds=adds, txns={LOG_END: admission.log_end_offset}, producers=producers)
+        prepared = self._prepare(
+            "WRITE", now_ms, adds=adds, txns={LOG_END: admission.log_end_offset}, producers=producers
+        )
         appended = Appended(self.state.version + 1, admission.results, adds)
-        return self._put_append(_OpenAppend(tuple(content), draft, appended))
+        return self._put_append(_OpenAppend(tuple(content), prepared, appended))
 
     def _put_append(self, append: _OpenAppend) -> Appended | Conflict:
         try:
-            outcome = self._put(append.draft, append.appended.version)
+            outcome = self._put(append.prepared, append.appended.version)
         except StoreUnavailableError:
             self._open_append = append
             raise
@@ -271,7 +273,7 @@ class PartitionLog(LogReader):
 
     def _file_of(self, batches: tuple[NewRecordBatch, ...], segment: int) -> DataFile:
         """The batches as a data file: that of a lost race, which no commit names for certain, if they are the same."""
-        unplaced, self._unplaced = self._unplaced, None
+        unplaced, self._uncommitted = self._uncommitted, None
         if unplaced and len(unplaced[0]) == len(batches) and all(map(_is_same, unplaced[0], batches)):
             return unplaced[1]
         size_bytes = sum([batch.size_bytes for batch in batches])
@@ -326,7 +328,7 @@ class PartitionLog(LogReader):
         adds = tuple(c if c.segment >= plan.segment else replace(c, segment=plan.segment) for c in copies)
         producers = producers_after_copy(self.producers, their_producers, plan, adds, self._batches_in)
         outcome = self._commit(
-            self._draft(
+            self._prepare(
                 "COPY",
                 self.clock.wall_ms(),
                 adds=adds,
@@ -380,7 +382,7 @@ class PartitionLog(LogReader):
         state = self._writable(leader_epoch)
         start = max(state.log_start_offset, log_start or 0)
         return self._commit(
-            self._draft(
+            self._prepare(
                 operation,
                 now_ms,
                 adds=tuple(adds),
@@ -405,13 +407,13 @@ class PartitionLog(LogReader):
             )
         return state
 
-    def _commit(self, draft: _Draft) -> Committed | Conflict:
+    def _commit(self, prepared: _PreparedCommit) -> Committed | Conflict:
         """Commit and fold the next version. Producer state that was read may have brought more since it was decided."""
         if self.state.version != self._decided_on:
             return Conflict(self._decided_on + 1)
-        return self._put(draft, self.state.version + 1)
+        return self._put(prepared, self.state.version + 1)
 
-    def _draft(
+    def _prepare(
         self,
         operation: str,
         now_ms: int,
@@ -422,27 +424,29 @@ class PartitionLog(LogReader):
         producers: ProducerStates | None = None,
         data_change: bool = True,
         sync: bool = False,
-    ) -> _Draft:
+    ) -> _PreparedCommit:
         """A commit on what is folded."""
         changes, producer_txns = self._state_producers(producers)
         all_txns = {**self.state.position_txns, **txns, **producer_txns}
         records = sum([entry.file.record_count for entry in adds]) if data_change else 0
         commit = Commit(self._ids.new_id(), operation, now_ms, adds, removes, all_txns, data_change, producers=changes)
-        return _Draft(commit, producers, records, sync or self.flushing.is_due(self.config, records))
+        return _PreparedCommit(commit, producers, records, sync or self.flushing.is_due(self.config, records))
 
-    def _put(self, draft: _Draft, version: int) -> Committed | Conflict:
-        outcome = self.table.commit(version, draft.commit, sync=draft.sync, since=self.flushing.first_owed(self.config))
+    def _put(self, prepared: _PreparedCommit, version: int) -> Committed | Conflict:
+        outcome = self.table.commit(
+            version, prepared.commit, sync=prepared.sync, since=self.flushing.first_owed(self.config)
+        )
         if isinstance(outcome, Conflict):
             self._is_in_doubt = True
             return outcome
-        if draft.producers is not None:
+        if prepared.producers is not None:
             self._producers_version = -1  # known as a whole below: `_replay` need not work it out
-        self._replay(draft.commit)
-        self.flushing.committed(draft.record_count, is_synced=draft.sync)
-        if draft.producers is not None:
-            self._producers, self._producers_version = draft.producers, outcome.version
+        self._replay(prepared.commit)
+        self.flushing.committed(prepared.record_count, is_synced=prepared.sync)
+        if prepared.producers is not None:
+            self._producers, self._producers_version = prepared.producers, outcome.version
         if self.on_commit is not None:
-            self.on_commit(draft.commit)
+            self.on_commit(prepared.commit)
         return outcome
 
     def _state_producers(self, producers: ProducerStates | None) -> tuple[ProducerChanges | None, dict[str, int]]:

@@ -139,7 +139,7 @@ class LogReader:
                     raise
         raise ObjectNotFoundError(f"{self.name}: producer state vanished {RESOLVE_TRIES} times")
 
-    def warm_up(self) -> None:
+    def fold_ahead(self) -> None:
         """Have ready what is otherwise made when it is first asked for. Raises as `producers` does."""
         _ = self.producers, self.segments
 

@@ -123,14 +123,14 @@ class LogState:
         """The offset below which tombstones may have gone; 0 for a log that was never compacted."""
         return self._txns.get(GONE_TOMBSTONES, 0)
 
-    def stated(self, name: str) -> int:
+    def txn_number(self, name: str) -> int:
         """The number last stated under a name; 0 when there is none."""
         return self._txns.get(name, 0)
 
     @property
     def erase_again_txns(self) -> dict[str, int]:
         """What a commit states that takes the log's end off: it may come back from a replica that has not erased."""
-        return {ERASED: 0} if self.stated(ERASED) else {}
+        return {ERASED: 0} if self.txn_number(ERASED) else {}
 
     @property
     def position_txns(self) -> dict[str, int]:

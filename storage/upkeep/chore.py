@@ -35,7 +35,7 @@ class UpkeepWork(StrEnum):
     MERGE = "merge"
     TAKE_MERGE = "take merge"
     LOST_RACE = "lost race"
-    SWEEP = "sweep"
+    VACUUM = "vacuum"
     ERASE = "erase"
 
 
@@ -133,7 +133,7 @@ class Chore(Protocol):
         return None
 
     @property
-    def is_behind(self) -> bool:
+    def is_overdue(self) -> bool:
         """Whether there is so much to do that the next piece must follow the last one at once."""
         return False
 
@@ -147,5 +147,5 @@ class Chore(Protocol):
         return False
 
 
-BEHIND_TIMES = 4
+OVERDUE_BACKLOG = 4
 """Who has so many times more to do than suits one piece of work is behind."""

@@ -4,7 +4,7 @@ I/O: through the log and its table.
 
 Checkpoints  Delta's checkpoints, and the commits that nobody needs any more
 Deletion     files that left the log are deleted after `file.delete.delay.ms`
-Sweep        files that no commit names are deleted after a week
+Vacuum        files that no commit names are deleted after a week
 Flush        Kafka's `LogManager.flushDirtyLogs`: a log whose `flush.ms` has passed without an append is synced
 Retention    expired segments leave the log in one commit; readers that hold an older fold read on until the deletion
 Scrub        data files are read now and then, so that decayed bits are found while a clean copy lives; only where the
@@ -28,8 +28,8 @@ from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.log.partition_log import WHOLE_PRODUCERS_COMMITS, PartitionLog
 from stratalog.storage.log.state import LogState, live_paths
 from stratalog.storage.upkeep.chore import (
-    BEHIND_TIMES,
     DAY_MS,
+    OVERDUE_BACKLOG,
     RECHECK_MS,
     Chore,
     UpkeepDone,
@@ -133,9 +133,9 @@ class Checkpoints(Chore):
         return (clean_due_ms if garbage_due_ms is None else min(clean_due_ms, garbage_due_ms)) - view.now_ms
 
     @property
-    def is_behind(self) -> bool:
+    def is_overdue(self) -> bool:
         overdue = self._log.version - self._due_version
-        return self._cleaning_pieces > BEHIND_TIMES or overdue > BEHIND_TIMES * self._limits.checkpoint_commits
+        return self._cleaning_pieces > OVERDUE_BACKLOG or overdue > OVERDUE_BACKLOG * self._limits.checkpoint_commits
 
     @property
     def overdue_count(self) -> int:
@@ -205,8 +205,8 @@ class Deletion(Chore):
         return max(due_ms, self._looked_ms + interval_ms) - view.now_ms
 
     @property
-    def is_behind(self) -> bool:
-        return self._full_pieces > BEHIND_TIMES
+    def is_overdue(self) -> bool:
+        return self._full_pieces > OVERDUE_BACKLOG
 
     @property
     def overdue_count(self) -> int:
@@ -214,21 +214,21 @@ class Deletion(Chore):
         return len(self._log.state.removed) - self._removed_before if self._full_pieces else 0
 
 
-class Sweep(Chore):
+class Vacuum(Chore):
     """Once a day, at a time of the table's own, deletes what no commit names and nobody wrote for a week."""
 
     def __init__(self, log: PartitionLog, limits: UpkeepLimits) -> None:
         self._limits = limits
         self._offset_ms = crc32(log.name.encode()) % DAY_MS
-        self._swept_day: int | None = None
+        self._vacuumed_day: int | None = None
 
     def begin(self, view: UpkeepView) -> Work[list[str]] | None:
         today = (view.now_ms + self._offset_ms) // DAY_MS
-        if self._swept_day is None:
-            self._swept_day = today
-        if today <= self._swept_day:
+        if self._vacuumed_day is None:
+            self._vacuumed_day = today
+        if today <= self._vacuumed_day:
             return None
-        self._swept_day = today
+        self._vacuumed_day = today
         table, old_ms = view.log.table.reopened(), view.now_ms - self._limits.unreferenced_ms
         return Work(partial(_list_old, table, old_ms), partial(self._listed, view))
 
@@ -240,11 +240,11 @@ class Sweep(Chore):
         unnamed = [path for path in old if path not in named]
         if not unnamed:
             return None
-        done = partial(view.done, UpkeepWork.SWEEP, len(unnamed))
+        done = partial(view.done, UpkeepWork.VACUUM, len(unnamed))
         return Work(partial(view.log.table.reopened().delete_objects, unnamed), lambda _: done())
 
     def rest_ms(self, view: UpkeepView) -> int | None:
-        return None if self._swept_day is None else (self._swept_day + 1) * DAY_MS - self._offset_ms - view.now_ms
+        return None if self._vacuumed_day is None else (self._vacuumed_day + 1) * DAY_MS - self._offset_ms - view.now_ms
 
 
 def _delete_interval_ms(log: PartitionLog) -> int:

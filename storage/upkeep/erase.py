@@ -53,10 +53,10 @@ class Erased:
 def erased_by(state: LogState, erase_id: int) -> Erased:
     """As the table's txns state it."""
     return Erased(
-        state.stated(count_name(erase_id)),
-        state.stated(files_name(erase_id)),
-        state.stated(ERASED) >= erase_id,
-        state.stated(swapped_name(erase_id)),
+        state.txn_number(count_name(erase_id)),
+        state.txn_number(files_name(erase_id)),
+        state.txn_number(ERASED) >= erase_id,
+        state.txn_number(swapped_name(erase_id)),
     )
 
 

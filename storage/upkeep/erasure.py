@@ -49,7 +49,7 @@ class Erasure(Chore):
     def begin(self, view: UpkeepView) -> Work[Any] | None:
         """Not before the replica has all that the request is about, and the high watermark covers it."""
         log = view.log
-        erase = next((each for each in self._erases() if each.erase_id > log.state.stated(ERASED)), None)
+        erase = next((each for each in self._erases() if each.erase_id > log.state.txn_number(ERASED)), None)
         if erase is None:
             return self._made_durable(view)
         if min(view.high_watermark, log.log_end_offset) < erase.end_offset:
@@ -112,14 +112,14 @@ class Erasure(Chore):
 
     def rest_ms(self, view: UpkeepView) -> int | None:
         state = view.log.state
-        if any(each.erase_id > state.stated(ERASED) for each in self._erases()):
+        if any(each.erase_id > state.txn_number(ERASED) for each in self._erases()):
             return RECHECK_MS
         return max(1, self._waits_ms(view)) if _is_owed(state) else None
 
 
 def _is_owed(state: LogState) -> bool:
     """Whether files that an erasure took out wait for a checkpoint."""
-    return state.stated(LAST_SWAP) > max(0, state.durable_version)
+    return state.txn_number(LAST_SWAP) > max(0, state.durable_version)
 
 
 def _checkpointed(view: UpkeepView, version: int) -> UpkeepDone:

@@ -54,7 +54,7 @@ class Merging(Chore):
         return RECHECK_MS if is_waiting else None
 
     @property
-    def is_behind(self) -> bool:
+    def is_overdue(self) -> bool:
         return len(self._log.files) > self._limits.live_files_max
 
     @property
@@ -99,7 +99,7 @@ class Merging(Chore):
         if leader.state.swapped_version > self._taken_version:
             self._taken_version = leader.state.swapped_version
             # what is compacted here stays so: an emptied record must not come back, nor be told a transaction's
-            uncleaned = bisect_left(log.files, log.state.stated(FIRST_DIRTY), key=lambda entry: entry.start_offset)
+            uncleaned = bisect_left(log.files, log.state.txn_number(FIRST_DIRTY), key=lambda entry: entry.start_offset)
             plans = plan_taken_merges(log.files[uncleaned:], leader.files)
             self._taken = [plan for plan in plans if plan.taken and plan.taken.path not in log.state.removed]
             self._taken.reverse()

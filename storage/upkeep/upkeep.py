@@ -25,7 +25,7 @@ from stratalog.storage.upkeep.chore import (
     UpkeepView,
     Work,
 )
-from stratalog.storage.upkeep.chores import Checkpoints, Deletion, Flush, Retention, Scrub, Sweep
+from stratalog.storage.upkeep.chores import Checkpoints, Deletion, Flush, Retention, Scrub, Vacuum
 from stratalog.storage.upkeep.cleaner import Cleaner
 from stratalog.storage.upkeep.erase import Erase
 from stratalog.storage.upkeep.erasure import Erasure
@@ -55,7 +55,7 @@ class Upkeep:
         self._chores: list[Chore] = [Flush(log), Checkpoints(log, limits), Deletion(log), Erasure(erases)]
         if applies_cleanup_policy:
             self._chores += [Retention(log, limits), Cleaner(log)]
-        self._chores += [Merging(log, limits, leader), Sweep(log, limits), Scrub(limits)]
+        self._chores += [Merging(log, limits, leader), Vacuum(log, limits), Scrub(limits)]
         self._falling_behind = _with_own("overdue_count", self._chores)
         self._woken = _with_own("needs_step", self._chores)
         self._next_chore = 0
@@ -88,9 +88,9 @@ class Upkeep:
         return self._running is not None and self._running[0].done()
 
     @property
-    def is_behind(self) -> bool:
+    def is_overdue(self) -> bool:
         """Whether there is so much to do that the next step must follow the last one at once."""
-        return self.log.is_folded and any(chore.is_behind for chore in self._chores)
+        return self.log.is_folded and any(chore.is_overdue for chore in self._chores)
 
     @property
     def overdue_count(self) -> int:

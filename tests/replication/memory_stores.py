@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Executor
 
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import MetadataLog, open_metadata
 from stratalog.replication.metadata.records import MetadataRecord, PartitionRecord, RegisterBrokerRecord, TopicRecord
-from stratalog.replication.stores import replica_of
-from stratalog.storage.delta.memory_table import MemoryDisk, MemoryLogTable
+from stratalog.replication.stores import Ports, replica_of
 from stratalog.storage.errors import StoreUnavailableError
-from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.records import TopicPartition
 from tests.storage.logs import CountingIds, FakeClock
+from tests.storage.memory_store import MemoryStore
+from tests.storage.memory_table import MemoryDisk, MemoryLogTable
 
 METADATA_ROOT = "metadata"
 
@@ -55,6 +56,9 @@ class MemoryStores:
 
     def replicas(self, root: str) -> list[TopicPartition]:
         return [found for name in self.disk(root).tables if (found := replica_of(name)) is not None]
+
+    def ports(self, executor: Executor | None = None) -> Ports:
+        return Ports(self, self.clock, self.ids, executor)
 
     def metadata(self) -> MetadataLog:
         """Another fold of the metadata log, which is made when it is missing."""

@@ -10,8 +10,6 @@ import pytest
 from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession as Session
 
-from stratalog.replication.machine.priorities import threads_named
-from stratalog.replication.machine.spark_home import linked_home
 from stratalog.replication.spark.session import (
     CHECKPOINT_FILES,
     EXECUTOR_TIMEOUT,
@@ -28,8 +26,8 @@ if TYPE_CHECKING:
 
 CHECKPOINT_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 EXECUTOR_TIMEOUT_MS = "spark.storage.blockManagerHeartbeatTimeoutMs"
-TRIMMER = ("Native Heap Tri",)
-"""The thread that gives freed memory back, as the kernel names it."""
+TRIMMER = "Native Heap Tri"
+"""The thread that returns freed memory to the system, as the kernel names it."""
 
 
 @pytest.mark.parametrize(
@@ -45,7 +43,7 @@ def test_only_an_open_local_master_grows_by_the_fetch_slots(master: str, slots: 
     assert local_master(master, slots, cores) == expected
 
 
-def test_what_is_given_comes_before_the_file() -> None:
+def test_given_settings_take_precedence_over_the_file() -> None:
     given = {"spark.driver.memory": "9g", "spark.master": "yarn"}
     settings = session_settings("job", 6, 2, given)
     assert (settings["spark.driver.memory"], settings["spark.master"]) == ("9g", "yarn")
@@ -76,7 +74,7 @@ def test_the_delta_jar_of_the_file_is_the_one_that_the_installed_delta_asks_for(
     assert parse_spark_defaults(SPARK_DEFAULTS.read_text(encoding="utf-8"))["spark.jars.packages"] == asked
 
 
-def test_java_that_is_missing_is_said_clearly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from stratalog.replication.spark import session as spark_session
 
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
@@ -106,40 +104,16 @@ def test_a_worker_imports_the_rooms(spark: SparkSession) -> None:
     assert spark.range(4).mapInArrow(codes, "id long").count() == 4
 
 
-def test_a_worker_imports_spark_as_it_is_installed(spark: SparkSession) -> None:
-    def homes(batches):  # type: ignore[no-untyped-def]
-        import pyarrow as pa
-        import pyspark
-
-        for batch in batches:
-            yield pa.RecordBatch.from_arrays([pa.array([pyspark.__file__] * batch.num_rows)], ["home"])
-
-    found = spark.range(1).mapInArrow(homes, "home string").first()
-    assert found is not None
-    assert ".zip" not in found.home
-
-
-def test_a_chosen_home_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    home = linked_home(tmp_path)
-    assert home is not None
-    assert linked_home(tmp_path) == home
-    assert (Path(home) / "jars").is_dir()
-    assert not (Path(home) / "python").exists()
-    Path(home).chmod(0o777)
-    assert linked_home(tmp_path) is None
-    Path(home).chmod(0o700)
-    monkeypatch.setenv("SPARK_HOME", "anywhere")
-    assert linked_home(tmp_path) is None
-
-
-def test_the_jvm_gives_back_what_it_freed_outside_its_heap(spark: SparkSession) -> None:
+def test_the_jvm_returns_what_it_freed_outside_its_heap(spark: SparkSession) -> None:
     options = ("-XX:+UnlockExperimentalVMOptions", "-XX:TrimNativeHeapInterval=10000", "-Xlog:trimnative")
     asked = subprocess.run(["java", *options, "-version"], capture_output=True, text=True, check=False)
     if "Periodic native trim enabled" not in asked.stdout:
         pytest.skip("this Java, or this machine's C library, cannot")
     jvm = spark.sparkContext._jvm
     assert jvm is not None
-    assert threads_named(int(jvm.java.lang.ProcessHandle.current().pid()), TRIMMER)
+    tasks = Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}/task")
+    names = subprocess.run(["cat", *map(str, tasks.glob("*/comm"))], capture_output=True, text=True, check=False).stdout
+    assert TRIMMER in names.splitlines()
 
 
 def test_a_failed_task_leaves_the_terminal_alone(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,8 +1,9 @@
 """A local disk in memory whose power can be cut: what was not synced is then lost, kept, torn, or come back.
 
 A file whose content was not synced may be gone, whole, a part of itself, or of the right size and full of zeros. A
-file that was replaced or deleted may be as it was before, unless its directory was synced. A new file may have been
-written over one that was deleted (`storage.objects.disk.spare_files`), and hold what that one held, or its end.
+file that was replaced or deleted may be as it was before, unless its directory was synced. A new file may lie on blocks
+of one that was deleted, and hold what that one held, or its end, as where names are durable before content is (ext4
+without a journal or with `data=writeback`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from stratalog.storage.objects.memory import MemoryStore
+from tests.storage.memory_store import MemoryStore
 
 
 class PowerFailure(Exception):  # noqa: N818 - no error of ours: nobody may catch it

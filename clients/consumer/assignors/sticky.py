@@ -1,10 +1,10 @@
-"""Sticky and cooperative sticky: shares that are as even as can be and move as little as can be. Pure.
+"""Sticky and cooperative sticky: as even as possible, with as few moves as possible. Pure.
 
-Source: `AbstractStickyAssignor`, `StickyAssignor` and `CooperativeStickyAssignor` of Kafka 4.3.1, whose choices among
-equals are kept too (`java_strings.hash_order`), so that a group may have leaders of both kinds. We differ where Kafka
-4.3.1 gives a member a topic that it does not subscribe to: when the first member walked has no topics at all, and when
-a partition goes back to an owner of an older generation that has dropped the topic since. Owned partitions that a
-topic no longer has are forgotten, where Kafka hands others out twice.
+Source: `AbstractStickyAssignor`, `StickyAssignor` and `CooperativeStickyAssignor` of Kafka 4.3.1. Choices among equals
+are Kafka's, too (`java_strings.hash_order`), so that a group may have leaders of both implementations. Different: Kafka
+4.3.1 may assign a topic to a member that does not subscribe to it, when the first member has no topics, and when a
+partition returns to an owner of an older generation that has dropped the topic. Owned partitions that a topic no longer
+has are ignored, where Kafka assigns others twice.
 """
 
 from __future__ import annotations
@@ -23,15 +23,26 @@ from stratalog.clients.consumer.assignors.assignor import (
 from stratalog.clients.consumer.assignors.sticky_even import share_evenly
 from stratalog.clients.consumer.assignors.sticky_uneven import UnevenShares
 from stratalog.replication.java_strings import hash_order
-from stratalog.replication.requests.consumer_protocol import UNKNOWN_GENERATION, Subscription, partitions_by_topic
-from stratalog.replication.requests.kafka_bytes import KafkaReader, KafkaWriter
+from stratalog.replication.requests.consumer_protocol import (
+    PARTITIONS,
+    UNKNOWN_GENERATION,
+    Subscription,
+    partitions_of,
+    topics_of,
+)
+from stratalog.replication.requests.kafka_types import Field, Struct, layout
 from stratalog.storage.errors import CorruptMessageError
 from stratalog.storage.records import TopicPartition
+
+_GENERATION = Field("generation", "int32", first_version=1)
+_STICKY_DATA = Struct("StickyAssignorUserData", (Field("previous_assignment", PARTITIONS, is_array=True), _GENERATION))
+_COOPERATIVE_DATA = layout(Struct("CooperativeStickyAssignorUserData", (_GENERATION,)), 1)
+_GENERATION_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class _Holding:
-    """What a member says it owns, and since which generation."""
+    """The partitions that a member claims, and their generation."""
 
     partitions: tuple[TopicPartition, ...]
     generation: int
@@ -39,15 +50,15 @@ class _Holding:
 
 @dataclass(slots=True)
 class _Claims:
-    """Who owns what after disputes: `owned` by member, newer generations first; `contested` partitions, which two
-    members of one generation claim, are owned by nobody."""
+    """Owners after conflicts: `owned` by member, where the newer generation wins; `contested` partitions, which two
+    members of one generation claim, have no owner."""
 
     owned: dict[str, list[TopicPartition]] = field(default_factory=dict)
     contested: set[TopicPartition] = field(default_factory=set)
 
 
 class StickyAssignor:
-    """Members give up all partitions for a rebalance and remember them in their user data (KIP-54, KIP-341)."""
+    """Members revoke all partitions for a rebalance; their user data has them (KIP-54, KIP-341)."""
 
     name = "sticky"
     cooperative = False
@@ -58,24 +69,17 @@ class StickyAssignor:
         members: Mapping[str, AssignorMember],
         partition_racks: PartitionRacks = NO_RACKS,
     ) -> MemberAssignments:
-        holdings = {member_id: _remembered(member.subscription) for member_id, member in members.items()}
+        holdings = {member_id: _claim_of_user_data(member.subscription) for member_id, member in members.items()}
         return _shares(partition_counts, members, partition_racks, holdings)[0]
 
     def user_data(self, partitions: Sequence[TopicPartition], generation_id: int) -> bytes | None:
-        writer = KafkaWriter(flexible=False)
-
-        def write_topic(topic: tuple[str, list[int]]) -> None:
-            writer.string(topic[0])
-            writer.array(topic[1], writer.int32)
-
-        writer.array(partitions_by_topic(partitions).items(), write_topic)
-        writer.int32(generation_id)
-        return writer.bytes_written()
+        fields = {"previous_assignment": topics_of(partitions), "generation": generation_id}
+        return layout(_STICKY_DATA, 1).write(fields)
 
 
 class CooperativeStickyAssignor:
-    """The same shares, but a partition that moves is given to nobody until its owner has given it up: the next
-    rebalance, which that owner asks for, hands it on (KIP-429)."""
+    """As StickyAssignor, but a partition that moves stays unassigned until its owner has revoked it: that owner starts
+    the rebalance that assigns it (KIP-429)."""
 
     name = "cooperative-sticky"
     cooperative = True
@@ -86,7 +90,7 @@ class CooperativeStickyAssignor:
         members: Mapping[str, AssignorMember],
         partition_racks: PartitionRacks = NO_RACKS,
     ) -> MemberAssignments:
-        holdings = {member_id: _owned_since(member.subscription) for member_id, member in members.items()}
+        holdings = {member_id: _claim_of_subscription(member.subscription) for member_id, member in members.items()}
         assignments, moving = _shares(partition_counts, members, partition_racks, holdings)
         if moving is None:
             moving = _moving(members, assignments)
@@ -96,9 +100,7 @@ class CooperativeStickyAssignor:
         }
 
     def user_data(self, _partitions: Sequence[TopicPartition], generation_id: int) -> bytes | None:
-        writer = KafkaWriter(flexible=False)
-        writer.int32(generation_id)
-        return writer.bytes_written()
+        return _COOPERATIVE_DATA.write({"generation": generation_id})
 
 
 def _shares(
@@ -107,7 +109,7 @@ def _shares(
     partition_racks: PartitionRacks,
     holdings: Mapping[str, _Holding],
 ) -> tuple[MemberAssignments, dict[TopicPartition, str] | None]:
-    """Shares, and which partitions move to whom; None where that is to be seen from the shares."""
+    """Assignments, and the new owners of partitions that move; None if these follow from the assignments."""
     if not members:
         return {}, {}
     counts = subscribed_counts(partition_counts, members)
@@ -139,7 +141,7 @@ def _settle_claims(
             if partition.partition >= counts.get(partition.topic, 0):
                 continue
             other = owner.get(partition)
-            # Kafka takes the other's generation from the field of its subscription, not from its user data.
+            # Kafka uses the generation in the other's subscription, not that in its user data.
             other_generation = members[other].subscription.generation_id if other is not None else UNKNOWN_GENERATION
             if other is not None and generation < other_generation:
                 continue
@@ -154,7 +156,7 @@ def _settle_claims(
 
 
 def _previous_owners(walked: Sequence[str], holdings: Mapping[str, _Holding]) -> dict[TopicPartition, str]:
-    """Owners of an older generation than the newest, of each partition the newest of them."""
+    """The latest owner of each partition from a generation before the newest."""
     newest = max(holding.generation for holding in holdings.values())
     found: dict[TopicPartition, tuple[int, str]] = {}
     for member_id in walked:
@@ -168,7 +170,7 @@ def _previous_owners(walked: Sequence[str], holdings: Mapping[str, _Holding]) ->
 
 
 def _moving(members: Mapping[str, AssignorMember], assignments: MemberAssignments) -> dict[TopicPartition, str]:
-    """Partitions that somebody gives up and another gets, with who gets them."""
+    """Partitions that move from one member to another, with their new owners."""
     added: dict[TopicPartition, str] = {}
     given_up: set[TopicPartition] = set()
     for member_id, partitions in assignments.items():
@@ -178,26 +180,22 @@ def _moving(members: Mapping[str, AssignorMember], assignments: MemberAssignment
     return {partition: member_id for partition, member_id in added.items() if partition in given_up}
 
 
-def _remembered(subscription: Subscription) -> _Holding:
-    """What a sticky member's user data says; nothing if it cannot be read. Version 0 has no generation."""
+def _claim_of_user_data(subscription: Subscription) -> _Holding:
+    """The claim in a sticky member's user data; empty if it cannot be read. Version 0 has no generation."""
     if not subscription.user_data:
         return _Holding((), UNKNOWN_GENERATION)
-    reader = KafkaReader(subscription.user_data, flexible=False)
-
-    def read_topic() -> list[TopicPartition]:
-        topic = reader.string()
-        return [TopicPartition(topic, number) for number in reader.array(reader.int32)]
-
     try:
-        partitions = tuple(partition for topic in reader.array(read_topic) for partition in topic)
-        return _Holding(partitions, reader.int32() if reader.left >= 4 else UNKNOWN_GENERATION)
-    except (CorruptMessageError, UnicodeDecodeError):
+        fields, end = layout(_STICKY_DATA, 0).read(subscription.user_data)
+        if len(subscription.user_data) - end >= _GENERATION_BYTES:
+            fields, end = layout(_STICKY_DATA, 1).read(subscription.user_data)
+    except CorruptMessageError:
         return _Holding((), UNKNOWN_GENERATION)
+    return _Holding(partitions_of(fields["previous_assignment"]), fields.get("generation", UNKNOWN_GENERATION))
 
 
-def _owned_since(subscription: Subscription) -> _Holding:
-    """What a cooperative member owns; its generation is in its user data before version 2."""
+def _claim_of_subscription(subscription: Subscription) -> _Holding:
+    """The claim of a cooperative member; its generation is in its user data before version 2."""
     generation = subscription.generation_id
-    if generation < 0 and subscription.user_data is not None and len(subscription.user_data) >= 4:
-        generation = KafkaReader(subscription.user_data, flexible=False).int32()
+    if generation < 0 and subscription.user_data is not None and len(subscription.user_data) >= _GENERATION_BYTES:
+        generation = _COOPERATIVE_DATA.read(subscription.user_data)[0]["generation"]
     return _Holding(subscription.owned_partitions, max(generation, UNKNOWN_GENERATION))

@@ -50,7 +50,7 @@ class _Committed(NamedTuple):
     def of(log: LogReader, high_watermark: int) -> _Committed:
         stable = log.last_stable_offset(high_watermark)
         transactions, state = log.producers.transactions, log.state
-        return _Committed(state, state.swapped_version, stable, transactions, state.stated(GONE_ABORTED))
+        return _Committed(state, state.swapped_version, stable, transactions, state.txn_number(GONE_ABORTED))
 
     def holds_in(self, log: LogReader) -> bool:
         """Whether nothing left the log since, so that the transactions are those of what was read of it."""
@@ -108,7 +108,7 @@ class PartitionFetch:
         Raises OffsetOutOfRangeError, LeaderNotAvailableError.
         """
         view, offset = self._broker.view, wanted.fetch_offset
-        marks = view.published(named, look=False) or view.watermarks(named, 0, needs_end=False)
+        marks = view.published(named, poll=False) or view.watermarks(named, 0, needs_end=False)
         if wanted.last_fetched_epoch != NO_EPOCH:
             end = end_of_epoch(self._broker, named, wanted.last_fetched_epoch)
             if end == UNDEFINED:

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from stratalog import Producer
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.machine.interpreter import share_interpreter
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds
+from stratalog.replication.threads.interpreter import share_interpreter
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.errors import StratalogError

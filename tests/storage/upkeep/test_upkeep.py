@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from stratalog.storage.delta.memory_table import MemoryDisk, MemoryLogTable
 from stratalog.storage.delta.table import Committed
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.topic_config import LogConfig
@@ -26,6 +25,7 @@ from tests.storage.logs import (
     values,
     write,
 )
+from tests.storage.memory_table import MemoryDisk, MemoryLogTable
 
 FOREVER = 1 << 60
 
@@ -429,7 +429,7 @@ def test_files_that_no_commit_named_go_after_a_week(replicas):
     log.table.write_file(log.table.read_file(log.files[0].file), 0)
     log.table.write_object("_producers/00000000000000ff.json", b"{}")
     assert steps(upkeep, 8 * DAY_MS, 1) == []
-    assert steps(upkeep, 9 * DAY_MS, 1) == ["sweep 2"]
+    assert steps(upkeep, 9 * DAY_MS, 1) == ["vacuum 2"]
     assert values(replicas.log()) == "a"
 
 

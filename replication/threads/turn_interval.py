@@ -1,0 +1,68 @@
+"""How far apart turns begin while many partitions move, a record here and a record there. Pure.
+
+Each turn costs a publication and a read by each watcher, for one partition as for fifty. While few partitions move, a
+turn begins as soon as something happens: the shortest way for a record. From `PARTITIONS_MIN` on, a turn waits a few
+milliseconds so that more partitions share it, and longer if turns take longer: a loop then works for a third of the
+time at most, so that three of them fit into one interpreter. Each turn then also works longer. One busy partition is
+never delayed; its records share commits anyway.
+"""
+
+from __future__ import annotations
+
+from stratalog.storage.records import TopicPartition
+
+WINDOW_MS = 100
+PARTITIONS_MIN = 8
+APART_MS, APART_MS_MAX = 15, 25
+APART_TIMES = 3
+"""Factor by which turns begin further apart than they take, within these bounds."""
+WORK_MS_MANY = 8
+"""Working time of a turn while many partitions move: a turn that is cut off publishes what it did, so short turns would
+publish for every second record."""
+
+
+class TurnInterval:
+    """The turn interval of one loop.
+
+    >>> turns = TurnInterval()
+    >>> for number in range(8):
+    ...     turns.moved(TopicPartition("t", number), now_ms=100 + number)
+    >>> turns.rest_ms(begun_ms=107, now_ms=108), turns.rest_ms(begun_ms=107, now_ms=111)
+    (14, 11)
+    >>> turns.rest_ms(begun_ms=399, now_ms=400)  # nothing has moved for a while
+    0
+    """
+
+    def __init__(self) -> None:
+        self._began_ms = 0
+        self._moved: set[TopicPartition] = set()
+        self._had_many = False
+
+    def moved(self, topic_partition: TopicPartition, now_ms: int) -> None:
+        """A turn moved something of this partition."""
+        self._turn_window(now_ms)
+        self._moved.add(topic_partition)
+
+    def moves_many(self, now_ms: int) -> bool:
+        """Whether many partitions moved lately."""
+        self._turn_window(now_ms)
+        return self._had_many or len(self._moved) >= PARTITIONS_MIN
+
+    def rest_ms(self, begun_ms: int, now_ms: int) -> int:
+        """How long to rest before the next turn, after one that began at `begun_ms`."""
+        if not self.moves_many(now_ms):
+            return 0
+        took_ms = now_ms - begun_ms
+        return max(0, min(max(APART_MS, APART_TIMES * took_ms), APART_MS_MAX) - took_ms)
+
+    def work_ms(self, few_ms: int, now_ms: int) -> int:
+        """How long a turn works, `few_ms` while few partitions move."""
+        return max(few_ms, WORK_MS_MANY) if self.moves_many(now_ms) else few_ms
+
+    def _turn_window(self, now_ms: int) -> None:
+        passed_ms = now_ms - self._began_ms
+        if passed_ms < WINDOW_MS:
+            return
+        self._had_many = passed_ms < 2 * WINDOW_MS and len(self._moved) >= PARTITIONS_MIN
+        self._began_ms = now_ms
+        self._moved.clear()

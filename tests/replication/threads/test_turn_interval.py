@@ -1,0 +1,74 @@
+"""Turns begin further apart only while many partitions move."""
+
+from __future__ import annotations
+
+import pytest
+
+from stratalog.replication.threads.turn_interval import (
+    APART_MS,
+    APART_MS_MAX,
+    APART_TIMES,
+    PARTITIONS_MIN,
+    WINDOW_MS,
+    WORK_MS_MANY,
+    TurnInterval,
+)
+from stratalog.storage.records import TopicPartition
+
+
+def moved(turns: TurnInterval, count: int, now_ms: int) -> None:
+    for number in range(count):
+        turns.moved(TopicPartition("t", number), now_ms)
+
+
+@pytest.mark.parametrize(
+    ("count", "after_ms", "rest_ms"),
+    [
+        (PARTITIONS_MIN - 1, 0, 0),
+        (PARTITIONS_MIN, 0, APART_MS - 1),
+        (PARTITIONS_MIN, WINDOW_MS, APART_MS - 1),
+        (PARTITIONS_MIN, 2 * WINDOW_MS, 0),
+    ],
+)
+def test_many_partitions_within_a_window_space_the_turns_of_the_next(count: int, after_ms: int, rest_ms: int) -> None:
+    turns = TurnInterval()
+    moved(turns, count, 1_000)
+    assert turns.rest_ms(begun_ms=999 + after_ms, now_ms=1_000 + after_ms) == rest_ms
+
+
+def test_one_busy_partition_is_never_made_to_wait() -> None:
+    turns = TurnInterval()
+    for now_ms in range(1_000, 1_200):
+        moved(turns, 1, now_ms)
+        assert turns.rest_ms(now_ms, now_ms) == 0
+
+
+@pytest.mark.parametrize(
+    ("took_ms", "rest_ms"),
+    [
+        (0, APART_MS),
+        (APART_MS_MAX // APART_TIMES, APART_MS_MAX // APART_TIMES * (APART_TIMES - 1)),
+        (APART_MS_MAX - 3, 3),
+        (APART_MS_MAX, 0),
+        (10 * APART_MS_MAX, 0),
+    ],
+)
+def test_the_longer_a_turn_took_the_further_apart_is_the_next_up_to_a_bound(took_ms: int, rest_ms: int) -> None:
+    turns = TurnInterval()
+    moved(turns, PARTITIONS_MIN, 1_000)
+    assert turns.rest_ms(begun_ms=1_000, now_ms=1_000 + took_ms) == rest_ms
+
+
+@pytest.mark.parametrize(
+    ("count", "few_ms", "work_ms"),
+    [
+        (PARTITIONS_MIN - 1, 2, 2),
+        (PARTITIONS_MIN, 2, WORK_MS_MANY),
+        (PARTITIONS_MIN, 2 * WORK_MS_MANY, 2 * WORK_MS_MANY),
+    ],
+)
+def test_a_turn_takes_up_more_while_many_partitions_move(count: int, few_ms: int, work_ms: int) -> None:
+    turns = TurnInterval()
+    moved(turns, count, 1_000)
+    assert turns.work_ms(few_ms, now_ms=1_001) == work_ms
+    assert turns.work_ms(few_ms, now_ms=1_001 + 2 * WINDOW_MS) == few_ms

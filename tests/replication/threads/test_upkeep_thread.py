@@ -1,0 +1,82 @@
+"""The thread that does upkeep releases memory behind long work, after its future is done, and not too often."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from stratalog.replication.threads.upkeep_thread import LONG_MS, RELEASE_MS, UpkeepThread
+from tests.storage.logs import FakeClock
+
+
+@pytest.mark.parametrize(
+    ("pieces_ms", "expected"),
+    [
+        pytest.param([(0, LONG_MS)], ["work", "free"], id="behind a long piece"),
+        pytest.param([(0, LONG_MS - 1)], ["work"], id="not behind a short one"),
+        pytest.param([(0, LONG_MS), (0, RELEASE_MS - 1)], ["work", "free", "work"], id="not yet again"),
+        pytest.param([(0, LONG_MS), (0, RELEASE_MS)], ["work", "free", "work", "free"], id="again when it is time"),
+        pytest.param(
+            [(0, LONG_MS), (RELEASE_MS, 0), (0, LONG_MS)],
+            ["work", "free", "work", "work", "free"],
+            id="by the work, not by the rest before it",
+        ),
+    ],
+)
+def test_memory_is_released_behind_long_work(pieces_ms: list[tuple[int, int]], expected: list[str]) -> None:
+    """Each piece: a rest, then so long a work."""
+    clock, done = FakeClock(), []
+
+    def work(duration_ms: int) -> None:
+        done.append("work")
+        clock.sleep_ms(duration_ms)
+
+    thread = UpkeepThread(clock, lambda: done.append("free"))
+    for rest_ms, duration_ms in pieces_ms:
+        clock.sleep_ms(rest_ms)
+        thread.submit(work, duration_ms).result()
+    thread.shutdown(wait=True)
+    assert done == expected
+
+
+def test_a_release_is_no_part_of_the_work() -> None:
+    """The future is done as soon as the work is, with its result, whatever becomes of the release."""
+    clock, may_end = FakeClock(), threading.Event()
+
+    def release() -> None:
+        may_end.wait()
+        raise OSError("no memory was released")
+
+    def halved(number: int, by: int) -> int:
+        clock.sleep_ms(LONG_MS)
+        return number // by
+
+    thread = UpkeepThread(clock, release)
+    assert thread.submit(halved, 7, 2).result(timeout=60) == 3
+    may_end.set()
+    with pytest.raises(ZeroDivisionError):
+        thread.submit(halved, 7, 0).result(timeout=60)
+    thread.shutdown(wait=True)
+
+
+def test_work_that_ends_after_the_shutdown_ends_well() -> None:
+    clock, may_end = FakeClock(), threading.Event()
+
+    def slow() -> str:
+        may_end.wait()
+        clock.sleep_ms(LONG_MS)
+        return "done"
+
+    thread = UpkeepThread(clock)
+    last = thread.submit(slow)
+    thread.shutdown(wait=False)
+    may_end.set()
+    assert last.result(timeout=60) == "done"
+
+
+def test_one_piece_at_a_time() -> None:
+    thread = UpkeepThread(FakeClock())
+    names = {thread.submit(lambda: threading.current_thread().name).result() for _ in range(5)}
+    thread.shutdown(wait=True)
+    assert names == {"upkeep_0"}

@@ -1,0 +1,360 @@
+"""A `LogTable` in memory, for rules and for simulation: the real commit race without any encoding. Pure.
+
+Every low-level call passes `MemoryDisk.access` twice, before its effect (`create`) and after it (`create:done`): there
+a simulation switches actors, or loses a request or its response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import pyarrow as pa
+
+from stratalog.storage.clock import Ids
+from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
+from stratalog.storage.delta.removed import producers_path
+from stratalog.storage.delta.snapshot import INITIAL_TXNS, NO_COMMIT, TableFold, sound_commits
+from stratalog.storage.delta.table import Commit, Committed, Conflict, LogTable, TableSnapshot
+from stratalog.storage.errors import CorruptMessageError, ObjectNotFoundError, StoreUnavailableError
+from stratalog.storage.files.batch_file import describe
+from stratalog.storage.files.codecs import ZSTD
+from stratalog.storage.files.damage import DAMAGE_PATH, Damage, check_whole
+from stratalog.storage.files.data_file import DataFile, RowsWanted
+from stratalog.storage.records import FewRows, table_of_rows
+
+
+def _no_access(operation: str, table: str, detail: str) -> None:
+    pass
+
+
+def _no_time() -> int:
+    return 0
+
+
+@dataclass(slots=True)
+class MemoryFiles:
+    """One table on a disk. A commit that is None is torn: there, but unreadable."""
+
+    commits: dict[int, StoredCommit | None] = field(default_factory=dict)
+    data_files: dict[str, pa.Table] = field(default_factory=dict)
+    objects: dict[str, bytes] = field(default_factory=dict)
+    modified_ms: dict[str | int, int] = field(default_factory=dict)
+    checkpoint: TableSnapshot | None = None
+    durable_version: int = -1
+
+
+@dataclass(slots=True)
+class MemoryDisk:
+    """One storage domain. `access(operation, table, detail)` may switch actors or raise StoreUnavailableError:
+    before the effect the call is not applied, after it (`...:done`) the response is lost. `now_ms` dates objects."""
+
+    access: Callable[[str, str, str], None] = _no_access
+    now_ms: Callable[[], int] = _no_time
+    tables: dict[str, MemoryFiles] = field(default_factory=dict)
+
+    def files_of(self, table: str) -> MemoryFiles:
+        files = self.tables.get(table)
+        if files is None:
+            files = self.tables[table] = MemoryFiles()
+        return files
+
+    def commit_log(self, table: str) -> MemoryCommitLog:
+        """The commits of one table."""
+        return MemoryCommitLog(self, table)
+
+    def lose_unsynced(self) -> None:
+        """A power loss: every table loses its commits after the last `sync=True`."""
+        for files in self.tables.values():
+            for version in [v for v in files.commits if v > files.durable_version]:
+                del files.commits[version]
+
+
+class MemoryCommitLog:
+    """The commits of one table on a `MemoryDisk`: `commit_race.CommitLog` without encoding."""
+
+    def __init__(self, disk: MemoryDisk, name: str) -> None:
+        self.disk = disk
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        return f"memory:///{self._name}"
+
+    @property
+    def files(self) -> MemoryFiles:
+        return self.disk.files_of(self._name)
+
+    def create_version(self, version: int, stored: StoredCommit) -> bool:
+        detail = f"_delta_log/{version}"
+        self.disk.access("create", self._name, detail)
+        files = self.files
+        created = version not in files.commits
+        if created:
+            files.commits[version] = stored
+            files.modified_ms[version] = self.disk.now_ms()
+        self.disk.access("create:done", self._name, detail)
+        return created
+
+    def read_version(self, version: int) -> StoredCommit | None:
+        detail = f"_delta_log/{version}"
+        self.disk.access("get", self._name, detail)
+        commits = self.files.commits
+        found = commits.get(version)
+        torn = found is None and version in commits
+        self.disk.access("get:done", self._name, detail)
+        if torn:
+            raise CorruptMessageError(f"{self.name}: version {version} is unreadable: torn")
+        return found
+
+    def has_version(self, version: int, commit_id: str | None) -> bool:
+        detail = f"_delta_log/{version}"
+        self.disk.access("head", self._name, detail)
+        commits = self.files.commits
+        found = commits.get(version)
+        stands = version in commits if commit_id is None else found is not None and found.commit.commit_id == commit_id
+        self.disk.access("head:done", self._name, detail)
+        return stands
+
+    def delete_version(self, version: int) -> None:
+        detail = f"_delta_log/{version}"
+        self.disk.access("delete", self._name, detail)
+        self.files.commits.pop(version, None)
+        self.disk.access("delete:done", self._name, detail)
+
+    def checkpoint_hint(self) -> int:
+        self.disk.access("get", self._name, "_delta_log/_last_checkpoint")
+        checkpoint = self.files.checkpoint
+        self.disk.access("get:done", self._name, "_delta_log/_last_checkpoint")
+        return checkpoint.version if checkpoint else -1
+
+    def newest_checkpoint(self) -> int:
+        return self.checkpoint_hint()
+
+    def write_checkpoint(self, snapshot: TableSnapshot) -> None:
+        """Replace an older one; everything up to it is then durable."""
+        self.disk.access("put", self._name, "_delta_log/_last_checkpoint")
+        files = self.files
+        if files.checkpoint is None or files.checkpoint.version < snapshot.version:
+            files.checkpoint = replace(snapshot, durable_version=snapshot.version)
+            self.made_durable(snapshot.version)
+        self.disk.access("put:done", self._name, "_delta_log/_last_checkpoint")
+
+    def made_durable(self, version: int) -> None:
+        """A power loss spares everything up to this version."""
+        self.files.durable_version = max(self.files.durable_version, version)
+
+
+class MemoryLogTable:
+    """`LogTable` on a `MemoryDisk`; several handles on one name see one table."""
+
+    def __init__(self, disk: MemoryDisk, name: str, ids: Ids) -> None:
+        self._disk = disk
+        self._name = name
+        self._ids = ids
+        self._log = disk.commit_log(name)
+        self._race = CommitRace(self._log)
+
+    @property
+    def name(self) -> str:
+        return self._log.name
+
+    def create(self, properties: Mapping[str, str], timestamp_ms: int, commit_id: str) -> bool:
+        commit = Commit(commit_id, "CREATE TABLE", timestamp_ms, txns=INITIAL_TXNS)
+        created = self._race.create(commit, properties)
+        if created:
+            self._log.made_durable(0)
+        return created
+
+    def snapshot(self) -> TableSnapshot | None:
+        while True:
+            fold, last_id = self._folded()
+            if self._log.checkpoint_hint() <= fold.version:
+                break  # otherwise clean-up deleted from the tail while it was being read
+        if fold.version < 0:
+            return None
+        self._race.loaded(fold.version, last_id)
+        return fold.snapshot()
+
+    def _folded(self) -> tuple[TableFold, str | None]:
+        """The fold of checkpoint and tail, and the id of its last commit."""
+        self._disk.access("get", self._name, "_delta_log/checkpoint")
+        base = self._log.files.checkpoint
+        self._disk.access("get:done", self._name, "_delta_log/checkpoint")
+        fold = TableFold(base, self.name)
+        stored = self._log.read_version(base.version) if base else None
+        last_id = stored.commit.commit_id if stored else None
+        while (stored := self._log.read_version(fold.version + 1)) is not None:
+            fold.apply(stored)
+            last_id = stored.commit.commit_id
+        return fold, last_id
+
+    def read_commit(self, version: int) -> Commit | None:
+        return self._race.read(version)
+
+    def still_stands(self) -> bool:
+        return self._race.still_stands()
+
+    def commit(
+        self,
+        version: int,
+        commit: Commit,
+        *,
+        sync: bool = False,
+        since: int | None = None,
+    ) -> Committed | Conflict:
+        outcome = self._race.commit(version, commit)
+        if sync and isinstance(outcome, Committed):
+            self._log.made_durable(version)
+        return outcome
+
+    def flusher(self, version: int, since: int | None) -> Callable[[], None]:
+        return partial(self._log.made_durable, version)
+
+    def write_file(self, rows: pa.Table | FewRows, segment: int, _codec: str = ZSTD, /) -> DataFile:
+        table = table_of_rows(rows) if isinstance(rows, tuple) else rows
+        path = f"segment={segment:020}/{self._ids.new_id()}.00000000.parquet"
+        self._put_file(path, table)
+        return describe(table, path, table.nbytes)
+
+    def copy_file(self, source: LogTable, file: DataFile) -> None:
+        self._put_file(file.path, source.read_file(file))
+
+    def read_file(
+        self,
+        file: DataFile,
+        columns: Sequence[str] | None = None,
+        wanted: RowsWanted | None = None,
+    ) -> pa.Table:
+        self._disk.access("get", self._name, file.path)
+        table = self._log.files.data_files.get(file.path)
+        self._disk.access("get:done", self._name, file.path)
+        if table is None:
+            raise ObjectNotFoundError(f"{self.name}/{file.path} does not exist")
+        return table if columns is None else table.select(list(columns))
+
+    def read_files(self, files: Sequence[DataFile]) -> pa.Table:
+        return pa.concat_tables([self.read_file(file) for file in files])
+
+    def has_file(self, file: DataFile) -> bool:
+        self._disk.access("head", self._name, file.path)
+        return file.path in self._log.files.data_files
+
+    @property
+    def decays(self) -> bool:
+        return False
+
+    def check_files(self, files: Sequence[DataFile], *, bits: bool) -> None:
+        """As the port says, without an `access`, as for damage."""
+        for file in files:
+            check_whole(file.size_bytes if file.path in self._log.files.data_files else None, self.name, file)
+
+    def damage(self) -> Damage | None:
+        data = self._log.files.objects.get(DAMAGE_PATH)
+        return None if data is None else Damage.from_json(data)
+
+    def note_damage(self, damage: Damage | None) -> None:
+        objects = self._log.files.objects
+        if damage is None:
+            objects.pop(DAMAGE_PATH, None)
+        else:
+            objects[DAMAGE_PATH] = damage.to_json()
+
+    def read_object(self, path: str) -> bytes:
+        self._disk.access("get", self._name, path)
+        data = self._log.files.objects.get(path)
+        self._disk.access("get:done", self._name, path)
+        if data is None:
+            raise ObjectNotFoundError(f"{self.name}/{path} does not exist")
+        return data
+
+    def write_object(self, path: str, data: bytes) -> None:
+        self._disk.access("put", self._name, path)
+        files = self._log.files
+        files.objects[path] = data
+        files.modified_ms[path] = self._disk.now_ms()
+        self._disk.access("put:done", self._name, path)
+
+    def delete_objects(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self._disk.access("delete", self._name, path)
+            files = self._log.files
+            files.objects.pop(path, None)
+            files.data_files.pop(path, None)
+            files.modified_ms.pop(path, None)
+            self._disk.access("delete:done", self._name, path)
+
+    def list_objects(self, prefix: str) -> list[tuple[str, int]]:
+        self._disk.access("list", self._name, prefix)
+        files = self._log.files
+        paths = [*files.objects, *files.data_files]
+        found = sorted((path, files.modified_ms[path]) for path in paths if path.startswith(prefix))
+        self._disk.access("list:done", self._name, prefix)
+        return found
+
+    def checkpoint(self) -> int:
+        snapshot = self.snapshot()
+        if snapshot is None:
+            raise ObjectNotFoundError(f"{self.name}: there is no table to checkpoint")
+        return self.checkpointer(snapshot)()
+
+    def checkpointer(self, snapshot: TableSnapshot) -> Callable[[], int]:
+        version, commit_id, log = snapshot.version, self._race.id_of(snapshot.version), self._log
+
+        def write_checkpoint() -> int:
+            if log.checkpoint_hint() >= version:
+                return version
+            if not log.has_version(version, commit_id):
+                raise StoreUnavailableError(f"{log.name}: version {version} is gone or replaced")
+            log.write_checkpoint(snapshot)
+            return version
+
+        return write_checkpoint
+
+    def adopt_checkpoint(self) -> int:
+        return self._log.checkpoint_hint()
+
+    def reopened(self) -> MemoryLogTable:
+        return MemoryLogTable(self._disk, self._name, self._ids)
+
+    def clean_log(self, keep_from_version: int, keep_from_ms: int) -> Iterator[int]:
+        limit = min(keep_from_version, self._log.checkpoint_hint())
+        files = self._log.files
+        for version in sorted(v for v in files.commits if v < limit):
+            if files.modified_ms.get(version, 0) >= keep_from_ms:
+                return
+            self._log.delete_version(version)
+            yield version
+
+    def drop(self) -> None:
+        self._disk.access("delete", self._name, "_delta_log")
+        self._disk.tables.pop(self._name, None)
+        self._race.forget()
+        self._disk.access("delete:done", self._name, "_delta_log")
+
+    def recover_tail(self) -> int:
+        files = self._log.files
+        first = files.checkpoint.version + 1 if files.checkpoint else 0
+        readable: list[StoredCommit] = []
+        while (stored := files.commits.get(first + len(readable))) is not None:
+            readable.append(stored)
+        last = files.commits.get(first - 1)
+        sound = sound_commits(
+            readable,
+            (last.commit.commit_id if last else None) if first else NO_COMMIT,
+            lambda entry: entry.path in files.data_files,
+            lambda number: producers_path(number) in files.objects,
+        )
+        kept = first + sound - 1
+        for version in sorted((v for v in files.commits if v > kept), reverse=True):
+            self._log.delete_version(version)
+        self._race.forget()
+        return kept
+
+    def _put_file(self, path: str, table: pa.Table) -> None:
+        self._disk.access("put", self._name, path)
+        files = self._log.files
+        files.data_files[path] = table
+        files.modified_ms[path] = self._disk.now_ms()
+        self._disk.access("put:done", self._name, path)

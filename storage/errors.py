@@ -410,7 +410,7 @@ class StaleMemberEpochError(StratalogError, code=113):
 
 
 class TransactionAbortableError(StratalogError, code=120):
-    """The transaction cannot commit; abort it and go on (KIP-890)."""
+    """The transaction cannot commit; abort it and continue (KIP-890)."""
 
 
 class InvalidRegularExpressionError(StratalogError, code=128):

@@ -275,14 +275,10 @@ class ProducerStates:
         transactions = self.transactions.without_aborted(end_offset)
         return self if transactions is self.transactions else replace(self, transactions=transactions)
 
-    def with_entries(self, entries: Mapping[int, ProducerEntry]) -> ProducerStates:
-        """The states with these producers' entries."""
-        return replace(self, producers={**self.producers, **entries}) if entries else self
-
-    def with_open(self, first_offsets: Mapping[int, int]) -> ProducerStates:
-        """The states with transactions open since these offsets, by producer id."""
+    def with_found(self, entries: Mapping[int, ProducerEntry], first_offsets: Mapping[int, int]) -> ProducerStates:
+        """The states with entries, and transactions open since `first_offsets`, by producer id: found in rows."""
         begun = (TransactionChange(producer_id, BEGIN, offset) for producer_id, offset in first_offsets.items())
-        return replace(self, transactions=self.transactions.with_changes(begun)) if first_offsets else self
+        return ProducerStates({**self.producers, **entries}, self.sinks, self.transactions.with_changes(begun))
 
     def truncated(self, end_offset: int) -> Truncated:
         """The states of the log cut to end at `end_offset`, as far as they are known without its rows."""

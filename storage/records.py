@@ -8,9 +8,9 @@ commits and merges.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -115,7 +115,7 @@ FewRows = tuple[DataRow, ...]
 """All rows of a data file, at least one, in order."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NewRecordBatch:
     """One producer's batch before it has offsets. `content` has `PAYLOAD_SCHEMA` and at least one row, or is a record.
 
@@ -136,21 +136,15 @@ class NewRecordBatch:
     verified_offset: int = -1
     transaction_version: int = 0
     sent_bytes: int = 0
-    _measured: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def is_measured(self, size_bytes: int, timestamp_range: tuple[int | None, int | None]) -> None:
         """Set `size_bytes` and `timestamp_range`, which a caller that made many batches at once has computed."""
-        self._measured["size"] = size_bytes
-        self._measured["timestamps"] = timestamp_range
+        self.__dict__.update(size_bytes=size_bytes, timestamp_range=timestamp_range)
 
-    @property
+    @cached_property
     def payload(self) -> pa.Table:
         """The records as a table."""
-        if isinstance(self.content, pa.Table):
-            return self.content
-        if "payload" not in self._measured:
-            self._measured["payload"] = payload_table([(*self.content, None)])
-        return self._measured["payload"]
+        return self.content if isinstance(self.content, pa.Table) else payload_table([(*self.content, None)])
 
     @property
     def record_count(self) -> int:
@@ -162,30 +156,25 @@ class NewRecordBatch:
         content = self.content
         return bool(content["key"].null_count) if isinstance(content, pa.Table) else content.key is None
 
-    @property
+    @cached_property
     def size_bytes(self) -> int:
         """Uncompressed size of the Arrow buffers that the rows use."""
         payload = self.content
         if isinstance(payload, OneRecord):
             return payload.size_bytes
-        if "size" not in self._measured:
-            self._measured["size"] = int(payload.nbytes if payload.num_rows else payload.get_total_buffer_size())
-        return int(self._measured["size"])
+        return int(payload.nbytes if payload.num_rows else payload.get_total_buffer_size())
 
     @property
     def message_bytes(self) -> int:
         """The size that `max.message.bytes` limits: what was sent, as in Kafka, where that is known."""
         return self.sent_bytes or self.size_bytes
 
-    @property
+    @cached_property
     def timestamp_range(self) -> tuple[int | None, int | None]:
         """The smallest and largest timestamp in milliseconds; None when no record has one."""
         if isinstance(self.content, OneRecord):
             return self.content.timestamp_ms, self.content.timestamp_ms
-        if "timestamps" not in self._measured:
-            self._measured["timestamps"] = timestamp_range(self.content["timestamp"])
-        low, high = self._measured["timestamps"]
-        return low, high
+        return timestamp_range(self.content["timestamp"])
 
 
 def timestamp_range(column: pa.ChunkedArray) -> tuple[int | None, int | None]:

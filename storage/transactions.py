@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from stratalog.storage.errors import InvalidRecordError
@@ -218,6 +219,7 @@ class Transactions(NamedTuple):
 
 
 _NONE = ProducerTransaction()
+_first_of, _last_of = attrgetter("first_offset"), attrgetter("last_offset")
 NO_TRANSACTIONS = Transactions()
 
 
@@ -312,11 +314,3 @@ def _cut(known: ProducerTransaction, end_offset: int) -> tuple[ProducerTransacti
     first = known.completed_first if known.completed_first < end_offset else NO_OFFSET
     cut = ProducerTransaction(first, known.coordinator_epoch, NO_OFFSET, FORGOTTEN, FORGOTTEN)
     return cut, first != NO_OFFSET
-
-
-def _last_of(aborted: AbortedTransaction) -> int:
-    return aborted.last_offset
-
-
-def _first_of(aborted: AbortedTransaction) -> int:
-    return aborted.first_offset

@@ -12,7 +12,7 @@ Store = TypeVar("Store", bound=LocalStore)
 
 
 def store_with_spares(root: Path, count: int, kind: type[Store]) -> Store:
-    """A store with so many spare files to begin with, all of which it would use."""
+    """A store that begins with so many spare files and may use all of them."""
     store = kind(str(root), spares=SpareFiles(str(root), are_used=True, kept_back=0))
     for number in range(count):
         (root / f"was-{number}").write_bytes(b"what was deleted, " * (1 + number % 50))  # not over a spare one

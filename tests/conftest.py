@@ -32,7 +32,7 @@ hypothesis.settings.load_profile("same")
 
 
 ON_SPARK = "on Spark"
-LONG_FOLDERS = ("real", "simulation", "jobs", "stores", "replication")
+LONG_FOLDERS = ("real", "docs", "simulation", "jobs", "stores", "replication")
 """Those whose files take longest, the longest first: what comes last is to be short, or one process waits for it."""
 
 

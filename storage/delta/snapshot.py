@@ -110,7 +110,7 @@ def sound_commits(
 
 
 def _following(stored: Sequence[StoredCommit], last_id: str | None) -> int:
-    """How many of them form a chain. A file that was written over (`storage.objects.disk.spare_files`) may have kept a
+    """The number of commits that form a chain: after a power loss a file may hold blocks of another one, and so a
     commit that stood elsewhere. An unknown id (None) fits any."""
     for count, each in enumerate(stored):
         if last_id is not None and each.previous_id is not None and each.previous_id != last_id:

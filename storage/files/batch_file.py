@@ -36,8 +36,7 @@ LARGE_BYTES = 3 << 20
 """Arrow bytes of a large file. A file in memory is moved, as it grows, into ever larger pieces of memory, which the
 kernel zeroes first: with eight producers, whose groups are large, 14 % of the CPU time of the brokers' process."""
 PIECE_BYTES_MAX = 2 << 20
-"""Pieces of 64 KiB to 1 MiB take the same time for each MiB (0.3 ms), those of 6 MiB up to ten times as long, for which
-see `open_file.WRITE_BYTES_MAX`."""
+"""Bytes of a row group above which a file is not written piece by piece: its pages are the pieces."""
 DICTIONARY_COLUMNS = ["timestamp_type", "producer_id", "producer_epoch", "sequence", "batch_base", "attributes"]
 STATISTICS_COLUMNS = ["offset_delta", "timestamp"]
 DICTIONARY_ROWS_MIN = 32

@@ -7,10 +7,8 @@ do; Delta readers and `list` pass over them.
 
 from __future__ import annotations
 
-import array
 import contextlib
 import errno
-import fcntl
 import itertools
 import os
 import re
@@ -21,7 +19,6 @@ import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from stratalog.storage.clock import SystemClock
 from stratalog.storage.errors import (
     KafkaStorageError,
     LogDirNotFoundError,
@@ -30,26 +27,15 @@ from stratalog.storage.errors import (
     StoreUnavailableError,
 )
 from stratalog.storage.objects import registers as register_file
-from stratalog.storage.objects.disk.new_file import UnnamedFiles, open_quietly, write_whole
-from stratalog.storage.objects.disk.spare_files import (
-    FOLDER,
-    SPARE_BYTES_MAX,
-    FilesAhead,
-    SpareFiles,
-    rename,
-    rename_if_absent,
-)
-from stratalog.storage.objects.disk.sync import WritesLostError, sync_files, sync_tree
+from stratalog.storage.objects.new_file import UnnamedFiles, write_whole
 from stratalog.storage.objects.port import ObjectMeta
+from stratalog.storage.objects.sync import WritesLostError, sync_files, sync_tree
 
 _TEMPORARY = re.compile(r"#\d+$")
 _PROBE = ".create-probe"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_GET_FLAGS, _SET_FLAGS, _TOP_DIRECTORY = 0x80086601, 0x40086602, 0x00020000
-"""Linux: FS_IOC_GETFLAGS, FS_IOC_SETFLAGS and FS_TOPDIR_FL, which is `chattr +T`."""
 SMALL_BYTES = 8_192
 """Of an object that is read as a whole, so much is read before its size is asked for."""
-_CLOCK = SystemClock()
 _serial = itertools.count(1)
 
 
@@ -57,14 +43,13 @@ class LocalStore:
     """Objects as files below a directory. Written objects are seen whole or not at all, but only `sync`
     makes them survive a power loss.
 
-    `create` makes the root; `spares` are those of this root, used if its disk needs them unless they are given. Raises
-    LogDirNotFoundError when the root is no directory, KafkaStorageError when the disk cannot link files (then
-    create-if-absent does not work and nothing may be committed there).
+    `create` makes the root. Raises LogDirNotFoundError when the root is no directory, KafkaStorageError when the disk
+    cannot link files (then create-if-absent does not work and nothing may be committed there).
     """
 
     durable_on_answer = False
 
-    def __init__(self, root: str, *, create: bool = False, spares: SpareFiles | None = None) -> None:
+    def __init__(self, root: str, *, create: bool = False) -> None:
         self.root = os.path.abspath(_plain_path(root))
         self.url = Path(self.root).as_uri()
         self._durable_directories = {_standing(self.root)}
@@ -72,15 +57,11 @@ class LocalStore:
         self._lost = ""
         self._register_lock = threading.Lock()
         self._unnamed = UnnamedFiles(self._open_new)
-        self._spares = SpareFiles(self.root) if spares is None else spares
-        self._ahead = FilesAhead(self._spares.made_folder)
         if create:
             self._make_root()
         if not os.path.isdir(self.root):
             raise LogDirNotFoundError(f"{self.root} is not a directory")
         if create:
-            _spread_directories(self.root)
-            self._spares.sweep()
             self.probe_create_if_absent()
 
     def probe_create_if_absent(self) -> None:
@@ -99,7 +80,7 @@ class LocalStore:
     def put(self, path: str, data: bytes | memoryview) -> None:
         target = f"{self.root}/{path}"
         try:
-            self._spares.replace(self._write_temporary(target, data), target)
+            os.replace(self._write_temporary(target, data), target)
         except OSError as reason:
             raise self._failed("put", path, reason) from reason
 
@@ -107,11 +88,7 @@ class LocalStore:
         """As the port says. What stands there already is a try that failed, or of somebody with the same bytes:
         it is replaced as a whole, since its writer may never end."""
         target = f"{self.root}/{path}"
-        if self._named_spare(data, lambda name: rename(name, target)):
-            return
         try:
-            if self._ahead.make(data, target):
-                return
             descriptor = self._open_new(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         except FileExistsError:
             self.put(path, data)
@@ -139,7 +116,7 @@ class LocalStore:
         Raises ObjectNotFoundError."""
         target = f"{self.root}/{path}"
         try:
-            descriptor = open_quietly(f"{source.root}/{source_path}")
+            descriptor = os.open(f"{source.root}/{source_path}", os.O_RDONLY)
         except FileNotFoundError as reason:
             raise ObjectNotFoundError(f"{source.root}/{source_path} does not exist") from reason
         except OSError as reason:
@@ -160,8 +137,6 @@ class LocalStore:
     def create(self, path: str, data: bytes) -> bool:
         target = f"{self.root}/{path}"
         try:
-            if self._named_spare(data, lambda name: rename_if_absent(name, target)) or self._ahead.make(data, target):
-                return True
 
             def fill(descriptor: int) -> str:
                 write_whole(descriptor, data)
@@ -188,7 +163,7 @@ class LocalStore:
 
     def get_optional(self, path: str) -> bytes | None:
         try:
-            descriptor = open_quietly(f"{self.root}/{path}")
+            descriptor = os.open(f"{self.root}/{path}", os.O_RDONLY)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as reason:
@@ -202,7 +177,7 @@ class LocalStore:
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         try:
-            descriptor = open_quietly(f"{self.root}/{path}")
+            descriptor = os.open(f"{self.root}/{path}", os.O_RDONLY)
         except (FileNotFoundError, NotADirectoryError) as reason:
             raise ObjectNotFoundError(f"{self.root}/{path} does not exist") from reason
         except OSError as reason:
@@ -219,7 +194,7 @@ class LocalStore:
         try:
             with self._register_lock:
                 if not register_file.replace_in_place(target, data):
-                    self._spares.replace(self._write_temporary(target, register_file.new_file(data)), target)
+                    os.replace(self._write_temporary(target, register_file.new_file(data)), target)
         except OSError as reason:
             raise self._failed("put", path, reason) from reason
 
@@ -252,15 +227,13 @@ class LocalStore:
     def directories(self) -> Sequence[str]:
         try:
             with os.scandir(self.root) as entries:
-                return sorted(entry.name for entry in entries if entry.name != FOLDER and entry.is_dir())
+                return sorted(entry.name for entry in entries if entry.is_dir())
         except OSError as reason:
             raise self._failed("list", "", reason) from reason
 
     def delete(self, path: str) -> None:
-        target = f"{self.root}/{path}"
         try:
-            if not self._spares.keep(target):
-                os.unlink(target)
+            os.unlink(f"{self.root}/{path}")
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as reason:
@@ -285,9 +258,7 @@ class LocalStore:
         directories = {target.rpartition("/")[0] for target in targets}
         entries = self._entries_to_sync(directories)
         above = {os.path.dirname(directory) for directory in entries}
-        self._sync(
-            ", ".join(paths[:3]), lambda: sync_files([*targets, *sorted(directories | above, reverse=True)], _CLOCK)
-        )
+        self._sync(", ".join(paths[:3]), lambda: sync_files([*targets, *sorted(directories | above, reverse=True)]))
         self._durable_directories |= {entry for entry in entries if os.path.isdir(entry)}
 
     def sync_all(self) -> None:
@@ -327,24 +298,6 @@ class LocalStore:
             return temporary
         raise OSError(f"found no free temporary name beside {target}")
 
-    def _named_spare(self, data: bytes | memoryview, give_name: Callable[[str], None]) -> bool:
-        """Make a file of a spare one, which `give_name` moves to its place. False when there is none, or the file has
-        to be made as usual for another reason, which is found out then. Raises FileExistsError."""
-        spare = self._spares.take() if len(data) <= SPARE_BYTES_MAX else None
-        if spare is None:
-            return False
-        try:
-            spare.write(data)
-            give_name(spare.name)
-        except FileExistsError:
-            self._spares.give_back(spare)
-            raise
-        except OSError:
-            self._spares.give_back(spare)
-            return False
-        os.close(spare.descriptor)
-        return True
-
     def _open_new(self, name: str, flags: int, target: str = "") -> int:
         """Open a file to be made; its directory (that of `target`, if given) is made when missing."""
         try:
@@ -380,8 +333,7 @@ class LocalStore:
         for entry in listed:
             path = f"{directory}/{entry.name}" if directory else entry.name
             if entry.is_dir():
-                if path != FOLDER:
-                    yield from self._walk(path)
+                yield from self._walk(path)
                 continue
             try:
                 status = entry.stat()
@@ -392,27 +344,6 @@ class LocalStore:
     def _failed(self, operation: str, path: str, reason: OSError) -> StoreUnavailableError:
         kind = StoreFullError if reason.errno in _FULL else StoreUnavailableError
         return kind(f"{operation} {self.root}/{path}: {reason}")
-
-
-def _spread_directories(root: str) -> None:
-    """Ask ext4 to place each directory below the root apart from the others, as it does at the top of a disk.
-
-    Files lie near their directory, and an ext4 without a journal looks at every inode near it that was freed within
-    the last minutes before it takes a new one: 800 µs a file where all replicas lie together, 20 where they do not.
-    """
-    try:
-        descriptor = os.open(root, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        flags = array.array("l", [0])
-        fcntl.ioctl(descriptor, _GET_FLAGS, flags)
-        flags[0] |= _TOP_DIRECTORY
-        fcntl.ioctl(descriptor, _SET_FLAGS, flags)
-    except OSError:
-        return  # only a hint, and no other file system knows it
-    finally:
-        os.close(descriptor)
 
 
 def _standing(path: str) -> str:

@@ -16,8 +16,6 @@ from typing import NamedTuple
 
 import crc32c
 
-from stratalog.storage.objects.disk.new_file import open_quietly
-
 MAGIC = b"\x89slog-r1"
 CAPACITY_MIN = 2_016
 """Bytes of the smallest slot: the whole file then lies in one page."""
@@ -51,7 +49,7 @@ def replace_in_place(path: str, value: bytes) -> bool:
     Two writers at once may spoil each other's values, never the one before. Raises OSError.
     """
     try:
-        descriptor = open_quietly(path, os.O_RDWR)
+        descriptor = os.open(path, os.O_RDWR)
     except FileNotFoundError:
         return False
     try:
@@ -76,7 +74,7 @@ def read(path: str) -> bytes | None:
     Both slots spoilt, which takes a power loss, are as good as no value. Raises OSError.
     """
     try:
-        descriptor = open_quietly(path)
+        descriptor = os.open(path, os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:

@@ -18,7 +18,6 @@ from stratalog.storage.delta.memory_table import MemoryDisk, MemoryLogTable
 from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.objects.local import LocalStore
 from stratalog.storage.objects.remote import ObstoreStore
-from tests.storage.spare_stores import store_with_spares
 
 TABLE = "access-log-0"
 Fault = Callable[[], None]
@@ -121,11 +120,10 @@ class StoreLab:
 
 
 class DeltaLab(StoreLab):
-    """A Delta table below a directory, on a disk with so many spare files if any."""
+    """A Delta table below a directory."""
 
-    def __init__(self, root: Path, spares: int = 0) -> None:
-        store = store_with_spares(root, spares, HookedLocalStore) if spares else HookedLocalStore(str(root))
-        super().__init__(store)
+    def __init__(self, root: Path) -> None:
+        super().__init__(HookedLocalStore(str(root)))
         self.root = root
 
 

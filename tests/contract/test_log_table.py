@@ -29,12 +29,12 @@ LATER_MS = 1 << 60
 Table = MemoryLogTable | DeltaLogTable
 
 
-@pytest.fixture(params=["memory", "delta", "delta with spares", *SERVERS])
+@pytest.fixture(params=["memory", "delta", *SERVERS])
 def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Lab:
     if request.param == "memory":
         return MemoryLab()
-    if request.param.startswith("delta"):
-        return DeltaLab(tmp_path, spares=100 if request.param.endswith("spares") else 0)
+    if request.param == "delta":
+        return DeltaLab(tmp_path)
     server: StoreServer = request.getfixturevalue(request.param)
     return StoreLab.remote(server.new_root())
 

@@ -1,8 +1,9 @@
 """A local disk in memory whose power can be cut: unsynced files are then lost, kept or torn, or old ones are back.
 
 A file whose content was not synced may be gone, whole, a part of itself, or of the right size and full of zeros. A
-file that was replaced or deleted may be as it was before, unless its directory was synced. A new file may have been
-written over one that was deleted (`storage.objects.disk.spare_files`), and hold what that one held, or its end.
+file that was replaced or deleted may be as it was before, unless its directory was synced. A new file may lie on blocks
+of one that was deleted, and hold what that one held, or its end, as where names are durable before content is (ext4
+without a journal or with `data=writeback`).
 """
 
 from __future__ import annotations

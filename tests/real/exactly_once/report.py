@@ -19,7 +19,7 @@ killed (SIGKILL) or paused (SIGSTOP). Half of the paused processors are replaced
 In the end every input has to be in the output once: for a read_committed consumer, and in each of the three replicas
 as deltalake shows them, filtered by the transaction markers without the product. The group's offsets have to be the
 ends of the input, and no transaction may be open. There is no socket yet: processes call each other's brokers over a
-wire of the test's own (`tests/real/wire.py`).
+wire of the test's own (`tests/real/processes/wire.py`).
 
 | | {header} |
 | --- |{rule}

@@ -12,7 +12,6 @@ from deltalake import DeltaTable
 from stratalog.storage.delta.table import Committed
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.rows import merged_rows
-from stratalog.storage.objects.disk import spare_files
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits, UpkeepView, UpkeepWork, Work
 from stratalog.storage.upkeep.erase import Erase, ErasePredicate, erased_by
@@ -181,12 +180,7 @@ def test_a_producer_goes_on_as_if_nothing_had_gone() -> None:
     assert contents(log) == [(2, "x"), (3, "y")]
 
 
-@pytest.mark.parametrize("disk", ["with a journal", "without"])
-def test_what_was_erased_leaves_storage_after_the_delay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: str
-) -> None:
-    """Also where a disk has no journal, so that deleted files are kept to be written over."""
-    monkeypatch.setattr(spare_files, "lacks_journal", lambda _: disk == "without")
+def test_what_was_erased_leaves_storage_after_the_delay(tmp_path: Path) -> None:
     replicas = Replicas.new(tmp_path)
     clock: FakeClock = replicas.clock
     clock.now_ms = 1_700_000_000_000
@@ -215,7 +209,6 @@ def test_what_was_erased_leaves_storage_after_the_delay(
     assert list_files(log) == 1
     assert b"secret" not in everything(tmp_path)
     assert b"other" in everything(tmp_path)
-    assert (tmp_path / "1" / spare_files.FOLDER).exists() is (disk == "without")
     rows: Any = DeltaTable(str(tmp_path / "1" / "t-0")).to_pyarrow_table().to_pylist()
     assert [(row["base_offset"] + row["offset_delta"], row["value"]) for row in rows] == [(3, b"other")]
 

@@ -1,1 +1,0 @@
-"""How a local disk makes files and makes them durable."""

@@ -1,0 +1,67 @@
+"""Files that get their name when they are complete.
+
+I/O: Linux's files without a name (O_TMPFILE), where a file system has them; write(2), linkat(2).
+
+No reader sees a part of such a file, and nothing is left of one whose writer failed. Its name may depend on what it
+holds, as that of a data file does, whose footer is written last.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+
+_CANNOT = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
+"""Errors of a file system or kernel that has no files without a name."""
+_CANNOT_NAME = (*_CANNOT, errno.ENOENT, errno.EXDEV, errno.EPERM, errno.EACCES)
+"""Errors where such files exist and linkat(2) cannot name them, as without /proc."""
+
+OpenNew = Callable[[str, int, str], int]
+"""(path to open, flags, path of the file to be) -> descriptor; the directory is made when it is missing."""
+
+
+class UnnamedFiles:
+    """Those of one root. `are_there` is False from the first try on that showed that its file system has none."""
+
+    def __init__(self, open_new: OpenNew) -> None:
+        self.are_there = hasattr(os, "O_TMPFILE")
+        self._open_new = open_new
+
+    def make(self, directory: str, fill: Callable[[int], str]) -> str:
+        """Make a file in `directory`.
+
+        fill     writes the open file, may read it again, and returns the file's path
+        returns  that path; empty where this file system cannot
+
+        Raises FileExistsError, and what `fill` raises: then there is no file.
+        """
+        if not self.are_there:
+            return ""
+        try:
+            descriptor = self._open_new(directory, os.O_RDWR | os.O_TMPFILE, f"{directory}/_")
+        except OSError as reason:
+            return self._cannot(reason, _CANNOT)
+        try:
+            path = fill(descriptor)
+            os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
+        except FileExistsError:
+            raise
+        except OSError as reason:
+            return self._cannot(reason, _CANNOT_NAME)
+        finally:
+            os.close(descriptor)
+        return path
+
+    def _cannot(self, reason: OSError, known: tuple[int, ...]) -> str:
+        if reason.errno not in known:
+            raise reason
+        self.are_there = False
+        return ""
+
+
+def write_whole(descriptor: int, data: bytes | memoryview) -> None:
+    """Write all bytes from the descriptor's position on: one write(2) may write fewer. Raises OSError."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]

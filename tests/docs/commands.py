@@ -1,0 +1,138 @@
+"""The commands of shell blocks, split as a shell does, and checked against the tools' own parsers.
+
+I/O: reads pyproject.toml and the Makefile; imports the tools.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from tests.docs.pages import ROOT
+
+_SEPARATORS = {"|", "||", "&", "&&", ";", "(", ")"}
+_REDIRECTIONS = {"<", ">", ">>", "<<<"}
+_ASSIGNMENT = re.compile(r"\w+=")
+_TARGET = re.compile(r"^([a-z][\w-]*(?: [a-z][\w-]*)*) *:(?!=)", re.MULTILINE)
+_PLACEHOLDER = "…"
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """The commands of a block as lists of words, without variables before them, redirections and comments.
+
+    >>> list(commands("ROOT=x\\nseq 3 | strata-x --root $ROOT > out  # made"))
+    [['seq', '3'], ['strata-x', '--root', '$ROOT']]
+    """
+    for line in text.replace("\\\n", " ").splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        lexer.commenters = "#"
+        yield from _split(list(lexer))
+
+
+def _split(words: Sequence[str]) -> Iterator[list[str]]:
+    command: list[str] = []
+    is_target = False
+    for word in [*words, ";"]:
+        if word in _SEPARATORS:
+            if command:
+                yield command
+            command = []
+        elif is_target:
+            is_target = False
+        elif word in _REDIRECTIONS:
+            is_target = True
+        elif command or not _ASSIGNMENT.match(word):
+            command.append(word)
+
+
+@cache
+def scripts() -> dict[str, str]:
+    """The package's scripts: `strata-topics` -> `stratalog.jobs.tools.topics`."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return {name: entry.partition(":")[0] for name, entry in project["scripts"].items()}
+
+
+@cache
+def make_targets() -> set[str]:
+    """What `make` can be asked for."""
+    found = _TARGET.findall((ROOT / "Makefile").read_text(encoding="utf-8"))
+    return {target for targets in found for target in targets.split()}
+
+
+def faults(command: Sequence[str], *, is_whole: bool = True) -> list[str]:
+    """What is wrong with a command of ours; nothing with commands of others.
+
+    is_whole  False for a command in running text, which may leave arguments out: only its flags are checked
+    """
+    name, *arguments = command
+    if name == "make":
+        targets = [word for word in arguments if "=" not in word and not word.startswith("-")]
+        return [f"make {target}: no such target" for target in targets if target not in make_targets()]
+    if name.startswith("strata-"):
+        if name not in scripts():
+            return [f"{name}: no such script in pyproject.toml"]
+        return _flag_faults(scripts()[name], arguments, is_whole)
+    if Path(name).name.startswith("python") and arguments[:1] == ["-m"] and len(arguments) > 1:
+        return _module_faults(arguments[1], arguments[2:], is_whole)
+    if name == "spark-submit":
+        return _submit_faults(arguments, is_whole)
+    return []
+
+
+def _module_faults(module: str, arguments: Sequence[str], is_whole: bool) -> list[str]:
+    if _spec_origin(module) is None:
+        return [f"python -m {module}: no such module"]
+    if module.startswith("stratalog.jobs."):
+        return _flag_faults(module, arguments, is_whole)
+    source = Path(str(_spec_origin(module))).read_text(encoding="utf-8") if module.startswith("tests.") else None
+    return [
+        f"python -m {module}: no flag {flag}" for flag in _flags(arguments) if source is not None and flag not in source
+    ]
+
+
+def _spec_origin(module: str) -> str | None:
+    """The file that `python -m module` runs."""
+    try:
+        spec = find_spec(module)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = find_spec(f"{module}.__main__")
+    except ModuleNotFoundError:
+        return None
+    return spec.origin if spec is not None else None
+
+
+def _submit_faults(arguments: Sequence[str], is_whole: bool) -> list[str]:
+    at = next((i for i, word in enumerate(arguments) if word.endswith(".py")), None)
+    if at is None or not (ROOT / arguments[at]).is_file():
+        return [f"spark-submit {shlex.join(arguments)}: no such script"]
+    module = ".".join(("stratalog", *Path(arguments[at]).with_suffix("").parts))
+    return _flag_faults(module, arguments[at + 1 :], is_whole)
+
+
+def _flags(arguments: Sequence[str]) -> list[str]:
+    return [word.partition("=")[0] for word in arguments if word.startswith("--")]
+
+
+def _flag_faults(module: str, arguments: Sequence[str], is_whole: bool) -> list[str]:
+    if _spec_origin(module) is None:
+        return [f"{module}: no such module"]
+    runnable = module if find_spec(module).submodule_search_locations is None else f"{module}.__main__"  # type: ignore[union-attr]
+    parser = import_module(runnable).parser()
+    known = set(re.findall(r"--[\w.-]*\w", parser.format_help()))
+    unknown = [f"{module}: no flag {flag}" for flag in _flags(arguments) if flag not in known]
+    if unknown or not is_whole or _PLACEHOLDER in arguments:
+        return unknown
+    try:
+        parser.parse(arguments)
+    except SystemExit as end:  # --help and --version
+        return [] if not end.code else [f"{module} {shlex.join(arguments)}: exit code {end.code}"]
+    except Exception as reason:  # noqa: BLE001  # whatever the tool says of its command line
+        return [f"{module} {shlex.join(arguments)}: {reason}"]
+    return []

@@ -245,12 +245,9 @@ def data_rows(batches: Sequence[NewRecordBatch]) -> pa.Table | FewRows:
 def table_of_rows(rows: Sequence[DataRow]) -> pa.Table:
     """Rows as a table of `DATA_SCHEMA`."""
     times, keys, values, types, producer_ids, epochs, sequences, attributes, deltas, bases = zip(*rows, strict=True)
-    headers = pa.nulls(len(rows), HEADERS_TYPE)
+    headers = [None] * len(rows)
     cells = [deltas, times, keys, values, headers, types, producer_ids, epochs, sequences, bases, attributes]
-    columns = [
-        column if isinstance(column, pa.Array) else pa.array(column, field.type)
-        for column, field in zip(cells, DATA_SCHEMA, strict=True)
-    ]
+    columns = [pa.array(column, field.type) for column, field in zip(cells, DATA_SCHEMA, strict=True)]
     return pa.Table.from_arrays(columns, schema=DATA_SCHEMA)
 
 

@@ -17,7 +17,6 @@ import pyarrow as pa
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.delta.removed import NO_PRODUCERS, producers_path
 from stratalog.storage.delta.table import (
-    LEADER_EPOCH,
     LOG_END,
     LOG_START,
     PRODUCERS,
@@ -50,7 +49,7 @@ from stratalog.storage.log.copy import Copied, Cut, plan_copy, plan_cut, produce
 from stratalog.storage.log.flush import FlushState
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.log.rows import rows_before_cut, rows_between
-from stratalog.storage.log.state import TOPIC_ID_PROPERTY, LogState, live_paths
+from stratalog.storage.log.state import TOPIC_ID_PROPERTY, LogState, live_paths, position_txns
 from stratalog.storage.producers import ProducerChanges, ProducerStates
 from stratalog.storage.records import NewRecordBatch, data_rows
 from stratalog.storage.topic_config import LogConfig
@@ -123,7 +122,7 @@ class PartitionLog(LogReader):
         self._check_not_fenced(state, leader_epoch)
         cut = plan_cut(state, truncate_to, log_start)
         epochs = cut.epochs.assign(leader_epoch, cut.log_end_offset) if as_leader else cut.epochs
-        txns = {LOG_END: cut.log_end_offset, LEADER_EPOCH: leader_epoch, LOG_START: cut.log_start_offset}
+        txns = position_txns(cut.log_end_offset, leader_epoch, cut.log_start_offset)
         if txns == state.position_txns and epochs == state.epochs and not cut.removes:
             return Committed(state.version)
         sliced = self._sliced(cut)
@@ -315,7 +314,7 @@ class PartitionLog(LogReader):
         plan = plan_copy(own, theirs, max_bytes)
         if not plan.is_complete:
             plan = plan_copy(own, theirs, max_bytes, their_producers.sink_ranges())
-        txns = {LOG_END: plan.end_offset, LEADER_EPOCH: leader_epoch, LOG_START: plan.log_start_offset}
+        txns = position_txns(plan.end_offset, leader_epoch, plan.log_start_offset)
         if txns == own.position_txns and not plan.files:
             return Copied(plan.start_offset, plan.end_offset, own.version)
         copies = (copy for entry in plan.files for copy in self._copied(leader, entry, plan.start_offset))

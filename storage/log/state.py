@@ -65,7 +65,7 @@ class LogState:
         self.removed = RemovedObjects(snapshot.removed if remembers_removed else {})
         self._remembers_removed = remembers_removed
         self.garbage_bytes = 0
-        self.log_end_offset, self.logstart_offset, self.leader_epoch = 0, 0, -1
+        self.log_end_offset, self.log_start_offset, self.leader_epoch = 0, 0, -1
         self._txns: dict[str, int] = {}
         self._epoch_starts: dict[int, int] = {}
         self._epochs: LeaderEpochCache | None = None
@@ -102,7 +102,7 @@ class LogState:
         """The epoch entries from the log start on."""
         if self._epochs is None:
             entries = tuple(EpochEntry(e, o) for e, o in sorted(self._epoch_starts.items()))
-            self._epochs = LeaderEpochCache(entries).truncate_from_start(self.logstart_offset)
+            self._epochs = LeaderEpochCache(entries).truncate_from_start(self.log_start_offset)
         return self._epochs
 
     @property
@@ -138,11 +138,7 @@ class LogState:
     @property
     def position_txns(self) -> dict[str, int]:
         """Txns of every commit: files do not show them, since records at either end may be gone."""
-        return {
-            LOG_END: self.log_end_offset,
-            LEADER_EPOCH: self.leader_epoch,
-            LOG_START: self.logstart_offset,
-        }
+        return position_txns(self.log_end_offset, self.leader_epoch, self.log_start_offset)
 
     def epoch_txns(self, wanted: LeaderEpochCache) -> dict[str, int]:
         """The `txn stratalog.epoch.<e>` after which the log's epoch entries are `wanted`."""
@@ -221,8 +217,8 @@ class LogState:
                 self._txns[name] = value
         self.log_end_offset = self._txns.get(LOG_END, 0)
         self.leader_epoch = self._txns.get(LEADER_EPOCH, -1)
-        if self.logstart_offset != self._txns.get(LOG_START, 0):
-            self.logstart_offset = self._txns[LOG_START]
+        if self.log_start_offset != self._txns.get(LOG_START, 0):
+            self.log_start_offset = self._txns[LOG_START]
             self._epochs = None
 
     def _record_epoch(self, epoch: int, start_offset: int) -> None:
@@ -231,6 +227,11 @@ class LogState:
             self._epoch_starts.pop(epoch, None)
         else:
             self._epoch_starts[epoch] = start_offset
+
+
+def position_txns(log_end_offset: int, leader_epoch: int, log_start_offset: int) -> dict[str, int]:
+    """The txns of a log's position."""
+    return {LOG_END: log_end_offset, LEADER_EPOCH: leader_epoch, LOG_START: log_start_offset}
 
 
 def live_paths(files: Iterable[FileEntry]) -> set[str]:

@@ -34,27 +34,27 @@ class TimeIndex:
         if index < self._first:
             self._first = 0
 
-    def first_file(self, files: Sequence[FileEntry], logstart_offset: int, timestamp_ms: int) -> FileEntry | None:
+    def first_file(self, files: Sequence[FileEntry], log_start_offset: int, timestamp_ms: int) -> FileEntry | None:
         """The first file with a record of `timestamp_ms` or later; None when there is none. O(log files).
 
         With largest timestamps 10, 30, 20, 40 the running maxima are 10, 30, 30, 40: 15 is in the second file, 35 in
         the fourth.
         """
-        self._fold(files, logstart_offset)
+        self._fold(files, log_start_offset)
         found = bisect_left(self._maxima, timestamp_ms)
         return files[self._first + found] if found < len(self._maxima) else None
 
-    def max_timestamp_ms(self, files: Sequence[FileEntry], logstart_offset: int, end_offset: int) -> int | None:
+    def max_timestamp_ms(self, files: Sequence[FileEntry], log_start_offset: int, end_offset: int) -> int | None:
         """The largest timestamp in the files that end at or below `end_offset`; None when they have none."""
-        self._fold(files, logstart_offset)
+        self._fold(files, log_start_offset)
         count = bisect_right(files, end_offset, lo=self._first, key=end_of) - self._first
         largest = self._maxima[count - 1] if count else NO_TIMESTAMP_MS
         return None if largest == NO_TIMESTAMP_MS else largest
 
-    def _fold(self, files: Sequence[FileEntry], logstart_offset: int) -> None:
+    def _fold(self, files: Sequence[FileEntry], log_start_offset: int) -> None:
         first = 0
-        if files and files[0].start_offset < logstart_offset:
-            first = bisect_left(files, logstart_offset, key=start_of)
+        if files and files[0].start_offset < log_start_offset:
+            first = bisect_left(files, log_start_offset, key=start_of)
         if first != self._first:
             self._first, self._maxima = first, []
         maxima = self._maxima

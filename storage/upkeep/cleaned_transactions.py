@@ -137,7 +137,7 @@ class CleanedTransactions:
         )
 
     def markers(self, rows: TransactionRows, stays: Mask) -> CleanedMarkers:
-        """The decision on the markers among the next rows of the log; `stays` are the rows that stay but for this."""
+        """The decision on the markers among the next rows of the log; `stays`: the other rows that stay."""
         cleaned = CleanedMarkers(np.zeros(len(stays), np.bool_), np.zeros(len(stays), np.bool_))
         matter = np.flatnonzero((rows.is_data & stays) | rows.is_marker)
         if len(matter) == 0:

@@ -258,17 +258,17 @@ class Cleaner(Chore):
         producers = log.producers  # may fold, so before the plan
         last_offsets = last_batch_ends(producers, high_watermark)
         to_clean = self._below(log.last_stable_offset(high_watermark))
-        is_clear = last_offsets is not None and is_due(to_clean, log.config, is_busy=view.is_busy)
-        if last_offsets is None or not is_clear or not self._turn.acquire(self, to_clean.dirty_ratio, view.now_ms):
+        state, now_ms, retention_ms = log.state, view.now_ms, log.config.delete_retention_ms
+        may_begin = is_due(to_clean, log.config, is_busy=view.is_busy)
+        if last_offsets is None or not may_begin or not self._turn.acquire(self, to_clean.dirty_ratio, now_ms):
             self._is_waiting = True
             return None
-        state, retention_ms = log.state, log.config.delete_retention_ms
-        first_dirty, now_ms = to_clean.first_dirty_offset, view.now_ms
+        first_dirty = to_clean.first_dirty_offset
         tombstones_end = state.cleaner.due_tombstones_end(now_ms, retention_ms)
         transactions = CleanedTransactions.of(producers, high_watermark, tombstones_end, now_ms, retention_ms)
         rules = Cleaning(OffsetMap(self._map_bytes_max), tombstones_end, last_offsets, transactions)
         dirty = [entry for entry in state.files if first_dirty < entry.end_offset <= to_clean.end_offset]
-        self._pass = _Pass(to_clean, rules, view.leader_epoch, state.swapped_version, view.now_ms, dirty, first_dirty)
+        self._pass = _Pass(to_clean, rules, view.leader_epoch, state.swapped_version, now_ms, dirty, first_dirty)
         return self._map_some(self._pass, view)
 
     def _below(self, stable_offset: int) -> LogToClean:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from stratalog.storage.errors import OffsetOutOfRangeError, PolicyViolationError
 from stratalog.storage.log.segments import LogSegment
@@ -53,22 +54,12 @@ def expired_segments(
 
     count = run_of(0, lambda i: i + 1 < len(segments) and ends[i] <= log_start_offset)
     if config.is_deleted and config.retention_bytes >= 0:
-        spare_bytes = _spare_bytes(segments, count, config.retention_bytes)
-        count = run_of(count, lambda i: spare_bytes[i] >= segments[i].size_bytes)
+        bytes_from = list(accumulate(segment.size_bytes for segment in reversed(segments)))[::-1]
+        count = run_of(count, lambda i: bytes_from[i] - segments[i].size_bytes >= config.retention_bytes)
     if config.is_deleted and config.retention_ms >= 0:
         newest_ms = _newest_timestamps(segments)
         count = run_of(count, lambda i: now_ms - newest_ms[i] > config.retention_ms)
     return ExpiredSegments(count, ends[count - 1]) if count else None
-
-
-def _spare_bytes(segments: Sequence[LogSegment], first: int, retention_bytes: int) -> list[int]:
-    """The bytes of the log above the limit without the segments before each one, from `first` on."""
-    spare = []
-    left = sum(segment.size_bytes for segment in segments[first:])
-    for index, segment in enumerate(segments):
-        spare.append(left - retention_bytes)
-        left -= segment.size_bytes if index >= first else 0
-    return spare
 
 
 def _newest_timestamps(segments: Sequence[LogSegment]) -> list[float]:

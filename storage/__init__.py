@@ -6,9 +6,9 @@ records       records and batches, and the schema of a data file
 topic_config  topic configs with Kafka's names
 producers     producer state: epochs, sequences, sinks; each commit carries its changes
 transactions  open and aborted transactions: a part of producer state
-objects/      an object store: port, local disk, S3 / Azure / GCS, memory, registers, wake-ups
+objects/      an object store: port, local disk, S3 / Azure / GCS, registers, wakeups
 files/        one data file: Parquet, row groups, codecs, cache, damage
-delta/        one table: port, commit race, Delta's log and checkpoints, the in-memory twin
+delta/        one table: port, commit race, Delta's log and checkpoints
 log/          one partition log: append, copy, truncate, read; segments, time index, leader epochs
 upkeep/       merges, retention, compaction, erasure, scrub, deletion
 """

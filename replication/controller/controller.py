@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Executor
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.brokers import fence_brokers, online_partitions
@@ -20,8 +19,7 @@ from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import open_metadata
 from stratalog.replication.metadata.records import MetadataRecord
 from stratalog.replication.metadata.state_changes import partition_lines, replica_lines
-from stratalog.replication.stores import Stores
-from stratalog.storage.clock import Clock, Ids
+from stratalog.replication.stores import Ports
 from stratalog.storage.errors import StaleControllerEpochError
 from stratalog.storage.upkeep.chore import UpkeepLimits
 from stratalog.storage.upkeep.upkeep import Upkeep
@@ -41,25 +39,21 @@ class Controller:
         incarnation_id: str,
         config: BrokerConfig,
         metadata_root: str,
-        stores: Stores,
-        clock: Clock,
-        ids: Ids,
-        *,
+        ports: Ports,
         upkeep_limits: UpkeepLimits | None = None,
-        executor: Executor | None = None,
     ) -> None:
         """`incarnation_id`: under which the broker of this process registers."""
         self.broker_id = broker_id
         self._incarnation_id = incarnation_id
         self.epoch: int | None = None
-        self.metadata = open_metadata(stores, metadata_root, clock, ids)
+        self.metadata = open_metadata(ports.stores, metadata_root, ports.clock, ports.ids)
         self._config = config
-        self._objects = stores.objects(metadata_root)
-        self._clock = clock
+        self._objects = ports.stores.objects(metadata_root)
+        self._clock = ports.clock
         self._observer = SessionObserver(
             config.broker_session_timeout_ms, max(config.broker_session_timeout_ms // 3, 1)
         )
-        self._upkeep = Upkeep(self.metadata.log, upkeep_limits, executor, applies_cleanup_policy=False)
+        self._upkeep = Upkeep(self.metadata.log, upkeep_limits, ports.executor, applies_cleanup_policy=False)
         self._upkeep_due_ms = 0
         self._is_checked = False
         self._rebalance_due_ms = 0

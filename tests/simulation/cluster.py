@@ -22,7 +22,7 @@ from stratalog.replication.metadata.log import METADATA_COMMITS, open_metadata
 from stratalog.replication.metadata.records import FenceBrokerRecord, MetadataRecord, TopicRecord, record_from_json
 from stratalog.replication.progress.progress import progress_rows
 from stratalog.replication.requests.coordinators import CoordinatorType
-from stratalog.replication.stores import replica_of
+from stratalog.replication.stores import Ports, replica_of
 from stratalog.storage.delta.commit_race import StoredCommit
 from stratalog.storage.delta.memory_table import MemoryLogTable
 from stratalog.storage.delta.table import LogTable
@@ -303,10 +303,8 @@ class SimCluster:
             broker.incarnation_id,
             CONFIG,
             METADATA_ROOT,
-            self,
-            self.clock,
-            self.ids,
-            upkeep_limits=self.setting.upkeep,
+            Ports(self, self.clock, self.ids),
+            self.setting.upkeep,
         )
         name = f"c{broker_id}.{host.lives}"
         self._controllers[name] = controller

@@ -1,7 +1,7 @@
-"""The controller: watches broker sessions, elects leaders, fails over. Every broker runs a candidate.
+"""The controller's loop: watch broker sessions, elect leaders, fail over. Every broker runs a candidate.
 
-I/O: session objects and the metadata log. The decisions are in `brokers`, `election` and their neighbours;
-this is the loop around them: observe, decide, commit under the controller epoch, resign when deposed (promise 12).
+I/O: session objects and the metadata log. Observe, decide (`brokers` and its neighbours), commit under the controller
+epoch, resign when deposed (promise 12).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Controller:
         ports: Ports,
         upkeep_limits: UpkeepLimits | None = None,
     ) -> None:
-        """`incarnation_id`: under which the broker of this process registers."""
+        """`incarnation_id`: that of the registration of this process's broker."""
         self.broker_id = broker_id
         self._incarnation_id = incarnation_id
         self.epoch: int | None = None
@@ -61,11 +61,11 @@ class Controller:
 
     @property
     def poll_interval_ms(self) -> int:
-        """How often `step` wants to be called: often enough for three polls within a session."""
+        """The interval of `step`: at least three polls within a session."""
         return max(self._config.broker_session_timeout_ms // 12, 1)
 
     def step(self) -> None:
-        """One turn: look at the sessions, stand for election or act as controller."""
+        """One turn: poll the sessions, stand for election or act as controller."""
         now_ms = self._clock.monotonic_ms()
         self._is_checked &= not self.metadata.refresh()
         image = self.metadata.image
@@ -83,14 +83,14 @@ class Controller:
             self._keep_up(now_ms)
 
     def _is_registered(self, image: ClusterImage) -> bool:
-        """Whether the broker of this very process is live: once another one has registered in its place, which may be
-        controller under the same broker id, this one is not a candidate any more."""
+        """Whether this process's broker is live. After a successor has registered under the same broker id, which may be
+        controller itself, this process is no candidate."""
         own = image.live_brokers().get(self.broker_id)
         return own is not None and own.registration.incarnation_id == self._incarnation_id
 
     def _stand_for_election(self, image: ClusterImage, expired: set[int]) -> None:
         incumbent = image.live_brokers().get(image.controller_id)
-        # Our own id as incumbent means an earlier life of this broker: nobody else speaks under that epoch.
+        # The own id as incumbent is an earlier process of this broker, which no longer acts.
         is_free = incumbent is None or image.controller_id in expired or image.controller_id == self.broker_id
         if not is_free:
             return
@@ -108,7 +108,7 @@ class Controller:
             self._propose(lambda current: fence_brokers(current, dead, unclean_of=self._unclean_of(current)))
             for broker_id in dead:
                 self._observer.forget(broker_id)
-        if self.epoch is not None and not self._is_checked:  # nothing else brings a partition a leader
+        if self.epoch is not None and not self._is_checked:  # nothing else elects a leader for an offline partition
             self._propose(lambda current: online_partitions(current, self._unclean_of(current)))
             self._finish_reassignments()
             self._is_checked = True
@@ -122,8 +122,8 @@ class Controller:
         return 1_000 * self._config.leader_imbalance_check_interval_seconds
 
     def _rebalance(self, now_ms: int) -> None:
-        """Give leadership back to preferred replicas once per interval. First an interval after the election: whoever
-        comes back with the controller shall be in the ISRs by then."""
+        """Elect preferred replicas once per interval, first an interval after the controller's election: brokers that
+        restart together with the controller have joined the ISRs by then."""
         if self.epoch is None or not self._config.auto_leader_rebalance_enable or now_ms < self._rebalance_due_ms:
             return
         self._rebalance_due_ms = now_ms + self._rebalance_interval_ms
@@ -131,7 +131,7 @@ class Controller:
         self._propose(lambda current: rebalance_leaders(current, percentage_max))
 
     def _log_state_changes(self, image: ClusterImage, record: MetadataRecord) -> None:
-        """While this is the controller: whoever committed the record, its transitions stand in the state change log."""
+        """Log the transitions of a record, whichever broker committed it, while this is the controller."""
         if self.epoch is None or not _STATE_CHANGE_LOG.isEnabledFor(logging.INFO):
             return
         for line in partition_lines(image, record):

@@ -21,9 +21,9 @@ from stratalog.replication.follower.metrics import INTERVAL_MS, CopyClock, fetch
 from stratalog.replication.follower.partitions import FollowedPartitions
 from stratalog.replication.follower.replica import FollowedReplica
 from stratalog.replication.progress.of_session import (
-    SessionNotice,
+    SessionState,
     SessionProgress,
-    notices_prefix,
+    session_states_prefix,
     remove_session_progress,
 )
 from stratalog.replication.progress.progress import ENDED, fetch_progress_path, progress_header, progress_prefix
@@ -107,9 +107,9 @@ class FollowerSession:
         self._clock = clock
         self._objects = stores.objects(root)
         self._progress = SessionProgress(self._objects, broker_epoch, self.name, STANDBY)
-        self._notice = SessionNotice(self._objects, broker_epoch, self.name, clock)
+        self._notice = SessionState(self._objects, broker_epoch, self.name, clock)
         self._wakeup = Wakeup(clock)
-        self._notices = self._wakeup.watch(self._objects, notices_prefix(broker_epoch))
+        self._notices = self._wakeup.watch(self._objects, session_states_prefix(broker_epoch))
         self._stop = self._wakeup.watch(self._objects, stop_path(broker_epoch))
         self._is_told = False
         self._is_stopped = False
@@ -212,7 +212,7 @@ class FollowerSession:
 
     def _tell(self, state: str) -> None:
         work = {"first_work_ms": self._first_work_ms, "last_work_ms": self._last_work_ms}
-        self._notice.tell(state, **{name: at_ms for name, at_ms in work.items() if at_ms})
+        self._notice.publish(state, **{name: at_ms for name, at_ms in work.items() if at_ms})
 
     # -- one turn ----------------------------------------------------------------------------------------
 
@@ -287,12 +287,12 @@ class FollowerSession:
     def _take_over(self) -> None:
         self.followed.begin_work(self._elder)
         self._enter(ACTIVE)
-        self._notice.is_relieved()  # who took over before this one is no news
+        self._notice.is_superseded()  # who took over before this one is no news
         _LOG.debug("fetch session %s of broker %d takes over", self.name, self.broker_id)
 
     def _is_relieved(self, now_ms: int) -> bool:
         is_told = self._notices.is_armed and self._notices.take()
-        return (is_told or self._is_due("relief", now_ms, SILENCE_MS)) and self._notice.is_relieved()
+        return (is_told or self._is_due("relief", now_ms, SILENCE_MS)) and self._notice.is_superseded()
 
     def _stand_down(self) -> None:
         """It was silent for so long that another session took over: two at work would only get in each other's way."""

@@ -122,7 +122,7 @@ class FollowedPartitions:
         self._wakeup, self._progress = wakeup, progress
         self._metadata_watch = wakeup.watch(self.stores.objects(self._metadata_root), METADATA_COMMITS)
         for leader in self._leaders.values():
-            leader.stop_listening(None)
+            leader.unwatch(None)
         for topic_partition, replica in self.replicas.items():
             self._look_after(topic_partition, replica)
 
@@ -141,7 +141,7 @@ class FollowedPartitions:
         """From now on the session stands by: what it takes up again later is looked at anew."""
         self._is_listening = False
         for leader in self._leaders.values():
-            leader.stop_listening(self._wakeup)
+            leader.unwatch(self._wakeup)
         for replica in self.replicas.values():
             replica.has_started = False
         self._queue.clear()
@@ -151,7 +151,7 @@ class FollowedPartitions:
         self._is_listening = True
         for leader in self._leaders.values():
             if self._wakeup is not None:
-                leader.listen(self._wakeup)
+                leader.watch(self._wakeup)
 
     @property
     def file_count(self) -> int:
@@ -199,7 +199,7 @@ class FollowedPartitions:
             if broker_id != self.broker_id and key not in self._leaders:
                 self._hear(key, broker.registration.root)
         for key in set(self._leaders) - {(i, b.broker_epoch) for i, b in brokers.items()}:
-            self._leaders.pop(key).stop_listening(self._wakeup)
+            self._leaders.pop(key).unwatch(self._wakeup)
 
     def _hear(self, key: tuple[int, int], root: str) -> None:
         try:
@@ -281,7 +281,7 @@ class FollowedPartitions:
             try:
                 self._take_in(broker_id, leader.moved())
                 if is_rescan_due:
-                    leader.look_at_marks()
+                    leader.poll_high_watermarks()
             except StratalogError as reason:
                 # Its storage domain is out of reach: the other leaders must be followed all the same.
                 _LOG.warning("broker %d cannot hear leader %d: %s", self.broker_id, broker_id, reason)
@@ -427,7 +427,7 @@ class FollowedPartitions:
     def _drop_leftover(self, replica: FollowedReplica, reason: StratalogError) -> None:
         """The own table is of a deleted topic of this name. A session that is behind may itself have the old topic."""
         self._is_assignment_open = True
-        self._metadata.look()
+        self._metadata.refresh_image()
         self._apply(self._metadata.refresh())
         if not self.is_over and self._metadata.image.topic_ids.get(replica.state.topic) == replica.topic_id:
             if delete_leftover(replica.own.table, replica.own.topic_id, self.clock, self._ids):

@@ -1,7 +1,7 @@
 """A broker's metrics, by Kafka's names: counters, and gauges from its image of the cluster. Pure.
 
-Only the broker's loop changes counters; a reader sees each counter's current number without waiting. Gauges are computed
-when they are read.
+Only the broker's loop changes counters; a reader sees each counter's current number without waiting. Gauges are
+computed when they are read.
 """
 
 from __future__ import annotations

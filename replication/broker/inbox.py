@@ -15,11 +15,11 @@ from stratalog.replication.leader.delete_records import RecordDeletions, delete_
 from stratalog.replication.leader.replica import WaitingAppend
 from stratalog.replication.metadata.records import NO_BROKER_EPOCH
 from stratalog.replication.requests.hand_over import (
-    INBOX_PREFIX,
     DAMAGE_REPORT_SUFFIX,
+    INBOX_PREFIX,
     answer_path,
-    decode_request,
     decode_damage_report,
+    decode_request,
     encode_answer,
     request_id_of,
     request_path,

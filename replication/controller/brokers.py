@@ -48,6 +48,7 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.records import TopicPartition
 
+
 class IsrChange(NamedTuple):
     """A leader proposes `isr` for a partition whose `leader_epoch` and `partition_epoch` it knows.
 
@@ -73,11 +74,11 @@ def register_broker(
     """Register a broker process; the answer is its broker epoch (KIP-380, KIP-966).
 
     The same commit bumps the leader epoch of every partition that the broker leads, so that an earlier process of the
-    same broker is fenced. It also removes the broker from every ISR with another member, from every ELR, and from an ISR
-    of its own where other replicas are eligible: its disk may have lost records that it acknowledged. Not so after a
-    clean stop, or for the same process, fenced meanwhile, on the same root.
-    An incarnation that is registered and not fenced gets its epoch again. Raises DuplicateBrokerRegistrationError (the
-    id is live on another root), InvalidRequestError (the root belongs to another broker, or a negative id).
+    same broker is fenced. It also removes the broker from every ISR with another member, from every ELR, and from an
+    ISR of its own where other replicas are eligible: its disk may have lost records that it acknowledged. Not so after
+    a clean stop, or for the same process, fenced meanwhile, on the same root. An incarnation that is registered and not
+    fenced gets its epoch again. Raises DuplicateBrokerRegistrationError (the id is live on another root),
+    InvalidRequestError (the root belongs to another broker, or a negative id).
     """
     known = image.brokers.get(broker_id)
     if known and not known.fenced and known.registration.incarnation_id == incarnation_id:
@@ -269,9 +270,9 @@ def alter_partition(
     """Decide the ISR changes of leader `broker_id`, each by itself; the answers are in the order of the changes.
 
     An answer is the partition's new state, or an error: UnknownTopicOrPartition, FencedLeaderEpoch, UnknownLeaderEpoch,
-    NotLeaderOrFollower, InvalidUpdateVersion (the state has changed since), InvalidRequest (an illegal ISR). An ISR that
-    is in force already is answered with the current state. An ISR with all target replicas of a reassignment also ends
-    it, under a new leader epoch. Raises StaleBrokerEpochError for all when `broker_epoch` is not the broker's live
+    NotLeaderOrFollower, InvalidUpdateVersion (the state has changed since), InvalidRequest (an illegal ISR). An ISR
+    that is in force already is answered with the current state. An ISR with all target replicas of a reassignment also
+    ends it, under a new leader epoch. Raises StaleBrokerEpochError for all when `broker_epoch` is not the broker's live
     registration.
     """
     check_broker_epoch(image, broker_id, broker_epoch)

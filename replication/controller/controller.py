@@ -83,8 +83,8 @@ class Controller:
             self._keep_up(now_ms)
 
     def _is_registered(self, image: ClusterImage) -> bool:
-        """Whether this process's broker is live. After a successor has registered under the same broker id, which may be
-        controller itself, this process is no candidate."""
+        """Whether this process's broker is live. A successor may have registered under the same broker id, and be
+        controller itself: then this process is no candidate."""
         own = image.live_brokers().get(self.broker_id)
         return own is not None and own.registration.incarnation_id == self._incarnation_id
 

@@ -1,10 +1,10 @@
 """The five leader selectors: a partition's next leader and ISR (Kafka: `Election`). Pure.
 
 Each returns an `Election` for a partition, or None when no replica may lead: then the partition stays as it is or goes
-offline, and **its ISR stays**, since no leader could ever be elected from an empty one.
-Candidates are tried in the order of the assigned replicas, as in Kafka since 2.4 (before: the order of the ISR), so that
-the preferred replica wins when it can. If no member of the ISR may lead, an eligible leader replica leads, alone in the
-ISR (KIP-966): it has every committed record, though others may have more uncommitted ones.
+offline, and **its ISR stays**, since no leader could ever be elected from an empty one. Candidates are tried in the
+order of the assigned replicas, as in Kafka since 2.4 (before: the order of the ISR), so that the preferred replica wins
+when it can. If no member of the ISR may lead, an eligible leader replica leads, alone in the ISR (KIP-966): it has
+every committed record, though others may have more uncommitted ones.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
-
 
 UncleanOf = Callable[[str], bool]
 """A topic's `unclean.leader.election.enable`."""
@@ -50,8 +49,8 @@ class Election:
 def elect_offline(partition: PartitionRecord, live: Collection[int], unclean: bool) -> Election | None:
     """The leader is gone: a live member of the ISR leads, with the live members as ISR; else a live eligible replica.
 
-    If none is live and `unclean` (`unclean.leader.election.enable`), any live replica leads, alone in the ISR; first one
-    that was eligible before its last restart, since it probably lacks the fewest records.
+    If none is live and `unclean` (`unclean.leader.election.enable`), any live replica leads, alone in the ISR; first
+    one that was eligible before its last restart, since it probably lacks the fewest records.
     """
     clean = _elect_clean(partition, [r for r in partition.isr if r in live], [r for r in partition.elr if r in live])
     if clean is not None or not unclean:

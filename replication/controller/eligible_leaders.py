@@ -31,7 +31,7 @@ def effective_min_isr(replicas: Collection[int], min_insync_replicas: int) -> in
 
 
 def topic_min_isr(image: ClusterImage, topic: str) -> int:
-    """The topic's `min.insync.replicas`. A broker's own default may only be larger: then fewer replicas are eligible."""
+    """The topic's `min.insync.replicas`. A broker's own default may only be larger: then fewer are eligible."""
     return int(image.topic_config(topic).get(MIN_ISR_CONFIG, "1"))
 
 

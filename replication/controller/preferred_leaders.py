@@ -1,7 +1,7 @@
 """Leader elections on request, and the balance of leaders over brokers (KIP-460, KIP-183). Pure.
 
-A preferred election makes the first assigned replica the leader, if it is live and in sync. An unclean election is for a
-partition without a leader: any live replica leads, and acknowledged records may be lost.
+A preferred election makes the first assigned replica the leader, if it is live and in sync. An unclean election is for
+a partition without a leader: any live replica leads, and acknowledged records may be lost.
 
 The balance: each broker is the preferred leader of some partitions. Its imbalance is the percentage of them that other
 brokers lead; above `leader.imbalance.per.broker.percentage` the controller moves them to it (`rebalance_leaders`).

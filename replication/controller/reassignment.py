@@ -1,11 +1,11 @@
 """Partition reassignment: replicas move to other brokers while the partition stays available (KIP-455). Pure.
 
 Kafka's eleven steps are three kinds of commit here. The request (`alter_partition_reassignments`) sets the replicas to
-OAR + RAR (original and target replicas) and begins a leader epoch, in which the new ones are added. The leader adds them
-to the ISR one by one as they catch up (`brokers.alter_partition`). The change with which all of RAR is in the ISR also
-ends the reassignment (`with_isr`): ISR and replicas become RAR, a replica of RAR leads, the other brokers drop their
-replicas. All of it is in the partition's own record, so a dying controller leaves nothing half done, and its successor
-continues from its fold (`finish_reassignments`).
+OAR + RAR (original and target replicas) and begins a leader epoch, in which the new ones are added. The leader adds
+them to the ISR one by one as they catch up (`brokers.alter_partition`). The change with which all of RAR is in the ISR
+also ends the reassignment (`with_isr`): ISR and replicas become RAR, a replica of RAR leads, the other brokers drop
+their replicas. All of it is in the partition's own record, so a dying controller leaves nothing half done, and its
+successor continues from its fold (`finish_reassignments`).
 
 OAR {1,2,3} -> RAR {4,5,6}: replicas 4,5,6,1,2,3, adding 4,5,6, removing 1,2,3; then 4/{4,5,6}, replicas 4,5,6.
 Source: `ReplicationControlManager`, `PartitionReassignmentReplicas`, `PartitionReassignmentRevert`,
@@ -92,7 +92,7 @@ def alter_partition_reassignments(
 def list_partition_reassignments(
     image: ClusterImage, topic_partitions: Iterable[TopicPartition] | None = None
 ) -> dict[TopicPartition, PartitionReassignment]:
-    """The reassignments under way, in order: of the named partitions, or of all. Unknown ones are omitted, as in Kafka."""
+    """The reassignments under way, in order: of the named partitions (without unknown ones, as in Kafka), or of all."""
     asked = image.partitions if topic_partitions is None else topic_partitions
     states = (image.partitions.get(named) for named in sorted(asked))
     return {

@@ -52,8 +52,8 @@ def replicas_to_delete(
 ) -> list[TopicPartition]:
     """Those of the replicas `held` on the broker that belong to the removed `topics`.
 
-    Without those that a new topic of the same name has on this broker: its leader or its fetch session sees by the topic
-    id whether the table is a stray, and replaces it.
+    Without those that a new topic of the same name has on this broker: its leader or its fetch session sees by the
+    topic id whether the table is a stray, and replaces it.
     """
 
     def is_assigned(named: TopicPartition) -> bool:

@@ -106,10 +106,10 @@ def create_partitions(
 ) -> Result[int]:
     """Grow a topic to `count` partitions; the answer is the number of new ones.
 
-    `assignment` names the replicas of the new partitions. Their number is that of the topic's partition 0, without those
-    that a reassignment is adding.
-    Raises UnknownTopicOrPartitionError, InvalidPartitionsError (no increase; an internal topic, whose keys depend on the
-    number of partitions: Kafka only documents that it "should not change after deployment"), and as `create_topic`.
+    `assignment` names the replicas of the new partitions. Their number is that of the topic's partition 0, without
+    those that a reassignment is adding. Raises UnknownTopicOrPartitionError, InvalidPartitionsError (no increase; an
+    internal topic, whose keys depend on the number of partitions: Kafka only documents that it "should not change after
+    deployment"), and as `create_topic`.
     """
     existing = _existing_partitions(image, name)
     if is_internal(name):

@@ -21,10 +21,10 @@ from stratalog.replication.follower.metrics import INTERVAL_MS, CopyClock, fetch
 from stratalog.replication.follower.partitions import FollowedPartitions
 from stratalog.replication.follower.replica import FollowedReplica
 from stratalog.replication.progress.of_session import (
-    SessionState,
     SessionProgress,
-    session_states_prefix,
+    SessionState,
     remove_session_progress,
+    session_states_prefix,
 )
 from stratalog.replication.progress.progress import ENDED, fetch_progress_path, progress_header, progress_prefix
 from stratalog.replication.replica.upkeep_rounds import most_live_files

@@ -16,7 +16,7 @@ from stratalog.replication.controller.brokers import leave_isr
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import MetadataLog
 from stratalog.replication.metadata.records import PartitionRecord
-from stratalog.replication.requests.hand_over import encode_damage_report, damage_report_path
+from stratalog.replication.requests.hand_over import damage_report_path, encode_damage_report
 from stratalog.replication.stores import Stores
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import (

@@ -195,8 +195,8 @@ class AclBinding:
 class Authorizer:
     """Decides by one set of bindings; make a new one when they change.
 
-    Literal bindings are found by name and prefixed ones by each prefix of the name, so the time of a decision depends on
-    the length of the name, not on the number of bindings.
+    Literal bindings are found by name and prefixed ones by each prefix of the name, so the time of a decision depends
+    on the length of the name, not on the number of bindings.
     """
 
     def __init__(

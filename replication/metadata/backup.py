@@ -265,7 +265,8 @@ def _partition(
     if best.broker_id in before.replicas:
         return replace(after, isr=(best.broker_id,))
     moved = tuple(dict.fromkeys([best.broker_id, *sorted(replica.broker_id for replica in holders)]))
-    messages.append(f"{before.topic_partition} was moved after the backup: its replicas are {','.join(map(str, moved))}")
+    replicas = ",".join(map(str, moved))
+    messages.append(f"{before.topic_partition} was moved after the backup: its replicas are {replicas}")
     return replace(after, isr=(best.broker_id,), replicas=moved, adding=(), removing=())
 
 

@@ -69,11 +69,8 @@ class ClusterImage:
             case PartitionRecord():
                 self.partitions[record.topic_partition] = record
                 self.partitions_by_topic.setdefault(record.topic, set()).add(record.topic_partition)
-            case RegisterBrokerRecord():
-                self.brokers[record.broker_id] = BrokerState(record)
-                self.last_broker_epoch = max(self.last_broker_epoch, record.broker_epoch)
-            case FenceBrokerRecord():
-                self._fence(record)
+            case RegisterBrokerRecord() | FenceBrokerRecord():
+                self._replay_broker(record)
             case ControllerRecord():
                 self.controller_id = record.controller_id
                 self.controller_epoch = record.controller_epoch
@@ -87,12 +84,14 @@ class ClusterImage:
                 self.next_producer_id = record.next_producer_id
             case ClusterRecord():
                 self.cluster_id = record.cluster_id
-            case AccessControlEntryRecord():
-                self.acls[record.id] = record
-            case RemoveAccessControlEntryRecord():
-                self.acls.pop(record.id, None)
+            case AccessControlEntryRecord() | RemoveAccessControlEntryRecord():
+                self._replay_acl(record)
 
-    def _fence(self, record: FenceBrokerRecord) -> None:
+    def _replay_broker(self, record: RegisterBrokerRecord | FenceBrokerRecord) -> None:
+        if isinstance(record, RegisterBrokerRecord):
+            self.brokers[record.broker_id] = BrokerState(record)
+            self.last_broker_epoch = max(self.last_broker_epoch, record.broker_epoch)
+            return
         known = self.brokers.get(record.broker_id)
         if known and known.broker_epoch == record.broker_epoch:
             self.brokers[record.broker_id] = replace(known, fenced=True, clean_shutdown=record.clean)
@@ -120,6 +119,12 @@ class ClusterImage:
             overrides.pop(record.name, None)
         else:
             overrides[record.name] = record.value
+
+    def _replay_acl(self, record: AccessControlEntryRecord | RemoveAccessControlEntryRecord) -> None:
+        if isinstance(record, AccessControlEntryRecord):
+            self.acls[record.id] = record
+        else:
+            self.acls.pop(record.id, None)
 
     def live_brokers(self) -> dict[int, BrokerState]:
         """Brokers that are registered and not fenced."""

@@ -99,9 +99,9 @@ class MetadataLog:
         """Decide on the newest image and commit the records in one piece; on Conflict decide again.
 
         With `controller_epoch` the commit is refused with StaleControllerEpochError once a newer controller exists; an
-        illegal transition is refused with IllegalStateError (`state_changes`). No error, `decide`'s own included, leaves
-        anything behind. Only after StoreUnavailableError the outcome is unknown: a decision made again finds its own
-        effect.
+        illegal transition is refused with IllegalStateError (`state_changes`). No error, `decide`'s own included,
+        leaves anything behind. Only after StoreUnavailableError the outcome is unknown: a decision made again finds its
+        own effect.
         """
         for attempt in range(PROPOSE_TRIES):
             self._fold()
@@ -120,8 +120,8 @@ class MetadataLog:
     def elect_controller(self, broker_id: int, seen_epoch: int) -> int | None:
         """Become controller of epoch `seen_epoch` + 1; None when another candidate was faster.
 
-        The epoch start in the table (create-if-absent) lets one candidate win and refuses the next commit of the deposed
-        controller; the record then names the winner (promise 12).
+        The epoch start in the table (create-if-absent) lets one candidate win and refuses the next commit of the
+        deposed controller; the record then names the winner (promise 12).
         """
         self._fold()
         if self.image.controller_epoch != seen_epoch:

@@ -180,7 +180,8 @@ class RemoveAccessControlEntryRecord:
 class EraseRecord:
     """Matching records of a topic below `end_offsets[partition]` are to be erased on every replica.
 
-    Ids of a topic count up from 1. `predicate` is JSON (`storage.upkeep.erase_predicate`), `request_id` the client's id.
+    Ids of a topic count up from 1. `predicate` is JSON (`storage.upkeep.erase_predicate`), `request_id` the client's
+    id.
     """
 
     type: ClassVar[str] = "Erase"

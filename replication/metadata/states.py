@@ -5,9 +5,9 @@ and its broker is live; for a removed topic, how far its deletion is. A deletion
 (ReplicaDeletionIneligible) and ends when each broker has reported that its replicas are gone (`topic_deletion`).
 
 Here one commit is a whole event, so a record may move a partition or replica through several states: a creation goes
-through NewPartition, a removal through OfflinePartition. Each step must be in the tables. That refuses decisions about a
-partition that is gone already, or that is there already.
-Source: `PartitionState`, `ReplicaState`, `ZkPartitionStateMachine` and `ZkReplicaStateMachine` of Kafka 3.
+through NewPartition, a removal through OfflinePartition. Each step must be in the tables. That refuses decisions about
+a partition that is gone already, or that is there already. Source: `PartitionState`, `ReplicaState`,
+`ZkPartitionStateMachine` and `ZkReplicaStateMachine` of Kafka 3.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A broker as leader: log ends for its followers, high watermarks for readers.
 
-I/O: through an `ObjectStore`. There are two objects, since each write wakes all that watch an object: followers would be
-woken by each high watermark that their own copies raise, consumers by records that are not readable yet. A follower
+I/O: through an `ObjectStore`. There are two objects, since each write wakes all that watch an object: followers would
+be woken by each high watermark that their own copies raise, consumers by records that are not readable yet. A follower
 watches the log ends alone; it polls high watermarks, which tell what part of its own log is committed, now and then.
 """
 
@@ -38,7 +38,8 @@ class LeaderProgress:
         self._watermarks.forget(topic_partition)
 
     def publish(self, entries: Sequence[ReplicaProgress], now_ms: int, *, beat_is_due: bool) -> bool:
-        """Write the changes, for followers first: producers with acks=all wait for them. True when something was written.
+        """Write the changes, for followers first: producers with acks=all wait for them. True when something was
+        written.
 
         Raises StoreUnavailableError: the next call writes the rest.
         """

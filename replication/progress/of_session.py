@@ -1,8 +1,8 @@
 """A fetch session of a follower: its copies for each leader, and its own state.
 
-I/O: through an `ObjectStore`. Each leader has an object of its own, so that copies of another leader's partitions do not
-wake it. The session's state is one more object: the standby session watches it to become active at once, and would be
-woken by each copy otherwise. Benches read it, too. Sessions leave it for an hour.
+I/O: through an `ObjectStore`. Each leader has an object of its own, so that copies of another leader's partitions do
+not wake it. The session's state is one more object: the standby session watches it to become active at once, and would
+be woken by each copy otherwise. Benches read it, too. Sessions leave it for an hour.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ def published_by(
 
 
 def remove_session_progress(store: ObjectStore, broker_epoch: int, path: str) -> None:
-    """Delete the objects of a session that ended long ago. `path`, its own object, is the last, by which it is found."""
+    """Delete the objects of a session that ended long ago. `path`, its own object, is the last, by which it is
+    found."""
     names = {name.rpartition("/")[2] for name in (path, full_state_path(path))}
     for meta in store.list(progress_prefix(broker_epoch)):
         if meta.path != path and meta.path.rpartition("/")[2] in names:

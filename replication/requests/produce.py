@@ -54,9 +54,9 @@ class ProduceRequest:
 class HandOverRequest:
     """Data files that a writer outside the broker has put into the leader's table directory.
 
-    `sink_id` and `batch_id` make the hand-over exactly-once: at or below the last committed `batch_id` of that `sink_id`
-    it succeeds without a write. A producer in another process sets its producer fields instead; without them and
-    with `sink_id` None it is at-least-once.
+    `sink_id` and `batch_id` make the hand-over exactly-once: at or below the last committed `batch_id` of that
+    `sink_id` it succeeds without a write. A producer in another process sets its producer fields instead; without them
+    and with `sink_id` None it is at-least-once.
     """
 
     topic_partition: TopicPartition

@@ -57,7 +57,7 @@ RECORD_ERRORS_MAX = 100
 UNKNOWN = -1
 READ_TOGETHER_BYTES_MAX = 64 << 10
 """The size up to which batches are read together, in the broker's loop. Larger ones gain nothing from that and would
-delay the loop, as decompressing would; they are read in the caller's thread. The Java producer's batches have 16 KiB."""
+delay the loop, as decompressing would; they are read in the caller's thread. Java producers send 16 KiB."""
 
 
 @dataclass(frozen=True, slots=True)

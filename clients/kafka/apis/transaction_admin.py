@@ -92,9 +92,10 @@ class TransactionAdminApis(ApiFamily):
 
         def values(responses: list[ListTransactionsResponse], error: StratalogError | None) -> Values:
             states = [state for each in responses for state in each.transaction_states]
+            unknown = dict.fromkeys(name for each in responses for name in each.unknown_state_filters)
             return {
                 "error_code": error,
-                "unknown_state_filters": list(dict.fromkeys(f for each in responses for f in each.unknown_state_filters)),
+                "unknown_state_filters": list(unknown),
                 "transaction_states": [told_of(state) for state in states if is_visible(state.transactional_id)],
             }
 

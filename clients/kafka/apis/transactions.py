@@ -2,8 +2,8 @@
 
 I/O: the metadata log, for ids; coordinators.
 
-An idempotent producer gets its id from this broker's block. The transaction coordinator answers everything else. Offsets
-are committed by the group's coordinator, after the transaction's coordinator has added them to the transaction.
+An idempotent producer gets its id from this broker's block. The transaction coordinator answers everything else.
+Offsets are committed by the group's coordinator, after the transaction's coordinator has added them to the transaction.
 Source: `KafkaApis.handleInitProducerIdRequest` and its neighbours, `TransactionCoordinator`, `RPCProducerIdManager`
 (KIP-98, KIP-360, KIP-447, KIP-730, KIP-890).
 """
@@ -167,13 +167,12 @@ class TransactionApis(ApiFamily):
             rest = OperationNotAttemptedError("another partition of the transaction was refused")
             put({named: refused.get(named, rest) for named in request.topics})
             return
+
+        def answer(answered: Any) -> None:
+            put(answered if isinstance(answered, StratalogError) else dict(answered.results))
+
         face = coordinating_face(self._broker)
-        face.coordinator(
-            CoordinatorType.TRANSACTION,
-            request.transactional_id,
-            request,
-            lambda answer: put(answer if isinstance(answer, StratalogError) else dict(answer.results)),
-        )
+        face.coordinator(CoordinatorType.TRANSACTION, request.transactional_id, request, answer)
 
     def _refused(self, call: Call, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, StratalogError]:
         """The error of each partition that the caller may not write to, or that does not exist."""
@@ -306,7 +305,9 @@ def _id_refused(call: Call, error: StratalogError) -> Values:
 
 
 def _partitions_refused(call: Call, error: StratalogError) -> Values:
-    return {"error_code": error} if call.version >= SEVERAL_TRANSACTIONS_FROM else _added(call, _transactions(call), [error])
+    if call.version >= SEVERAL_TRANSACTIONS_FROM:
+        return {"error_code": error}
+    return _added(call, _transactions(call), [error])
 
 
 def _offsets_refused(call: Call, error: StratalogError) -> Values:

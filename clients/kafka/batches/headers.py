@@ -130,7 +130,8 @@ def header_of(batch: Buffer) -> BatchHeader:
 def with_offsets(data: Buffer, base_offset: int, leader_epoch: int) -> bytes:
     """The batch with the base offset and leader epoch of its append, as it stands in the log. The CRC stays."""
     (length,) = struct.unpack_from(">i", data, 8)
-    return b"".join((_OFFSET_AND_EPOCH.pack(base_offset, length, leader_epoch), memoryview(data)[_OFFSET_AND_EPOCH.size :]))
+    start = _OFFSET_AND_EPOCH.pack(base_offset, length, leader_epoch)
+    return b"".join((start, memoryview(data)[len(start) :]))
 
 
 def batch_bytes(header: BatchHeader, records: memoryview, compression_type: str) -> bytes:

@@ -25,10 +25,10 @@ ENTRY_BYTES: Final = 512
 class EncodedTail:
     """Batches by partition and base offset: at most `capacity_bytes`, oldest first out. Any thread may use it.
 
-    A batch is kept as it came; `read` sets its offset and leader epoch.
-    A partition's batches are those of its newest leader epoch: within it a leader's log is neither truncated nor written
-    by others. After an erasure or a topic's deletion the caller has to `forget` the partition. Records that compaction
-    removed may still be returned, as Kafka returns them until its cleaner has run.
+    A batch is kept as it came; `read` sets its offset and leader epoch. A partition's batches are those of its newest
+    leader epoch: within it a leader's log is neither truncated nor written by others. After an erasure or a topic's
+    deletion the caller has to `forget` the partition. Records that compaction removed may still be returned, as Kafka
+    returns them until its cleaner has run.
     """
 
     def __init__(self, capacity_bytes: int = CAPACITY_BYTES) -> None:
@@ -53,8 +53,8 @@ class EncodedTail:
     def append(self, topic_partition: TopicPartition, base_offset: int, leader_epoch: int, data: bytes) -> None:
         """Keep a batch, `data` as its producer sent it, that was appended at `base_offset` under `leader_epoch`.
 
-        To be called once for each append, in any order; not for duplicates. A batch of an older epoch than those here is
-        ignored, one of a newer epoch replaces them.
+        To be called once for each append, in any order; not for duplicates. A batch of an older epoch than those here
+        is ignored, one of a newer epoch replaces them.
         """
         if len(data) + ENTRY_BYTES > self._capacity_bytes:
             return

@@ -7,6 +7,7 @@ leader, from the leader's table and progress.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -235,15 +236,15 @@ class ServedBroker:
 _EVERYTHING = Authorizer((), frozenset(), allow_everyone_if_no_acl_found=True)
 
 
-class ApiFamily:
+class ApiFamily(ABC):
     """The APIs of one file of `apis`, as one broker answers them."""
 
     def __init__(self, broker: ServedBroker) -> None:
         self._broker = broker
 
+    @abstractmethod
     def apis(self) -> Iterable[Api]:
         """One row an API."""
-        raise NotImplementedError
 
 
 def attempted(attempt: Callable[[], Values], refused: Callable[[StratalogError], Values]) -> Values:

@@ -11,11 +11,11 @@ from stratalog.replication.controller.brokers import (
     IsrChange,
     alter_partition,
     fence_brokers,
+    leave_isr,
     online_partitions,
     register_broker,
     report_offline,
     shut_down_broker,
-    leave_isr,
 )
 from stratalog.replication.controller.eligible_leaders import with_eligible_leaders
 from stratalog.replication.follower.repair import may_heal

@@ -11,10 +11,10 @@ from stratalog.replication.controller.brokers import (
     IsrChange,
     alter_partition,
     fence_brokers,
+    leave_isr,
     online_partitions,
     register_broker,
     shut_down_broker,
-    leave_isr,
 )
 from stratalog.replication.controller.election import elect_reassigned
 from stratalog.replication.controller.reassignment import (

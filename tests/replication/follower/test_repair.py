@@ -13,7 +13,7 @@ from stratalog.replication.follower.fetch_session import FollowerSession
 from stratalog.replication.follower.repair import ReplicaFinding, finding, may_heal, sound_end
 from stratalog.replication.metadata.log import open_metadata
 from stratalog.replication.metadata.records import PartitionRecord, RegisterBrokerRecord
-from stratalog.replication.requests.hand_over import decode_damage_report, encode_damage_report, damage_report_path
+from stratalog.replication.requests.hand_over import damage_report_path, decode_damage_report, encode_damage_report
 from stratalog.replication.stores import DeltaStores
 from stratalog.storage.errors import (
     CorruptMessageError,

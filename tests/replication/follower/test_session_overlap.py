@@ -217,6 +217,7 @@ def test_it_says_ahead_that_it_will_end() -> None:
     following = Following()
     session = following.session("s")
     session.run(10_000)
-    told = json.loads(following.stores.objects("broker-2").get_register(f"{session_states_prefix(FOLLOWER_EPOCH)}0-s") or b"")
+    path = f"{session_states_prefix(FOLLOWER_EPOCH)}0-s"
+    told = json.loads(following.stores.objects("broker-2").get_register(path) or b"")
     assert told["active_ms"] < told["ending_ms"]
     assert ENDING_MS // 2 < told["ended_ms"] - told["ending_ms"] < 2 * ENDING_MS

@@ -12,7 +12,7 @@ from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import FILES_LOOKED_FOR, LeaderReplica
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import PartitionRecord, TopicRecord
-from stratalog.replication.requests.hand_over import encode_damage_report, damage_report_path
+from stratalog.replication.requests.hand_over import damage_report_path, encode_damage_report
 from stratalog.replication.stores import DeltaStores
 from stratalog.storage.errors import CorruptMessageError, DamagedFileError, ForeignCommitError, StratalogError
 from stratalog.storage.files.cache import FileCache

@@ -37,7 +37,7 @@ class States:
     ],
     ids=str,
 )
-def test_a_session_is_superseded_once_by_one_of_its_share_that_took_over_later(
+def test_a_session_is_superseded_once_by_one_that_became_active_later(
     others: list[str], is_superseded: bool
 ) -> None:
     states = States()

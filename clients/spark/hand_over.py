@@ -173,7 +173,7 @@ class HandOver:
                 raise self._expired()
             pause_ms = POLL_MS_MIN if answered else min(2 * pause_ms, POLL_MS_MAX)
             if self._parts:
-                is_told = wakeup.is_armed and all(part.request_id for part in self._parts.values())
+                is_told = wakeup.is_active and all(part.request_id for part in self._parts.values())
                 wakeup.wait_ms(ARMED_POLL_MS if is_told else pause_ms)
         return answers
 

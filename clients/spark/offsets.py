@@ -138,7 +138,7 @@ class OffsetFetcher:
 
     def _published_end(self, topic_partition: TopicPartition) -> int | None:
         try:
-            marks = self.view.published(topic_partition, look=False)
+            marks = self.view.published(topic_partition, poll=False)
             return None if marks is None else self.view.readable_end(topic_partition, marks)
         except StratalogError as reason:
             if not reason.retriable:

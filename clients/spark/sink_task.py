@@ -33,9 +33,9 @@ from stratalog.storage.errors import (
     StratalogError,
     UnknownTopicOrPartitionError,
 )
+from stratalog.storage.files.batch_file_fast import TABLE_ROWS_MAX
 from stratalog.storage.files.codecs import SMALL_FILE_BYTES, UNCOMPRESSED, codec_of_append
 from stratalog.storage.files.data_file import DataFile
-from stratalog.storage.files.few_rows_file import TABLE_ROWS_MAX
 from stratalog.storage.log.append import check_records
 from stratalog.storage.records import PAYLOAD_SCHEMA, FewRows, TopicPartition, data_table
 from stratalog.storage.topic_config import LogConfig

@@ -57,7 +57,7 @@ from stratalog.storage.errors import (
     StoreError,
     StratalogError,
 )
-from stratalog.storage.objects.wakeup import Wakeup, Watch
+from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.upkeep.chore import UpkeepLimits
 
@@ -283,12 +283,12 @@ class Broker(BrokerCalls):
         """How long the loop may rest on its `wakeup` after a turn. What appends and followers moved is done with
         it: where everything is watched, a further turn would find nothing."""
         has_left = self._may_go_on or not self._queue.is_empty or bool(self._changed) or bool(self._hosted.starting)
-        return 0 if moved and (has_left or not self.wakeup.is_armed) else self.pause_ms()
+        return 0 if moved and (has_left or not self.wakeup.is_active) else self.pause_ms()
 
     def pause_ms(self) -> int:
         """How long the loop may rest on its `wakeup` after a turn in which nothing moved: where everything is watched,
         until the next thing that time alone brings; else as long as polling allows."""
-        if not self.wakeup.is_armed:
+        if not self.wakeup.is_active:
             config, is_idle = self.config, self._purgatory.is_empty
             return config.stratalog_progress_poll_max_ms if is_idle else config.stratalog_progress_poll_min_ms
         is_announced = self._announced_epoch == self.broker_epoch
@@ -299,13 +299,11 @@ class Broker(BrokerCalls):
         soonest_ms = min(soonest_ms, self._coordinators.next_due_ms or soonest_ms)
         return max(1, min(soonest_ms, self._purgatory.next_deadline_ms or soonest_ms) - now_ms)
 
-    def _look(self, name: str, watch: Watch, poll_ms: int, now_ms: int, look: Callable[[], bool | None]) -> bool:
-        """Look there when something changed; where that is not told, and in any case now and then, by time."""
-        is_told = watch.is_armed and watch.take()
-        if not self._is_due(name, now_ms, WATCHED_POLL_MS if watch.is_armed else poll_ms) and not is_told:
-            return False
+    def _look(self, name: str, place: WatchedPlace, poll_ms: int, now_ms: int, look: Callable[[], bool | None]) -> bool:
+        """Look there when something was written; where that is not reported, and in any case now and then, by time."""
+        is_due = self._is_due(name, now_ms, WATCHED_POLL_MS if place.is_active else poll_ms)
         try:
-            return bool(look())
+            return bool(place.read(look, is_due=is_due, retries=False))
         except StoreError:
             self._due_ms[name] = now_ms + RETRY_MS
             raise
@@ -421,11 +419,11 @@ class Broker(BrokerCalls):
                 self.leaders[topic_partition].complete_waiting()
 
     def _follow_followers(self, now_ms: int) -> bool:
-        is_armed = self.wakeup.is_armed
+        is_active = self.wakeup.is_active
         is_due = self._is_due(
-            "followers", now_ms, WATCHED_POLL_MS if is_armed else self.config.stratalog_progress_poll_max_ms
+            "followers", now_ms, WATCHED_POLL_MS if is_active else self.config.stratalog_progress_poll_max_ms
         )
-        if not is_due and not is_armed and self._purgatory.is_empty:
+        if not is_due and not is_active and self._purgatory.is_empty:
             return False
         return self._hear_followers(self._followers.poll(now_ms), now_ms)
 

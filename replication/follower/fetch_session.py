@@ -169,11 +169,11 @@ class FollowerSession:
             now_ms = self._clock.monotonic_ms()
             if moved:
                 idle_since_ms = now_ms
-            is_at_once = moved and not self._wakeup.is_armed  # else what comes next is told
+            is_at_once = moved and not self._wakeup.is_active  # else what comes next is told
             self._wait(0 if is_at_once else min(self._pause_ms(now_ms, idle_since_ms), max(0, deadline_ms - now_ms)))
 
     def _wait(self, timeout_ms: int) -> None:
-        if timeout_ms > 0 or self._wakeup.is_armed:
+        if timeout_ms > 0 or self._wakeup.is_active:
             self._wakeup.wait_ms(timeout_ms)
 
     def _is_blind(self) -> bool:
@@ -185,7 +185,7 @@ class FollowerSession:
         """Where nothing tells of a change: short right after work, longer when long idle."""
         if self.state == STANDBY and self._is_cold:
             return WARM_UP_REST_MS
-        if self._wakeup.is_armed:
+        if self._wakeup.is_active:
             if self.state == STANDBY:
                 return CLOSE_UP_INTERVAL_MS if self._is_end_near else BEAT_INTERVAL_MS
             return min(IDLE_WAIT_MS, self.followed.due_in_ms(now_ms))
@@ -258,9 +258,9 @@ class FollowerSession:
         return True
 
     def _is_stop_due(self, now_ms: int) -> bool:
-        if self._stop.is_armed and self._stop.take():
+        if self._stop.is_active and self._stop.was_written():
             return True
-        return self._is_due("stop", now_ms, OTHERS_WATCHED_INTERVAL_MS if self._stop.is_armed else BEAT_INTERVAL_MS)
+        return self._is_due("stop", now_ms, OTHERS_WATCHED_INTERVAL_MS if self._stop.is_active else BEAT_INTERVAL_MS)
 
     def _publish(self, now_ms: int, beat_interval_ms: int) -> None:
         self._progress.publish(now_ms)
@@ -271,8 +271,8 @@ class FollowerSession:
 
     def _takes_over(self, now_ms: int) -> bool:
         """True when no other session of this share is at work: it ended, fell silent, or never was."""
-        is_told = self._notices.is_armed and self._notices.take()
-        if is_told or self._is_due("look", now_ms, BEAT_INTERVAL_MS if self._notices.is_armed else 0):
+        is_told = self._notices.is_active and self._notices.was_written()
+        if is_told or self._is_due("look", now_ms, BEAT_INTERVAL_MS if self._notices.is_active else 0):
             if is_told or self._is_due("others", now_ms, self._others_interval_ms()):
                 self._find_others(now_ms)
             # A list, since each look notes what the object says: all of them, not up to the first one at work.
@@ -282,7 +282,7 @@ class FollowerSession:
         return self.state == ACTIVE
 
     def _others_interval_ms(self) -> int:
-        return OTHERS_WATCHED_INTERVAL_MS if self._notices.is_armed else BEAT_INTERVAL_MS
+        return OTHERS_WATCHED_INTERVAL_MS if self._notices.is_active else BEAT_INTERVAL_MS
 
     def _take_over(self) -> None:
         self.followed.begin_work(self._elder)
@@ -291,7 +291,7 @@ class FollowerSession:
         _LOG.debug("fetch session %s of broker %d takes over", self.name, self.broker_id)
 
     def _is_relieved(self, now_ms: int) -> bool:
-        is_told = self._notices.is_armed and self._notices.take()
+        is_told = self._notices.is_active and self._notices.was_written()
         return (is_told or self._is_due("relief", now_ms, SILENCE_MS)) and self._notice.is_superseded()
 
     def _stand_down(self) -> None:

@@ -32,7 +32,7 @@ from stratalog.replication.threads.turn_pace import TurnPace
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.errors import InconsistentTopicIdError, StoreUnavailableError, StratalogError
 from stratalog.storage.log.partition_log import PartitionLog
-from stratalog.storage.objects.wakeup import Wakeup, Watch
+from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits, UpkeepWork
 from stratalog.storage.upkeep.upkeep import Upkeep
@@ -101,7 +101,7 @@ class FollowedPartitions:
         self._is_listening = False
         self._wakeup: Wakeup | None = None
         self._progress: SessionProgress | None = None
-        self._metadata_watch: Watch | None = None
+        self._metadata_watch: WatchedPlace | None = None
         self._metadata_ms = 0
         self.upkeep = UpkeepRounds(self.clock)
         self._pace = TurnPace()
@@ -162,19 +162,18 @@ class FollowedPartitions:
 
     def follow_metadata(self, now_ms: int) -> bool:
         """Fold what is new, when it is time to look; True when it was looked at."""
-        watch = self._metadata_watch
-        is_watched = watch is not None and watch.is_armed
-        is_told = is_watched and watch is not None and watch.take()
+        place = self._metadata_watch
+        is_watched = place is not None and place.is_active
         interval_ms = METADATA_WATCHED_INTERVAL_MS if is_watched else self.config.stratalog_metadata_poll_ms
-        if not is_told and now_ms < self._metadata_ms:
+
+        def refresh() -> list[MetadataRecord]:
+            self._metadata_ms = now_ms + interval_ms
+            return self._metadata.refresh()
+
+        is_due = now_ms >= self._metadata_ms
+        records = place.read(refresh, is_due=is_due) if place is not None else refresh() if is_due else None
+        if records is None:
             return False
-        self._metadata_ms = now_ms + interval_ms
-        try:
-            records = self._metadata.refresh()
-        except StratalogError:
-            if watch is not None:
-                watch.mark()
-            raise
         if records or self._is_assignment_open:
             self._apply(records)
         return True

@@ -17,7 +17,7 @@ from stratalog.replication.broker_root import (
     lock_shared,
 )
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.metadata.configs import state_settings
+from stratalog.replication.metadata.configs import record_cluster_wide_configs
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import MetadataLog, open_metadata
 from stratalog.replication.metadata.records import ClusterRecord
@@ -59,7 +59,7 @@ def join_cluster(metadata_root: str, broker_roots: Mapping[int, str], config: Br
         cluster_id = metadata.propose(lambda image: _identify(image, RandomIds().new_id()))
         for broker_id, store in roots.items():
             check_meta_properties(store, cluster_id, broker_id, FORMAT_VERSION)
-        metadata.propose(lambda image: state_settings(image, config))
+        metadata.propose(lambda image: record_cluster_wide_configs(image, config))
     except BaseException:
         lock.close()
         raise

@@ -18,7 +18,7 @@ from stratalog.replication.progress.progress import (
 )
 from stratalog.replication.progress.progress_object import ProgressReader, ProgressWriter
 from stratalog.storage.objects.port import ObjectStore
-from stratalog.storage.objects.wakeup import Wakeup, Watch
+from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
 from stratalog.storage.records import TopicPartition
 
 
@@ -62,7 +62,7 @@ class FollowedLeader:
         self._path = leader_ends_path(broker_epoch)
         self._ends = ProgressReader(store, self._path)
         self._watermarks = ProgressReader(store, leader_progress_path(broker_epoch))
-        self._watch: Watch | None = None
+        self._watch: WatchedPlace | None = None
 
     def watch(self, wakeup: Wakeup) -> None:
         """Let new log ends wake this process."""
@@ -77,14 +77,7 @@ class FollowedLeader:
 
     def moved(self) -> list[ReplicaProgress]:
         """The log ends that moved since the last call, if the object was written. Raises StratalogError."""
-        if self._watch is not None and not self._watch.take():
-            return []
-        try:
-            return self._ends.poll()
-        except BaseException:
-            if self._watch is not None:
-                self._watch.mark()
-            raise
+        return self._ends.poll() if self._watch is None else self._watch.read(self._ends.poll) or []
 
     def poll_high_watermarks(self) -> None:
         """Raises StratalogError."""

@@ -1,10 +1,8 @@
-"""A commit as nearly all are, written and read at one go. Pure.
+"""The twin of `commit_json` for most commits: one small batch added, no file removed. Pure.
 
-An append or a copy of one small batch adds one file and removes none. Where many partitions get a record here and
-there, each such commit is read by every follower, several times, and decoding its JSON twice over (`stats` is a text
-within it) costs more than all else that is done with it. One pattern takes it in a third of the time, one template
-writes it in a quarter. Both know only what `delta_log.encode_commit` writes of such a commit, to the byte; what is
-otherwise is left to that and to `delta_log.decode_commit`.
+Where many partitions get a record now and then, every follower reads each such commit several times, and decoding
+JSON twice over (`stats` is a text within it) costs more than the rest of its work. Here one pattern reads and one
+template writes such a commit, exactly as `commit_json` does. For every other commit both return None.
 """
 
 from __future__ import annotations
@@ -16,14 +14,12 @@ from functools import lru_cache
 
 import crc32c
 
+from stratalog.storage.delta.commit_json import ENGINE_INFO, ISO_MAX_MS, ISO_MIN_MS, iso_text
 from stratalog.storage.delta.commit_race import StoredCommit
 from stratalog.storage.delta.table import Commit
 from stratalog.storage.files.data_file import DataFile, FileEntry
 from stratalog.storage.producers import BatchMetadata, ProducerChanges
 
-ENGINE_INFO = "stratalog/1"
-ISO_MIN_MS, ISO_MAX_MS = -62_135_596_800_000, 253_402_300_799_999
-"""The years 1 to 9999; for others Delta has no text."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS, _S = timedelta(milliseconds=1), timedelta(seconds=1)
 _ISO_BYTES = len(b"2026-01-31T12:00:00.000Z")
@@ -39,7 +35,8 @@ _WRITTEN = (
     r"\"maxValues\":{\"offset_delta\":<\d+>,\"timestamp\":\"<[-:.TZ0-9]+>\"},"
     r'\"nullCount\":{\"offset_delta\":0}}"}}'
 )
-"""With `<` and `>` for the parentheses of groups; a backslash before a quotation mark stands for itself."""
+"""The pattern of such a commit, to be translated by `_pattern`: `<` and `>` are the parentheses of groups, braces and a
+backslash before a quotation mark are literal."""
 
 
 def _pattern(written: str) -> re.Pattern[bytes]:
@@ -51,14 +48,15 @@ _quoted = json.encoder.encode_basestring_ascii
 _COMMIT = _pattern(_WRITTEN)
 _TXN = re.compile(rb'"appId":"([^"]+)","version":(-?\d+)')
 _ONE_BATCH = re.compile(rb"\[\[\[(-?\d+(?:,-?\d+){6})\]\],\[\]\]")
-"""What `_changes` writes of one batch: producer id and epoch, and the numbers of a `BatchMetadata`."""
+"""The text that `_changes` writes of one batch: producer id and epoch, and the numbers of a `BatchMetadata`."""
 
 
-def encode_usual(stored: StoredCommit) -> bytes | None:
-    """The log file of a commit, None when it is not of the usual form."""
+def encode_fast(stored: StoredCommit) -> bytes | None:
+    """The log file of a commit; None: use `encode_commit`."""
     commit, previous_id = stored.commit, stored.previous_id
-    is_usual = len(commit.adds) == 1 and not commit.removes and commit.data_change and stored.properties is None
-    if not is_usual or previous_id is None:
+    if len(commit.adds) != 1 or commit.removes or not commit.data_change:
+        return None
+    if previous_id is None or stored.properties is not None:
         return None
     (entry,) = commit.adds
     file, at_ms = entry.file, commit.timestamp_ms
@@ -96,19 +94,8 @@ def _changes(changes: ProducerChanges) -> str:
     return f"[[[{','.join(map(str, (producer_id, epoch, *batch)))}]],[]]"
 
 
-def iso_text(timestamp_ms: int) -> str:
-    """A time between `ISO_MIN_MS` and `ISO_MAX_MS` as Delta's statistics have it."""
-    return f"{_iso_seconds(timestamp_ms // 1000)}.{timestamp_ms % 1000:03}Z"
-
-
-@lru_cache(maxsize=256)
-def _iso_seconds(timestamp_s: int) -> str:
-    moment = _EPOCH + timedelta(seconds=timestamp_s)
-    return f"{moment:%Y}".zfill(4) + f"{moment:-%m-%dT%H:%M:%S}"
-
-
-def decode_usual(data: bytes) -> StoredCommit | None:
-    """The commit in a log file, None when it is not of the usual form or its checksum is another one."""
+def decode_fast(data: bytes) -> StoredCommit | None:
+    """The commit in a log file; None: use `decode_commit`, as for a file whose checksum does not fit."""
     found = _COMMIT.fullmatch(data)
     if found is None:
         return None
@@ -143,7 +130,7 @@ def _changes_in(text: bytes) -> ProducerChanges:
 
 
 def _milliseconds(text: bytes) -> int:
-    """What `iso_text` gave; the time of another writer may be longer or shorter."""
+    """The time of `iso_text`, or of another writer's text, which may be longer or shorter."""
     if len(text) != _ISO_BYTES:
         return (datetime.fromisoformat(text.decode()) - _EPOCH) // _MS
     return _seconds_of(text[:-5]) * 1000 + int(text[-4:-1])

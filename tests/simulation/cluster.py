@@ -24,7 +24,6 @@ from stratalog.replication.progress.progress import progress_rows
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.stores import Ports, replica_of
 from stratalog.storage.delta.commit_race import StoredCommit
-from stratalog.storage.delta.memory_table import MemoryLogTable
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
@@ -34,6 +33,7 @@ from tests.simulation.faults import Faults
 from tests.simulation.invariants import Invariants
 from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimIds
 from tests.simulation.stores import SimDisk, SimObjects, continues_log
+from tests.storage.memory_table import MemoryLogTable
 
 METADATA_ROOT = "memory:///metadata"
 TOPIC = "t"
@@ -177,9 +177,9 @@ class SimCluster:
 
     def objects(self, root: str) -> SimObjects:
         if root not in self._objects:
-            self._objects[root] = SimObjects(
-                root, self.scheduler, self.clock, self.object_written, self._object_read, tells=self.setting.is_told
-            )
+            seen = self.object_written, self._object_read
+            is_told = self.setting.is_told
+            self._objects[root] = SimObjects(root, self.scheduler, self.clock, *seen, reports_writes=is_told)
         return self._objects[root]
 
     def table(self, root: str, topic_partition: TopicPartition) -> LogTable:
@@ -199,7 +199,7 @@ class SimCluster:
 
     def _metadata_created(self, table: str, version: int, stored: StoredCommit) -> None:
         files = self.metadata_disk.tables[table]
-        self.objects(METADATA_ROOT).tell(f"{METADATA_COMMITS}{version}", is_new=True)
+        self.objects(METADATA_ROOT).report_write(f"{METADATA_COMMITS}{version}", is_new=True)
         commit = stored.commit
         if not commit.data_change or not continues_log(files, version, stored):
             return

@@ -100,7 +100,7 @@ class ProduceApis(ApiFamily):
         named = TopicPartition(name, data.index)
         self._broker.partition(named)
         # Read here: the answer is made in the broker's own thread, which must not wait for a reader of this view.
-        marks = self._broker.view.published(named, look=False)
+        marks = self._broker.view.published(named, poll=False)
         log_start_offset = UNKNOWN if marks is None else marks.log_start_offset
         return _Part(named, data.records or b"", _batch(call.version, data.records), log_start_offset)
 

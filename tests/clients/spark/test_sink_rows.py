@@ -20,7 +20,7 @@ from stratalog.clients.spark.sink_rows import (
     split_by_partition,
 )
 from stratalog.storage.errors import InvalidRecordError, RecordTooLargeError, UnknownTopicOrPartitionError
-from stratalog.storage.files.few_rows_file import few_rows
+from stratalog.storage.files.batch_file_fast import few_rows
 from stratalog.storage.records import PAYLOAD_SCHEMA, NewRecordBatch, data_table, payload_table
 
 

@@ -14,8 +14,8 @@ from stratalog.clients.spark.options import SinkOptions
 from stratalog.clients.spark.sink_task import SENT_BYTES_MAX, SinkTask, WrittenFile, few_rows_limit
 from stratalog.replication.metadata.records import ConfigRecord
 from stratalog.storage.errors import RecordTooLargeError
+from stratalog.storage.files.batch_file_fast import TABLE_ROWS_MAX
 from stratalog.storage.files.codecs import SMALL_FILE_BYTES
-from stratalog.storage.files.few_rows_file import TABLE_ROWS_MAX
 from stratalog.storage.records import PAYLOAD_SCHEMA, NewRecordBatch, data_table
 from stratalog.storage.topic_config import LogConfig
 from tests.clients.still_cluster import StillCluster

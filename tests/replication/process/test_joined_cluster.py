@@ -14,8 +14,8 @@ from stratalog.replication.stores import DeltaStores
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.errors import InconsistentClusterIdError, InvalidRequestError, KafkaStorageError
-from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.objects.remote import open_store
+from tests.storage.memory_store import MemoryStore
 
 CONFIG = BrokerConfig()
 

@@ -341,7 +341,7 @@ class Broker(BrokerCalls):
                 self._hosted.forget_follower(restarted, now_ms)
         for topic_partition in sorted(self._touched):
             self._hosted.apply(topic_partition, image, now_ms)
-            self._coordinators.look_at(topic_partition)
+            self._coordinators.check_leader(topic_partition)
             self._touched.discard(topic_partition)
             self._raise_high_watermark(topic_partition, now_ms)  # a smaller min.insync.replicas commits more
         self._coordinators.partitions_deleted(deleted_partitions(changed))
@@ -382,7 +382,7 @@ class Broker(BrokerCalls):
             self._hosted.drop_leftover(replica, reason)
 
     def _forget_progress(self, topic_partition: TopicPartition) -> None:
-        self._coordinators.look_at(topic_partition)
+        self._coordinators.check_leader(topic_partition)
         if self._progress is not None:
             self._progress.forget(topic_partition)
 

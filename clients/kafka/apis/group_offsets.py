@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stratalog.clients.kafka.protocol.entities import Values
-from stratalog.clients.kafka.protocol.values import as_error, told_of, value_of
+from stratalog.clients.kafka.protocol.values import as_error, fields_of, value_of
 from stratalog.clients.kafka.request.api import Api, Call, error_only, gather, topic_named
 from stratalog.clients.kafka.request.broker import ApiFamily
 from stratalog.clients.kafka.request.coordinators import ask, coordinating_face
@@ -158,7 +158,7 @@ class GroupOffsetApis(ApiFamily):
         request = replace(request, topics=tuple(topic for topic in request.topics if topic.name in found.ids))
 
         def values(response: Any) -> Values:
-            return {**told_of(response), "topics": [*map(told_of, response.topics), *_refused_topics(found)]}
+            return {**fields_of(response), "topics": [*map(fields_of, response.topics), *_refused_topics(found)]}
 
         def refused(error: StratalogError) -> Values:
             return values(error_response(request, error))
@@ -193,7 +193,7 @@ def _fetched(call: Call, groups: Sequence[Values]) -> Values:
 
 def _group_values(group: OffsetFetchResponseGroup, found: _Topics) -> Values:
     topics = [
-        {**found.named(topic.name), "partitions": [told_of(each) for each in topic.partitions]}
+        {**found.named(topic.name), "partitions": [fields_of(each) for each in topic.partitions]}
         for topic in group.topics
     ]
     refused = [

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from stratalog.clients.kafka.protocol.entities import Values
-from stratalog.clients.kafka.protocol.values import message_of, told_of, value_of
+from stratalog.clients.kafka.protocol.values import fields_of, message_of, value_of
 from stratalog.clients.kafka.request.api import Api, Call, error_only
 from stratalog.clients.kafka.request.broker import NOT_REQUESTED, ApiFamily
 from stratalog.clients.kafka.request.coordinators import Split, ask, ask_all, ask_each
@@ -79,7 +79,7 @@ class GroupApis(ApiFamily):
         request = LeaveGroupRequest(call.request.group_id, (MemberIdentity(call.request.member_id),))
         self._ask(call, request, _only_members_error)
 
-    def _ask(self, call: Call, request: Any, values: Callable[[Any], Values] = told_of) -> None:
+    def _ask(self, call: Call, request: Any, values: Callable[[Any], Values] = fields_of) -> None:
         """Ask the group's coordinator, if the caller may read the group."""
         self._broker.check(call, Operation.READ, ResourceType.GROUP, request.group_id)
 
@@ -99,7 +99,7 @@ class GroupApis(ApiFamily):
 
         def values(responses: list[ListGroupsResponse], error: StratalogError | None) -> Values:
             groups = [group for each in responses for group in each.groups if is_visible(group.group_id)]
-            return {"error_code": error, "groups": [told_of(group) for group in groups]}
+            return {"error_code": error, "groups": [fields_of(group) for group in groups]}
 
         ask_all(self._broker, call, CoordinatorType.GROUP, request, values)
 
@@ -111,7 +111,7 @@ class GroupApis(ApiFamily):
 
         def values(group_id: str, response: DescribeGroupsResponse) -> Values:
             (found,) = response.groups
-            described = {**told_of(found), "error_message": message_of(found.error)}
+            described = {**fields_of(found), "error_message": message_of(found.error)}
             if found.group_state == DEAD and call.version < GROUP_NOT_FOUND_FROM:
                 described["error_code"] = None
             if wants_operations and found.error is None:
@@ -127,7 +127,7 @@ class GroupApis(ApiFamily):
             return DeleteGroupsRequest((group_id,))
 
         def values(_group_id: str, response: DeleteGroupsResponse) -> Values:
-            return told_of(response.results[0])
+            return fields_of(response.results[0])
 
         split = Split(CoordinatorType.GROUP, Operation.DELETE, request, values, _deletion_error)
         ask_each(self._broker, call, call.request.groups_names, split, "results")

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from stratalog.clients.kafka.protocol.entities import Values
-from stratalog.clients.kafka.protocol.values import told_of, value_of
+from stratalog.clients.kafka.protocol.values import fields_of, value_of
 from stratalog.clients.kafka.request.api import Api, Call, failed
 from stratalog.clients.kafka.request.broker import NOT_REQUESTED, ApiFamily
 from stratalog.clients.kafka.request.coordinators import Split, ask, ask_each
@@ -65,7 +65,7 @@ class ModernGroupApis(ApiFamily):
                 return _group_error(group_id, TopicAuthorizationFailedError(f"not allowed to describe {hidden}"))
             is_asked = wants_operations and found.error is None
             allowed = self._broker.allowed(call, ResourceType.GROUP, group_id) if is_asked else NOT_REQUESTED
-            described = told_of(found, {"members": lambda members: [_member_values(each) for each in members]})
+            described = fields_of(found, {"members": lambda members: [_member_values(each) for each in members]})
             return {**described, **failed(found.error), "authorized_operations": allowed}
 
         split = Split(CoordinatorType.GROUP, Operation.DESCRIBE, request, values, _group_error)
@@ -78,14 +78,14 @@ def _heartbeat_values(response: ConsumerGroupHeartbeatResponse) -> Values:
             return None
         return {"topic_partitions": [{"topic_id": t.topic_id, "partitions": t.partitions} for t in topics]}
 
-    return {**told_of(response, {"assignment": assignment}), **failed(response.error)}
+    return {**fields_of(response, {"assignment": assignment}), **failed(response.error)}
 
 
 def _member_values(member: MemberDescription) -> Values:
     def assignment(topics: tuple[TopicPartitions, ...]) -> Values:
-        return {"topic_partitions": [told_of(topic) for topic in topics]}
+        return {"topic_partitions": [fields_of(topic) for topic in topics]}
 
-    return told_of(member, {"assignment": assignment, "target_assignment": assignment})
+    return fields_of(member, {"assignment": assignment, "target_assignment": assignment})
 
 
 def _topics_of(group: DescribedConsumerGroup) -> list[str]:

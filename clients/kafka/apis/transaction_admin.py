@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Any
 
 from stratalog.clients.kafka.protocol.entities import Values
-from stratalog.clients.kafka.protocol.values import told_of, value_of
+from stratalog.clients.kafka.protocol.values import fields_of, value_of
 from stratalog.clients.kafka.request.api import Api, Call, error_only, failed, gather
 from stratalog.clients.kafka.request.broker import ApiFamily, attempted
 from stratalog.clients.kafka.request.coordinators import Split, ask_all, ask_each
@@ -57,7 +57,7 @@ class TransactionAdminApis(ApiFamily):
         self._broker.check(call, Operation.READ, ResourceType.TOPIC, named.topic)
         self._broker.led_partition(named)
         active = self._broker.view.look_at_log(named, lambda log: active_producers(log.producers), 0)
-        producers = [told_of(each) for each in active]
+        producers = [fields_of(each) for each in active]
         return {"partition_index": named.partition, **failed(None), "active_producers": producers}
 
     # -- DescribeTransactions, ListTransactions ----------------------------------------------------------------
@@ -71,7 +71,7 @@ class TransactionAdminApis(ApiFamily):
             ]
 
         def values(_name: str, response: DescribeTransactionsResponse) -> Values:
-            return told_of(response, {"topics": topics})
+            return fields_of(response, {"topics": topics})
 
         split = Split(
             CoordinatorType.TRANSACTION, Operation.DESCRIBE, DescribeTransactionsRequest, values, _description_error
@@ -96,7 +96,7 @@ class TransactionAdminApis(ApiFamily):
             return {
                 "error_code": error,
                 "unknown_state_filters": list(unknown),
-                "transaction_states": [told_of(state) for state in states if is_visible(state.transactional_id)],
+                "transaction_states": [fields_of(state) for state in states if is_visible(state.transactional_id)],
             }
 
         ask_all(self._broker, call, CoordinatorType.TRANSACTION, request, values)

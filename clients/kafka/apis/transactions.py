@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from stratalog.clients.kafka.protocol.entities import Values
-from stratalog.clients.kafka.protocol.values import as_error, told_of, value_of
+from stratalog.clients.kafka.protocol.values import as_error, fields_of, value_of
 from stratalog.clients.kafka.request.api import Api, Call, by_topic, error_only, gather
 from stratalog.clients.kafka.request.broker import ApiFamily, ServedBroker
 from stratalog.clients.kafka.request.coordinators import ask, coordinating_face
@@ -130,7 +130,7 @@ class TransactionApis(ApiFamily):
 
     def _ask(self, call: Call, transactional_id: str, request: object) -> None:
         def values(response: Any) -> Values:
-            return {**told_of(response), "error_code": _known_error(call, response.error)}
+            return {**fields_of(response), "error_code": _known_error(call, response.error)}
 
         def refused(error: StratalogError) -> Values:
             return {"error_code": _known_error(call, error)}
@@ -206,7 +206,7 @@ class TransactionApis(ApiFamily):
         request = value_of(TxnOffsetCommitRequest, asked, topics=tuple(topics))
 
         def values(response: Any) -> Values:
-            return {"topics": [*map(told_of, response.topics), *refused]}
+            return {"topics": [*map(fields_of, response.topics), *refused]}
 
         if topics:
             self._commit_in_transaction(call, request, values)

@@ -47,7 +47,7 @@ from stratalog.replication.replica.upkeep_rounds import limits_of
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.hand_over import INBOX_PREFIX
 from stratalog.replication.stores import Stores
-from stratalog.replication.threads.turn_pace import TurnPace
+from stratalog.replication.threads.turn_interval import TurnInterval
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.errors import (
     BrokerNotAvailableError,
@@ -148,7 +148,7 @@ class Broker(BrokerCalls):
         self._raised: set[TopicPartition] = set()
         self._due_ms: dict[str, int] = {}
         self._offline_due_ms = 0
-        self.pace = TurnPace()
+        self.turn_interval = TurnInterval()
         self._turn_begun_ms = 0
         self._may_go_on = False
         self._beat = 0
@@ -277,7 +277,9 @@ class Broker(BrokerCalls):
 
     def rest_ms(self) -> int:
         """How long the loop rests after a turn that left nothing behind, so that the next one has more to tell."""
-        return 0 if not self._queue.is_empty else self.pace.rest_ms(self._turn_begun_ms, self._clock.monotonic_ms())
+        if not self._queue.is_empty:
+            return 0
+        return self.turn_interval.rest_ms(self._turn_begun_ms, self._clock.monotonic_ms())
 
     def wait_ms(self, *, moved: bool) -> int:
         """How long the loop may rest on its `wakeup` after a turn. What appends and followers moved is done with
@@ -339,7 +341,7 @@ class Broker(BrokerCalls):
                 self._hosted.forget_follower(restarted, now_ms)
         for topic_partition in sorted(self._touched):
             self._hosted.apply(topic_partition, image, now_ms)
-            self._coordinators.look_at(topic_partition)
+            self._coordinators.check_leader(topic_partition)
             self._touched.discard(topic_partition)
             self._raise_high_watermark(topic_partition, now_ms)  # a smaller min.insync.replicas commits more
         self._coordinators.partitions_deleted(deleted_partitions(changed))
@@ -375,12 +377,12 @@ class Broker(BrokerCalls):
     def _drop_leftover(self, replica: LeaderReplica, reason: StratalogError) -> None:
         """The table is of a deleted topic of this name: remove it, if the newest metadata agrees."""
         self._follow_all = True
-        self.metadata.look()
+        self.metadata.refresh_image()
         if self.metadata.image.topic_ids.get(replica.state.topic) == replica.topic_id:
             self._hosted.drop_leftover(replica, reason)
 
     def _forget_progress(self, topic_partition: TopicPartition) -> None:
-        self._coordinators.look_at(topic_partition)
+        self._coordinators.check_leader(topic_partition)
         if self._progress is not None:
             self._progress.forget(topic_partition)
 
@@ -388,9 +390,9 @@ class Broker(BrokerCalls):
 
     def _append_waiting(self, now_ms: int) -> bool:
         moved = self._start_leaders(now_ms)
-        for replica in self._queue.append(now_ms, self.pace.work_ms(TURN_MS_MAX, now_ms)):
+        for replica in self._queue.append(now_ms, self.turn_interval.work_ms(TURN_MS_MAX, now_ms)):
             moved = True
-            self.pace.moved(replica.state.topic_partition, now_ms)
+            self.turn_interval.moved(replica.state.topic_partition, now_ms)
             self._changed.add(replica.state.topic_partition)
             self._raise_high_watermark(replica.state.topic_partition, now_ms)
         return moved

@@ -17,7 +17,7 @@ from stratalog.storage.records import TopicPartition
 
 TURN_MS_MAX = 2
 """Appends of one turn begin within this time: then followers are told, and their progress is looked at. While many
-partitions move it is longer (`turn_pace`)."""
+partitions move it is longer (`turn_interval`)."""
 
 
 class AppendQueue:

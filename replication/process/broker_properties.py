@@ -1,4 +1,4 @@
-"""What a broker in a process of its own is told: who it is, where it lies, and the settings of its cluster. Pure.
+"""The properties of a broker in a process of its own: its identity, its root, the settings of its cluster. Pure.
 
 As Kafka's `server.properties`: the names of `IDENTITY` beside those of `BrokerConfig`, in one file or one by one.
 """
@@ -28,7 +28,7 @@ IDENTITY = (
         RACK, "STRING", "", "", "the broker's failure domain; replicas are spread over racks", non_empty
     ),
 )  # fmt: skip
-"""The first three have no default: a broker is told them."""
+"""Settings of one broker; the first three are required."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,6 @@ def note_producer_changes(changes: list[tuple[int, ProducerChanges]], version: i
         changes.append((version, commit.producers))
 
 
-
 def sound_commits(
     stored: Sequence[StoredCommit],
     last_id: str | None,

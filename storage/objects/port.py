@@ -93,9 +93,11 @@ class ObjectStore(Protocol):
 
         Raises KafkaStorageError when the disk lost something; the same from then on.
         """
+        return
 
     def sync_all(self) -> None:
         """Make everything below the root durable, whoever wrote it. Raises as `sync`."""
+        return
 
     # -- abilities of some stores ------------------------------------------------------------------------
 
@@ -130,3 +132,4 @@ class ObjectStore(Protocol):
 
     def remove_listener(self, listener: WriteListener) -> None:
         """End that; a listener that was never added is fine."""
+        return

@@ -16,13 +16,13 @@ from stratalog.replication.controller.sessions import session_path
 from stratalog.replication.controller.topics import create_topic
 from stratalog.replication.coordinator.runtime.kinds import CoordinatorKind
 from stratalog.replication.follower.fetch_session import FollowerSession
-from stratalog.replication.follower.partitions import FollowedPartitions
+from stratalog.replication.follower.partitions import FetchJob, FollowedPartitions
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.metadata.log import METADATA_COMMITS, open_metadata
 from stratalog.replication.metadata.records import FenceBrokerRecord, MetadataRecord, TopicRecord, record_from_json
 from stratalog.replication.progress.progress import progress_rows
 from stratalog.replication.requests.coordinators import CoordinatorType
-from stratalog.replication.stores import replica_of
+from stratalog.replication.stores import Ports, replica_of
 from stratalog.storage.delta.commit_race import StoredCommit
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import StratalogError
@@ -303,10 +303,8 @@ class SimCluster:
             broker.incarnation_id,
             CONFIG,
             METADATA_ROOT,
-            self,
-            self.clock,
-            self.ids,
-            upkeep_limits=self.setting.upkeep,
+            Ports(self, self.clock, self.ids),
+            self.setting.upkeep,
         )
         name = f"c{broker_id}.{host.lives}"
         self._controllers[name] = controller
@@ -351,21 +349,13 @@ class SimCluster:
             )
 
     def _run_sessions(self, host: Host, broker_epoch: int, slot: int) -> None:
+        job = FetchJob(host.broker_id, broker_epoch, host.root, METADATA_ROOT, CONFIG)
+        ports = Ports(self, self.clock, self.ids)
         followed: FollowedPartitions | None = None
         for number in range(10_000):
-            session = FollowerSession(
-                host.broker_id,
-                broker_epoch,
-                host.root,
-                f"{slot}-{number}-{self.ids.new_id()[:6]}",
-                config=CONFIG,
-                metadata_root=METADATA_ROOT,
-                stores=self,
-                clock=self.clock,
-                ids=self.ids,
-                upkeep_limits=self.setting.upkeep,
-                followed=followed,
-            )
+            name = f"{slot}-{number}-{self.ids.new_id()[:6]}"
+            followed = followed or FollowedPartitions(job, 0, ports, self.setting.upkeep)
+            session = FollowerSession(followed, name)
             try:
                 session.run(FETCH_SESSION_MS)
             except StratalogError as reason:

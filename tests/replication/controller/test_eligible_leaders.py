@@ -11,14 +11,14 @@ from stratalog.replication.controller.brokers import (
     IsrChange,
     alter_partition,
     fence_brokers,
+    leave_isr,
     online_partitions,
     register_broker,
     report_offline,
     shut_down_broker,
-    withdraw_replica,
 )
 from stratalog.replication.controller.eligible_leaders import with_eligible_leaders
-from stratalog.replication.follower.repair import may_heal
+from stratalog.replication.follower.repair import may_repair
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import PartitionRecord, record_from_json, record_to_json
 from stratalog.storage.files.damage import Damage
@@ -168,9 +168,9 @@ def test_a_controlled_shutdown_leaves_eligible_replicas_behind_and_the_leadershi
 
 def test_a_damaged_table_ends_eligibility() -> None:
     image = image_of(REPLICAS, partition(REPLICAS, 1, (1,), elr=(2, 3)), min_isr=2)
-    assert commit(image, withdraw_replica(image, 2, 12, P0, ends_epoch=False)) == 6
+    assert commit(image, leave_isr(image, 2, 12, P0, ends_epoch=False)) == 6
     assert eligible(image) == ((3,), (2,))
-    assert withdraw_replica(image, 2, 12, P0, ends_epoch=False).records == ()
+    assert leave_isr(image, 2, 12, P0, ends_epoch=False).records == ()
     assert commit(image, report_offline(image, 1, 11, [P0])) == (P0,)
     assert (brief(state(image)), eligible(image)) == ((3, (3,), 7), ((), (2, 1)))
 
@@ -180,7 +180,7 @@ def test_an_eligible_replica_does_not_heal_before_it_has_withdrawn(
     isr: tuple[int, ...], elr: tuple[int, ...], may: bool
 ) -> None:
     """To heal is to truncate, and it may be elected meanwhile."""
-    assert may_heal(Damage("torn", leader_epoch=4), partition(REPLICAS, 1, isr, elr=elr), 2) is may
+    assert may_repair(Damage("torn", leader_epoch=4), partition(REPLICAS, 1, isr, elr=elr), 2) is may
 
 
 # -- records ---------------------------------------------------------------------------------------------

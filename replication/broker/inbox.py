@@ -104,7 +104,7 @@ class BrokerInbox:
             if broker_epoch != self.broker_epoch:
                 refusal = f"handed over to broker epoch {broker_epoch}, this is {self.broker_epoch}"
                 waiting.answer(NotLeaderOrFollowerError(refusal))
-            elif not part.files:
+            elif not part.handed.files:
                 waiting.answer(InvalidRequestError(f"{part.topic_partition}: a hand-over without files"))
             else:
                 self._enqueue(waiting)

@@ -39,8 +39,7 @@ from stratalog.storage.errors import (
     StratalogError,
     UnknownLeaderEpochError,
 )
-from stratalog.storage.log import append as log_append
-from stratalog.storage.log.append import Appended, BatchAppended
+from stratalog.storage.log.append import Appended, BatchAppended, HandedFiles
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import NewRecordBatch, TopicPartition
 from stratalog.storage.topic_config import LogConfig
@@ -71,7 +70,7 @@ class _Group:
 
     members: tuple[WaitingAppend, ...]
     batches: tuple[NewRecordBatch, ...] = ()
-    handed: tuple[log_append.HandedFiles, ...] = ()
+    handed: tuple[HandedFiles, ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -377,11 +376,11 @@ def _group_of(members: list[WaitingAppend]) -> _Group | None:
     read = iter(sent[0].read(sent) if sent else ())
     kept: list[WaitingAppend] = []
     batches: list[NewRecordBatch] = []
-    handed: list[log_append.HandedFiles] = []
+    handed: list[HandedFiles] = []
     for member in members:
         request = member.request
         if isinstance(request, HandOverRequest):
-            handed.append(_as_handed_files(request))
+            handed.append(request.handed)
         else:
             batch = next(read) if isinstance(request.batch, SentBatch) else request.batch
             if isinstance(batch, StratalogError):
@@ -390,14 +389,3 @@ def _group_of(members: list[WaitingAppend]) -> _Group | None:
             batches.append(batch)
         kept.append(member)
     return _Group(tuple(kept), tuple(batches), tuple(handed)) if kept else None
-
-
-def _as_handed_files(request: HandOverRequest) -> log_append.HandedFiles:
-    return log_append.HandedFiles(
-        request.files,
-        request.sink_id,
-        request.batch_id,
-        request.producer_id,
-        request.producer_epoch,
-        request.base_sequence,
-    )

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from stratalog.replication.broker.inbox import ANSWER_KEEP_MS, BrokerInbox
 from stratalog.replication.leader.replica import WaitingAppend
-from stratalog.replication.requests.hand_over import answer_path, decode_answer, encode_request, request_path
+from stratalog.replication.requests.hand_over import (
+    answer_path,
+    decode_answer,
+    decode_request,
+    encode_request,
+    request_path,
+)
 from stratalog.replication.requests.produce import HandOverRequest, ProduceResponse
 from stratalog.storage.errors import StoreUnavailableError
 from stratalog.storage.files.data_file import DataFile
+from stratalog.storage.log.append import HandedFiles
 from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.records import TopicPartition
 
@@ -64,7 +71,7 @@ class Inbox:
 
 
 def handed(partition: TopicPartition = T0, *files: DataFile) -> HandOverRequest:
-    return HandOverRequest(partition, files or (FILE,), sink_id="query", batch_id=1)
+    return HandOverRequest(partition, HandedFiles(files or (FILE,), "query", 1))
 
 
 def test_a_request_is_queued_answered_and_removed() -> None:
@@ -123,7 +130,7 @@ def test_what_a_dead_broker_left_open_its_next_incarnation_refuses() -> None:
 
 def test_a_hand_over_without_files_is_an_error() -> None:
     inbox = Inbox()
-    inbox.ask("r", HandOverRequest(T0, (), "query", 1), handed(T1))
+    inbox.ask("r", HandOverRequest(T0, HandedFiles((), "query", 1)), handed(T1))
     inbox.inbox.poll()
     inbox.stored(3)
     inbox.inbox.poll()
@@ -171,3 +178,16 @@ def test_answers_that_nobody_fetched_are_removed_after_ten_minutes() -> None:
     assert inbox.answer("old") is None
     assert inbox.answer("young") == []
     assert inbox.is_asked("open"), "a request is never removed unanswered"
+
+
+def test_a_hand_over_has_this_form_in_the_inbox() -> None:
+    """Writers and brokers of different releases read each other's requests."""
+    request = HandOverRequest(T0, HandedFiles((DataFile("f", 9, 1, 0, 0, None, 5),), "query", 1), timeout_ms=7)
+    encoded = encode_request([request], 3)
+    assert encoded == (
+        b'{"broker_epoch": 3, "handed": [{"topic_partition": ["t", 0], "files": [{"path": "f", "size_bytes": 9, '
+        b'"record_count": 1, "first_delta": 0, "last_delta": 0, "min_timestamp_ms": null, "max_timestamp_ms": 5}], '
+        b'"sink_id": "query", "batch_id": 1, "producer_id": -1, "producer_epoch": -1, "base_sequence": -1, '
+        b'"acks": -1, "timeout_ms": 7}]}'
+    )
+    assert decode_request(encoded) == (3, [request])

@@ -26,6 +26,7 @@ from stratalog.storage.errors import (
     NotLeaderOrFollowerError,
     StratalogError,
 )
+from stratalog.storage.log.append import HandedFiles
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import NewRecordBatch, TopicPartition, data_table
 from stratalog.storage.topic_config import LogConfig
@@ -261,7 +262,7 @@ def test_files_handed_over_are_placed_between_batches_in_their_order() -> None:
     led = Led().started()
     file = led.stores.table("broker-1", T0).write_file(data_table([batch(["x", "y"])]), 0)
     led.produce("a")
-    led.queue_request("files", HandOverRequest(T0, (file,), "query", 1, acks=ACKS_LEADER))
+    led.queue_request("files", HandOverRequest(T0, HandedFiles((file,), "query", 1), ACKS_LEADER))
     led.produce("b")
     while led.replica.append_waiting(0):
         pass

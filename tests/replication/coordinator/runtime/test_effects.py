@@ -8,6 +8,7 @@ from dataclasses import replace
 from stratalog.replication.coordinator.shard.shard import RemoteAppend
 from stratalog.replication.requests.produce import HandOverRequest, ProduceRequest, ProduceResponse
 from stratalog.storage.files.data_file import DataFile
+from stratalog.storage.log.append import HandedFiles
 from stratalog.storage.records import (
     CONTROL_ATTRIBUTE,
     TRANSACTIONAL_ATTRIBUTE,
@@ -95,7 +96,7 @@ def test_clients_do_not_write_to_internal_topics() -> None:
     running.broker.produce_then(ProduceRequest(P0, batch(["x"])), answers.append)
     unknown = TopicPartition("__transaction_state", 0)
     running.broker.produce_then(ProduceRequest(unknown, marker(7, is_commit=True)), answers.append)
-    handed = running.broker.hand_over(HandOverRequest(P0, (DataFile("f", 1, 1, 0, 0, None, None),)))
+    handed = running.broker.hand_over(HandOverRequest(P0, HandedFiles((DataFile("f", 1, 1, 0, 0, None, None),))))
     running.settle()
     assert [str(answer.error) for answer in (*answers, handed.result(0))] == [
         "Cannot append to internal topic __consumer_offsets",

@@ -25,7 +25,7 @@ from stratalog.replication.metadata.records import NO_LEADER, MetadataRecord, Pa
 from stratalog.replication.progress.of_leader import FollowedLeader
 from stratalog.replication.progress.of_session import SessionProgress, published_by
 from stratalog.replication.progress.progress import ReplicaProgress
-from stratalog.replication.replica.removal import delete_leftover
+from stratalog.replication.replica.removal import delete_stray
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds, limits_of
 from stratalog.replication.stores import Stores
 from stratalog.replication.threads.turn_pace import TurnPace
@@ -261,7 +261,7 @@ class FollowedPartitions:
     def _look_after(self, topic_partition: TopicPartition, replica: FollowedReplica) -> None:
         erases = partial(erases_of, self._metadata.image, topic_partition)
         upkeep = Upkeep(replica.own, self._upkeep_limits, self._executor, leader=replica.leader, erases=erases)
-        self.upkeep.take(topic_partition, upkeep)
+        self.upkeep.add(topic_partition, upkeep)
 
     def _forget(self, topic_partition: TopicPartition) -> None:
         if self.replicas.pop(topic_partition, None) is None:
@@ -430,7 +430,7 @@ class FollowedPartitions:
         self._metadata.look()
         self._apply(self._metadata.refresh())
         if not self.is_over and self._metadata.image.topic_ids.get(replica.state.topic) == replica.topic_id:
-            if delete_leftover(replica.own.table, replica.own.topic_id, self.clock, self._ids):
+            if delete_stray(replica.own.table, replica.own.topic_id, self.clock, self._ids):
                 _LOG.warning("broker %d drops a leftover: %s", self.broker_id, reason)
             else:
                 self._put_off(replica.state.topic_partition, self.config.replica_fetch_backoff_ms)

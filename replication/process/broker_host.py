@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal
 
-from stratalog.replication.broker.broker import Broker, BrokerIdentity
+from stratalog.replication.broker.broker import Broker
+from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.config import TOPICS_TOML, BrokerConfig, flatten_toml
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
 from stratalog.replication.follower.runner import FetchRunner, ThreadFetchRunner
@@ -73,7 +74,7 @@ class BrokerHost:
     def run(self, identity: BrokerIdentity, lock: IO[str]) -> RunningBroker:
         """A broker, started; it is up after `await_up`. `lock` is that of `lock_root` and becomes the broker's."""
         broker = RunningBroker(identity, self._shared, lock)
-        self._peers[identity.broker_id] = broker.broker
+        self._peers[identity.broker_id] = broker.broker.calls
         broker.start()
         return broker
 

@@ -18,7 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Self
 
-from stratalog.replication.broker.broker import Broker, BrokerIdentity
+from stratalog.replication.broker.broker import Broker
+from stratalog.replication.broker.calls import BrokerCalls
+from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.broker_root import lock_alone, temporary_folder
 from stratalog.replication.config import CLUSTER_TOML, BrokerConfig
 from stratalog.replication.metrics import Metric
@@ -95,7 +97,7 @@ class Cluster:
             for broker_id in ids:
                 cluster._start_broker(broker_id)
             await_up(cluster._running.values())
-            host.serve_metrics(cluster.brokers)
+            host.serve_metrics(cluster._running_brokers)
             share_interpreter()
         except BaseException:
             cluster.stop()
@@ -116,8 +118,11 @@ class Cluster:
             raise BrokerNotAvailableError(f"broker {broker_id} is not running; running: {sorted(self._running)}")
         return running.broker
 
-    def brokers(self) -> dict[int, Broker]:
-        """The running brokers by id."""
+    def brokers(self) -> dict[int, BrokerCalls]:
+        """What clients call of the running brokers, by id."""
+        return {broker_id: running.broker.calls for broker_id, running in self._running.items()}
+
+    def _running_brokers(self) -> dict[int, Broker]:
         return {broker_id: running.broker for broker_id, running in self._running.items()}
 
     def hosts(self, broker_id: int) -> bool:
@@ -161,7 +166,7 @@ class Cluster:
 
     def metrics(self) -> dict[int, list[Metric]]:
         """What each running broker tells of itself, by the names of Kafka's metrics: no port is needed."""
-        return {broker_id: metrics_of(broker) for broker_id, broker in self.brokers().items()}
+        return {broker_id: metrics_of(broker) for broker_id, broker in self._running_brokers().items()}
 
     def describe(self) -> str:
         """A few lines on what runs where."""

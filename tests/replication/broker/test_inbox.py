@@ -1,4 +1,4 @@
-"""The broker's end of the inbox: every hand-over is taken in and answered once, also over a restart."""
+"""The broker's end of the inbox: every hand-over is accepted and answered once, also over a restart."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_request_is_queued_answered_and_removed() -> None:
     assert not inbox.inbox.poll()
 
 
-def test_an_open_request_is_not_taken_twice() -> None:
+def test_an_open_request_is_not_accepted_twice() -> None:
     inbox = Inbox()
     inbox.ask("r", handed())
     for _ in range(3):
@@ -108,7 +108,7 @@ def test_the_answer_waits_for_all_parts() -> None:
 
 
 def test_a_request_to_an_earlier_incarnation_is_refused() -> None:
-    """Its writer asks the metadata log who leads now; whether it was stored the sink state tells."""
+    """Its writer finds the new leader in the metadata log; the sink state shows whether it was stored."""
     inbox = Inbox()
     inbox.ask("r", handed(), broker_epoch=EPOCH - 1)
     inbox.inbox.poll()
@@ -167,7 +167,7 @@ def test_an_answer_that_could_not_be_written_is_written_later() -> None:
         assert inbox.queued == [], "the answered request is not taken in again"
 
 
-def test_answers_that_nobody_fetched_are_removed_after_ten_minutes() -> None:
+def test_answers_that_were_not_fetched_are_removed_after_ten_minutes() -> None:
     now_ms = [0]
     inbox = Inbox(UnsteadyStore({}, lambda: now_ms[0]))
     inbox.store.put(answer_path("old"), b"[]")

@@ -13,12 +13,11 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -32,17 +31,20 @@ from tests.bench.benches.profile import profile
 from tests.bench.benches.soak import soak_commits, soak_disk
 from tests.bench.benches.spark import spark
 from tests.bench.benches.standing import disk_bytes, idle_cpu, memory
+from tests.bench.benches.time_to_table import time_to_table
 from tests.bench.lab import Lab, Outcome, say
 from tests.bench.measures import json_line
 from tests.bench.peer.kafka import PeerError, fetch_jars
 from tests.bench.report import Run
 from tests.bench.results import write_report
+from tests.bench.volume import data_folder
 
 Bench = Callable[[Lab], Outcome]
 
 SHORT: dict[str, Bench] = {
-    "latency": latency_acks_all,  # first: what the others delete slows a disk down for minutes
-    "produce": produce,
+    "produce": produce,  # first: it warms the peer up for those that follow
+    "latency": latency_acks_all,
+    "time_to_table": time_to_table,
     "producers_8": producers_8,
     "spark": spark,
     "disk_bytes": disk_bytes,
@@ -85,20 +87,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(benches: dict[str, Bench], given: argparse.Namespace) -> None:
     """Each bench after the other, in one folder that goes when all is done."""
     began, outcomes = time.monotonic(), []
-    lab = Lab(Path(tempfile.mkdtemp(prefix="stratalog-bench-")), given.rounds)
-    try:
-        described = machine.describe(lab.folder, with_peer=not given.soak)
+    with data_folder() as folder, closing(Lab(folder, given.rounds)) as lab:
+        described = machine.describe(folder, with_peer=not given.soak)
+        say(f"data on {described['data on']}")
         for name, bench in benches.items():
             bench_began = time.monotonic()
             outcomes.append(bench(lab))
             for row in outcomes[-1].rows:
                 print(json_line(row), flush=True)
             say(f"{name} took {time.monotonic() - bench_began:.0f} s")
-    finally:
-        try:
-            lab.close()
-        finally:
-            shutil.rmtree(lab.folder, ignore_errors=True)
     if given.report is not None:
         rows = [row for outcome in outcomes for row in outcome.rows]
         notes = [note for outcome in outcomes for note in outcome.notes]

@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection, Iterable
 from importlib.metadata import version
 from pathlib import Path
 
+from tests.bench import volume
 from tests.bench.peer import kafka
 
 PACKAGES = ("pyspark", "delta-spark", "deltalake", "obstore", "pyarrow", "numpy")
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TOUCHED_PAGES = 8_192
-SYSTEM = Path("/sys")
 
 
 def describe(folder: Path, *, with_peer: bool = True) -> dict[str, str]:
@@ -26,7 +26,7 @@ def describe(folder: Path, *, with_peer: bool = True) -> dict[str, str]:
         "cores": f"{len(os.sched_getaffinity(0))} ({_processor()})",
         "memory": f"{memory_gib:.0f} GiB, first use of a page {_first_use_us():.1f} µs{_given_back()}",
         "kernel": f"{platform.system()} {platform.release()}",
-        "disk": _file_system(folder),
+        "data on": volume.described(folder),
         **({"Apache Kafka": kafka.version()} if with_peer else {}),
         "Java": kafka.java_version(),
         "Python": platform.python_version(),
@@ -64,25 +64,6 @@ def _line(path: Path) -> str:
         return path.read_text(encoding="utf-8").strip()
     except OSError:
         return ""
-
-
-def _file_system(folder: Path) -> str:
-    """The type of the file system and its device, e.g. `ext4 on vda`; an ext4 without a journal is named as one,
-    since it makes new files slowly where others were deleted."""
-    mounts = [line.split() for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
-    inside = [mount for mount in mounts if folder.resolve().is_relative_to(mount[1])]
-    device, _, kind = max(inside, key=lambda mount: len(mount[1]))[:3]
-    return f"{kind}{' without a journal' if lacks_journal(folder) else ''} on {Path(device).name}"
-
-
-def lacks_journal(folder: Path) -> bool:
-    """Whether the folder lies on an ext4 without a journal. False where Linux does not say."""
-    try:
-        device = folder.stat().st_dev
-        name = (SYSTEM / "dev" / "block" / f"{os.major(device)}:{os.minor(device)}").readlink().name
-        return (SYSTEM / "fs" / "ext4" / name / "journal_task").read_text(encoding="utf-8").strip() == "<none>"
-    except OSError:
-        return False
 
 
 def descendants(roots: Iterable[int], without: Collection[int] = ()) -> list[int]:

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-WARM_RUNS_MIN = 4
-WARM_GAIN = 1.05
-"""A peer is warm when its last three runs were not this much better than the best one before them."""
+WARM_RUNS = 3
+WARM_SPREAD = 1.05
+"""A peer is warm when the best of its last three runs is at most this many times the worst of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +133,13 @@ def latency_figures(latencies_ms: Sequence[float]) -> dict[str, float]:
 
 
 def is_warm(runs: Sequence[float]) -> bool:
-    """True when the best of the last three runs is less than 5 % above the best before them, of at least four."""
-    return len(runs) >= WARM_RUNS_MIN and max(runs[-3:]) < WARM_GAIN * max(runs[:-3])
+    """True when the last three runs differ by at most 5 %.
+
+    >>> is_warm([80.0, 100.0, 102.0]), is_warm([80.0, 100.0, 102.0, 105.0])
+    (False, True)
+    """
+    last = runs[-WARM_RUNS:]
+    return len(last) == WARM_RUNS and max(last) <= WARM_SPREAD * min(last)
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:

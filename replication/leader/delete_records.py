@@ -96,7 +96,7 @@ def decode_deleted(data: bytes) -> dict[TopicPartition, DeletedRecords]:
 
 @dataclass(slots=True)
 class _Request:
-    """A request under way: an offset is `wanted` until the leader's log starts there, then `awaited` until all logs do."""
+    """A request under way: an offset is `wanted` until the leader's log starts there, `awaited` until all logs do."""
 
     request_id: str
     deadline_ms: int

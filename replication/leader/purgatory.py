@@ -19,7 +19,7 @@ Complete = Callable[[ProduceResponse], None]
 
 @dataclass(slots=True)
 class DelayedProduce:
-    """A stored batch that waits to be committed: `response` is sent when the high watermark reaches `required_offset`."""
+    """A stored batch that waits: `response` is sent when the high watermark reaches `required_offset`."""
 
     response: ProduceResponse
     required_offset: int

@@ -379,7 +379,7 @@ class LeaderReplica:
 
 
 def _group_of(members: list[WaitingAppend]) -> _Group | None:
-    """The group of these requests. Those whose bytes are no records are answered with their error. None if none is left."""
+    """The group of these requests; those whose bytes are no records are refused. None if none is left."""
     sent = [r.batch for m in members if isinstance(r := m.request, ProduceRequest) and isinstance(r.batch, SentBatch)]
     read = iter(sent[0].read(sent) if sent else ())
     kept: list[WaitingAppend] = []

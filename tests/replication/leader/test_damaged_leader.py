@@ -118,7 +118,9 @@ def test_alone_in_the_isr_it_leads_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("isr", "leads"), [((1, 2), False), ((1,), True)])
-def test_a_replica_with_recorded_damage_does_not_lead_while_another_can(tmp_path: Path, isr: tuple[int, ...], leads: bool) -> None:
+def test_with_recorded_damage_it_does_not_lead_while_another_can(
+    tmp_path: Path, isr: tuple[int, ...], leads: bool
+) -> None:
     leading = Leading(tmp_path)
     write(leading.leader.log, "a")
     leading.leader.log.table.note_damage(Damage("a bit", leading.leader.log.files[0].path))

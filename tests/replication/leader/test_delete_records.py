@@ -1,4 +1,4 @@
-"""Deleting records on the leader: where the log starts then, which replicas are waited for, and what is answered (KIP-107)."""
+"""Deleting records on the leader: the new log start, the replicas that are waited for, the answers (KIP-107)."""
 
 from __future__ import annotations
 
@@ -198,9 +198,9 @@ def test_a_follower_adopts_a_log_start_that_moves_without_a_record() -> None:
     follower: FollowedReplica = pair.caught_up(0)
     leader.replace_files((), (), leader_epoch=0, operation="DELETE RECORDS", now_ms=0, data_change=True, log_start=2)
     published = ReplicaProgress(T0, 0, 3, leader.version, log_start_offset=2, topic_id="id")
-    assert not follower.has_all_of(told)
+    assert not follower.has_all_of(published)
     run(follower)
-    assert follower.has_all_of(told)
+    assert follower.has_all_of(published)
     assert (values(follower.own), follower.own.log_start_offset) == ("c", 2)
     version = follower.own.version
     run(follower)

@@ -1,6 +1,10 @@
 """How records come in and go out. The public names are in `stratalog`, the front door.
 
-config, records, bootstrap, offset_spec, coordinator_calls
+config             producer and consumer configs
+records            values that clients return: record metadata, consumed records, futures
+bootstrap          a client's cluster: a running one, or the place of its metadata
+offset_spec        earliest, latest, by time: the offset to look up
+coordinator_calls  calls to the coordinators of groups and transactions
 view/       the cluster as storage shows it, without a broker
 producer/   records in
 consumer/   records out, and a consumer's part in its group

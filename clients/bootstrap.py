@@ -1,11 +1,11 @@
-"""How a client is told its cluster: a running one in its own process, or the place of its metadata. Pure."""
+"""A client's cluster: a running one in its own process, or the place of its metadata. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-if TYPE_CHECKING:  # who reads storage alone, as a Spark planner does in a new process, needs none of them
+if TYPE_CHECKING:  # a Spark planner, which reads storage alone, loads none of them
     from stratalog.replication.requests.coordinators import (
         CoordinatorType,
         FindCoordinatorRequest,
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # who reads storage alone, as a Spark planner does in a new p
 
 
 class BrokerFace(Protocol):
-    """What a client calls of a broker in its own process."""
+    """The calls of a client to a broker in its own process."""
 
     def produce_then(self, request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
         """Queue a batch; `complete` is called once, possibly from the broker's thread. Does not block."""
@@ -24,22 +24,22 @@ class BrokerFace(Protocol):
     def find_coordinator(
         self, request: FindCoordinatorRequest, answer: Callable[[FindCoordinatorResponse], None]
     ) -> None:
-        """Who coordinates groups or transactional ids. Answered as above."""
+        """The coordinators of groups or transactional ids. Answered as above."""
         ...
 
     def coordinator(
         self, kind: CoordinatorType, key: str | int, request: object, answer: Callable[[object], None]
     ) -> None:
-        """Ask a coordinator on this broker, of a key or of a partition by number; its response or a StratalogError."""
+        """Call a coordinator on this broker, of a key or of a partition by number; its response or a StratalogError."""
         ...
 
     def every_coordinator(self, kind: CoordinatorType, request: object, answer: Callable[[list[object]], None]) -> None:
-        """Ask all coordinators of a kind on this broker; their responses or errors."""
+        """Call all coordinators of a kind on this broker; their responses or errors."""
         ...
 
 
 class RunningCluster(Protocol):
-    """What a client needs of a `replication.process.cluster.Cluster` in its own process."""
+    """The part of a `replication.process.cluster.Cluster` that clients in its process use."""
 
     @property
     def root(self) -> str:
@@ -56,7 +56,7 @@ class RunningCluster(Protocol):
 
 
 Cluster = str | RunningCluster
-"""How a client is told its cluster: a running one, or the URL or path of the metadata root."""
+"""A running cluster, or the URL or path of a metadata root."""
 
 
 def root_of(cluster: Cluster) -> str:

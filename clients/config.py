@@ -1,36 +1,70 @@
-"""Kafka's client configuration names with their defaults and ranges, and the two config values. Pure.
+"""Kafka's client configs: names, defaults, ranges, and a producer's and a consumer's as one value each. Pure.
 
-Dotted Kafka names (`linger.ms`) and Python names (`linger_ms`) are both taken; an unknown one is refused,
-since a misspelled setting would otherwise silently keep its default.
+Dotted Kafka names (`linger.ms`) and Python names (`linger_ms`) are both accepted; an unknown one is refused,
+since a misspelled config would otherwise silently keep its default.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 from stratalog.replication.requests.produce import ACKS_ALL, ACKS_LEADER, ACKS_NONE
+from stratalog.storage.config_def import ConfigDef, Validator, at_least, config_field, one_of, spelled
 from stratalog.storage.errors import InvalidConfigError
 
-_INT_MAX = 2**31 - 1
+REQUEST_TIMEOUT_MS = 30_000
+"""Kafka's default of `request.timeout.ms`."""
+
 _ACKS = {"all": ACKS_ALL, "-1": ACKS_ALL, "0": ACKS_NONE, "1": ACKS_LEADER}
-_RESETS = ("latest", "earliest", "none")
-_ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
-_COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 _ASSIGNOR_CLASSES = {
     "RangeAssignor": "range",
     "RoundRobinAssignor": "roundrobin",
     "StickyAssignor": "sticky",
     "CooperativeStickyAssignor": "cooperative-sticky",
 }
-_PROTOCOLS = "String must be one of (case insensitive): CLASSIC, CONSUMER"
 _NOT_OF_PROTOCOL = {
-    "CLASSIC": ("group_remote_assignor",),
-    "CONSUMER": ("partition_assignment_strategy", "heartbeat_interval_ms", "session_timeout_ms"),
+    "CLASSIC": ("group.remote.assignor",),
+    "CONSUMER": ("partition.assignment.strategy", "heartbeat.interval.ms", "session.timeout.ms"),
 }
-"""What is the broker's business in one protocol, or the client's in the other."""
-_ALIASES = {"max.in.flight": "max.in.flight.requests.per.connection"}
+"""Configs that are refused by `group.protocol`: they are the broker's in one protocol, or the client's in the other."""
+
+
+def _acks(text: str) -> int:
+    return _ACKS[one_of(*_ACKS)(text)]
+
+
+def _protocol(text: str) -> str:
+    if text.upper() not in _NOT_OF_PROTOCOL:
+        raise ValueError(f"String must be one of (case insensitive): {', '.join(_NOT_OF_PROTOCOL)}")
+    return text
+
+
+def _assignors(listed: tuple[str, ...]) -> tuple[str, ...]:
+    """Assignors' names; of a class of Kafka's, its name in the protocol."""
+    names = tuple(_ASSIGNOR_CLASSES.get(simple, simple) for each in listed if (simple := each.rpartition(".")[2]))
+    if not names:
+        raise ValueError("must name an assignor")
+    if not set(names) <= set(_ASSIGNOR_CLASSES.values()):
+        raise ValueError(f"Class could not be found; known: {', '.join(_ASSIGNOR_CLASSES.values())}")
+    return names
+
+
+def _int(default: int, low: int = 0) -> Any:
+    return config_field("INT", default, validator=at_least(low))
+
+
+def _boolean(default: bool) -> Any:
+    return config_field("BOOLEAN", default)
+
+
+def _string(default: str = "", validator: Validator | None = None) -> Any:
+    return config_field("STRING", default, validator=validator)
+
+
+def _python_names(config_type: type[Any]) -> dict[str, str]:
+    return {each.name: each.name.replace("_", ".") for each in fields(config_type)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,27 +72,27 @@ class ProducerConfig:
     """Kafka's producer configs; times in ms, sizes in bytes of Arrow data.
 
     `compression.type` is how the leader compresses data files of topics whose own is `producer`; `client.id` is
-    taken for Kafka's sake.
+    accepted and not used.
     """
 
-    acks: int = ACKS_ALL
-    enable_idempotence: bool = True
-    batch_size: int = 16_384
-    linger_ms: int = 0
-    delivery_timeout_ms: int = 120_000
-    request_timeout_ms: int = 30_000
-    retries: int = _INT_MAX
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 1_000
-    max_in_flight_requests_per_connection: int = 5
-    buffer_memory: int = 33_554_432
-    max_block_ms: int = 60_000
-    max_request_size: int = 1_048_576
-    metadata_max_age_ms: int = 300_000
-    client_id: str = ""
-    compression_type: str = "none"
-    transactional_id: str = ""
-    transaction_timeout_ms: int = 60_000
+    acks: int = config_field("STRING", ACKS_ALL, validator=_acks)
+    enable_idempotence: bool = _boolean(True)
+    batch_size: int = _int(16_384)
+    linger_ms: int = _int(0)
+    delivery_timeout_ms: int = _int(120_000)
+    request_timeout_ms: int = _int(REQUEST_TIMEOUT_MS)
+    retries: int = _int(2**31 - 1)
+    retry_backoff_ms: int = _int(100)
+    retry_backoff_max_ms: int = _int(1_000)
+    max_in_flight_requests_per_connection: int = _int(5, low=1)
+    buffer_memory: int = _int(33_554_432)
+    max_block_ms: int = _int(60_000)
+    max_request_size: int = _int(1_048_576)
+    metadata_max_age_ms: int = _int(300_000)
+    client_id: str = _string()
+    compression_type: str = _string("none", one_of("none", "gzip", "snappy", "lz4", "zstd"))
+    transactional_id: str = _string()
+    transaction_timeout_ms: int = _int(60_000)
 
     @classmethod
     def from_settings(cls, config: Mapping[str, object] | None, settings: Mapping[str, object]) -> Self:
@@ -66,31 +100,24 @@ class ProducerConfig:
 
         Raises InvalidConfigError in Kafka's words for an unknown name, a bad value, or values at odds.
         """
-        given = _given("producer", cls, config, settings)
-        acks = str(given.get("acks", "all"))
-        if acks not in _ACKS:
-            _refuse(acks, "acks", "String must be one of: all, -1, 0, 1")
-        given["acks"] = _ACKS[acks]
-        compression = given.get("compression_type", "none")
-        if compression not in _COMPRESSIONS:
-            _refuse(compression, "compression.type", f"String must be one of: {', '.join(_COMPRESSIONS)}")
-        parsed = cls(**_parsed(cls, given, least={"batch_size": 0, "max_in_flight_requests_per_connection": 1}))
-        return parsed._reconciled(given)
+        given = _parsed(PRODUCER_CONFIGS, config, settings)
+        return cls(**given)._reconciled(given)
 
-    def _reconciled(self, given: Mapping[str, object]) -> Self:
+    def _reconciled(self, given: Collection[str]) -> Self:
         obstacle = self._obstacle_to_idempotence()
         if self.transactional_id and (obstacle or not self.enable_idempotence):
             raise InvalidConfigError("Cannot set a transactional.id without also enabling idempotence.")
         if obstacle and self.enable_idempotence and "enable_idempotence" in given:
             raise InvalidConfigError(f"{obstacle} to use the idempotent producer.")
-        changes: dict[str, Any] = {"enable_idempotence": self.enable_idempotence and not obstacle}
-        if self.linger_ms + self.request_timeout_ms > self.delivery_timeout_ms:
+        request_timeout_ms = self.request_timeout_ms
+        if self.linger_ms + request_timeout_ms > self.delivery_timeout_ms:
             if "request_timeout_ms" in given:
                 raise InvalidConfigError(
                     "delivery.timeout.ms should be equal to or larger than linger.ms + request.timeout.ms"
                 )
-            changes["request_timeout_ms"] = max(0, self.delivery_timeout_ms - self.linger_ms)
-        return type(self)(**{f.name: getattr(self, f.name) for f in fields(self)} | changes)
+            request_timeout_ms = max(0, self.delivery_timeout_ms - self.linger_ms)
+        is_idempotent = self.enable_idempotence and not obstacle
+        return replace(self, enable_idempotence=is_idempotent, request_timeout_ms=request_timeout_ms)
 
     def _obstacle_to_idempotence(self) -> str | None:
         if self.acks != ACKS_ALL:
@@ -106,68 +133,50 @@ class ProducerConfig:
 class ConsumerConfig:
     """Kafka's consumer configs; times in ms, sizes in bytes of Arrow data.
 
-    `enable.auto.commit` counts only with a `group.id`. `partition.assignment.strategy` takes names, or Kafka's classes.
+    `enable.auto.commit` counts only with a `group.id`. `partition.assignment.strategy` accepts names and Kafka's
+    classes, in order of preference.
     """
 
-    group_id: str = ""
-    group_instance_id: str = ""
-    group_protocol: str = "classic"
-    group_remote_assignor: str = ""
-    enable_auto_commit: bool = True
-    auto_commit_interval_ms: int = 5_000
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 3_000
-    max_poll_interval_ms: int = 300_000
-    partition_assignment_strategy: str = "range,cooperative-sticky"
-    exclude_internal_topics: bool = True
-    retry_backoff_ms: int = 100
-    auto_offset_reset: str = "latest"
-    isolation_level: str = "read_uncommitted"
-    fetch_max_bytes: int = 52_428_800
-    max_partition_fetch_bytes: int = 1_048_576
-    max_poll_records: int = 500
-    default_api_timeout_ms: int = 60_000
-    request_timeout_ms: int = 30_000
-    client_id: str = ""
-    client_rack: str = ""
+    group_id: str = _string()
+    group_instance_id: str = _string()
+    group_protocol: str = _string("classic", _protocol)
+    group_remote_assignor: str = _string()
+    enable_auto_commit: bool = _boolean(True)
+    auto_commit_interval_ms: int = _int(5_000)
+    session_timeout_ms: int = _int(45_000)
+    heartbeat_interval_ms: int = _int(3_000)
+    max_poll_interval_ms: int = _int(300_000, low=1)
+    partition_assignment_strategy: tuple[str, ...] = config_field(
+        "LIST", ("range", "cooperative-sticky"), validator=_assignors
+    )
+    exclude_internal_topics: bool = _boolean(True)
+    retry_backoff_ms: int = _int(100)
+    auto_offset_reset: str = _string("latest", one_of("latest", "earliest", "none"))
+    isolation_level: str = _string("read_uncommitted", one_of("read_committed", "read_uncommitted"))
+    fetch_max_bytes: int = _int(52_428_800)
+    max_partition_fetch_bytes: int = _int(1_048_576)
+    max_poll_records: int = _int(500, low=1)
+    default_api_timeout_ms: int = _int(60_000)
+    request_timeout_ms: int = _int(REQUEST_TIMEOUT_MS)
+    client_id: str = _string()
+    client_rack: str = _string()
 
     @classmethod
     def from_settings(cls, config: Mapping[str, object] | None, settings: Mapping[str, object]) -> Self:
         """As `ProducerConfig.from_settings`."""
-        given = _given("consumer", cls, config, settings)
-        reset = given.get("auto_offset_reset", "latest")
-        if reset not in _RESETS:
-            _refuse(reset, "auto.offset.reset", f"String must be one of: {', '.join(_RESETS)}")
-        level = given.get("isolation_level", "read_uncommitted")
-        if level not in _ISOLATION_LEVELS:
-            _refuse(level, "isolation.level", f"String must be one of: {', '.join(_ISOLATION_LEVELS)}")
-        strategy = given.get("partition_assignment_strategy")
-        if isinstance(strategy, list | tuple):
-            given["partition_assignment_strategy"] = ",".join(map(str, strategy))
-        parsed = cls(**_parsed(cls, given, least={"max_poll_records": 1, "max_poll_interval_ms": 1}))
-        return parsed._checked(given)
+        given = _parsed(CONSUMER_CONFIGS, config, settings)
+        return cls(**given)._checked(given)
 
     @property
-    def is_consumer_protocol(self) -> bool:
-        """KIP-848, where the coordinator assigns partitions."""
+    def is_modern(self) -> bool:
+        """KIP-848's group protocol, where the coordinator assigns partitions."""
         return self.group_protocol.upper() == "CONSUMER"
 
-    @property
-    def assignors(self) -> tuple[str, ...]:
-        """The assignors' names in order of preference."""
-        return tuple(_assignor(name) for name in self.partition_assignment_strategy.split(",") if name.strip())
-
-    def _checked(self, given: Mapping[str, object]) -> Self:
-        if not self.assignors:
-            _refuse("", "partition.assignment.strategy", "must name an assignor")
+    def _checked(self, given: Collection[str]) -> Self:
         protocol = self.group_protocol.upper()
-        if protocol not in _NOT_OF_PROTOCOL:
-            _refuse(
-                self.group_protocol, "group.protocol", "String must be one of (case insensitive): CLASSIC, CONSUMER"
-            )
         for name in _NOT_OF_PROTOCOL[protocol]:
-            if name in given:
-                raise InvalidConfigError(f"{dotted(name)} cannot be set when group.protocol={protocol}")
+            if CONSUMER_CONFIGS.key(name).field_name in given:
+                raise InvalidConfigError(f"{name} cannot be set when group.protocol={protocol}")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise InvalidConfigError(
                 "Heartbeat must be set lower than the session timeout: "
@@ -178,66 +187,10 @@ class ConsumerConfig:
         return self
 
 
-def _assignor(name: str) -> str:
-    """An assignor's name; of a class of Kafka's, what the class is called in the protocol."""
-    simple = name.strip().rpartition(".")[2]
-    found = _ASSIGNOR_CLASSES.get(simple, simple)
-    if found not in _ASSIGNOR_CLASSES.values():
-        known = ", ".join(_ASSIGNOR_CLASSES.values())
-        _refuse(name.strip(), "partition.assignment.strategy", f"Class could not be found; known: {known}")
-    return found
+_IN_FLIGHT = dict.fromkeys(("max.in.flight", "max_in_flight"), "max.in.flight.requests.per.connection")
+PRODUCER_CONFIGS = ConfigDef.of("producer", ProducerConfig, _python_names(ProducerConfig) | _IN_FLIGHT)
+CONSUMER_CONFIGS = ConfigDef.of("consumer", ConsumerConfig, _python_names(ConsumerConfig))
 
 
-def dotted(field_name: str) -> str:
-    """Kafka's name of a config field: `linger_ms` is `linger.ms`."""
-    return field_name.replace("_", ".")
-
-
-def _given(
-    what: str, config_type: type[Any], config: Mapping[str, object] | None, settings: Mapping[str, object]
-) -> dict[str, Any]:
-    known = {dotted(f.name): f.name for f in fields(config_type)}
-    given: dict[str, Any] = {}
-    for name, value in [*(config or {}).items(), *settings.items()]:
-        kafka_name = dotted(name)
-        kafka_name = _ALIASES.get(kafka_name, kafka_name)
-        if kafka_name not in known:
-            raise InvalidConfigError(f"Unknown {what} config name: {name}")
-        given[known[kafka_name]] = value
-    return given
-
-
-def _parsed(config_type: type[Any], given: Mapping[str, Any], least: Mapping[str, int]) -> dict[str, Any]:
-    defaults = {f.name: f.default for f in fields(config_type)}
-    parsed: dict[str, Any] = {}
-    for name, value in given.items():
-        if name == "acks" or isinstance(defaults[name], str):
-            parsed[name] = value if name == "acks" else str(value)
-        elif isinstance(defaults[name], bool):
-            parsed[name] = _boolean(name, value)
-        else:
-            parsed[name] = _number(name, value, least.get(name, 0))
-    return parsed
-
-
-def _boolean(name: str, value: object) -> bool:
-    text = str(value).lower()
-    if text not in ("true", "false"):
-        _refuse(value, dotted(name), "Expected value to be either true or false")
-    return text == "true"
-
-
-def _number(name: str, value: object, least: int) -> int:
-    try:
-        if isinstance(value, bool):
-            raise ValueError("a boolean is no number")
-        number = int(str(value))
-    except ValueError:
-        _refuse(value, dotted(name), "Not a number of type INT")
-    if number < least:
-        _refuse(value, dotted(name), f"Value must be at least {least}")
-    return number
-
-
-def _refuse(value: object, kafka_name: str, reason: str) -> Any:
-    raise InvalidConfigError(f"Invalid value {value} for configuration {kafka_name}: {reason}")
+def _parsed(known: ConfigDef, config: Mapping[str, object] | None, settings: Mapping[str, object]) -> dict[str, Any]:
+    return known.parse({name: spelled(value) for name, value in {**(config or {}), **settings}.items()})

@@ -1,4 +1,4 @@
-"""How a client reaches group coordinators: by calls to the brokers of its own process.
+"""How a client reaches coordinators of groups and transactions: by calls to the brokers of its own process.
 
 I/O: none of its own; the brokers answer from their threads. Each call is answered once: by the coordinator, or with
 CoordinatorNotAvailableError when its broker is gone or has been silent for too long (Kafka: `request.timeout.ms`).
@@ -7,41 +7,49 @@ CoordinatorNotAvailableError when its broker is gone or has been silent for too 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 from stratalog.clients.bootstrap import BrokerFace, Cluster, RunningCluster
+from stratalog.clients.config import REQUEST_TIMEOUT_MS
+from stratalog.clients.records import NO_COORDINATOR, OffsetAndMetadata
 from stratalog.replication.requests.coordinators import CoordinatorType, FindCoordinatorRequest, FindCoordinatorResponse
-from stratalog.replication.requests.groups import JoinGroupRequest
+from stratalog.replication.requests.groups import (
+    NO_LEADER_EPOCH,
+    JoinGroupRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import (
     BrokerNotAvailableError,
     CoordinatorNotAvailableError,
+    InvalidRequestError,
     RequestTimedOutError,
     StratalogError,
 )
+from stratalog.storage.records import TopicPartition
 
 Answer = Callable[[object], None]
-"""Told once: a response value, the coordinator's broker id, or a StratalogError. From any thread; it does not block."""
+"""Called once with a response, the coordinator's broker id, or a StratalogError. From any thread; it does not block."""
 
 RETRY_MS = 20
-REQUEST_TIMEOUT_MS = 30_000
 FIND_TIMEOUT_MS = 1_000
-"""Whoever does not say who coordinates is soon passed over: any other broker knows it as well."""
+"""Limit of a FindCoordinator call; short, since any other broker knows the coordinator as well."""
 JOIN_GRACE_MS = 5_000
-"""A JoinGroup waits for all members, and a little longer (Kafka's JOIN_GROUP_TIMEOUT_LAPSE)."""
+"""Time beyond the rebalance timeout that a JoinGroup may take (Kafka's JOIN_GROUP_TIMEOUT_LAPSE)."""
 
 
 class CoordinatorCalls(Protocol):
-    """Requests to the coordinators of groups; nothing blocks."""
+    """Requests to the coordinators of groups, or of transactional ids; nothing blocks."""
 
-    def find(self, group_id: str, answer: Answer) -> None:
-        """Answered with the broker id of the group's coordinator."""
+    def find(self, key: str, answer: Answer, /) -> None:
+        """Answered with the broker id of the coordinator of a group or transactional id."""
         ...
 
-    def send(self, broker_id: int, group_id: str, request: object, answer: Answer) -> None:
-        """A request about one group, to the broker that coordinates it."""
+    def send(self, broker_id: int, key: str, request: object, answer: Answer, /) -> None:
+        """A request about one group or transactional id, to the broker that coordinates it."""
         ...
 
     def poll(self) -> None:
@@ -51,7 +59,7 @@ class CoordinatorCalls(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """One call under way. Whoever takes it out of the dictionary answers it."""
+    """One call under way. The thread that removes it from the dictionary answers it."""
 
     face: BrokerFace
     broker_id: int
@@ -65,47 +73,54 @@ class InProcessCalls:
     Raises BrokerNotAvailableError for a cluster that is only known by its metadata root: no broker can be called then.
     """
 
-    def __init__(self, cluster: Cluster, clock: Clock, request_timeout_ms: int = REQUEST_TIMEOUT_MS) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        request_timeout_ms: int = REQUEST_TIMEOUT_MS,
+        kind: CoordinatorType = CoordinatorType.GROUP,
+    ) -> None:
+        self._kind = kind
+        self._what = "groups" if kind is CoordinatorType.GROUP else "transactions"
         if isinstance(cluster, str):
             raise BrokerNotAvailableError(
-                f"groups are coordinated by brokers, and no broker of {cluster} can be called from this process: give "
-                "the running Cluster itself. Groups across processes need the Kafka endpoint, which does not exist yet."
+                f"{self._what} are coordinated by brokers, and no broker of {cluster} can be called from this process: "
+                f"give the running Cluster itself. {self._needs_endpoint}"
             )
         self._cluster: RunningCluster = cluster
         self._clock = clock
         self._request_timeout_ms = request_timeout_ms
-        self._silent = -1
+        self._silent = NO_COORDINATOR
         self._lock = threading.Lock()
         self._open: dict[int, _Open] = {}
         self._number = 0
 
-    def find(self, group_id: str, answer: Answer) -> None:
+    @property
+    def _needs_endpoint(self) -> str:
+        return f"{self._what.capitalize()} across processes need the Kafka endpoint, which does not exist yet."
+
+    def find(self, key: str, answer: Answer) -> None:
         brokers = self._cluster.brokers()
         if not brokers:
             answer(CoordinatorNotAvailableError("no broker is running in this process"))
             return
         broker_id = min(brokers, key=lambda each: (each == self._silent, each))
-        request = FindCoordinatorRequest(CoordinatorType.GROUP, (group_id,))
         limit_ms = min(FIND_TIMEOUT_MS, self._request_timeout_ms)
-        told = self._begin(broker_id, brokers[broker_id], limit_ms, lambda found: answer(_found(found)))
-        brokers[broker_id].find_coordinator(request, told)
+        receive = self._begin(broker_id, brokers[broker_id], limit_ms, lambda found: answer(_found(found)))
+        brokers[broker_id].find_coordinator(FindCoordinatorRequest(self._kind, (key,)), receive)
 
-    def send(self, broker_id: int, group_id: str, request: object, answer: Answer) -> None:
+    def send(self, broker_id: int, key: str, request: object, answer: Answer) -> None:
         face = self._cluster.brokers().get(broker_id)
-        if face is None and not self._cluster.hosts(broker_id):
-            answer(
-                BrokerNotAvailableError(
-                    f"group {group_id}: its coordinator, broker {broker_id}, runs in another process. Groups across "
-                    "processes need the Kafka endpoint, which does not exist yet."
-                )
-            )
-        elif face is None:
-            answer(CoordinatorNotAvailableError(f"group {group_id}: broker {broker_id} is not running"))
-        else:
+        if face is not None:
             limit_ms = self._request_timeout_ms
             if isinstance(request, JoinGroupRequest):
                 limit_ms = max(limit_ms, request.rebalance_timeout_ms + JOIN_GRACE_MS)
-            face.coordinator(CoordinatorType.GROUP, group_id, request, self._begin(broker_id, face, limit_ms, answer))
+            face.coordinator(self._kind, key, request, self._begin(broker_id, face, limit_ms, answer))
+        elif self._cluster.hosts(broker_id):
+            answer(CoordinatorNotAvailableError(f"{key}: broker {broker_id} is not running"))
+        else:
+            reason = f"{key}: its coordinator, broker {broker_id}, runs in another process. {self._needs_endpoint}"
+            answer(BrokerNotAvailableError(reason))
 
     def poll(self) -> None:
         with self._lock:
@@ -130,13 +145,13 @@ class InProcessCalls:
             number = self._number
             self._open[number] = _Open(face, broker_id, self._clock.monotonic_ms() + limit_ms, answer)
 
-        def told(response: object) -> None:
+        def receive(response: object) -> None:
             with self._lock:
-                taken = self._open.pop(number, None)
-            if taken is not None:
-                taken.answer(response)
+                open_call = self._open.pop(number, None)
+            if open_call is not None:
+                open_call.answer(response)
 
-        return told
+        return receive
 
 
 def _found(answer: object) -> object:
@@ -146,14 +161,55 @@ def _found(answer: object) -> object:
     return answer
 
 
+class PendingAnswer:
+    """The answer to one request, once it has come; `wake` is called then, from any thread."""
+
+    def __init__(self, wake: Callable[[], None] | None = None) -> None:
+        self.answer: object = None
+        self._wake = wake
+        self._is_there = threading.Event()
+
+    def is_there(self) -> bool:
+        return self._is_there.is_set()
+
+    def receive(self, answer: object) -> None:
+        self.answer = answer
+        self._is_there.set()
+        if self._wake is not None:
+            self._wake()
+
+    def ask(self, calls: CoordinatorCalls, key: str, request: object, broker_id: int = NO_COORDINATOR) -> Self:
+        """Send a request to the coordinator of `key`, which is looked up unless it is known: `broker_id`."""
+
+        def found(answer: object) -> None:
+            if isinstance(answer, int):
+                calls.send(answer, key, request, self.receive)
+            else:
+                self.receive(answer)
+
+        if broker_id == NO_COORDINATOR:
+            calls.find(key, found)
+        else:
+            found(broker_id)
+        return self
+
+    def result(self, calls: CoordinatorCalls, clock: Clock, deadline_ms: int) -> object:
+        """The response or error, waited for; RequestTimedOutError when neither has come by then."""
+        while not self._is_there.wait(RETRY_MS / 1000):
+            calls.poll()
+            if clock.monotonic_ms() >= deadline_ms and not self.is_there():
+                return RequestTimedOutError("no answer from the coordinator")
+        return self.answer
+
+
 def ask(calls: CoordinatorCalls, group_id: str, request: object, clock: Clock, timeout_ms: int) -> object:
-    """The coordinator's response, looked up and asked again while it is moving or loading.
+    """The response of a group's coordinator, looked up and asked again while it is moving or loading.
 
     Raises any other error that it answers with, RequestTimedOutError after `timeout_ms`.
     """
     deadline_ms = clock.monotonic_ms() + timeout_ms
     while True:
-        answer = _Asked(calls, group_id, request).result(clock, deadline_ms)
+        answer = PendingAnswer().ask(calls, group_id, request).result(calls, clock, deadline_ms)
         if not isinstance(answer, StratalogError):
             return answer
         if not answer.retriable:
@@ -164,31 +220,13 @@ def ask(calls: CoordinatorCalls, group_id: str, request: object, clock: Clock, t
         clock.sleep_ms(min(RETRY_MS, left_ms))
 
 
-class _Asked:
-    """One look-up and one request behind it."""
-
-    def __init__(self, calls: CoordinatorCalls, group_id: str, request: object) -> None:
-        self._calls = calls
-        self._group_id = group_id
-        self._request = request
-        self._answer: object = None
-        self._is_done = threading.Event()
-        calls.find(group_id, self._found)
-
-    def _found(self, answer: object) -> None:
-        if isinstance(answer, int):
-            self._calls.send(answer, self._group_id, self._request, self._told)
-        else:
-            self._told(answer)
-
-    def _told(self, answer: object) -> None:
-        self._answer = answer
-        self._is_done.set()
-
-    def result(self, clock: Clock, deadline_ms: int) -> object:
-        """The response or error; RequestTimedOutError when neither has come by then."""
-        while not self._is_done.wait(RETRY_MS / 1000):
-            self._calls.poll()
-            if clock.monotonic_ms() >= deadline_ms and not self._is_done.is_set():
-                return RequestTimedOutError(f"no answer from the coordinator of group {self._group_id}")
-        return self._answer
+def offset_rows(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> tuple[OffsetCommitRequestTopic, ...]:
+    """Offsets as a commit request lists them; InvalidRequestError for a negative one."""
+    by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for topic_partition, committed in offsets.items():
+        if committed.offset < 0:
+            raise InvalidRequestError(f"{topic_partition}: Invalid offset: {committed.offset}")
+        epoch = NO_LEADER_EPOCH if committed.leader_epoch is None else committed.leader_epoch
+        row = OffsetCommitRequestPartition(topic_partition.partition, committed.offset, epoch, committed.metadata)
+        by_topic.setdefault(topic_partition.topic, []).append(row)
+    return tuple(OffsetCommitRequestTopic(topic, tuple(rows)) for topic, rows in by_topic.items())

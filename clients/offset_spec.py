@@ -1,4 +1,4 @@
-"""Which offset of a partition is asked for, and the answer: Kafka's OffsetSpec and ListOffsetsResultInfo. Pure."""
+"""The offset to look up in a partition, and the result: Kafka's OffsetSpec and ListOffsetsResultInfo. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stratalog.storage.errors import InvalidRequestError
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3
-"""The times that stand for a place in the log, as in Kafka's ListOffsetsRequest (-3: KIP-734)."""
+"""Timestamps with a special meaning in Kafka's ListOffsetsRequest (-3: KIP-734)."""
 UNKNOWN_OFFSET = -1
 NO_TIMESTAMP = -1
 
@@ -18,7 +18,7 @@ NO_TIMESTAMP = -1
 class OffsetSpec:
     """One of `earliest`, `latest`, `max_timestamp` and `for_timestamp`; `timestamp` is what Kafka's request holds.
 
-    Raises InvalidRequestError for a negative number that stands for nothing.
+    Raises InvalidRequestError for a negative number without a meaning.
     """
 
     timestamp: int

@@ -1,7 +1,7 @@
-"""What clients give back: record metadata, consumed records, and the futures of records under way. Pure.
+"""Values that clients return: record metadata, consumed records, and the futures of records under way. Pure.
 
 A `Delivery` is shared by all records of one producer batch: it completes once, in one or several pieces
-(a batch that was too large is split), and each record's future looks its own offset up in it.
+(a batch that was too large is split), and each record's future finds its own offset in it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RecordMetadata:
-    """Where a record went. `offset` is -1 when the broker was not asked to acknowledge (acks=0)."""
+    """A sent record's partition and offset. `offset` is -1 without acknowledgement (acks=0)."""
 
     topic: str
     partition: int
@@ -44,7 +44,7 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class TableMetadata:
-    """Where the rows of a table went: one range for each batch, in sending order within a partition."""
+    """Offsets of the rows of a table: one range for each batch, in sending order within a partition."""
 
     topic: str
     record_count: int
@@ -53,7 +53,7 @@ class TableMetadata:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionPattern:
-    """An RE2 expression that a group's coordinator matches whole topic names with (Kafka's SubscriptionPattern)."""
+    """An RE2 expression that a group's coordinator matches with whole topic names (Kafka's SubscriptionPattern)."""
 
     pattern: str
 
@@ -111,12 +111,12 @@ class Delivery:
         self.pieces: list[Piece] = []
         self._missing: int | None = None
         self._is_done = False
-        self._waiters: threading.Event | None = None  # made by the first who waits: most records have a callback
+        self._waiters: threading.Event | None = None  # made by the first `wait`: most records have a callback
         self._callbacks: list[Callable[[], None]] = []
         self._lock = threading.Lock()
 
     def complete(self, piece: Piece) -> None:
-        """Take the outcome of some records in; the last missing one wakes the waiters and runs the callbacks."""
+        """Add the outcome of some records; the last missing one wakes the waiters and runs the callbacks."""
         with self._lock:
             self.pieces.append(piece)
             missing = self.record_count if self._missing is None else self._missing
@@ -135,7 +135,7 @@ class Delivery:
         return self._is_done
 
     def wait(self, timeout: float | None) -> bool:
-        """True when it completed within `timeout` seconds (None: however long it takes)."""
+        """True when it completed within `timeout` seconds (None: no limit)."""
         with self._lock:
             if self._is_done:
                 return True
@@ -183,7 +183,7 @@ class RecordFuture:
         return self._delivery.is_done()
 
     def cancel(self) -> bool:
-        """A record given to the producer cannot be taken back: always False, as in Kafka."""
+        """Always False, as in Kafka: a record cannot be recalled."""
         return False
 
     def exception(self, timeout: float | None = None) -> StratalogError | None:
@@ -204,12 +204,13 @@ class RecordFuture:
         self._delivery.on_done(lambda: callback(self))
 
     def notify(self, on_delivery: Callable[[RecordMetadata | None, StratalogError | None], None]) -> None:
-        """Have `on_delivery(metadata, error)` called once done, one of the two being None."""
-        self._delivery.on_done(lambda: self._tell(on_delivery))
+        """Call `on_delivery(metadata, error)` once done; one of the two is None."""
 
-    def _tell(self, on_delivery: Callable[[RecordMetadata | None, StratalogError | None], None]) -> None:
-        error = self._delivery.piece_of(self._index).error
-        on_delivery(None if error else self._metadata(), error)
+        def done() -> None:
+            error = self._delivery.piece_of(self._index).error
+            on_delivery(None if error else self._metadata(), error)
+
+        self._delivery.on_done(done)
 
     def _metadata(self) -> RecordMetadata:
         piece = self._delivery.piece_of(self._index)
@@ -222,16 +223,17 @@ def _run(callback: Callable[[], None]) -> None:
     try:
         callback()
     except Exception:  # noqa: BLE001
-        # A user's callback must not stop the sender thread, which completes everybody's records.
+        # A user's callback must not stop the sender thread, which completes all records.
         _log.exception("a delivery callback failed")
 
 
 NO_GENERATION_ID = -1
+NO_COORDINATOR = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """Which round of the group a member is in, under which id, and the assignor that the group agreed on."""
+    """A member's generation (or epoch) and id, and the assignor of the group."""
 
     generation_id: int = NO_GENERATION_ID
     member_id: str = ""
@@ -240,7 +242,7 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMetadata:
-    """Who a consumer is in its group: what a transactional producer sends its offsets with (KIP-447)."""
+    """A consumer's identity in its group, for offsets that a transactional producer commits (KIP-447)."""
 
     group_id: str
     generation_id: int = -1

@@ -25,7 +25,7 @@ from stratalog.jobs.command.terminal import (
     run,
     stop_signals,
 )
-from stratalog.replication.config import settings
+from stratalog.replication.config import BROKER_CONFIGS
 from stratalog.replication.process.broker_properties import IDENTITY, BrokerProperties
 from stratalog.replication.process.broker_server import BrokerServer
 
@@ -59,7 +59,7 @@ WATCH_S = 0.2
 def parser() -> Parser:
     """All flags."""
     made = Parser("broker", PURPOSE, "")
-    tables = {"identity": identity_table(IDENTITY), "settings": settings_table(settings())}
+    tables = {"identity": identity_table(IDENTITY), "settings": settings_table(BROKER_CONFIGS)}
     made.epilog = EPILOG.format(prog=made.prog, **tables)
     made.add_argument(
         "config_file", nargs="?", metavar="FILE", help="Settings, as TOML (*.toml) or Java properties, as Kafka's "

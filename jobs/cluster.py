@@ -18,7 +18,7 @@ from stratalog.jobs.command.broker_flags import file_settings, settings_table
 from stratalog.jobs.command.properties import key_values
 from stratalog.jobs.command.terminal import DONE, FAILED, Stop, UsageError, complain, quiet_logging, run, stop_signals
 from stratalog.replication.broker.broker import Broker
-from stratalog.replication.config import CLUSTER_TOML, BrokerConfig, settings
+from stratalog.replication.config import BROKER_CONFIGS, CLUSTER_TOML, BrokerConfig
 
 PURPOSE = """This tool runs a stratalog cluster in one process: some brokers, each with a directory of its own, and
 the controller. It stays up until Ctrl-C (or SIGTERM), then shuts down in order. Start it again on the same --path
@@ -49,7 +49,7 @@ WATCH_S = 0.2
 def parser() -> Parser:
     """All flags."""
     made = Parser("cluster", PURPOSE, "")
-    made.epilog = EPILOG.format(prog=made.prog, settings=settings_table(settings()))
+    made.epilog = EPILOG.format(prog=made.prog, settings=settings_table(BROKER_CONFIGS))
     made.add_argument("--path", default=DEFAULT_PATH, metavar="DIR", help=f"The cluster's folder ({DEFAULT_PATH}).")
     made.add_argument("--brokers", type=int, default=3, metavar="N", help="How many brokers, with ids from 1 (3).")
     made.add_argument("--fetcher", choices=FETCHERS, default="auto", help="How followers copy from leaders (auto).")

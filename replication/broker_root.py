@@ -30,7 +30,6 @@ from stratalog.storage.errors import (
     KafkaStorageError,
     UnsupportedVersionError,
 )
-from stratalog.storage.objects.local import LocalStore
 from stratalog.storage.objects.port import ObjectStore
 
 META_PROPERTIES = "meta.properties"
@@ -107,7 +106,8 @@ NAME = ".lock"
 
 def folder_here(root: ObjectStore) -> Path:
     """The root's directory; for an object store a folder on this machine that stands for it."""
-    return Path(root.root) if isinstance(root, LocalStore) else temporary_folder(root.url)
+    folder = root.file_path("")
+    return temporary_folder(root.url) if folder is None else Path(folder)
 
 
 def temporary_folder(url: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -23,6 +24,13 @@ FETCH_SLOTS = 8
 """Slots for three brokers with two overlapping fetch sessions each, and two to spare."""
 FIRST_COMPILER_ONLY = "-XX:TieredStopAtLevel=1"
 """For a JVM that lives for minutes: half of what Spark took in the tests was its second compiler, which never paid."""
+
+
+FAST = {
+    "stratalog.storage.files.batch_file": ("encode_fast",),
+}
+"""Importing module -> functions of a `_fast` twin there, which return None where the other implementation is used: with
+STRATALOG_TESTS_WITHOUT_FAST=1 always."""
 
 
 # `make test` draws the same examples each time; `make test-long` draws new ones, with --hypothesis-profile=random.
@@ -85,6 +93,16 @@ def _fixtures_of(item: pytest.Item) -> set[str]:
     call = getattr(item, "callspec", None)
     named = call.params.values() if call else ()
     return {*getattr(item, "fixturenames", ()), *(value for value in named if isinstance(value, str))}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _without_fast() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if os.environ.get("STRATALOG_TESTS_WITHOUT_FAST") == "1":
+            for module, names in FAST.items():
+                for name in names:
+                    patch.setattr(f"{module}.{name}", lambda _: None)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -19,12 +19,12 @@ ROOMS = ("storage", "replication", "clients", "jobs", "notebooks")
 LIBRARY = ("storage", "replication", "clients")
 FLOORS = {
     ".": "storage < replication < clients < jobs < notebooks",
-    "storage": """errors clock < records topic_config objects < files transactions < producers < delta < log
-        < upkeep""",
-    "storage/objects": "port registers new_file sync < memory local < remote wakeup",
+    "storage": """errors clock < config_def < records topic_config objects < files transactions < producers
+        < delta < log < upkeep""",
+    "storage/objects": "port registers new_file sync < local wakeup < remote",
     "replication": """config java_strings stores threads < internal_topics < requests < metadata
         < metrics broker_root controller progress < replica < leader < follower coordinator
-        < broker spark < process""",
+        < broker fast_start < spark < process""",
     "replication/coordinator": "shard < groups transactions < runtime",
     "clients": """records config bootstrap offset_spec < view coordinator_calls < producer consumer < admin history
         < spark < kafka""",

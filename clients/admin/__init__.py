@@ -1,1 +1,14 @@
-"""What an administrator asks: topics, configs, groups, placement, erasure, backup."""
+"""What an administrator asks.
+
+admin                 the public class: topics, configs, ACLs, offsets, elections
+configs               configs in force, with their synonyms
+groups                groups: live through coordinators, or as stored
+transactions          transactions and producers as stored
+reassignment          partitions moved between brokers
+record_deletion       delete-records requests to leaders
+erasure               what replicas did for an erasure
+log_dirs              sizes and lags of replicas
+replica_verification  replicas compared with each other
+replica_comparison    two reads of one range, row by row
+metadata_backup       backup and restore of the metadata log
+"""

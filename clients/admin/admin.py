@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Self, TypeVar
 
 from stratalog.clients.admin.configs import DYNAMIC_TOPIC_CONFIG, ConfigInForce, cluster_configs, topic_configs
-from stratalog.clients.admin.erasure import ErasureReport, ask_to_erase, erasure_report
+from stratalog.clients.admin.erasure import ErasureReport, erasure_report, request_erasure
 from stratalog.clients.admin.log_dirs import LogDirDescription, describe_log_dirs
 from stratalog.clients.admin.reassignment import alter_reassignments, list_reassignments
 from stratalog.clients.admin.record_deletion import RecordDeletion
@@ -29,9 +29,10 @@ from stratalog.replication.metadata.configs import alter_cluster_config
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.metrics import Histogram, image_metrics
+from stratalog.storage.config_def import spelled
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
-from stratalog.storage.topic_config import LogConfig
+from stratalog.storage.topic_config import TOPIC_CONFIGS, LogConfig
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -71,7 +72,7 @@ class BrokerDescription:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """The cluster: who is the controller (-1: nobody yet) and who the brokers are, by id."""
+    """The cluster: its controller (-1: none yet) and its brokers, by id."""
 
     cluster_id: str
     controller_id: int
@@ -81,7 +82,7 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One topic config as in force; `is_default` when the topic does not override it."""
+    """One topic config in force; `is_default` when the topic does not override it."""
 
     name: str
     value: str
@@ -91,7 +92,7 @@ class ConfigEntry:
 
 
 class Admin:
-    """Calls block until their commit stands and, where it matters, until the leaders have started.
+    """Calls block until their commit is made; those that create partitions, until the leaders have started.
 
     cluster  a running `Cluster`, or the URL or path of its metadata root.
     """
@@ -118,7 +119,7 @@ class Admin:
         Every topic is tried; then the first error is raised: InvalidTopicError, TopicAlreadyExistsError,
         InvalidPartitionsError, InvalidReplicationFactorError, InvalidReplicaAssignmentError,
         InvalidConfigError, LeaderNotAvailableError (created, but not up in time). With `validate_only` nothing is
-        made, but the errors are the same.
+        created, but the errors are the same.
         """
         created = _each(new_topics, lambda topic: (topic.name, self._create(topic, validate_only)))
         if wait and not validate_only:
@@ -150,7 +151,7 @@ class Admin:
                 topic.partitions,
                 topic.replication_factor,
                 assignment,
-                {name: _spelled(value) for name, value in topic.configs.items()},
+                {name: spelled(value) for name, value in topic.configs.items()},
                 start_index=start_index,
                 shift=shift,
                 check_configs=LogConfig.from_properties,
@@ -159,7 +160,7 @@ class Admin:
         return self._decided(decide, validate_only)
 
     def _decided(self, decide: Callable[[ClusterImage], Result[Answer]], validate_only: bool) -> Answer:
-        """The answer of a decision, which is committed unless it is only to be tried."""
+        """The answer of a decision; it is committed unless `validate_only`."""
         if not validate_only:
             return self._view.propose(decide)
         self._view.refresh()
@@ -191,8 +192,8 @@ class Admin:
         _each(names, lambda name: self._view.propose(lambda image: topics.delete_topic(image, name)))
 
     def list_topic_deletions(self) -> list[TopicDeletion]:
-        """Deleted topics whose replicas are not all gone, and which brokers have them: one that is down deletes its
-        own when it is back."""
+        """Deleted topics with replicas left, and the brokers that have them: one that is down deletes its own when it
+        starts again."""
         self._view.refresh()
         return topic_deletions(self._view.image)
 
@@ -217,7 +218,7 @@ class Admin:
             placed = None if new_assignments is None else dict(enumerate(new_assignments, start=first))
             return topics.create_partitions(image, name, count, placed, start_index=start_index, shift=shift)
 
-        # A repeat after an unclear commit would find its own effect and be refused: Kafka's clients see the same.
+        # A retry after a commit of unknown outcome may find its own effect and be refused, as in Kafka.
         new = self._decided(decide, validate_only)
         if wait and not validate_only:
             self.await_leaders(name)
@@ -228,7 +229,7 @@ class Admin:
     ) -> Answers:
         """Elect leaders of these partitions, or of all (None), in one commit (KIP-460).
 
-        PREFERRED gives leadership back to the first assigned replica, UNCLEAN gives partitions without a leader one,
+        PREFERRED moves leadership to the first assigned replica. UNCLEAN elects leaders of partitions without one,
         which may lose acknowledged records. The answer for a partition is None or its error; for all partitions those
         that need no election are left out: see `replication.controller.preferred_leaders`.
         """
@@ -245,9 +246,9 @@ class Admin:
     ) -> dict[TopicPartition, StratalogError | None]:
         """Move partitions to these replicas, the preferred leader first; None cancels what is under way (KIP-455).
 
-        All requests are one commit; the copying goes on in the brokers, whoever is the controller. The answer for a
-        partition is None or its error, nothing is raised: UnknownTopicOrPartitionError, InvalidReplicaAssignmentError
-        (an empty list, a broker named twice or not registered; a cancellation that would leave nobody in sync),
+        All requests are one commit; the brokers copy, whichever broker is the controller. The answer for a partition is
+        None or its error, nothing is raised: UnknownTopicOrPartitionError, InvalidReplicaAssignmentError (an empty
+        list, a broker that is listed twice or not registered; a cancellation that would leave no replica in sync),
         InvalidReplicationFactorError, NoReassignmentInProgressError (nothing to cancel).
         """
         allowed = allow_replication_factor_change
@@ -256,13 +257,13 @@ class Admin:
     def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """What is under way, of these partitions or of all; empty when every reassignment has ended."""
+        """Reassignments under way, of these partitions or of all; empty when every one has ended."""
         return list_reassignments(self._view, None if partitions is None else list(partitions))
 
     # -- offsets -------------------------------------------------------------------------------------------
 
     def list_offsets(self, specs: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, ListedOffset]:
-        """For each partition the offset that is asked for, among committed records (Kafka's ListOffsets, KIP-396).
+        """For each partition the offset of its spec, among committed records (Kafka's ListOffsets, KIP-396).
 
         Every partition is tried; then the first error is raised: UnknownTopicOrPartitionError,
         LeaderNotAvailableError.
@@ -272,29 +273,29 @@ class Admin:
     def delete_records(
         self, offsets: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, DeletedRecords]:
-        """Delete what lies before an offset in each partition; -1: all below the high watermark (KIP-107).
+        """Delete the records before an offset in each partition; -1: all below the high watermark (KIP-107).
 
         The answer for a partition has the low watermark, the least log start offset of its live replicas, or its
         `error`: OffsetOutOfRangeError (above the high watermark), PolicyViolationError (`cleanup.policy` without
         delete), UnknownTopicOrPartitionError, RequestTimedOutError (a live replica has not followed in time). Nothing
-        is raised, and no partition waits for another. Readers see the new start at once; segments that lie below it
-        wholly leave storage later, with retention.
+        is raised, and no partition waits for another. Readers see the new start at once; segments wholly
+        below it leave storage later, with retention.
         """
         return RecordDeletion(self._view, offsets, self._timeout_ms if timeout_ms is None else timeout_ms).run()
 
     def delete_where(self, topic: str, predicate: str | Mapping[str, object], timeout_ms: int | None = None) -> int:
-        """Have every committed record that matches erased on every replica, for good; the erasure's id in its topic.
+        """Erase every committed record that matches, on every replica; the erasure's id in its topic.
 
         `predicate` is JSON or the same as a mapping, on key, value, timestamp and headers:
-        `storage.upkeep.erase_predicate`. The request is part of the metadata: a replica that is down erases when it is
-        back, whoever leads then. Records that are sent later stay. Offsets stay, readers pass over the gaps. What was
-        erased leaves storage `file.delete.delay.ms` later. `describe_erasure` tells how far it is. InvalidRequestError,
+        `storage.upkeep.erase`. The request is part of the metadata: a replica that is down erases when it is back.
+        Records that are sent later stay. Offsets stay, readers skip the gaps. Erased records leave storage
+        `file.delete.delay.ms` later. `describe_erasure` reports the progress. InvalidRequestError,
         UnknownTopicOrPartitionError, LeaderNotAvailableError.
         """
-        return ask_to_erase(self._view, topic, predicate, timeout_ms)
+        return request_erasure(self._view, topic, predicate, timeout_ms)
 
     def describe_erasure(self, topic: str, erase_id: int) -> ErasureReport:
-        """What each replica did for an erasure and what its files hold now. Reads every replica of the topic.
+        """Each replica's progress of an erasure, and what its files hold now. Reads every replica of the topic.
 
         InvalidRequestError (no such erasure), UnknownTopicOrPartitionError.
         """
@@ -303,13 +304,12 @@ class Admin:
     # -- configs and the cluster ----------------------------------------------------------------------------
 
     def describe_configs(self, topic: str) -> list[ConfigEntry]:
-        """Every config of a topic as in force. UnknownTopicOrPartitionError."""
+        """Every config of a topic in force. UnknownTopicOrPartitionError."""
         self._view.refresh()
         self._view.partitions(topic)
-        described = zip(LogConfig.describe(), topic_configs(self._view.image, topic), strict=True)
         return [
-            ConfigEntry(known.name, now.value, now.source != DYNAMIC_TOPIC_CONFIG, known.unit, known.doc)
-            for known, now in described
+            ConfigEntry(key.name, now.value, now.source != DYNAMIC_TOPIC_CONFIG, key.unit, key.doc)
+            for key, now in zip(TOPIC_CONFIGS, topic_configs(self._view.image, topic), strict=True)
         ]
 
     def alter_configs(self, topic: str, changes: Mapping[str, object | None]) -> dict[str, str]:
@@ -317,30 +317,25 @@ class Admin:
 
         InvalidConfigError for an unknown name or a bad value, UnknownTopicOrPartitionError; nothing is changed then.
         """
-        spelled = {name: None if value is None else _spelled(value) for name, value in changes.items()}
-
-        def decide(image: ClusterImage) -> Result[dict[str, str]]:
-            return topics.alter_config(image, topic, spelled, check_configs=LogConfig.from_properties)
-
-        return self._view.propose(decide)
+        check = LogConfig.from_properties
+        return self._view.propose(lambda image: topics.alter_config(image, topic, _texts(changes), check_configs=check))
 
     def describe_cluster_configs(self) -> list[ConfigInForce]:
-        """The settings that all brokers share as in force, with where each value comes from."""
+        """The cluster-wide configs in force, with the source of each value."""
         self._view.refresh()
         return cluster_configs(self._view.image)
 
     def alter_cluster_configs(self, changes: Mapping[str, object | None]) -> dict[str, str]:
-        """Alter shared settings while the cluster runs, or with None undo that; all altered ones afterwards.
+        """Alter cluster-wide configs while the cluster runs, or with None undo that; all altered ones afterwards.
 
-        They hold at once and outlive restarts. InvalidConfigError: unknown, a bad value, or one that takes a restart.
+        They hold at once and outlive restarts. InvalidConfigError: unknown, a bad value, or one that needs a restart.
         """
-        spelled = {name: None if value is None else _spelled(value) for name, value in changes.items()}
-        return self._view.propose(lambda image: alter_cluster_config(image, spelled))
+        return self._view.propose(lambda image: alter_cluster_config(image, _texts(changes)))
 
     def create_acls(self, bindings: Sequence[AclBinding]) -> None:
-        """Add ACL bindings, those that are not there yet; they count once `authorizer.class.name` is set.
+        """Add ACL bindings that are not there yet; they are checked when `authorizer.class.name` is set.
 
-        InvalidRequestError for a binding that means nothing.
+        InvalidRequestError for an invalid binding.
         """
         self._view.propose(lambda image: create_acls(image, bindings, self._view.ids))
 
@@ -374,18 +369,18 @@ class Admin:
         return describe_log_dirs(self._view, broker_ids, topics)
 
     def describe_metrics(self) -> dict[int, dict[str, float]]:
-        """What the metadata says of each broker, by the names of Kafka's metrics: leaders, under-replicated and offline
-        partitions, the controller. What brokers count themselves is in `Cluster.metrics` and on their metrics port."""
+        """Metrics of each broker that follow from the metadata, by Kafka's names: leaders, under-replicated and offline
+        partitions, the controller. Counters of the brokers are in `Cluster.metrics` and on their metrics port."""
         self._view.refresh()
         image = self._view.image
-        told = {broker_id: image_metrics(image, broker_id) for broker_id in sorted(image.brokers)}
+        metrics = {broker_id: image_metrics(image, broker_id) for broker_id in sorted(image.brokers)}
         return {
             broker_id: {m.name: v for m in found for v in m.values.values() if not isinstance(v, Histogram)}
-            for broker_id, found in told.items()
+            for broker_id, found in metrics.items()
         }
 
     def close(self) -> None:
-        """Nothing to give back; here so that all clients end alike."""
+        """Does nothing: an admin client holds no resources."""
 
     def __enter__(self) -> Self:
         return self
@@ -394,12 +389,8 @@ class Admin:
         self.close()
 
 
-def _spelled(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple):
-        return ",".join(map(str, value))
-    return str(value)
+def _texts(changes: Mapping[str, object | None]) -> dict[str, str | None]:
+    return {name: None if value is None else spelled(value) for name, value in changes.items()}
 
 
 def _each(items: Iterable[Item], act: Callable[[Item], Answer]) -> list[Answer]:

@@ -1,18 +1,19 @@
-"""Configs as they are in force, with all that has a say in each: Kafka's describeConfigs with synonyms. Pure.
+"""Configs in force, each with its synonyms: Kafka's describeConfigs. Pure.
 
-The first synonym is the one in force: a topic's own override, then what was altered for all brokers, then what the
-cluster was started with, then the default.
+The first synonym is in force: a topic's override, then a value altered for all brokers, then one that the cluster was
+started with, then the default.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stratalog.replication.config import settings
-from stratalog.replication.metadata.configs import SHARED_SETTINGS, spelled
+from stratalog.replication.config import BROKER_CONFIGS
+from stratalog.replication.metadata.configs import CLUSTER_WIDE_CONFIGS
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import CLUSTER_WIDE, DYNAMIC_DEFAULT
-from stratalog.storage.topic_config import LogConfig
+from stratalog.storage.config_def import ConfigKey, spelled
+from stratalog.storage.topic_config import TOPIC_CONFIGS
 
 DYNAMIC_TOPIC_CONFIG = "DYNAMIC_TOPIC_CONFIG"
 DYNAMIC_DEFAULT_BROKER_CONFIG = "DYNAMIC_DEFAULT_BROKER_CONFIG"
@@ -23,7 +24,7 @@ DYNAMIC = frozenset({DYNAMIC_TOPIC_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG})
 
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
-    """One that has a say: `source` is Kafka's name of where it stands."""
+    """One value of a config; `source` is Kafka's ConfigSource."""
 
     source: str
     name: str
@@ -52,30 +53,19 @@ class ConfigInForce:
 def topic_configs(image: ClusterImage, topic: str) -> list[ConfigInForce]:
     """Every config of a topic, by name."""
     overrides = image.topic_config(topic)
-    found = []
-    for known in LogConfig.describe():
-        own = (
-            [ConfigSynonym(DYNAMIC_TOPIC_CONFIG, known.name, overrides[known.name])] if known.name in overrides else []
-        )
-        shared = _shared(image, known.name) if known.name in SHARED_SETTINGS else []
-        default = ConfigSynonym(DEFAULT_CONFIG, known.name, known.default)
-        found.append(ConfigInForce(known.name, (*own, *shared, default)))
-    return found
+    return [_in_force(image, key, overrides.get(key.name)) for key in TOPIC_CONFIGS]
 
 
 def cluster_configs(image: ClusterImage) -> list[ConfigInForce]:
-    """Every setting that all brokers share and that the metadata log knows, by name."""
-    return [
-        ConfigInForce(
-            known.name,
-            (*_shared(image, known.name), ConfigSynonym(DEFAULT_CONFIG, known.name, spelled(known.default))),
-        )
-        for known in settings()
-        if known.name in SHARED_SETTINGS
-    ]
+    """Every cluster-wide config, by name."""
+    return [_in_force(image, key) for key in BROKER_CONFIGS if key.name in CLUSTER_WIDE_CONFIGS]
 
 
-def _shared(image: ClusterImage, name: str) -> list[ConfigSynonym]:
-    sources = ((DYNAMIC_DEFAULT_BROKER_CONFIG, DYNAMIC_DEFAULT), (STATIC_BROKER_CONFIG, CLUSTER_WIDE))
-    values = [(source, image.configs.get(entity, {}).get(name)) for source, entity in sources]
-    return [ConfigSynonym(source, name, value) for source, value in values if value is not None]
+def _in_force(image: ClusterImage, key: ConfigKey, override: str | None = None) -> ConfigInForce:
+    values: dict[str, str | None] = {DYNAMIC_TOPIC_CONFIG: override}
+    if key.name in CLUSTER_WIDE_CONFIGS:
+        values[DYNAMIC_DEFAULT_BROKER_CONFIG] = image.configs.get(DYNAMIC_DEFAULT, {}).get(key.name)
+        values[STATIC_BROKER_CONFIG] = image.configs.get(CLUSTER_WIDE, {}).get(key.name)
+    values[DEFAULT_CONFIG] = spelled(key.default)
+    found = (ConfigSynonym(source, key.name, value) for source, value in values.items() if value is not None)
+    return ConfigInForce(key.name, tuple(found))

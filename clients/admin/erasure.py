@@ -1,4 +1,4 @@
-"""Proof of an erasure: what every replica of a topic says it did, and what its files still hold.
+"""Proof of an erasure: what every replica of a topic did, and what its files still hold.
 
 I/O: reads every replica's table and lists its files, whether its broker runs or not. Nothing is written.
 """
@@ -6,6 +6,7 @@ I/O: reads every replica's table and lists its files, whether its broker runs or
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,20 +21,20 @@ from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.upkeep.erase import Erase, ErasePredicate, erased_by, matching
 
-RESOLVE_TRIES = 5
+READ_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaErasure:
     """One replica's part.
 
-    version         its table's, as of which the rest holds
-    is_applied      it looked through all that the request is about
-    files_rewritten, records_erased  so many; a replica that was copied from one that had erased has less to do
+    version         of its table, when the other values were read
+    is_applied      it has read all records of the request
+    files_rewritten, records_erased  counts; smaller for a replica that was copied from one that had erased
     records_left    records that match and are still in the log, counted now
-    files_waiting   data files that may hold an erased record and are still on storage, though not in the log: they go
-                    after `file.delete.delay.ms`
-    error           why it could not be read; the numbers then mean nothing
+    files_waiting   data files that may hold an erased record and are still on storage, though not in the log: they are
+                    deleted after `file.delete.delay.ms`
+    error           why it could not be read; the numbers are meaningless then
     """
 
     topic_partition: TopicPartition
@@ -48,12 +49,12 @@ class ReplicaErasure:
 
     @property
     def is_erased(self) -> bool:
-        """No reader of this replica gets a matching record any more."""
+        """True when no reader of this replica gets a matching record."""
         return self.error is None and self.is_applied and self.records_left == 0
 
     @property
     def is_gone(self) -> bool:
-        """Nor does a file that holds one lie on storage."""
+        """True when also no file on storage holds one."""
         return self.is_erased and self.files_waiting == 0
 
 
@@ -75,8 +76,8 @@ class ErasureReport:
         return all(replica.is_gone for replica in self.replicas)
 
 
-def ask_to_erase(view: ClusterView, topic: str, predicate: str | Mapping[str, Any], timeout_ms: int | None) -> int:
-    """Commit the request for all that is committed now; its id. See `Admin.delete_where`."""
+def request_erasure(view: ClusterView, topic: str, predicate: str | Mapping[str, Any], timeout_ms: int | None) -> int:
+    """Commit a request about all records committed by now; its id. See `Admin.delete_where`."""
     text = ErasePredicate.parse(predicate).text
     ends = view.end_offsets(view.partitions(topic), timeout_ms)
     end_offsets = [ends[place] for place in sorted(ends)]
@@ -110,18 +111,15 @@ def _replica_erasure(
 ) -> ReplicaErasure:
     erase = erase_of(record, place.partition)
     try:
-        for _ in range(RESOLVE_TRIES):
-            log = LogReader(view.stores.table(root, place), view.clock)
-            try:
-                return _looked_through(log, place, broker_id, erase)
-            except ObjectNotFoundError:
-                continue  # a file was replaced while it was being read
-        return _looked_through(LogReader(view.stores.table(root, place), view.clock), place, broker_id, erase)
+        for _ in range(READ_TRIES):
+            with suppress(ObjectNotFoundError):  # a file was replaced while it was being read
+                return _replica_state(LogReader(view.stores.table(root, place), view.clock), place, broker_id, erase)
+        return _replica_state(LogReader(view.stores.table(root, place), view.clock), place, broker_id, erase)
     except StratalogError as error:
         return ReplicaErasure(place, broker_id, error=error)
 
 
-def _looked_through(log: LogReader, place: TopicPartition, broker_id: int, erase: Erase) -> ReplicaErasure:
+def _replica_state(log: LogReader, place: TopicPartition, broker_id: int, erase: Erase) -> ReplicaErasure:
     log.remembers_removed = True
     log.refresh()
     listed = {path for path, _ in log.table.list_objects("segment=")}
@@ -129,15 +127,15 @@ def _looked_through(log: LogReader, place: TopicPartition, broker_id: int, erase
     for entry in log.files:
         if entry.start_offset < erase.end_offset:
             left += pc.sum(matching(log.table.read_file(entry.file), entry, erase)).as_py() or 0
-    told = erased_by(log.state, erase.erase_id)
-    harmless = {path for path, removed in log.state.removed.items() if removed.removed_ms > told.swapped_ms}
+    erased = erased_by(log.state, erase.erase_id)
+    harmless = {path for path, removed in log.state.removed.items() if removed.removed_ms > erased.swapped_ms}
     return ReplicaErasure(
         place,
         broker_id,
         log.version,
-        told.is_complete,
-        told.file_count,
-        told.record_count,
+        erased.is_complete,
+        erased.file_count,
+        erased.record_count,
         left,
         len(listed - {entry.path for entry in log.files} - harmless),
     )

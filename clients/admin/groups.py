@@ -1,13 +1,13 @@
 """Groups as an administrator sees and changes them: through their coordinators, or as they are stored.
 
-I/O: calls coordinators, or reads `__consumer_offsets` from storage. What is stored tells members, states and offsets
-without any broker; changing them takes a coordinator, since it alone knows who is a member right now.
+I/O: calls coordinators, or reads `__consumer_offsets` from storage. Members, states and offsets are read from storage
+without a broker; changes need a coordinator, since it alone has the current members.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping, Sequence
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
@@ -48,22 +48,20 @@ from stratalog.replication.requests.groups import (
 )
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import BrokerNotAvailableError, RequestTimedOutError, StratalogError, UnknownServerError
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import CONTROL_ATTRIBUTE, TRANSACTIONAL_ATTRIBUTE, TopicPartition
 
 FETCH_BYTES = 1 << 23
-TRANSACTIONAL, CONTROL = 0x10, 0x20
-"""Kafka's attribute bits of a batch."""
 _COMMIT = 1
-"""The type of a transaction marker that commits, in its key: version and type, two bytes each."""
+"""Type of a transaction marker that commits; a marker's key is version and type, two bytes each."""
 
 Response = TypeVar("Response")
 
 
 class Groups(Protocol):
-    """Where requests about groups go."""
+    """Receives requests about groups."""
 
     def ask(self, group_id: str, request: object) -> object:
-        """The response of the group's coordinator. Raises a StratalogError that it gives instead."""
+        """The response of the group's coordinator. Raises its StratalogError."""
         ...
 
     def ask_all(self, request: object) -> list[object]:
@@ -72,7 +70,7 @@ class Groups(Protocol):
 
 
 class LiveGroups:
-    """Asks the brokers of this process; see `InProcessCalls`."""
+    """Calls the brokers of this process; see `InProcessCalls`."""
 
     def __init__(self, cluster: RunningCluster, clock: Clock, timeout_ms: int) -> None:
         self._cluster = cluster
@@ -86,20 +84,18 @@ class LiveGroups:
     def ask_all(self, request: object) -> list[object]:
         answers: list[object] = []
         for broker_id, face in sorted(self._cluster.brokers().items()):
-            done = threading.Event()
-
-            def told(found: list[object], done: threading.Event = done) -> None:
-                answers.extend(found)
-                done.set()
-
-            face.every_coordinator(CoordinatorType.GROUP, request, told)
-            if not done.wait(self._timeout_ms / 1000):
-                raise RequestTimedOutError(f"broker {broker_id} did not answer within {self._timeout_ms} ms")
+            found: SimpleQueue[list[object]] = SimpleQueue()
+            face.every_coordinator(CoordinatorType.GROUP, request, found.put)
+            try:
+                answers += found.get(timeout=self._timeout_ms / 1000)
+            except Empty:
+                why = f"broker {broker_id} did not answer within {self._timeout_ms} ms"
+                raise RequestTimedOutError(why) from None
         return answers
 
 
 class StoredGroups:
-    """Folds `__consumer_offsets` as it is committed, a partition when it is first asked for; nothing can be changed."""
+    """Folds the committed records of `__consumer_offsets`, a partition at its first request; for reading only."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -135,29 +131,24 @@ class StoredGroups:
 
     def _folded(self, topic_partition: TopicPartition) -> GroupShard:
         shard = self._empty()
-        marks = self._view.watermarks(topic_partition)
-        offset = marks.log_start_offset
-        while offset < marks.high_watermark:
-            fetched = self._view.fetch(topic_partition, offset, FETCH_BYTES, marks.high_watermark)
-            times = fetched.rows["timestamp"].cast(pa.int64())
-            for row in fetched.rows.append_column("timestamp_ms", times).to_pylist():
+        for rows in self._view.committed_rows(topic_partition, FETCH_BYTES):
+            for row in rows.append_column("timestamp_ms", rows["timestamp"].cast(pa.int64())).to_pylist():
                 _replay(shard, row)
-            offset = fetched.next_offset
         return shard
 
 
 def _replay(shard: GroupShard, row: Mapping[str, Any]) -> None:
     producer = (row["producer_id"], row["producer_epoch"])
-    if row["attributes"] & CONTROL:
+    if row["attributes"] & CONTROL_ATTRIBUTE:
         shard.replay_end_transaction(*producer, int.from_bytes(row["key"][2:4]) == _COMMIT)
         return
-    is_transactional = row["attributes"] & TRANSACTIONAL
+    is_transactional = row["attributes"] & TRANSACTIONAL_ATTRIBUTE
     record = CoordinatorRecord(row["key"], row["value"])
     shard.replay(record, row["timestamp_ms"], *(producer if is_transactional else ()))
 
 
 class GroupAdmin:
-    """What `kafka-consumer-groups` can do. Errors of single groups and partitions are values; others are raised."""
+    """Operations of `kafka-consumer-groups`. Errors of single groups and partitions are values; others are raised."""
 
     def __init__(self, groups: Groups, view: ClusterView) -> None:
         self._groups = groups
@@ -165,16 +156,15 @@ class GroupAdmin:
 
     def list_groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
         """All groups in these states and of these types (none: any), by name."""
-        found: list[ListedGroup] = []
-        for response in self._groups.ask_all(ListGroupsRequest(tuple(states), tuple(types))):
-            listed = _as(ListGroupsResponse, response)
-            if listed.error is not None:
-                raise listed.error
-            found += listed.groups
-        return sorted(found, key=lambda group: group.group_id)
+        responses = self._groups.ask_all(ListGroupsRequest(tuple(states), tuple(types)))
+        listed = [_as(ListGroupsResponse, response) for response in responses]
+        errors = [each.error for each in listed if each.error is not None]
+        if errors:
+            raise errors[0]
+        return sorted((group for each in listed for group in each.groups), key=lambda group: group.group_id)
 
     def describe_group(self, group_id: str) -> DescribedGroup:
-        """State, assignor and members. Its `error` is GROUP_ID_NOT_FOUND for a group that is not there."""
+        """State, assignor and members. Its `error` is GROUP_ID_NOT_FOUND for an unknown group."""
         response = _as(DescribeGroupsResponse, self._groups.ask(group_id, DescribeGroupsRequest((group_id,))))
         return response.groups[0]
 
@@ -185,14 +175,14 @@ class GroupAdmin:
         return {tp: committed for tp, committed in found.items() if committed is not None}
 
     def alter_offsets(self, group_id: str, offsets: Offsets) -> None:
-        """Commit for a group without members. UnknownMemberIdError when it has some."""
+        """Commit offsets of a group without members. UnknownMemberIdError when it has members."""
         request = commit_request(group_id, offsets, Generation())
         error = commit_error(_as(OffsetCommitResponse, self._groups.ask(group_id, request)))
         if error is not None:
             raise error
 
     def delete_groups(self, group_ids: Iterable[str]) -> dict[str, StratalogError | None]:
-        """Remove groups without members, offsets and all; None where it was done, else NON_EMPTY_GROUP, …"""
+        """Remove groups without members, with their offsets; None for a removed one, else NON_EMPTY_GROUP, …"""
         outcomes: dict[str, StratalogError | None] = {}
         for group_id in group_ids:
             response = _as(DeleteGroupsResponse, self._groups.ask(group_id, DeleteGroupsRequest((group_id,))))
@@ -216,7 +206,7 @@ class GroupAdmin:
         return response.error, rows
 
     def coordinator(self, group_id: str) -> int:
-        """The broker that coordinates the group, -1 when nobody does."""
+        """The broker id of the group's coordinator, -1 when there is none."""
         partitions = self._view.image.partitions_of(GROUP_METADATA_TOPIC)
         if not partitions:
             return NO_LEADER

@@ -1,4 +1,4 @@
-"""What lies in the brokers' log directories: the size of each replica and how far it is behind (KIP-113).
+"""The replicas in the brokers' log directories: their sizes and lags (KIP-113).
 
 I/O: folds the metadata log and every replica's table, whether its broker runs or not. A broker has one log directory,
 its root.
@@ -21,9 +21,9 @@ from stratalog.storage.records import TopicPartition
 class ReplicaInfo:
     """A replica in a log directory.
 
-    size_bytes  of the data files that are in the log; what waits for its deletion is not counted
-    offset_lag  records between the replica's log end and the partition's high watermark, 0 when it has them all
-    is_future   Kafka's mark of a replica that is being moved to another directory of its broker: never here
+    size_bytes  of the data files in the log, without those that wait for deletion
+    offset_lag  records between the replica's log end and the partition's high watermark, 0 when it has all
+    is_future   in Kafka, a replica that moves to another directory of its broker; here always False
     """
 
     size_bytes: int
@@ -72,7 +72,7 @@ def _log_dir(view: ClusterView, broker: BrokerState, states: Iterable[PartitionR
 
 
 def _replica(view: ClusterView, root: str, state: PartitionRecord) -> ReplicaInfo | None:
-    """None while the broker has not made the table. A table that cannot be folded has no size to tell: -1."""
+    """None while the broker has not created the table; sizes of -1 when it cannot be read."""
     log = LogReader(view.stores.table(root, state.topic_partition), view.clock)
     try:
         log.refresh()

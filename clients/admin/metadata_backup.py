@@ -1,4 +1,4 @@
-"""Backing the metadata log up, and making it again from a backup and from what lies on the brokers' roots.
+"""Backup of the metadata log, and its restoration from a backup and the inventory of the brokers' roots.
 
 I/O: reads the metadata root and, for a restore, every replica's table; writes a new metadata log in one commit.
 """
@@ -39,12 +39,12 @@ from stratalog.storage.records import TopicPartition
 
 SINKS_PREFIX = "sinks/"
 READ_BYTES = 8 << 20
-LOOK_MS = 5_000
-"""Between two looks at what a broker publishes: more than two of its heartbeats by default."""
+CHECK_MS = 5_000
+"""Time between two reads of a broker's progress object: more than two of its heartbeats by default."""
 
 
 def take_backup(stores: Stores, metadata_root: str, clock: Clock, ids: Ids) -> Backup:
-    """A consistent copy as of now, beside running brokers: all commits up to one, and the notes of sinks.
+    """A consistent copy, beside running brokers: all commits up to one, and the manifests of sinks.
 
     LogDirNotFoundError when there is no metadata log.
     """
@@ -69,15 +69,15 @@ def take_backup(stores: Stores, metadata_root: str, clock: Clock, ids: Ids) -> B
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """What could be read of the brokers' roots, and what could not: root or table -> why."""
+class StoredInventory:
+    """The inventories of the readable roots, and the errors of others: root or table -> reason."""
 
     roots: tuple[RootEvidence, ...]
     unreadable: Mapping[str, str]
 
 
-def read_evidence(backup: Backup, stores: Stores, clock: Clock, extra_roots: Iterable[str] = ()) -> Evidence:
-    """What the roots of the backup's brokers say, and `extra_roots`: those that moved or came after the backup.
+def read_inventory(backup: Backup, stores: Stores, clock: Clock, extra_roots: Iterable[str] = ()) -> StoredInventory:
+    """The inventory of the roots of the backup's brokers, and of `extra_roots`: roots that moved or are newer.
 
     InconsistentClusterIdError for an extra root of another cluster.
     """
@@ -101,7 +101,7 @@ def read_evidence(backup: Backup, stores: Stores, clock: Clock, extra_roots: Ite
             roots.append(RootEvidence(broker_id, root, _broker_epoch(objects), found))
         except StratalogError as reason:
             unreadable[root] = str(reason)
-    return Evidence(tuple(roots), unreadable)
+    return StoredInventory(tuple(roots), unreadable)
 
 
 def _replica(
@@ -116,7 +116,7 @@ def _replica(
     try:
         log.refresh()
     except UnknownTopicOrPartitionError:
-        return None  # a directory whose table was never made
+        return None  # a directory without a table
     except StratalogError as reason:
         unreadable[log.name] = str(reason)
         return None
@@ -129,11 +129,11 @@ def _broker_epoch(objects: ObjectStore) -> int:
     return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
-def check_stopped(evidence: Evidence, stores: Stores, clock: Clock, look_ms: int = LOOK_MS) -> None:
-    """KafkaStorageError naming a broker that still publishes. Looks twice, `look_ms` apart."""
-    before = {root.broker_id: _published(root, stores) for root in evidence.roots}
-    clock.sleep_ms(look_ms)
-    running = [root for root in evidence.roots if _published(root, stores) != before[root.broker_id]]
+def check_stopped(inventory: StoredInventory, stores: Stores, clock: Clock, check_ms: int = CHECK_MS) -> None:
+    """KafkaStorageError naming a broker that still publishes between two reads, `check_ms` apart."""
+    before = {root.broker_id: _published(root, stores) for root in inventory.roots}
+    clock.sleep_ms(check_ms)
+    running = [root for root in inventory.roots if _published(root, stores) != before[root.broker_id]]
     if running:
         raise KafkaStorageError(f"broker {running[0].broker_id} runs on {running[0].root}: stop all brokers first")
 
@@ -143,15 +143,16 @@ def _published(root: RootEvidence, stores: Stores) -> bytes | None:
 
 
 def restore_backup(
-    backup: Backup, evidence: Evidence, stores: Stores, metadata_root: str, clock: Clock, ids: Ids
+    backup: Backup, inventory: StoredInventory, stores: Stores, metadata_root: str, clock: Clock, ids: Ids
 ) -> Restoration:
-    """Make the metadata log in an empty root, in one commit: the backup's records and what makes them fit the roots.
+    """Create the metadata log in an empty root, in one commit: the backup's records, and those that adapt them to the
+    roots.
 
-    Every broker is down then and comes back when it is started, with a new registration. InvalidRequestError unless
-    the root is empty, RequestTimedOutError and store errors when the commit could not be made.
+    Every broker is down then, and registers again when it is started. InvalidRequestError unless the root is empty,
+    RequestTimedOutError and store errors when the commit could not be made.
     """
     check_empty(stores, metadata_root)
-    restoration = restored_records(backup, evidence.roots)
+    restoration = restored_records(backup, inventory.roots)
     for path, content in backup.notes.items():
         stores.objects(metadata_root).put_register(path, content.encode())
     metadata = open_metadata(stores, metadata_root, clock, ids)
@@ -163,14 +164,14 @@ def restore_backup(
 
 
 def _start_epoch(metadata: MetadataLog, restoration: Restoration) -> None:
-    """A controller of before, should one still run, is refused by the table, too."""
+    """Fence a previous controller at the table, too, should one still run."""
     epoch = max(r.controller_epoch for r in restoration.records if isinstance(r, ControllerRecord))
     if isinstance(metadata.log.start_epoch(epoch, as_leader=True), Conflict):
-        raise KafkaStorageError(f"{metadata.log.name}: somebody else writes to the metadata log that is being restored")
+        raise KafkaStorageError(f"{metadata.log.name}: another process writes to the restored metadata log")
 
 
 def check_empty(stores: Stores, metadata_root: str) -> None:
-    """InvalidRequestError naming what lies in a metadata root already."""
+    """InvalidRequestError naming an object in a metadata root that is not empty."""
     found = stores.objects(metadata_root).list("")
     if found:
         what = METADATA_PARTITION if any(m.path.startswith(str(METADATA_PARTITION)) for m in found) else found[0].path

@@ -1,7 +1,6 @@
-"""Replicas moved from broker to broker: what the admin client asks of the metadata log for it (KIP-455, KIP-73).
+"""Reassignment of partitions and its throttles, as changes of the metadata log (KIP-455, KIP-73).
 
-I/O: through a `ClusterView`. What is decided stands in `replication.controller.reassignment` and
-`replication.follower.quota`.
+I/O: through a `ClusterView`. The rules are in `replication.controller.reassignment` and `replication.follower.quota`.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def list_reassignments(
 
 
 def moves_of(view: ClusterView, proposed: Mapping[TopicPartition, Sequence[int]]) -> dict[TopicPartition, Move]:
-    """What moves once `proposed` is asked for, with what is under way: from where a replica may be copied, to where.
+    """The moves of `proposed` and those under way: the brokers to copy from, and the brokers to copy to.
 
     Source: `ReassignPartitionsCommand.calculateProposedMoveMap`. UnknownTopicOrPartitionError.
     """
@@ -67,10 +66,10 @@ def moves_of(view: ClusterView, proposed: Mapping[TopicPartition, Sequence[int]]
 
 
 def throttle(view: ClusterView, moves: Mapping[TopicPartition, Move], bytes_per_s: int) -> None:
-    """Hold back the copies of these moves, by broker. InvalidConfigError."""
+    """Throttle the copies of these moves, by broker. InvalidConfigError."""
     view.propose(lambda image: set_throttle(image, moves, bytes_per_s))
 
 
 def unthrottle(view: ClusterView, topics: Collection[str]) -> None:
-    """Hold back nothing any more."""
+    """Remove the throttles of these topics."""
     view.propose(lambda image: clear_throttles(image, topics))

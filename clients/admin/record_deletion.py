@@ -1,7 +1,7 @@
-"""Asking the leaders to delete records: one request to each leader broker, through its inbox.
+"""Deletion of records: one request to each leader broker, through its inbox.
 
-I/O: small objects in the leaders' roots. A leader that moved meanwhile is asked anew: a log that starts there already
-is left as it is.
+I/O: small objects in the leaders' roots. When a leader moved meanwhile, the new one gets the request again: a log that
+starts at the offset already does not change.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class _Asked:
 
 
 class RecordDeletion:
-    """One call's partitions, until each is answered or the time is over."""
+    """The partitions of one call, until each is answered or the deadline."""
 
     def __init__(self, view: ClusterView, offsets: Mapping[TopicPartition, int], timeout_ms: int) -> None:
-        """`offsets`: where each partition's log is to start, -1 = at its high watermark."""
+        """`offsets`: the new start of each partition's log, -1 = its high watermark."""
         self.answers: dict[TopicPartition, DeletedRecords] = {}
         self._view = view
         self._offsets = dict(offsets)
@@ -58,11 +58,11 @@ class RecordDeletion:
     def run(self) -> dict[TopicPartition, DeletedRecords]:
         """The answers, one for each partition, in the order given. Blocks until the last one or the deadline."""
         pause_ms = PAUSE_MS_MIN
-        while self._ask_and_hear() and self._left_ms > 0:
+        while self._poll() and self._left_ms > 0:
             self._view.clock.sleep_ms(pause_ms)
             pause_ms = min(2 * pause_ms, PAUSE_MS_MAX)
         for request_id, asked in self._asked.items():
-            with suppress(StoreError, LogDirNotFoundError):  # the broker's own clean-up finds it
+            with suppress(StoreError, LogDirNotFoundError):  # the broker removes old requests, too
                 asked.objects.delete(delete_records_path(request_id))
         late = RequestTimedOutError("no answer of the partition's leader in time")
         return {tp: self.answers.get(tp) or DeletedRecords(error=self._reasons.get(tp, late)) for tp in self._offsets}
@@ -71,10 +71,10 @@ class RecordDeletion:
     def _left_ms(self) -> int:
         return self._deadline_ms - self._view.clock.monotonic_ms()
 
-    def _ask_and_hear(self) -> bool:
-        """True while answers are missing."""
+    def _poll(self) -> bool:
+        """Read answers and send requests; True while answers are missing."""
         for request_id, asked in list(self._asked.items()):
-            self._hear(request_id, asked)
+            self._read_answer(request_id, asked)
         under_way = {tp for asked in self._asked.values() for tp in asked.topic_partitions}
         unasked = [tp for tp in self._offsets if tp not in self.answers and tp not in under_way]
         if unasked:
@@ -88,7 +88,7 @@ class RecordDeletion:
             try:
                 leader = self._view.partition_state(topic_partition).leader
             except StratalogError as reason:
-                self._again_or_never(topic_partition, reason)
+                self._refused(topic_partition, reason)
                 continue
             if leader == NO_LEADER:
                 self._reasons[topic_partition] = LeaderNotAvailableError(f"{topic_partition} has no leader")
@@ -102,7 +102,7 @@ class RecordDeletion:
         offsets = {topic_partition: self._offsets[topic_partition] for topic_partition in topic_partitions}
         try:
             objects = self._view.stores.objects(broker.registration.root)
-            time_left_ms = max(1, self._left_ms - PAUSE_MS_MAX)  # the leader's own word of what was late comes in time
+            time_left_ms = max(1, self._left_ms - PAUSE_MS_MAX)  # so that the leader's own time-out is read in time
             request = encode_delete_records(offsets, broker.broker_epoch, time_left_ms)
             objects.put(delete_records_path(request_id), request)
         except (StoreError, LogDirNotFoundError) as reason:
@@ -110,8 +110,8 @@ class RecordDeletion:
             return
         self._asked[request_id] = _Asked(objects, broker, topic_partitions)
 
-    def _hear(self, request_id: str, asked: _Asked) -> None:
-        """Take an answer in. A broker that was fenced or registered anew gives none for its old epoch."""
+    def _read_answer(self, request_id: str, asked: _Asked) -> None:
+        """Read the answer to a request. A broker that was fenced or registered again sends none for its old epoch."""
         try:
             data = asked.objects.get_optional(answer_path(request_id))
         except (StoreError, LogDirNotFoundError):
@@ -126,11 +126,11 @@ class RecordDeletion:
             if answer.error is None:
                 self.answers[topic_partition] = answer
             else:
-                self._again_or_never(topic_partition, answer.error)
+                self._refused(topic_partition, answer.error)
         with suppress(StoreError, LogDirNotFoundError):
             asked.objects.delete(answer_path(request_id))
 
-    def _again_or_never(self, topic_partition: TopicPartition, reason: StratalogError) -> None:
+    def _refused(self, topic_partition: TopicPartition, reason: StratalogError) -> None:
         self._reasons[topic_partition] = reason
         if not reason.retriable or isinstance(reason, RequestTimedOutError | UnknownTopicOrPartitionError):
             self.answers[topic_partition] = DeletedRecords(error=reason)

@@ -1,7 +1,7 @@
 """Whether replicas hold the same records: two reads of one range of offsets, compared row by row. Pure.
 
-Replicas are equal on every offset that both hold (promise 22), whatever their files look like; compaction and erasure
-make records absent, never different. As Kafka's `ReplicaVerificationTool` compares checksums of batches, here the
+Replicas are equal on every offset that both hold (promise 22), though their files differ; compaction and erasure
+make records absent, never different. Kafka's `ReplicaVerificationTool` compares checksums of batches; here the
 records themselves are compared, and checksums are only shown.
 """
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 from stratalog.storage.records import CONTROL_ATTRIBUTE, TopicPartition
 
 DIFFERENCES_MAX = 100
-"""So many of one comparison are told; a replica with more has another log altogether."""
+"""Limit of differences that one comparison reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,10 @@ class ReplicaRows:
 def compare(
     topic_partition: TopicPartition, first: ReplicaRows, second: ReplicaRows, end_offset: int, absent_end: int = 0
 ) -> list[Difference]:
-    """What differs between two replicas' records of one range that ends at `end_offset`, in order of offset.
+    """The differences between two replicas' records of one range that ends at `end_offset`, in order of offset.
 
     absent_end  below it a record may rightly be absent: compacted or erased on one replica, not yet on the other. There
-                control records are left out: each replica's cleaner empties records and marks markers by itself.
+                control records are left out: each replica's cleaner changes markers by itself.
     At most `DIFFERENCES_MAX` of each kind.
     """
     differences: list[Difference] = []
@@ -101,7 +101,7 @@ def _comparable(replica: ReplicaRows, absent_end: int) -> ReplicaRows:
 def _absences(
     topic_partition: TopicPartition, here: ReplicaRows, there: ReplicaRows, end_offset: int, absent_end: int
 ) -> list[UnmatchedOffset]:
-    """What `there` lacks of what is `here`."""
+    """Records of `here` that `there` lacks."""
     offsets = _offsets(there.rows)
     lacking = np.setdiff1d(_offsets(here.rows), offsets, assume_unique=True)
     lacking = lacking[lacking >= absent_end][:DIFFERENCES_MAX]
@@ -111,7 +111,7 @@ def _absences(
 
 
 def differing_rows(first: pa.Table, second: pa.Table, limit: int = DIFFERENCES_MAX) -> list[int]:
-    """The first `limit` rows in which two tables of one length differ: by halves, as equal halves cost next to nothing.
+    """The first `limit` rows in which two tables of one length differ, by halves: comparing equal halves is cheap.
 
     >>> differing_rows(pa.table({"a": [1, 2, 3, None]}), pa.table({"a": [1, 5, 3, 4]}))
     [1, 3]
@@ -133,7 +133,7 @@ def differing_rows(first: pa.Table, second: pa.Table, limit: int = DIFFERENCES_M
 def record_checksum(row: pa.Table) -> int:
     """CRC32C of one record with its offset, epoch, time, key, value, headers and producer."""
     position = row.schema.get_field_index("timestamp")
-    # As numbers: a timestamp may lie outside what Python's own dates can say.
+    # As numbers: a timestamp may be outside the range of Python's dates.
     plain = row.set_column(position, "timestamp", row["timestamp"].cast(pa.int64()))
     return crc32c.crc32c(repr(plain.to_pylist()[0]).encode())
 

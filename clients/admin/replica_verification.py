@@ -1,7 +1,6 @@
 """Replicas verified against each other up to the high watermark, as storage holds them.
 
-I/O: reads every replica's table, whether its broker runs or not. Nothing is written, and no cache of this process is
-asked: what counts is what lies there.
+I/O: reads every replica's table, whether its broker runs or not, without this process's caches. Nothing is written.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from stratalog.storage.records import TopicPartition
 
 FETCH_BYTES = 1_048_576
 LOGS_KEPT = 3_000
-"""Folds of so many replicas are kept from one pass to the next: then only what is new is read."""
+"""Limit of replicas whose folds are kept from one pass to the next, so that only new commits are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableReplica:
-    """A replica, or one file of it, cannot be read: gone, torn, or with wrong bits. `offset` is where that begins."""
+    """A replica, or one file of it, cannot be read: missing or damaged. `offset` is the first one affected."""
 
     topic_partition: TopicPartition
     replica: int
@@ -52,7 +51,7 @@ Finding = Difference | UnreadableReplica
 
 @dataclass(frozen=True, slots=True)
 class PartitionVerified:
-    """How far a partition is verified: `offset` is the first one that is not, on all replicas that can be read."""
+    """Progress of a partition: `offset` is the first one that is not verified on all readable replicas."""
 
     topic_partition: TopicPartition
     offset: int
@@ -61,13 +60,13 @@ class PartitionVerified:
 
     @property
     def lag(self) -> int:
-        """Records below the high watermark that are not verified, as some replica does not have them yet."""
+        """Records below the high watermark that are not verified, since a replica does not have them yet."""
         return max(0, self.high_watermark - self.offset)
 
 
 @dataclass(slots=True)
 class _Replica:
-    """A replica that takes part: its log, and up to where it must agree with the first one."""
+    """A readable replica: its log, and the end of the offsets on which it must equal the first one."""
 
     broker_id: int
     log: LogReader
@@ -75,7 +74,7 @@ class _Replica:
 
 
 class ReplicaVerification:
-    """Goes through partitions again and again; each `run` verifies what was committed since the last one."""
+    """Verifies partitions; each `run` verifies the records committed since the last one."""
 
     def __init__(
         self,
@@ -86,33 +85,33 @@ class ReplicaVerification:
         fetch_bytes: int = FETCH_BYTES,
         stores: Stores | None = None,
     ) -> None:
-        """`start`: where to begin in each partition, the log start unless given; `fetch_bytes`: about so much of a
-        replica is compared at once. Raises as `ClusterView.list_offset` does."""
+        """`start`: the first offset in each partition, the log start unless given; `fetch_bytes`: about the size of one
+        comparison. Raises as `ClusterView.list_offset` does."""
         self.topic_partitions = tuple(topic_partitions)
         self._view = view
         self._fetch_bytes = fetch_bytes
         self._stores = stores or DeltaStores(view.ids, FileCache(0))
         self._logs: OrderedDict[tuple[TopicPartition, str, str], LogReader] = OrderedDict()
         self._positions = {tp: self._first_offset(tp, start or OffsetSpec.earliest()) for tp in self.topic_partitions}
-        self._told: set[tuple[TopicPartition, int, str]] = set()
+        self._reported: set[tuple[TopicPartition, int, str]] = set()
 
     def _first_offset(self, topic_partition: TopicPartition, start: OffsetSpec) -> int:
         found = self._view.list_offset(topic_partition, start).offset
         return found if found != UNKNOWN_OFFSET else self._view.list_offset(topic_partition, OffsetSpec.latest()).offset
 
     def run(self) -> Iterator[PartitionVerified]:
-        """One pass over all partitions, each up to its high watermark of now. What makes a replica unreadable is told
-        once. LeaderNotAvailableError, UnknownTopicOrPartitionError."""
+        """One pass over all partitions, each up to its current high watermark. An error of a replica is reported once.
+        LeaderNotAvailableError, UnknownTopicOrPartitionError."""
         for topic_partition in self.topic_partitions:
             one = self._pass(topic_partition)
             if any(isinstance(finding, UnmatchedOffset) for finding in one.findings):
-                one = self._pass(topic_partition)  # the cleaner or an erasure may have been at work meanwhile
+                one = self._pass(topic_partition)  # the cleaner or an erasure may have run meanwhile
             self._positions[topic_partition] = one.position
-            findings = tuple(self._untold(one.findings))
+            findings = tuple(self._not_reported(one.findings))
             yield PartitionVerified(topic_partition, one.position, one.high_watermark, findings)
 
     def _pass(self, topic_partition: TopicPartition) -> _Pass:
-        """Everything from where the last pass ended."""
+        """One pass over a partition, from the end of the last one."""
         high_watermark = self._view.watermarks(topic_partition).high_watermark
         state = self._view.partition_state(topic_partition)
         one = _Pass(state, self._positions[topic_partition], high_watermark, self._absent_end(topic_partition))
@@ -122,7 +121,7 @@ class ReplicaVerification:
         return one
 
     def _log(self, topic_partition: TopicPartition, root: str) -> LogReader:
-        """A replica's log as of now, from the fold of the last pass if that is kept. Raises what a refresh raises."""
+        """A replica's current log, from the fold of the last pass if that is kept. Raises what a refresh raises."""
         key = (topic_partition, root, self._view.image.topic_ids.get(topic_partition.topic, ""))
         log = self._logs.pop(key, None) or LogReader(self._stores.table(root, topic_partition), self._view.clock)
         log.refresh()
@@ -132,23 +131,23 @@ class ReplicaVerification:
         return log
 
     def _absent_end(self, topic_partition: TopicPartition) -> int:
-        """Below this, records may be erased from one replica and not yet from another."""
+        """The end of the offsets where records may be erased from one replica and not yet from another."""
         number = topic_partition.partition
         ends = [each.end_offsets for each in self._view.image.erases.get(topic_partition.topic, {}).values()]
         return max((end[number] for end in ends if number < len(end)), default=0)
 
-    def _untold(self, findings: Iterable[Finding]) -> Iterator[Finding]:
+    def _not_reported(self, findings: Iterable[Finding]) -> Iterator[Finding]:
         for finding in findings:
             if isinstance(finding, UnreadableReplica):
-                mark = (finding.topic_partition, finding.replica, str(finding.reason))
-                if mark in self._told:
+                identity = (finding.topic_partition, finding.replica, str(finding.reason))
+                if identity in self._reported:
                     continue
-                self._told.add(mark)
+                self._reported.add(identity)
             yield finding
 
 
 class _Pass:
-    """One partition, from `position` to the high watermark or to where the first of its replicas ends."""
+    """One partition, from `position` to the high watermark or to the end of its shortest replica."""
 
     def __init__(self, state: PartitionRecord, position: int, high_watermark: int, absent_end: int) -> None:
         self.position = position
@@ -159,7 +158,7 @@ class _Pass:
         self._replicas: list[_Replica] = []
 
     def open_replicas(self, view: ClusterView, open_log: Callable[[TopicPartition, str], LogReader]) -> None:
-        """Fold the tables of all that can be read, the leader's first."""
+        """Fold the tables of all readable replicas, the leader's first."""
         state = self._state
         first = state.leader if state.leader != NO_LEADER else state.isr[0]
         for broker_id in sorted(state.replicas, key=lambda each: (each != first, each not in state.isr)):
@@ -167,13 +166,13 @@ class _Pass:
                 root = view.image.brokers[broker_id].registration.root
                 log = open_log(state.topic_partition, root)
             except StratalogError as reason:
-                self._tell(broker_id, self.position, reason)
+                self._add_error(broker_id, self.position, reason)
             else:
                 self._replicas.append(_Replica(broker_id, log))
         self._bound()
 
     def _bound(self) -> None:
-        """A replica that has not truncated yet need not agree with the first one above their common epochs' end."""
+        """A replica that has not truncated yet may differ from the first one above the end of their common epochs."""
         for replica in self._replicas:
             own, leader = replica.log, self._replicas[0].log
             ends = (own.epochs, own.log_end_offset, leader.epochs, leader.log_end_offset, leader.log_start_offset)
@@ -181,7 +180,7 @@ class _Pass:
             self._absent_end = max(self._absent_end, own.state.cleaner.first_dirty_offset)
 
     def compare_next(self, fetch_bytes: int) -> bool:
-        """Compare the next piece; False when there is none. A replica that cannot be read takes no part any more."""
+        """Compare the next range; False when there is none. A replica that cannot be read is left out from then on."""
         if not self._replicas:
             return False
         self.position = max(self.position, *(replica.log.log_start_offset for replica in self._replicas), 0)
@@ -196,10 +195,10 @@ class _Pass:
                 rows = _rows(replica.log, self.position, end, max_bytes=None if read else fetch_bytes)
             except OffsetOutOfRangeError as reason:
                 if replica.log.log_start_offset > self.position:
-                    return True  # retention went on meanwhile
-                self._take_out(replica, reason)
+                    return True  # retention deleted records meanwhile
+                self._leave_out(replica, reason)
             except StratalogError as reason:
-                self._take_out(replica, reason)
+                self._leave_out(replica, reason)
             else:
                 if not read and rows.num_rows:
                     end = rows["offset"][-1].as_py() + 1
@@ -209,13 +208,13 @@ class _Pass:
         self.position = end if read else self.position
         return True
 
-    def _take_out(self, replica: _Replica, reason: StratalogError) -> None:
+    def _leave_out(self, replica: _Replica, reason: StratalogError) -> None:
         self._replicas.remove(replica)
         starts = (entry.start_offset for entry in replica.log.files if _is_about(reason, entry, replica.log.table))
-        self._tell(replica.broker_id, max(self.position, next(starts, 0)), reason)
+        self._add_error(replica.broker_id, max(self.position, next(starts, 0)), reason)
         self._bound()
 
-    def _tell(self, broker_id: int, offset: int, reason: StratalogError) -> None:
+    def _add_error(self, broker_id: int, offset: int, reason: StratalogError) -> None:
         self.findings.append(UnreadableReplica(self._state.topic_partition, broker_id, offset, reason))
 
 

@@ -1,6 +1,6 @@
-"""Transactions as they are stored: what coordinators and partitions know of them, without asking any broker.
+"""Transactions as they are stored at coordinators and in partitions, read without a broker.
 
-I/O: reads `__transaction_state` and the producer state of partitions from storage. Ending a transaction takes its
+I/O: reads `__transaction_state` and the producer state of partitions from storage. Ending a transaction needs its
 coordinator or the partition's leader.
 """
 
@@ -23,16 +23,15 @@ from stratalog.replication.requests.transactions import (
     active_producers,
 )
 from stratalog.storage.errors import StratalogError, TransactionalIdNotFoundError, UnknownServerError
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.records import CONTROL_ATTRIBUTE, TopicPartition
 
 FETCH_BYTES = 1 << 23
-CONTROL = 0x20
-_NOBODY = 0
-"""The coordinator epoch of a fold that decides nothing."""
+_NO_EPOCH = 0
+"""Coordinator epoch of a fold that is only read."""
 
 
 class StoredTransactions:
-    """A partition of `__transaction_state` is folded when it is first asked for."""
+    """Folds the committed records of `__transaction_state`, a partition at its first request."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
@@ -53,7 +52,7 @@ class StoredTransactions:
         return sorted(found, key=lambda each: each[1].transactional_id)
 
     def described(self, transactional_id: str) -> tuple[int, DescribeTransactionsResponse]:
-        """The coordinator's broker id and what it knows. TransactionalIdNotFoundError."""
+        """The coordinator's broker id and its state of a transactional id. TransactionalIdNotFoundError."""
         partitions = self._view.image.partitions_of(TRANSACTION_STATE_TOPIC)
         if not partitions:
             raise TransactionalIdNotFoundError(f"transactional id {transactional_id} is not known")
@@ -66,9 +65,9 @@ class StoredTransactions:
         return self._view.leader(partition), response
 
     def producers(self, topic_partition: TopicPartition, broker_id: int | None = None) -> tuple[ActiveProducer, ...]:
-        """The producers that the leader's replica of a partition remembers, or that of `broker_id`.
+        """The producers in the state of the leader's replica of a partition, or of that on `broker_id`.
 
-        UnknownTopicOrPartitionError, LogDirNotFoundError for a broker that never was.
+        UnknownTopicOrPartitionError, LogDirNotFoundError for a broker that never registered.
         """
         leader = self._view.leader(topic_partition)
         return active_producers(self._view.producers(topic_partition, leader if broker_id is None else broker_id))
@@ -76,7 +75,7 @@ class StoredTransactions:
     def hanging(
         self, partitions: list[TopicPartition], older_than_ms: int
     ) -> Iterator[tuple[TopicPartition, ActiveProducer]]:
-        """Transactions open in these partitions for `older_than_ms` that no coordinator knows to be open there."""
+        """Transactions open in these partitions for `older_than_ms` that are not open there at any coordinator."""
         now_ms = self._view.clock.wall_ms()
         by_producer = {listing.producer_id: listing.transactional_id for _, listing in self.listed()}
         for partition in partitions:
@@ -95,14 +94,10 @@ class StoredTransactions:
 
     def _shard(self, partition: TopicPartition) -> TransactionShard:
         if partition not in self._shards:
-            shard = TransactionShard(_NOBODY, BrokerConfig(), lambda: self._view.image, lambda: None)
-            marks = self._view.watermarks(partition)
-            offset = marks.log_start_offset
-            while offset < marks.high_watermark:
-                fetched = self._view.fetch(partition, offset, FETCH_BYTES, marks.high_watermark)
-                for row in fetched.rows.select(["key", "value", "attributes"]).to_pylist():
-                    if not row["attributes"] & CONTROL:
+            shard = TransactionShard(_NO_EPOCH, BrokerConfig(), lambda: self._view.image, lambda: None)
+            for rows in self._view.committed_rows(partition, FETCH_BYTES):
+                for row in rows.select(["key", "value", "attributes"]).to_pylist():
+                    if not row["attributes"] & CONTROL_ATTRIBUTE:
                         shard.replay(CoordinatorRecord(row["key"], row["value"]), 0)
-                offset = fetched.next_offset
             self._shards[partition] = shard
         return self._shards[partition]

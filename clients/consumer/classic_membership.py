@@ -1,21 +1,22 @@
-"""A consumer's membership in a classic group, as a state machine: what to send, and when partitions come and go. Pure.
+"""A consumer's membership in a classic group, as a state machine. Pure.
 
     UNJOINED --JoinGroup--> PREPARING_REBALANCE --SyncGroup--> COMPLETING_REBALANCE --assignment--> STABLE
         ^---- unknown member, stale generation, fenced, left ----------------------------------------'
 
-`step(now_ms)` gives the requests that are due and at most one `ListenerCall`: something that the application's
-thread has to do first (revoke partitions, accept new ones) and then reports with `performed`. Responses come in through
-`answered`. Time, metadata and assignors are arguments; `clients.consumer.group_member` owns threads and transport.
+`step` returns the requests that are due and at most one `ListenerCall`, which the application's thread makes before it
+calls `performed`. Responses are passed to `answered`. Time, metadata and assignors are arguments;
+`clients.consumer.group_member` owns threads and transport.
 
-Source: Kafka's AbstractCoordinator, ConsumerCoordinator and Heartbeat. Different: a cooperative member commits before
-it gives partitions up in the middle of a rebalance, too (Kafka commits before it joins only); waits between attempts
-have no random part.
+Source: Kafka's AbstractCoordinator, ConsumerCoordinator and Heartbeat. Different: a cooperative member also commits
+before it revokes partitions in the middle of a rebalance (Kafka commits only before it joins); pauses have no jitter.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import Any
 
 from stratalog.clients.consumer.assignors.assignor import NO_RACKS, Assignor, PartitionRacks
 from stratalog.clients.consumer.membership import (
@@ -23,13 +24,11 @@ from stratalog.clients.consumer.membership import (
     KICKED_OUT,
     LOCAL_HOST,
     LOST_COORDINATOR,
-    NO_COORDINATOR,
     FindCoordinator,
     ListenerCall,
     ListenerCallKind,
+    Membership,
     MembershipConfig,
-    MembershipRequests,
-    MembershipState,
     Owned,
     Plan,
     Send,
@@ -37,7 +36,7 @@ from stratalog.clients.consumer.membership import (
     join_protocols,
     leader_plan,
 )
-from stratalog.clients.records import NO_GENERATION_ID, Generation
+from stratalog.clients.records import NO_COORDINATOR, NO_GENERATION_ID, Generation
 from stratalog.replication.requests.consumer_protocol import Assignment, decode_assignment
 from stratalog.replication.requests.groups import (
     HeartbeatRequest,
@@ -59,12 +58,10 @@ from stratalog.storage.errors import (
     StratalogError,
     UnknownMemberIdError,
 )
-from stratalog.storage.records import TopicPartition
 
 _STALE = (UnknownMemberIdError, IllegalGenerationError, FencedInstanceIdError)
 _AT_ONCE = (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError, MemberIdRequiredError)
-"""After these a member joins again without a pause."""
-
+"""Errors after which a member joins again without a pause."""
 
 COMMIT_DURING_REBALANCE = (
     "Offset commit cannot be completed since {what} for auto partition assignment. "
@@ -72,14 +69,23 @@ COMMIT_DURING_REBALANCE = (
 )
 
 
-class ClassicMembership(MembershipRequests):
-    """One member. Not thread-safe: its driver holds a lock.
+class ClassicMembershipState(Enum):
+    """Kafka's AbstractCoordinator.MemberState."""
 
-    assignors        in order of preference; the group takes one that all members have. With one that is not
-                     cooperative among them the member revokes everything before it joins, as Kafka's.
-    partition_count  of a topic as the client's metadata has it now; 0 for an unknown one
-    partition_racks  of topics' partitions, likewise: the racks of their replicas; asked where a member has a rack
-    `generation` is the newest, `assigned` that in which the application was given what it has.
+    UNJOINED = "unjoined"
+    PREPARING_REBALANCE = "preparing rebalance"
+    COMPLETING_REBALANCE = "completing rebalance"
+    STABLE = "stable"
+
+
+class ClassicMembership(Membership):
+    """One member.
+
+    assignors        in order of preference; the group uses one that all members have. If one of them is not
+                     cooperative, the member revokes everything before it joins, as in Kafka.
+    partition_count  of a topic in the client's metadata; 0 for an unknown one
+    partition_racks  of topics' partitions: the racks of their replicas; called when a member has a rack
+    `assigned` is the generation of the application's assignment.
     """
 
     def __init__(
@@ -89,11 +95,9 @@ class ClassicMembership(MembershipRequests):
         partition_count: Callable[[str], int],
         partition_racks: Callable[[Iterable[str]], PartitionRacks] = lambda _: NO_RACKS,
     ) -> None:
-        super().__init__(config.group_id, config.retry_backoff_ms)
-        self.config = config
-        self.state = MembershipState.UNJOINED
+        super().__init__(config)
+        self.state = ClassicMembershipState.UNJOINED
         self.assigned = Generation()
-        self.owned: frozenset[TopicPartition] = frozenset()
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._is_cooperative = all(assignor.cooperative for assignor in assignors)
         self._partition_count = partition_count
@@ -107,13 +111,13 @@ class ClassicMembership(MembershipRequests):
         self._rejoin_reason: str | None = None
         self._needs_prepare = True
         self._must_rejoin = True
-        self._heartbeat_due_ms = self._session_end_ms = self._poll_end_ms = 0
+        self._heartbeat_due_ms = self._session_end_ms = 0
 
     # -- what the application wants -------------------------------------------------------------------------
 
     @property
     def is_subscribed(self) -> bool:
-        """Whether the member wants to be in the group at all."""
+        """Whether the member wants to be in the group."""
         return bool(self._topics) or self._pattern is not None
 
     @property
@@ -121,20 +125,20 @@ class ClassicMembership(MembershipRequests):
         return self._topics
 
     def subscribe(self, topics: frozenset[str], pattern: re.Pattern[str] | None = None) -> None:
-        """Want these topics from now on; of a pattern, those that match it now. A change makes the member join anew."""
+        """Subscribe to these topics; of a pattern, those that match it now. A change makes the member join again."""
         self._topics, self._pattern = topics, pattern
 
     def leaving(self) -> ListenerCall | None:
-        """What is to be given up before `leave`; None when nothing is owned (ConsumerCoordinator.onLeavePrepare)."""
+        """The listener call before `leave`; None when nothing is owned (ConsumerCoordinator.onLeavePrepare)."""
         if not self.owned:
             return None
         is_lost = self.generation.generation_id == NO_GENERATION_ID or self._is_rebalancing
         return ListenerCall(ListenerCallKind.LOST if is_lost else ListenerCallKind.REVOKED, self.owned, frozenset())
 
     def leave(self, reason: str) -> tuple[Send, ...]:
-        """Say goodbye, to NO_COORDINATOR while it is looked up, and be in no group.
+        """Leave the group; the request goes to NO_COORDINATOR while the coordinator is looked up.
 
-        A static member goes without a word, so that it may come back.
+        A static member sends none, so that it may come back.
         """
         self._leave(reason)
         return self._drained()
@@ -142,8 +146,8 @@ class ClassicMembership(MembershipRequests):
     # -- driving -------------------------------------------------------------------------------------------
 
     def step(self, now_ms: int, *, is_polling: bool) -> Step:
-        """What is due. `is_polling`: the application's thread asks, which may be called back and proves it is alive;
-        otherwise only heartbeats and what keeps them going."""
+        """What is due. `is_polling`: called by the application's thread, which makes listener calls and renews
+        `max.poll.interval.ms`; otherwise only heartbeats are due."""
         if not self.is_subscribed:
             return Step(self._drained())
         if is_polling:
@@ -153,24 +157,18 @@ class ClassicMembership(MembershipRequests):
         return Step(self._drained(), call)
 
     def next_due_ms(self, *, is_polling: bool) -> int | None:
-        """When the next `step` has something to do without an answer coming in; None: nothing is waited for."""
-        due: list[int] = []
-        is_joining = self._is_open(JoinGroupRequest, SyncGroupRequest)
+        """When the next `step` has something to do, if no answer comes before; None: only after an answer."""
         if not self.is_subscribed:
             return None
+        due: list[int] = []
         if self.coordinator == NO_COORDINATOR:
-            due += (
-                [self._retry_at_ms] if (is_polling or self._has_joined) and not self._is_open(FindCoordinator) else []
-            )
-        elif is_polling and self._must_rejoin and not is_joining:
+            if (is_polling or self._has_joined) and not self._is_open(FindCoordinator):
+                due.append(self._retry_at_ms)
+        elif is_polling and self._must_rejoin and not self._is_open(JoinGroupRequest, SyncGroupRequest):
             due.append(self._retry_at_ms)
         if self._has_joined and self.coordinator != NO_COORDINATOR:
             due += [self._heartbeat_due_ms, self._session_end_ms, self._poll_end_ms]
         return min(due, default=None)
-
-    def performed(self, call: ListenerCall) -> None:
-        """The application's thread did what the call asked for."""
-        self.owned = call.owned
 
     def request_rejoin(self, reason: str) -> None:
         """Join again with the next poll."""
@@ -180,8 +178,8 @@ class ClassicMembership(MembershipRequests):
     # -- commits -------------------------------------------------------------------------------------------
 
     def identity_for_commit(self) -> Generation:
-        """Under what a commit is sent. RebalanceInProgressError, CommitFailedError when there is no such thing."""
-        if self.state == MembershipState.STABLE:
+        """The generation that a commit is sent with. RebalanceInProgressError, CommitFailedError when there is none."""
+        if self.state == ClassicMembershipState.STABLE:
             return self.generation
         if self._is_rebalancing:
             raise RebalanceInProgressError(
@@ -190,14 +188,14 @@ class ClassicMembership(MembershipRequests):
         raise CommitFailedError(KICKED_OUT)
 
     def commit_answered(self, error: StratalogError, sent: Generation) -> StratalogError:
-        """What an error of OffsetCommit means for the membership, and the error that the application is to see."""
+        """Act on an error of OffsetCommit; the error for the application."""
         if isinstance(error, LOST_COORDINATOR):
             self._forget_coordinator()
         elif isinstance(error, RebalanceInProgressError):
             self.request_rejoin("offset commit failed since group is already rebalancing")
             return RebalanceInProgressError(COMMIT_DURING_REBALANCE.format(what="the group is executing a rebalance"))
         elif isinstance(error, _STALE) and not (isinstance(error, FencedInstanceIdError) and sent == self.generation):
-            if sent != self.generation and self.state == MembershipState.PREPARING_REBALANCE:
+            if sent != self.generation and self.state == ClassicMembershipState.PREPARING_REBALANCE:
                 what = "the member's generation is stale: it has joined another rebalance"
                 return RebalanceInProgressError(COMMIT_DURING_REBALANCE.format(what=what))
             if not isinstance(error, FencedInstanceIdError):
@@ -207,16 +205,10 @@ class ClassicMembership(MembershipRequests):
 
     # -- answers -------------------------------------------------------------------------------------------
 
-    def answered(self, token: int, answer: object, now_ms: int) -> None:
-        """The answer to a request: its response value, the coordinator's broker id, or a StratalogError.
-
-        Unknown tokens, as after a reset, are passed over.
-        """
-        kind, sent = self._open.pop(token, (object, Generation()))
-        error = answer if isinstance(answer, StratalogError) else getattr(answer, "error", None)
-        if kind is FindCoordinator:
-            self._coordinator_answered(answer, error, now_ms)
-        elif kind is JoinGroupRequest:
+    def _request_answered(
+        self, kind: type[object], answer: Any, error: StratalogError | None, sent: Generation, now_ms: int
+    ) -> None:
+        if kind is JoinGroupRequest:
             self._join_answered(answer, error, sent, now_ms)
         elif kind is SyncGroupRequest:
             self._sync_answered(answer, error, sent, now_ms)
@@ -230,7 +222,7 @@ class ClassicMembership(MembershipRequests):
 
     def _join_answered(self, answer: object, error: StratalogError | None, sent: Generation, now_ms: int) -> None:
         if error is None and isinstance(answer, JoinGroupResponse):
-            if self.state == MembershipState.PREPARING_REBALANCE:
+            if self.state == ClassicMembershipState.PREPARING_REBALANCE:
                 self._joined(answer, now_ms)
             return
         if isinstance(error, MemberIdRequiredError) and isinstance(answer, JoinGroupResponse):
@@ -251,7 +243,7 @@ class ClassicMembership(MembershipRequests):
                 now_ms,
             )
             return
-        self.state = MembershipState.COMPLETING_REBALANCE
+        self.state = ClassicMembershipState.COMPLETING_REBALANCE
         self.generation = Generation(joined.generation_id, joined.member_id, joined.protocol_name)
         self._heartbeat_due_ms = now_ms + self.config.heartbeat_interval_ms
         self._session_end_ms = now_ms + self.config.session_timeout_ms
@@ -276,14 +268,14 @@ class ClassicMembership(MembershipRequests):
 
     def _sync_answered(self, answer: object, error: StratalogError | None, sent: Generation, now_ms: int) -> None:
         if error is None and isinstance(answer, SyncGroupResponse):
-            if self.state != MembershipState.COMPLETING_REBALANCE or sent != self.generation:
+            if self.state != ClassicMembershipState.COMPLETING_REBALANCE or sent != self.generation:
                 return
             if answer.protocol_name not in (None, self.generation.protocol_name):
                 error = InconsistentGroupProtocolError(
                     f"SyncGroup says protocol {answer.protocol_name}, JoinGroup said {self.generation.protocol_name}"
                 )
             else:
-                self.state = MembershipState.STABLE
+                self.state = ClassicMembershipState.STABLE
                 self._arrived = decode_assignment(answer.assignment)
                 self._must_rejoin, self._rejoin_reason = False, None
                 self._attempts = 0
@@ -293,7 +285,7 @@ class ClassicMembership(MembershipRequests):
         self._rejoin_after(error, now_ms)
 
     def _rejoin_after(self, error: StratalogError | None, now_ms: int) -> None:
-        """A rebalance failed: join again, at once or after a pause, or tell the application."""
+        """A rebalance failed: join again, at once or after a pause, or fail with an error for the application."""
         if error is None or not self.is_subscribed:
             return
         if isinstance(error, LOST_COORDINATOR):
@@ -313,7 +305,7 @@ class ClassicMembership(MembershipRequests):
             self._session_end_ms = now_ms + self.config.session_timeout_ms
         elif isinstance(error, RebalanceInProgressError):
             self._session_end_ms = now_ms + self.config.session_timeout_ms
-            if self.state == MembershipState.STABLE:
+            if self.state == ClassicMembershipState.STABLE:
                 self.request_rejoin("group is already rebalancing")
         elif isinstance(error, _STALE):
             if sent == self.generation:
@@ -331,12 +323,12 @@ class ClassicMembership(MembershipRequests):
 
     @property
     def _is_rebalancing(self) -> bool:
-        return self.state in (MembershipState.PREPARING_REBALANCE, MembershipState.COMPLETING_REBALANCE)
+        return self.state in (ClassicMembershipState.PREPARING_REBALANCE, ClassicMembershipState.COMPLETING_REBALANCE)
 
     @property
     def _has_joined(self) -> bool:
-        """Whether heartbeats are due: the coordinator knows the member and does not keep it waiting in a JoinGroup."""
-        return self.state in (MembershipState.COMPLETING_REBALANCE, MembershipState.STABLE)
+        """Whether heartbeats are due: the member is known to the coordinator and not waiting in a JoinGroup."""
+        return self.state in (ClassicMembershipState.COMPLETING_REBALANCE, ClassicMembershipState.STABLE)
 
     def _keep_alive(self, now_ms: int) -> None:
         if not self._has_joined:
@@ -346,16 +338,16 @@ class ClassicMembership(MembershipRequests):
         elif now_ms >= self._session_end_ms:
             self._forget_coordinator()
         elif now_ms >= self._poll_end_ms:
-            # Left like this, others get its partitions while the application is still busy with the last records.
+            # Without a listener call: other members get its partitions while the application handles its last records.
             self._leave("consumer poll timeout has expired.")
         elif now_ms >= self._heartbeat_due_ms:
             self._heartbeat_due_ms = now_ms + self.config.heartbeat_interval_ms
-            generation_id, member_id = self.generation.generation_id, self.generation.member_id
-            identity = (generation_id, member_id, self.config.group_instance_id)
-            self._send(HeartbeatRequest(self.config.group_id, *identity))
+            generation, config = self.generation, self.config
+            identity = (generation.generation_id, generation.member_id, config.group_instance_id)
+            self._send(HeartbeatRequest(config.group_id, *identity))
 
     def _leave(self, reason: str) -> None:
-        is_known = self.state != MembershipState.UNJOINED and self.generation.member_id != ""
+        is_known = self.state != ClassicMembershipState.UNJOINED and self.generation.member_id != ""
         if is_known and self.config.group_instance_id is None:
             members = (MemberIdentity(self.generation.member_id, reason=reason),)
             self._send(LeaveGroupRequest(self.config.group_id, members))
@@ -365,21 +357,21 @@ class ClassicMembership(MembershipRequests):
         if self.coordinator == NO_COORDINATOR:
             self._look_up(now_ms)
             return None
-        if self._arrived is not None and (call := self._take_assignment(self._arrived)):
+        if self._arrived is not None and (call := self._accept_assignment(self._arrived)):
             return call
-        self._notice_changes()
+        self._check_changes()
         if not self._must_rejoin or self._is_open(JoinGroupRequest, SyncGroupRequest):
             return None
         if self._needs_prepare:
             self._needs_prepare = False
-            call = self._giving_up()
+            call = self._call_before_joining()
             if call is not None:
                 return call
         if now_ms >= self._retry_at_ms:
             self._join()
         return None
 
-    def _notice_changes(self) -> None:
+    def _check_changes(self) -> None:
         if self._must_rejoin:
             return
         if any(self._partition_count(topic) != count for topic, count in self._planned_from.items()):
@@ -387,8 +379,8 @@ class ClassicMembership(MembershipRequests):
         if self._joined_topics is not None and self._joined_topics != self._topics:
             self.request_rejoin("subscription has changed")
 
-    def _giving_up(self) -> ListenerCall | None:
-        """What goes before joining (ConsumerCoordinator.onJoinPrepare)."""
+    def _call_before_joining(self) -> ListenerCall | None:
+        """The listener call before joining (ConsumerCoordinator.onJoinPrepare)."""
         self._planned_from = {}
         if not self.owned:
             return None
@@ -399,8 +391,8 @@ class ClassicMembership(MembershipRequests):
         going = frozenset(tp for tp in self.owned if tp.topic not in self._topics)
         return ListenerCall(ListenerCallKind.REVOKED, going, self.owned - going) if going else None
 
-    def _take_assignment(self, arrived: Assignment) -> ListenerCall | None:
-        """What SyncGroup brought (ConsumerCoordinator.onJoinComplete): first what goes, then what comes."""
+    def _accept_assignment(self, arrived: Assignment) -> ListenerCall | None:
+        """The next listener call for an assignment: revoke first, then assign (ConsumerCoordinator.onJoinComplete)."""
         assigned = frozenset(arrived.partitions)
         if not all(self._accepts(tp.topic) for tp in assigned):
             self._arrived = None
@@ -420,7 +412,7 @@ class ClassicMembership(MembershipRequests):
         return topic in self._topics or (self._pattern is not None and self._pattern.fullmatch(topic) is not None)
 
     def _join(self) -> None:
-        self.state = MembershipState.PREPARING_REBALANCE
+        self.state = ClassicMembershipState.PREPARING_REBALANCE
         self._joined_topics = self._topics
         newest = self.generation.generation_id
         rack = self.config.client_rack
@@ -445,7 +437,7 @@ class ClassicMembership(MembershipRequests):
         self._reset(f"encountered {error.name} from {request} response", forget_member=not is_kept)
 
     def _reset(self, reason: str, *, forget_member: bool) -> None:
-        self.state = MembershipState.UNJOINED
+        self.state = ClassicMembershipState.UNJOINED
         self.generation = Generation() if forget_member else Generation(member_id=self.generation.member_id)
         self._arrived = None
         self._needs_prepare = True

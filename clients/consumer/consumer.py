@@ -1,9 +1,9 @@
 """The consumer: committed records of assigned partitions, in offset order per partition, as records or as a table.
 
-I/O: through a `ClusterView`, so from storage alone; no broker has to run in this process. Nothing above a
-high watermark is ever returned, nor are control records; under `isolation.level=read_committed` nothing above the last
-stable offset, nor what was aborted (`clients.view.read_committed`). With a `group.id` it may be in a group and commit
-its offsets (`clients.consumer.group_member`); then the brokers have to run in this process, as coordinators are called.
+I/O: through a `ClusterView`, so from storage alone; no broker has to run in this process. Records above the high
+watermark and control records are never returned; with `isolation.level=read_committed` neither are records above the
+last stable offset and aborted ones (`clients.view.read_committed`). With a `group.id` it may be in a group and commit
+its offsets (`clients.consumer.group_member`); then brokers have to run in this process, since coordinators are called.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ EXCLUSIVE = "Subscription to topics, partitions and pattern are mutually exclusi
 
 
 class Consumer:
-    """Reads the partitions that it is told to, or its share of a group's. Not thread-safe, as Kafka's.
+    """Reads assigned partitions, or its part of a group's. Not thread-safe, as in Kafka.
 
     cluster   a running `Cluster`, or the URL or path of its metadata root.
-    group_id  as `group.id`: the group whose offsets it commits and that `subscribe` makes it a member of. It takes a
+    group_id  as `group.id`: the group whose offsets it commits and that `subscribe` makes it a member of. It needs a
               running Cluster; otherwise BrokerNotAvailableError.
-    config    Kafka's consumer configs by their dotted names; `settings` the same as keywords
+    config    Kafka's consumer configs by their dotted names; `settings` are the same as keywords
               (`auto_offset_reset="earliest"`). InvalidConfigError for an unknown or bad one.
     """
 
@@ -86,7 +86,7 @@ class Consumer:
         self._positions = Positions()
         self._undecided: frozenset[TopicPartition] = frozenset()
         self._pattern: re.Pattern[str] | None = None
-        self._mark = -1
+        self._news_sequence = -1
         self._is_closed = False
         self._group: GroupMembership | None = None
         if self.config.group_id:
@@ -122,7 +122,7 @@ class Consumer:
         """Be a member of the group for these topics, or for all whose whole name matches `pattern`, from the next poll.
 
         A `SubscriptionPattern` is matched by the group's coordinator (`group.protocol=consumer`, KIP-848).
-        Topics need not exist yet. Without any it is `unsubscribe`. The listener is told what comes and goes.
+        Topics need not exist yet. Without any it is `unsubscribe`. The listener is called for every rebalance.
         InvalidGroupIdError without a `group.id`, IllegalStateError after `assign`.
         """
         self._check_open()
@@ -156,7 +156,7 @@ class Consumer:
 
     def _own(self, partitions: Iterable[TopicPartition]) -> None:
         self._positions.assign(sorted(partitions))
-        self._news.want(self._positions.by_partition)
+        self._news.watch(self._positions.by_partition)
         decided = {tp for tp, position in self._positions.by_partition.items() if position.offset is not None}
         self._undecided = frozenset(self._positions.by_partition) - decided if self._group is not None else frozenset()
 
@@ -192,7 +192,7 @@ class Consumer:
         return set(self._positions.by_partition)
 
     def seek(self, topic_partition: TopicPartition | tuple[str, int], offset: int) -> None:
-        """The next poll reads from `offset`; whether it exists is found out then (`auto.offset.reset`)."""
+        """The next poll reads from `offset`; `auto.offset.reset` applies if it does not exist then."""
         if offset < 0:
             raise InvalidRequestError("seek offset must not be a negative number")
         self._position(topic_partition).seek(offset)
@@ -219,7 +219,7 @@ class Consumer:
                 self.seek(topic_partition, at.offset)
 
     def position(self, topic_partition: TopicPartition | tuple[str, int]) -> int:
-        """The offset of the next record to be returned: if there is none yet, the group's, else that of the reset."""
+        """The offset of the next record to be returned: if none is decided, the committed one, else by reset."""
         position = self._position(topic_partition)
         if position.offset is None and self._group is not None:
             committed = self.committed([position.topic_partition])[position.topic_partition]
@@ -230,7 +230,7 @@ class Consumer:
         return position.offset
 
     def current_lag(self, topic_partition: TopicPartition | tuple[str, int]) -> int | None:
-        """How many offsets lie between the position and the high watermark; None while either is not known."""
+        """Offsets between the position and the high watermark; None while either is not known."""
         position = self._position(topic_partition)
         marks = self._view.published(position.topic_partition)
         return None if marks is None or position.offset is None else marks.high_watermark - position.offset
@@ -302,7 +302,7 @@ class Consumer:
         return self._member().offsets.committed(topic_partitions, limit_ms)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Who this consumer is in its group, for a transactional producer that commits its offsets."""
+        """This consumer's member id and generation, for a transactional producer that commits its offsets."""
         return self._member().metadata()
 
     def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
@@ -330,8 +330,8 @@ class Consumer:
     def poll(self, timeout_ms: int = 0) -> list[ConsumerRecord]:
         """Up to `max.poll.records` records, waiting up to `timeout_ms` for the first; an empty list after that.
 
-        Raises OffsetOutOfRangeError (`auto.offset.reset=none`) and whatever is wrong with a log; a leader that
-        is being replaced is waited for.
+        Raises OffsetOutOfRangeError (`auto.offset.reset=none`), errors of a log, and those of the group; while a leader
+        is being replaced, its partitions return nothing.
         """
         position = self._next_fetched(timeout_ms)
         records: list[ConsumerRecord] = []
@@ -342,7 +342,7 @@ class Consumer:
         return records
 
     def poll_table(self, timeout_ms: int = 0) -> pa.Table:
-        """As `poll`, all at hand (about `fetch.max.bytes`) as one table of `CONSUMED_SCHEMA`. The quick way out."""
+        """As `poll`, about `fetch.max.bytes` as one table of `CONSUMED_SCHEMA`: the fast way to read."""
         position = self._next_fetched(timeout_ms)
         tables: list[pa.Table] = []
         size_bytes = 0
@@ -354,7 +354,7 @@ class Consumer:
         return pa.concat_tables(tables) if tables else CONSUMED_SCHEMA.empty_table()
 
     def _next_fetched(self, timeout_ms: int) -> Position | None:
-        """A partition that has rows at hand, fetching and waiting as needed."""
+        """A partition with fetched rows, after fetching and waiting as needed."""
         self._check_open()
         clock = self._view.clock
         deadline_ms = clock.monotonic_ms() + timeout_ms
@@ -369,34 +369,34 @@ class Consumer:
             due_ms = self._group.next_due_ms() if self._group is not None else None
             if due_ms is not None:
                 left_ms = min(left_ms, max(1, due_ms - clock.monotonic_ms()))
-            if self._positions.are_all_at_rest:
+            if self._positions.are_all_read:
                 self._news.wait(left_ms, min(pause_ms, left_ms))
-            else:  # a leader is awaited: whether it is there shows in other places, too
+            else:  # a leader is awaited, and its start shows in places that `wait` does not watch
                 clock.sleep_ms(min(pause_ms, left_ms))
             pause_ms = min(2 * pause_ms, IDLE_PAUSE_MS_MAX)
 
     def _fetch(self) -> Position | None:
-        """Read the next partition, in turn, that has anything; None when none has."""
-        if self._news.take():
+        """Fetch from the next partition, in turn, that has rows; None when none has."""
+        if self._news.poll():
             try:
                 self._view.refresh(self._news.metadata_age_ms)
             except StratalogError as reason:
                 if not _will_pass(reason):
                     raise
             self._view.poll_progress()
-        self._mark, moved = self._view.moved_since(self._mark)
-        self._positions.look_at(moved)
+        self._news_sequence, moved = self._view.moved_since(self._news_sequence)
+        self._positions.may_have_rows(moved)
         if self._group is not None:
             if moved is None and self._pattern is not None:  # metadata changed
                 self._group.resubscribe(self._matching(), self._pattern)
-            self._take_committed(self._group)
+            self._begin_at_committed(self._group)
         for position in self._positions.in_turn():
             if self._fetch_one(position):
                 return position
         return None
 
-    def _take_committed(self, group: GroupMembership) -> None:
-        """Newly assigned partitions begin where the group is; where it is nowhere, `auto.offset.reset` decides."""
+    def _begin_at_committed(self, group: GroupMembership) -> None:
+        """Start newly assigned partitions at the group's committed offset, if there is one."""
         by_partition = self._positions.by_partition
         self._undecided = frozenset(tp for tp in self._undecided if by_partition[tp].offset is None)
         found = group.offsets.ahead(self._undecided) if self._undecided else None
@@ -413,9 +413,9 @@ class Consumer:
             return False
         try:
             offset = self._reset(position, timeout_ms=0) if position.offset is None else position.offset
-            marks = self._view.published(position.topic_partition, look=False)
+            marks = self._view.published(position.topic_partition, poll=False)
             if marks is not None and offset == marks.high_watermark:
-                self._positions.rest(position)
+                self._positions.has_no_more(position)
                 return False
             fetched = self._read(position, offset)
             position.put(without_control(fetched.rows), fetched.next_offset)
@@ -448,9 +448,9 @@ class Consumer:
                 f"Undefined offset with no reset policy for partitions: [{position.topic_partition}]"
             )
         at_end, wanted = policy != "earliest", [position.topic_partition]
-        with suppress(StratalogError):  # what is out of reach may be somewhere else by now: look below
-            # `poll` has just looked, and may have a thousand positions to decide.
-            marks = None if timeout_ms else self._view.published(position.topic_partition, look=False)
+        with suppress(StratalogError):  # a leader out of reach may have been replaced: see below
+            # `poll` has just polled progress, and may have a thousand positions to decide.
+            marks = None if timeout_ms else self._view.published(position.topic_partition, poll=False)
             if marks is not None:
                 offset = self._view.readable_end(position.topic_partition, marks) if at_end else marks.log_start_offset
                 position.seek(offset)
@@ -463,7 +463,7 @@ class Consumer:
     # -- ending ------------------------------------------------------------------------------------------
 
     def close(self, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
-        """Commit if `enable.auto.commit`, leave the group, and be of no use afterwards; within `timeout_ms`."""
+        """Commit if `enable.auto.commit` and leave the group, within `timeout_ms`; further calls are refused."""
         if self._is_closed:
             return
         try:
@@ -488,7 +488,7 @@ class Consumer:
         position = self._positions.by_partition.get(TopicPartition(*topic_partition))
         if position is None:
             raise InvalidRequestError(f"No current assignment for partition {TopicPartition(*topic_partition)}")
-        self._positions.look_at([position.topic_partition])  # whatever is done with it, it may have something then
+        self._positions.may_have_rows([position.topic_partition])  # after a seek, for instance
         return position
 
 

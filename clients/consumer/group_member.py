@@ -1,7 +1,7 @@
 """A consumer in its group: drives the membership, keeps it alive in the background, commits and reads offsets.
 
 I/O: calls coordinators and runs a thread for heartbeats. Everything but heartbeats happens on the application's
-thread, within `Consumer.poll` and its like. Answers come from brokers' threads and are only noted there.
+thread, within `Consumer.poll` and similar calls. Answers come from brokers' threads and are only queued there.
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ from stratalog.clients.consumer.assignors.assignor import PartitionRacks
 from stratalog.clients.consumer.assignors.registry import ASSIGNORS
 from stratalog.clients.consumer.classic_membership import ClassicMembership
 from stratalog.clients.consumer.membership import (
-    NO_COORDINATOR,
     FindCoordinator,
     ListenerCall,
     ListenerCallKind,
     MembershipConfig,
     Send,
 )
-from stratalog.clients.consumer.modern_membership import ConsumerMembership
+from stratalog.clients.consumer.modern_membership import ModernMembership
 from stratalog.clients.consumer.offsets import OffsetFetch, Offsets, as_error, commit_error, commit_request
 from stratalog.clients.consumer.rebalance_listener import ConsumerRebalanceListener
-from stratalog.clients.coordinator_calls import CoordinatorCalls, ask
-from stratalog.clients.records import ConsumerGroupMetadata, Generation, OffsetAndMetadata
+from stratalog.clients.coordinator_calls import RETRY_MS, CoordinatorCalls, PendingAnswer, ask
+from stratalog.clients.records import NO_COORDINATOR, ConsumerGroupMetadata, Generation, OffsetAndMetadata
 from stratalog.replication.requests.consumer_groups import (
     JOIN_EPOCH,
     ConsumerGroupHeartbeatRequest,
@@ -51,10 +50,9 @@ from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.records import TopicPartition
 
 CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], StratalogError | None], None]
-"""Told what became of an asynchronous commit, on the application's thread: the offsets and an error or None."""
+"""Called after an asynchronous commit, on the application's thread, with the offsets and an error or None."""
 
-BEAT_WAIT_MS_MAX = 1_000
-RETRY_MS = 20
+HEARTBEAT_WAIT_MS_MAX = 1_000
 
 _NUMBERS = count(1)
 _log = logging.getLogger(__name__)
@@ -62,12 +60,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ConsumerHooks:
-    """What a group member needs of its consumer.
+    """What a group member calls of its consumer.
 
     own              read exactly these partitions from now on
     consumed         the positions to commit: of each partition whose position is decided
-    partition_count  of a topic, as the metadata is known now; 0 for an unknown one
-    topic_name       of a topic id, likewise; None for an unknown one
+    partition_count  of a topic in the metadata; 0 for an unknown one
+    topic_name       of a topic id in the metadata; None for an unknown one
     partition_racks  of topics' partitions: the racks of their replicas
     wake             end the consumer's wait, from any thread: an answer is there
     """
@@ -82,21 +80,19 @@ class ConsumerHooks:
 
 @dataclass(slots=True)
 class _Commit:
-    """An asynchronous commit under way, until `answer` is there; `refusal`: it could not even be sent."""
+    """An asynchronous commit under way; `pending` is the error of one that could not be sent."""
 
     offsets: Offsets
     sent: Generation
     callback: CommitCallback | None
-    answer: object = None
-    is_answered: bool = False
-    refusal: StratalogError | None = None
+    pending: PendingAnswer | StratalogError
 
 
 class GroupMembership:
     """One consumer's part in group `config.group_id`. Not thread-safe, as the consumer itself.
 
     calls      reaches the coordinators
-    member_id  under KIP-848 the client makes it
+    member_id  for the modern protocol, where the client makes it
     """
 
     def __init__(
@@ -120,9 +116,9 @@ class GroupMembership:
         self.offsets = OffsetFetch(config, calls, clock, hooks.wake)
         self._auto_commit_ms = clock.monotonic_ms() + config.auto_commit_interval_ms
         self._thread: threading.Thread | None = None
-        self._beat = Wakeup(clock)
-        self._goodbyes: dict[int, object] = {}
-        self._unheard: deque[object] = deque()
+        self._heartbeat = Wakeup(clock)
+        self._leaves: dict[int, object] = {}
+        self._failed_leaves: deque[object] = deque()
         self._is_closed = False
 
     # -- membership -----------------------------------------------------------------------------------------
@@ -135,9 +131,9 @@ class GroupMembership:
         return self._membership.topics
 
     def metadata(self) -> ConsumerGroupMetadata:
-        """Who this consumer was when it was given the partitions that it has, as Kafka's (ConsumerCoordinator).
+        """The member and generation of the partitions that this consumer has, as in Kafka (ConsumerCoordinator).
 
-        A generation that the background joined or lost since then would let offsets of records from before pass.
+        With a generation that the background thread joined since then, offsets of earlier records would be accepted.
         """
         with self._lock:
             generation = self._membership.assigned
@@ -155,9 +151,9 @@ class GroupMembership:
         self._start()
 
     def subscribe_to_regex(self, regex: str, listener: ConsumerRebalanceListener | None) -> None:
-        """Be in the group for what its coordinator finds to match. UnsupportedVersionError in the classic protocol."""
+        """Be in the group for topics that its coordinator matches. UnsupportedVersionError in the classic protocol."""
         membership = self._membership
-        if not isinstance(membership, ConsumerMembership):
+        if not isinstance(membership, ModernMembership):
             raise UnsupportedVersionError(
                 "Subscribe to RE2/J regex is not supported when using the CLASSIC protocol "
                 "defined in config group.protocol"
@@ -175,7 +171,7 @@ class GroupMembership:
             self._thread.start()
 
     def resubscribe(self, topics: frozenset[str], pattern: re.Pattern[str]) -> None:
-        """The topics that the pattern matches now."""
+        """Subscribe to the topics that the pattern matches now."""
         with self._lock:
             self._membership.subscribe(topics, pattern)
 
@@ -185,7 +181,7 @@ class GroupMembership:
             self._membership.request_rejoin(reason)
 
     def poll(self) -> None:
-        """Do what is due on the application's thread: calls of the listener, commits, joining. Does not wait.
+        """Do what is due on the application's thread: listener calls, commits, joining. Does not wait.
 
         Raises what the listener raises, and errors that no retry helps against: FencedInstanceIdError,
         GroupMaxSizeReachedError, InconsistentGroupProtocolError, GroupAuthorizationFailedError, …
@@ -200,7 +196,7 @@ class GroupMembership:
     def _step(self) -> bool:
         """One step of the membership; True when there was something to do."""
         with self._lock:
-            self._take_answers()
+            self._handle_answers()
             step = self._membership.step(self._clock.monotonic_ms(), is_polling=True)
             self._send(step.sends)
             failure = self._membership.take_failure()
@@ -211,7 +207,7 @@ class GroupMembership:
         return step.call is not None or bool(step.sends)
 
     def _perform(self, call: ListenerCall) -> None:
-        """Tell the listener. The membership goes on even if that raises, as in Kafka."""
+        """Call the listener. The membership continues even if that raises, as in Kafka."""
         if call.kind == ListenerCallKind.ASSIGNED:
             self._performed(call)
             self._auto_commit_ms = self._clock.monotonic_ms() + self._config.auto_commit_interval_ms
@@ -240,7 +236,7 @@ class GroupMembership:
         return min((each for each in (due, auto) if each is not None), default=None)
 
     def unsubscribe(self, reason: str = "the consumer unsubscribed from all topics") -> None:
-        """Give everything up and leave the group; a static member only falls silent."""
+        """Revoke everything and leave the group; a static member only stops its heartbeats."""
         with self._lock:
             call = self._membership.leaving()
         try:
@@ -248,9 +244,9 @@ class GroupMembership:
                 self._perform_leaving(call)
         finally:
             with self._lock:
-                goodbye = self._membership.leave(reason)
-                self._goodbyes |= {send.token: send.request for send in goodbye if _is_goodbye(send.request)}
-                self._send(goodbye)
+                sends = self._membership.leave(reason)
+                self._leaves |= {send.token: send.request for send in sends if _is_leave(send.request)}
+                self._send(sends)
                 self._membership.subscribe(frozenset())
             self._hooks.own(frozenset())
 
@@ -264,8 +260,8 @@ class GroupMembership:
     def close(self, timeout_ms: int) -> None:
         """Commit what was consumed (`enable.auto.commit`) and leave; waits for the answers, `timeout_ms` at most.
 
-        A goodbye that no coordinator heard is said again. Kafka's consumer says it once, and not at all while it does
-        not know its coordinator; its partitions then rest until its session has expired.
+        A request to leave that no coordinator received is sent again. Kafka's consumer sends it once, and not at all
+        while it does not know its coordinator; its partitions then have no owner until its session expires.
         """
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         try:
@@ -273,20 +269,20 @@ class GroupMembership:
             self._await_commits(deadline_ms)
             if self.is_subscribed:
                 self.unsubscribe("the consumer is being closed")
-            self._say_goodbye(deadline_ms)
+            self._await_leaves(deadline_ms)
         finally:
             self._is_closed = True
-            self._beat.wake()
+            self._heartbeat.wake()
             if self._thread is not None and self._thread is not threading.current_thread():
                 self._thread.join()
-            self._beat.close()
+            self._heartbeat.close()
 
-    def _say_goodbye(self, deadline_ms: int) -> None:
-        while self._goodbyes and self._clock.monotonic_ms() < deadline_ms:
+    def _await_leaves(self, deadline_ms: int) -> None:
+        while self._leaves and self._clock.monotonic_ms() < deadline_ms:
             self._calls.poll()
             self._clock.sleep_ms(1)
-        while self._unheard and (left_ms := deadline_ms - self._clock.monotonic_ms()) > 0:
-            _asked(self._calls, self.group_id, self._unheard.popleft(), self._clock, left_ms)
+        while self._failed_leaves and (left_ms := deadline_ms - self._clock.monotonic_ms()) > 0:
+            _asked(self._calls, self.group_id, self._failed_leaves.popleft(), self._clock, left_ms)
 
     # -- background -----------------------------------------------------------------------------------------
 
@@ -294,35 +290,35 @@ class GroupMembership:
         while not self._is_closed:
             self._calls.poll()
             with self._lock:
-                self._take_answers()
+                self._handle_answers()
                 now_ms = self._clock.monotonic_ms()
                 self._send(self._membership.step(now_ms, is_polling=False).sends)
                 due_ms = self._membership.next_due_ms(is_polling=False)
-            wait_ms = BEAT_WAIT_MS_MAX if due_ms is None else due_ms - now_ms
-            self._beat.wait_ms(max(0, min(wait_ms, BEAT_WAIT_MS_MAX)))
+            wait_ms = HEARTBEAT_WAIT_MS_MAX if due_ms is None else due_ms - now_ms
+            self._heartbeat.wait_ms(max(0, min(wait_ms, HEARTBEAT_WAIT_MS_MAX)))
 
     def _send(self, sends: Iterable[Send]) -> None:
         for send in sends:
-            told = partial(self._answered, send.token)
+            answer = partial(self._answered, send.token)
             if isinstance(send.request, FindCoordinator):
-                self._calls.find(self.group_id, told)
+                self._calls.find(self.group_id, answer)
             elif send.broker_id == NO_COORDINATOR:
-                told(CoordinatorNotAvailableError(f"group {self.group_id}: its coordinator is not known"))
+                answer(CoordinatorNotAvailableError(f"group {self.group_id}: its coordinator is not known"))
             else:
-                self._calls.send(send.broker_id, self.group_id, send.request, told)
+                self._calls.send(send.broker_id, self.group_id, send.request, answer)
 
     def _answered(self, token: int, answer: object) -> None:
         self._answers.append((token, answer))
-        goodbye = self._goodbyes.get(token)
-        if goodbye is not None and isinstance(answer, StratalogError) and answer.retriable:
-            self._unheard.append(goodbye)  # before it is taken out below: `close` waits until none is left there
-        self._goodbyes.pop(token, None)
+        leave = self._leaves.get(token)
+        if leave is not None and isinstance(answer, StratalogError) and answer.retriable:
+            self._failed_leaves.append(leave)  # before it is removed below: `close` waits until none is left there
+        self._leaves.pop(token, None)
         if not self._is_closed:
-            self._beat.wake()
+            self._heartbeat.wake()
             if not _changes_nothing(answer):
                 self._hooks.wake()
 
-    def _take_answers(self) -> None:
+    def _handle_answers(self) -> None:
         while self._answers:
             self._membership.answered(*self._answers.popleft(), self._clock.monotonic_ms())
 
@@ -343,9 +339,8 @@ class GroupMembership:
             error = self._judged(_asked(self._calls, self.group_id, request, self._clock, left_ms), sent)
             if error is None:
                 break
-            if not error.retriable and not isinstance(
-                error, StaleMemberEpochError
-            ):  # the next heartbeat tells a new one
+            # after a stale epoch the next heartbeat brings a new one
+            if not error.retriable and not isinstance(error, StaleMemberEpochError):
                 raise error
             if self._clock.monotonic_ms() >= deadline_ms:
                 what = f"Timeout of {timeout_ms}ms expired before successfully committing offsets {_shown(offsets)}"
@@ -360,37 +355,27 @@ class GroupMembership:
             sent = self._identity()
             request = commit_request(self.group_id, offsets, sent, self._instance_id)
         except StratalogError as reason:
-            self._commits.append(_Commit(offsets, Generation(), callback, is_answered=True, refusal=reason))
+            self._commits.append(_Commit(offsets, Generation(), callback, reason))
             return
-        commit = _Commit(offsets, sent, callback)
-        self._commits.append(commit)
-        if not offsets:
-            self._commit_answered(commit, OffsetCommitResponse())
-            return
-        told = partial(self._commit_answered, commit)
-
-        def found(answer: object) -> None:
-            if isinstance(answer, int):
-                self._calls.send(answer, self.group_id, request, told)
-            else:
-                told(answer)
-
-        known = self._membership.coordinator
-        if known >= 0:
-            found(known)
+        pending = PendingAnswer(self._wake)
+        self._commits.append(_Commit(offsets, sent, callback, pending))
+        if offsets:
+            pending.ask(self._calls, self.group_id, request, self._membership.coordinator)
         else:
-            self._calls.find(self.group_id, found)
+            pending.receive(OffsetCommitResponse())
 
-    def _commit_answered(self, commit: _Commit, answer: object) -> None:
-        commit.answer, commit.is_answered = answer, True
+    def _wake(self) -> None:
         if not self._is_closed:
             self._hooks.wake()
 
     def _complete_commits(self) -> None:
-        """ListenerCall back for commits that were answered, oldest first."""
-        while self._commits and self._commits[0].is_answered:
+        """Call back for commits that were answered, oldest first."""
+        while self._commits:
+            pending = self._commits[0].pending
+            if isinstance(pending, PendingAnswer) and not pending.is_there():
+                return
             commit = self._commits.popleft()
-            error = commit.refusal or self._judged(commit.answer, commit.sent)
+            error = self._judged(pending.answer, commit.sent) if isinstance(pending, PendingAnswer) else pending
             if commit.callback is not None:
                 commit.callback(commit.offsets, error)
             elif error is not None:
@@ -430,12 +415,12 @@ class GroupMembership:
             self.commit_async(consumed, self._auto_committed)
 
     def _auto_committed(self, _: Offsets, error: StratalogError | None) -> None:
-        """What can be tried again is, soon; the rest shows with the next rebalance, as in Kafka."""
+        """Retry soon after a retriable error; others show with the next rebalance, as in Kafka."""
         if error is not None and error.retriable:
             self._auto_commit_ms = self._clock.monotonic_ms() + self._config.retry_backoff_ms
 
     def _commit_consumed(self, timeout_ms: int) -> None:
-        """The auto-commit before partitions go. Its failure stops nothing: the next owner reads some records again."""
+        """The auto-commit before partitions are revoked. If it fails, the next owner reads some records again."""
         consumed = self._hooks.consumed()
         if not self._config.enable_auto_commit or not consumed:
             return
@@ -448,20 +433,20 @@ class GroupMembership:
 
 
 def _changes_nothing(answer: object) -> bool:
-    """A heartbeat's answer that the application's thread need not wake for."""
+    """Whether the application's thread need not wake for this answer to a heartbeat."""
     if isinstance(answer, ConsumerGroupHeartbeatResponse):
         return answer.error is None and answer.assignment is None
     return isinstance(answer, HeartbeatResponse) and answer.error is None
 
 
-def _is_goodbye(request: object) -> bool:
+def _is_leave(request: object) -> bool:
     if isinstance(request, ConsumerGroupHeartbeatRequest):
         return request.member_epoch < JOIN_EPOCH
     return isinstance(request, LeaveGroupRequest)
 
 
-def _membership(config: ConsumerConfig, hooks: ConsumerHooks, member_id: str) -> ClassicMembership | ConsumerMembership:
-    """Kafka's client id, where none is given: `consumer-<group>-<number or group.instance.id>`."""
+def _membership(config: ConsumerConfig, hooks: ConsumerHooks, member_id: str) -> ClassicMembership | ModernMembership:
+    """The membership of a consumer. Kafka's default client id: `consumer-<group>-<number or group.instance.id>`."""
     client_id = config.client_id or f"consumer-{config.group_id}-{config.group_instance_id or next(_NUMBERS)}"
     chosen = MembershipConfig(
         config.group_id,
@@ -474,11 +459,10 @@ def _membership(config: ConsumerConfig, hooks: ConsumerHooks, member_id: str) ->
         config.client_rack or None,
         config.group_remote_assignor or None,
     )
-    if config.is_consumer_protocol:
-        return ConsumerMembership(chosen, member_id, hooks.topic_name)
-    return ClassicMembership(
-        chosen, [ASSIGNORS[name] for name in config.assignors], hooks.partition_count, hooks.partition_racks
-    )
+    if config.is_modern:
+        return ModernMembership(chosen, member_id, hooks.topic_name)
+    assignors = [ASSIGNORS[name] for name in config.partition_assignment_strategy]
+    return ClassicMembership(chosen, assignors, hooks.partition_count, hooks.partition_racks)
 
 
 def _asked(calls: CoordinatorCalls, group_id: str, request: object, clock: Clock, timeout_ms: int) -> object:

@@ -1,16 +1,15 @@
-"""What memberships of both protocols have in common: requests under way, the coordinator's look-up, pauses. Pure.
-
-What a group member is, what it wants sent and what it wants done: the values of both kinds of membership. Pure.
-"""
+"""What memberships of both group protocols share: their values, requests under way, the coordinator, pauses. Pure."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from stratalog.clients.consumer.assignors.assignor import NO_RACKS, Assignor, AssignorMember, PartitionRacks
-from stratalog.clients.records import NO_GENERATION_ID, Generation
+from stratalog.clients.records import NO_COORDINATOR, NO_GENERATION_ID, Generation
 from stratalog.replication.requests.consumer_protocol import (
     Assignment,
     Subscription,
@@ -32,94 +31,17 @@ from stratalog.storage.errors import (
 from stratalog.storage.records import TopicPartition
 
 LOST_COORDINATOR = (NotCoordinatorError, CoordinatorNotAvailableError, RequestTimedOutError)
-"""After these the coordinator is looked up anew."""
+"""Errors after which the coordinator is looked up again."""
 LOCAL_HOST = "/127.0.0.1"
-"""What a coordinator in the same process shows for the member's host, as Kafka writes it."""
+"""The member's host as a coordinator in the same process shows it."""
 KICKED_OUT = (
     "Offset commit cannot be completed since the consumer is not part of an active group for auto partition "
     "assignment; it is likely that the consumer was kicked out of the group."
 )
 BACKOFF_MS_MAX = 1_000
 """Kafka's `retry.backoff.max.ms`."""
-
-
-class MembershipRequests:
-    """The requests of one member. Each is answered at most once; those that nobody waits for any more are forgotten."""
-
-    def __init__(self, group_id: str, retry_backoff_ms: int) -> None:
-        self.generation = Generation()
-        self.coordinator = NO_COORDINATOR
-        self._group_id = group_id
-        self._retry_backoff_ms = retry_backoff_ms
-        self._failure: StratalogError | None = None
-        self._open: dict[int, tuple[type[object], Generation]] = {}
-        self._outbox: list[Send] = []
-        self._token = 0
-        self._retry_at_ms = 0
-        self._attempts = 0
-
-    def take_failure(self) -> StratalogError | None:
-        """What the application has to hear of, once: fenced, not authorized, group full, …"""
-        failure, self._failure = self._failure, None
-        return failure
-
-    def _coordinator_answered(self, answer: object, error: StratalogError | None, now_ms: int) -> None:
-        if isinstance(answer, int):
-            self.coordinator, self._attempts = answer, 0
-            self._retry_at_ms = now_ms
-        elif error is not None and not error.retriable:
-            self._fail(error, now_ms)
-        else:
-            self._pause(now_ms)
-
-    def _look_up(self, now_ms: int) -> None:
-        if now_ms >= self._retry_at_ms and not self._is_open(FindCoordinator):
-            self._send(FindCoordinator(self._group_id))
-
-    def _send(self, request: object) -> None:
-        self._token += 1
-        self._open[self._token] = (type(request), self.generation)
-        self._outbox.append(Send(self._token, self.coordinator, request))
-
-    def _drained(self) -> tuple[Send, ...]:
-        sends, self._outbox = tuple(self._outbox), []
-        return sends
-
-    def _is_open(self, *kinds: type[object]) -> bool:
-        return any(kind in kinds for kind, _ in self._open.values())
-
-    def _pause(self, now_ms: int) -> None:
-        """Kafka's exponential back-off up to ten times the first pause, without its jitter."""
-        self._attempts += 1
-        self._retry_at_ms = now_ms + min(self._retry_backoff_ms * 2 ** min(self._attempts - 1, 10), BACKOFF_MS_MAX)
-
-    def _fail(self, error: StratalogError, now_ms: int) -> None:
-        self._failure = error
-        self._pause(now_ms)
-
-    def _forget_coordinator(self) -> None:
-        """Ask anew who it is. Requests on their way to the old one are not waited for."""
-        self.coordinator = NO_COORDINATOR
-        self._forget_requests()
-
-    def _forget_requests(self) -> None:
-        self._open = {token: sent for token, sent in self._open.items() if sent[0] is FindCoordinator}
-
-
 CONSUMER = "consumer"
 """The protocol type of consumers; Kafka Connect's workers have another one."""
-
-
-NO_COORDINATOR = -1
-
-
-class MembershipState(Enum):
-    """Where a member stands, as in Kafka's AbstractCoordinator."""
-
-    UNJOINED = "unjoined"
-    PREPARING_REBALANCE = "preparing rebalance"
-    COMPLETING_REBALANCE = "completing rebalance"
-    STABLE = "stable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +61,7 @@ class Send:
 
 
 class ListenerCallKind(Enum):
-    """What a rebalance listener is called for. LOST: somebody else may have them already, so nothing is committed."""
+    """Reason of a listener call. LOST: another member may own the partitions already, so nothing is committed."""
 
     REVOKED = "revoked"
     LOST = "lost"
@@ -148,9 +70,9 @@ class ListenerCallKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ListenerCall:
-    """To be done by the application's thread before anything goes on: `performed(call)` says that it was.
+    """A call that the application's thread has to make before the membership continues; then it calls `performed`.
 
-    `partitions` are those that go or come; `owned` all that the member has afterwards.
+    `partitions` are those revoked, lost or assigned; `owned` all that the member has afterwards.
     """
 
     kind: ListenerCallKind
@@ -160,7 +82,7 @@ class ListenerCall:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is due; both empty: nothing now."""
+    """Requests to send and a listener call to make, if any."""
 
     sends: tuple[Send, ...] = ()
     call: ListenerCall | None = None
@@ -168,7 +90,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class MembershipConfig:
-    """Of `ConsumerConfig`, what the membership needs; times in ms. The rebalance timeout is `max_poll_interval_ms`."""
+    """The part of `ConsumerConfig` for a membership; times in ms. `max_poll_interval_ms` is the rebalance timeout."""
 
     group_id: str
     group_instance_id: str | None = None
@@ -183,7 +105,7 @@ class MembershipConfig:
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """What a member got last, and in which generation: what sticky assignors tell each other."""
+    """A member's last assignment and its generation: the user data of sticky assignors."""
 
     partitions: tuple[TopicPartition, ...] = ()
     generation_id: int = NO_GENERATION_ID
@@ -197,10 +119,10 @@ def join_protocols(
     last: Owned,
     rack_id: str | None = None,
 ) -> tuple[JoinGroupRequestProtocol, ...]:
-    """What JoinGroup offers: for each assignor the subscription in its words. `owned` was not revoked.
+    """The protocols of a JoinGroup: each assignor with its subscription. `owned` was not revoked.
 
-    `generation_id` is the member's newest generation, also if it got nothing in it: with an older one the cooperative
-    assignor would take its partitions for somebody else's (KAFKA-13891).
+    `generation_id` is the member's newest generation, also if nothing was assigned in it: with an older one the
+    cooperative assignor would assign its partitions to other members (KAFKA-13891).
     """
     wanted, kept = tuple(sorted(topics)), tuple(sorted(owned))
 
@@ -213,7 +135,7 @@ def join_protocols(
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A leader's plan, and the partition counts that it was made from: when they change the group has to plan anew."""
+    """A leader's assignments, and the partition counts behind them: when these change, the group rebalances."""
 
     assignments: tuple[SyncGroupRequestAssignment, ...]
     made_from: dict[str, int]
@@ -227,9 +149,9 @@ def leader_plan(
     *,
     skip_assignment: bool = False,
 ) -> Plan:
-    """Who gets what. A static leader that came back leaves the plan as it is: `skip_assignment` (KIP-814).
+    """The assignment of every member; with `skip_assignment` (a static leader that came back, KIP-814) none.
 
-    Racks count where a member tells its own (`client.rack`, KIP-881). Kafka's leader also plans anew when racks change.
+    Racks count when a member has one (`client.rack`, KIP-881). Kafka's leader also rebalances when racks change.
     """
     members = {
         each.member_id: AssignorMember(decode_subscription(each.metadata), each.group_instance_id) for each in joined
@@ -243,3 +165,93 @@ def leader_plan(
     shares = assignor.assign(known, members, partition_racks(known) if has_racks else NO_RACKS)
     encoded = ((member_id, encode_assignment(Assignment(tuple(share)))) for member_id, share in shares.items())
     return Plan(tuple(SyncGroupRequestAssignment(*each) for each in encoded), counts)
+
+
+class Membership(ABC):
+    """One member of a group. Not thread-safe: its driver holds a lock.
+
+    Each request is answered at most once; answers that are no longer waited for are ignored. `generation` is the newest
+    one, `owned` what the application has.
+    """
+
+    def __init__(self, config: MembershipConfig) -> None:
+        self.config = config
+        self.generation = Generation()
+        self.coordinator = NO_COORDINATOR
+        self.owned: frozenset[TopicPartition] = frozenset()
+        self._failure: StratalogError | None = None
+        self._open: dict[int, tuple[type[object], Generation]] = {}
+        self._outbox: list[Send] = []
+        self._token = 0
+        self._retry_at_ms = self._poll_end_ms = 0
+        self._attempts = 0
+
+    def take_failure(self) -> StratalogError | None:
+        """An error for the application, returned once: fenced, not authorized, group full, …"""
+        failure, self._failure = self._failure, None
+        return failure
+
+    def performed(self, call: ListenerCall) -> None:
+        """The application's thread made this listener call."""
+        self.owned = call.owned
+
+    def answered(self, token: int, answer: object, now_ms: int) -> None:
+        """The answer to a request: its response value, the coordinator's broker id, or a StratalogError.
+
+        Unknown tokens, as after a reset, are ignored.
+        """
+        kind, sent = self._open.pop(token, (object, Generation()))
+        error = answer if isinstance(answer, StratalogError) else getattr(answer, "error", None)
+        if kind is FindCoordinator:
+            self._coordinator_answered(answer, error, now_ms)
+        else:
+            self._request_answered(kind, answer, error, sent, now_ms)
+
+    @abstractmethod
+    def _request_answered(
+        self, kind: type[object], answer: Any, error: StratalogError | None, sent: Generation, now_ms: int
+    ) -> None:
+        """A response or error to a request of the kind, sent in generation `sent`."""
+
+    def _coordinator_answered(self, answer: object, error: StratalogError | None, now_ms: int) -> None:
+        if isinstance(answer, int):
+            self.coordinator, self._attempts = answer, 0
+            self._retry_at_ms = now_ms
+        elif error is not None and not error.retriable:
+            self._fail(error, now_ms)
+        else:
+            self._pause(now_ms)
+
+    def _look_up(self, now_ms: int) -> None:
+        if now_ms >= self._retry_at_ms and not self._is_open(FindCoordinator):
+            self._send(FindCoordinator(self.config.group_id))
+
+    def _send(self, request: object) -> None:
+        self._token += 1
+        self._open[self._token] = (type(request), self.generation)
+        self._outbox.append(Send(self._token, self.coordinator, request))
+
+    def _drained(self) -> tuple[Send, ...]:
+        sends, self._outbox = tuple(self._outbox), []
+        return sends
+
+    def _is_open(self, *kinds: type[object]) -> bool:
+        return any(kind in kinds for kind, _ in self._open.values())
+
+    def _pause(self, now_ms: int) -> None:
+        """Kafka's exponential back-off up to ten times the first pause, without its jitter."""
+        self._attempts += 1
+        backoff_ms = self.config.retry_backoff_ms * 2 ** min(self._attempts - 1, 10)
+        self._retry_at_ms = now_ms + min(backoff_ms, BACKOFF_MS_MAX)
+
+    def _fail(self, error: StratalogError, now_ms: int) -> None:
+        self._failure = error
+        self._pause(now_ms)
+
+    def _forget_coordinator(self) -> None:
+        """Look the coordinator up again. Answers of the old one are no longer waited for."""
+        self.coordinator = NO_COORDINATOR
+        self._forget_requests()
+
+    def _forget_requests(self) -> None:
+        self._open = {token: sent for token, sent in self._open.items() if sent[0] is FindCoordinator}

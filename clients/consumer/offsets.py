@@ -1,10 +1,7 @@
-"""A group's committed offsets as clients write and read them: requests built, answers judged. Pure.
+"""A group's committed offsets, as a consumer writes and reads them: at once, or ahead for newly assigned partitions.
 
+I/O: calls coordinators, which answer from brokers' threads.
 Source: Kafka's ConsumerCoordinator (OffsetCommitResponseHandler, OffsetFetchResponseHandler).
-
-A group's committed offsets as a consumer asks for them: at once for the application, or ahead for new partitions.
-
-I/O: calls coordinators. Answers come from brokers' threads and are only noted there.
 """
 
 from __future__ import annotations
@@ -13,13 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from stratalog.clients.config import ConsumerConfig
-from stratalog.clients.coordinator_calls import CoordinatorCalls, ask
+from stratalog.clients.coordinator_calls import RETRY_MS, CoordinatorCalls, PendingAnswer, ask, offset_rows
 from stratalog.clients.records import Generation, OffsetAndMetadata
 from stratalog.replication.requests.groups import (
     NO_LEADER_EPOCH,
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -28,7 +23,6 @@ from stratalog.replication.requests.groups import (
 )
 from stratalog.storage.clock import Clock
 from stratalog.storage.errors import (
-    InvalidRequestError,
     RequestTimedOutError,
     StratalogError,
     TopicAuthorizationFailedError,
@@ -38,27 +32,23 @@ from stratalog.storage.records import TopicPartition
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
+Committed = dict[TopicPartition, OffsetAndMetadata | None]
+"""The committed offset of each partition that was asked for; None without one."""
+
 
 def commit_request(
     group_id: str, offsets: Offsets, identity: Generation, group_instance_id: str | None = None
 ) -> OffsetCommitRequest:
     """A commit of `offsets`; InvalidRequestError for a negative one.
 
-    Without a membership `identity` is `Generation()`: taken while the group has no members.
+    Without a membership `identity` is `Generation()`: accepted while the group has no members.
     """
-    by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
-    for topic_partition, committed in offsets.items():
-        if committed.offset < 0:
-            raise InvalidRequestError(f"{topic_partition}: Invalid offset: {committed.offset}")
-        epoch = NO_LEADER_EPOCH if committed.leader_epoch is None else committed.leader_epoch
-        row = OffsetCommitRequestPartition(topic_partition.partition, committed.offset, epoch, committed.metadata)
-        by_topic.setdefault(topic_partition.topic, []).append(row)
-    topics = tuple(OffsetCommitRequestTopic(topic, tuple(rows)) for topic, rows in by_topic.items())
+    topics = offset_rows(offsets)
     return OffsetCommitRequest(group_id, topics, identity.generation_id, identity.member_id, group_instance_id)
 
 
 def commit_error(response: OffsetCommitResponse) -> StratalogError | None:
-    """What went wrong first; topics that are not the client's only if nothing else did. None: all is stored."""
+    """The first error, topics that the client is not authorized for last; None: all is stored."""
     errors = [
         (TopicPartition(topic.name, row.partition_index), row.error)
         for topic in response.topics
@@ -77,7 +67,7 @@ def commit_error(response: OffsetCommitResponse) -> StratalogError | None:
 def fetch_request(
     group_id: str, topic_partitions: Iterable[TopicPartition] | None, *, require_stable: bool = True
 ) -> OffsetFetchRequest:
-    """Asks for the committed offsets of these partitions; None: of all that the group has."""
+    """A request for the committed offsets of these partitions; None: of all that the group has."""
     topics: tuple[OffsetFetchRequestTopic, ...] | None = None
     if topic_partitions is not None:
         by_topic: dict[str, list[int]] = {}
@@ -87,8 +77,8 @@ def fetch_request(
     return OffsetFetchRequest((OffsetFetchRequestGroup(group_id, topics),), require_stable)
 
 
-def fetched_offsets(response: OffsetFetchResponse) -> dict[TopicPartition, OffsetAndMetadata | None]:
-    """Each partition's committed offset, None without one, of the one group that was asked for.
+def fetched_offsets(response: OffsetFetchResponse) -> Committed:
+    """Each partition's committed offset, None without one, in the response for one group.
 
     Raises its error, or the first of a partition: UNSTABLE_OFFSET_COMMIT (retriable) while a transaction is open.
     """
@@ -97,7 +87,7 @@ def fetched_offsets(response: OffsetFetchResponse) -> dict[TopicPartition, Offse
     group = response.groups[0]
     if group.error is not None:
         raise group.error
-    found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+    found: Committed = {}
     for topic in group.topics:
         for row in topic.partitions:
             if row.error is not None:
@@ -108,20 +98,12 @@ def fetched_offsets(response: OffsetFetchResponse) -> dict[TopicPartition, Offse
     return found
 
 
-RETRY_MS = 20
-
-
-Committed = dict[TopicPartition, OffsetAndMetadata | None]
-"""The committed offset of each partition that was asked for; None without one."""
-
-
 @dataclass(slots=True)
 class _Lookup:
-    """An OffsetFetch under way for these partitions; `retry_ms`: it failed, and is to be asked again then."""
+    """An OffsetFetch under way for these partitions; `retry_ms`: it failed, and is sent again then."""
 
     partitions: frozenset[TopicPartition]
-    answer: object = None
-    is_answered: bool = False
+    pending: PendingAnswer
     retry_ms: int | None = None
 
 
@@ -164,10 +146,10 @@ class OffsetFetch:
             if self._clock.monotonic_ms() >= lookup.retry_ms:
                 self._begin(topic_partitions)
             return None
-        if not lookup.is_answered:
+        if not lookup.pending.is_there():
             return None
         try:
-            found = _offsets_in(lookup.answer)
+            found = _offsets_in(lookup.pending.answer)
         except StratalogError as reason:
             if not reason.retriable:
                 self._lookup = None
@@ -178,28 +160,17 @@ class OffsetFetch:
         return found
 
     def forget(self) -> None:
-        """Partitions came or went: what was asked before may be older than what their last owner committed."""
+        """Drop a look-up under way: its answer may be older than what the partitions' last owner committed."""
         self._lookup = None
 
     def _begin(self, topic_partitions: frozenset[TopicPartition]) -> None:
-        lookup = self._lookup = _Lookup(topic_partitions)
-        request = fetch_request(self._group_id, sorted(topic_partitions))
-
-        def told(answer: object) -> None:
-            lookup.answer, lookup.is_answered = answer, True
-            self._wake()
-
-        def found(answer: object) -> None:
-            if isinstance(answer, int):
-                self._calls.send(answer, self._group_id, request, told)
-            else:
-                told(answer)
-
-        self._calls.find(self._group_id, found)
+        pending = PendingAnswer(self._wake)
+        self._lookup = _Lookup(topic_partitions, pending)
+        pending.ask(self._calls, self._group_id, fetch_request(self._group_id, sorted(topic_partitions)))
 
 
 def as_error(answer: object) -> StratalogError:
-    """The error that was answered; a defect when it is no error."""
+    """The error that was answered, or UnknownServerError when the answer is none."""
     if isinstance(answer, StratalogError):
         return answer
     return UnknownServerError(f"not an answer to this request: {answer!r}")

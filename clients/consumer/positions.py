@@ -1,7 +1,4 @@
-"""Where a consumer stands in each assigned partition, and the rows it read ahead. Pure.
-
-What a consumer gives back: rows of a partition as records or as a table. Pure.
-"""
+"""A consumer's position in each assigned partition, the rows it read ahead, and rows as records or a table. Pure."""
 
 from __future__ import annotations
 
@@ -13,16 +10,15 @@ import pyarrow.compute as pc
 
 from stratalog.clients.records import ConsumerRecord
 from stratalog.storage.log.rows import READ_SCHEMA
-from stratalog.storage.records import Header, TopicPartition
+from stratalog.storage.records import CONTROL_ATTRIBUTE, Header, TopicPartition
 
 
 @dataclass(slots=True)
 class Position:
     """One partition. `offset` is that of the next record to be returned; None: not decided yet.
 
-    `leader_epoch` is that of the record before it, if it was read.
-
-    Rows read ahead start at `offset`; behind the last of them reading goes on at `_fetched_to`.
+    `leader_epoch` is that of the record before it, if it was read. Rows read ahead start at `offset`; the next fetch
+    starts at `_fetched_to`.
     """
 
     topic_partition: TopicPartition
@@ -33,21 +29,21 @@ class Position:
     _fetched_to: int = 0
 
     def seek(self, offset: int) -> None:
-        """Go elsewhere; rows read ahead are dropped."""
+        """Set the position; rows read ahead are dropped."""
         self.offset, self._rows, self.leader_epoch = offset, None, None
 
     def has_rows(self) -> bool:
         return self._rows is not None
 
     def put(self, rows: pa.Table, next_offset: int) -> None:
-        """Rows read at `offset`; the next read starts at `next_offset`. No rows: there was nothing to show."""
+        """Keep rows read at `offset`; the next read starts at `next_offset`. Without rows the position moves there."""
         if rows.num_rows == 0:
             self.offset, self._rows = next_offset, None
             return
         self._rows, self._fetched_to = rows, next_offset
 
     def take(self, count: int | None) -> pa.Table:
-        """Up to `count` rows (None: all at hand), moving the position behind them. Only with rows at hand."""
+        """Remove up to `count` rows (None: all read ahead) and move the position behind them. Only with rows."""
         assert self._rows is not None
         rows = self._rows
         if count is None or count >= rows.num_rows:
@@ -62,7 +58,7 @@ class Position:
 class Positions:
     """The assigned partitions, visited in turn so that a busy one does not starve the others.
 
-    Only those that may have something are visited: the ones told to `look_at` that did not `rest` since.
+    Only those that may have rows are visited: since `may_have_rows`, until `has_no_more`.
     """
 
     def __init__(self) -> None:
@@ -75,25 +71,25 @@ class Positions:
         known = self.by_partition
         self.by_partition = {tp: known.get(tp) or Position(tp) for tp in topic_partitions}
         self._with_rows = {tp: None for tp in self._with_rows if tp in self.by_partition}
-        self.look_at(None)
+        self.may_have_rows(None)
 
-    def look_at(self, topic_partitions: Iterable[TopicPartition] | None) -> None:
-        """These may have something new (None: all may)."""
+    def may_have_rows(self, topic_partitions: Iterable[TopicPartition] | None) -> None:
+        """Visit these partitions (None: all)."""
         for topic_partition in self.by_partition if topic_partitions is None else topic_partitions:
             if topic_partition in self.by_partition:
                 self._to_visit[topic_partition] = None
 
-    def rest(self, position: Position) -> None:
-        """Everything there is was read, or nothing is wanted: not visited until told to look again."""
+    def has_no_more(self, position: Position) -> None:
+        """Everything was read: no visit until `may_have_rows`."""
         self._to_visit.pop(position.topic_partition, None)
 
     @property
-    def are_all_at_rest(self) -> bool:
+    def are_all_read(self) -> bool:
         """True when none needs a visit."""
         return not self._to_visit
 
     def in_turn(self) -> Iterator[Position]:
-        """Partitions to visit, the one served longest ago first. Those that are paused rest until resumed."""
+        """Partitions to visit, the one served longest ago first. Paused ones are not visited until resumed."""
         for topic_partition in list(self._to_visit):
             del self._to_visit[topic_partition]
             position = self.by_partition.get(topic_partition)
@@ -102,11 +98,11 @@ class Positions:
                 yield position
 
     def fetched(self, position: Position) -> None:
-        """Rows were put at hand for it."""
+        """Rows were read ahead for this partition."""
         self._with_rows[position.topic_partition] = None
 
     def next_with_rows(self) -> Position | None:
-        """A partition, not paused, that has rows at hand; the one served longest ago."""
+        """A partition, not paused, with rows read ahead; the one served longest ago."""
         for topic_partition in list(self._with_rows):
             position = self.by_partition[topic_partition]
             if not position.has_rows():
@@ -116,10 +112,6 @@ class Positions:
                 self._with_rows[topic_partition] = None
                 return position
         return None
-
-
-CONTROL = 0x20
-"""Kafka's attribute bit of a control batch: transaction markers, which only brokers look at."""
 
 
 _SHOWN = ("offset", "leader_epoch", "timestamp", "timestamp_type", "key", "value", "headers")
@@ -139,7 +131,7 @@ def without_control(rows: pa.Table) -> pa.Table:
     """Rows of `READ_SCHEMA` without transaction markers."""
     if rows.num_rows == 0:
         return rows
-    is_control = pc.bit_wise_and(rows["attributes"], pa.scalar(CONTROL, pa.int16()))
+    is_control = pc.bit_wise_and(rows["attributes"], pa.scalar(CONTROL_ATTRIBUTE, pa.int16()))
     if pc.max(is_control).as_py() == 0:
         return rows
     return rows.filter(pc.equal(is_control, 0))

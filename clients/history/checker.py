@@ -1,9 +1,9 @@
-"""What a history must not show: lost, doubled, aborted, skipped and reordered records. Pure.
+"""The rules of histories: no lost, duplicate, aborted, skipped and reordered records. Pure.
 
-Names and meanings are those of Jepsen's workload for Kafka (`jepsen.tests.kafka`); those that begin with `int-` are
-the same thing inside one call or transaction. What Kafka allows is no finding: gaps between offsets, reading on from
-another place after a seek, a send of unknown outcome that is there or is not. Cycles between transactions are not
-looked for. Compaction removes records: such topics show as lost writes.
+Names and meanings are those of Jepsen's workload for Kafka (`jepsen.tests.kafka`); `int-` means inside one call or
+transaction. What Kafka allows is no finding: gaps between offsets, another offset after a seek, a send of unknown
+outcome that is stored or not. Cycles between transactions are not searched. Compaction removes records: they show as
+lost writes.
 """
 
 from __future__ import annotations
@@ -32,21 +32,23 @@ from stratalog.clients.history.history import (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong with a history, by rule."""
+    """A violation of a rule."""
 
     rule: str
     text: str
 
 
 def check(events: Sequence[HistoryEvent], rules: Iterable[str] | None = None) -> list[Finding]:
-    """Everything that a history must not show, or what the named rules say; an empty list is a clean run."""
+    """The violations of all rules, or of the named ones; none in a clean run."""
     wanted = set(RULES) if rules is None else set(rules)
     return [Finding(name, text) for name, rule in RULES.items() if name in wanted for text in rule(events)]
 
 
 def unseen(events: Sequence[HistoryEvent]) -> list[HistoryEvent]:
-    """Acknowledged sends that nobody has polled, at or above all that was polled of their partitions: no finding, the
-    readers may just have been too slow. Empty when nobody polled anything."""
+    """Acknowledged sends at or above the last polled offset of their partitions: no finding, since readers may be slow.
+
+    Empty when there are no polls.
+    """
     polled = _ends(e for e in events if e.kind == POLL)
     return [e for e in events if e.kind == ACK and polled and e.offset >= polled.get(e.place, 0)]
 
@@ -60,12 +62,12 @@ def _ends(events: Iterable[HistoryEvent]) -> dict[Place, int]:
 
 
 def _placed(events: Iterable[HistoryEvent]) -> Iterator[HistoryEvent]:
-    """Events that say which value is at which offset."""
+    """Events with a value and its offset."""
     return (e for e in events if e.kind in (ACK, POLL, STORED) and e.offset != UNKNOWN)
 
 
 def _aborted(events: Sequence[HistoryEvent]) -> set[str]:
-    """Values that were never to be seen."""
+    """Values that must never be read."""
     transactions = {e.txn for e in events if e.kind == ABORT and e.txn}
     values = {e.value for e in events if e.kind == SEND and e.txn in transactions and e.txn}
     return values | {e.value for e in events if e.kind == ABORT and e.value}
@@ -73,7 +75,7 @@ def _aborted(events: Sequence[HistoryEvent]) -> set[str]:
 
 @dataclass(slots=True)
 class _Run:
-    """What one reader polled of one partition between two seeks; `start`: where it went, if it said so."""
+    """The polls of one reader of one partition between two seeks; `start`: the sought offset, if known."""
 
     client: str
     start: int
@@ -89,7 +91,7 @@ class _Run:
 
 
 def _runs(events: Sequence[HistoryEvent]) -> dict[Place, list[_Run]]:
-    """Runs that polled something, by partition."""
+    """Runs with polls, by partition."""
     found: dict[Place, list[_Run]] = defaultdict(list)
     open_runs: dict[tuple[str, Place], _Run] = {}
     for event in events:
@@ -110,7 +112,7 @@ def _runs(events: Sequence[HistoryEvent]) -> dict[Place, list[_Run]]:
 
 
 def lost_write(events: Sequence[HistoryEvent]) -> Iterator[str]:
-    """An acknowledged record is not at its offset in a log that was read in the end, or readers went past its offset
+    """An acknowledged record is not at its offset in a log that was read at the end, or readers read past its offset
     and none of them got it."""
     yield from _lost_from_logs(events)
     aborted, polled = _aborted(events), {event.value for event in events if event.kind == POLL}
@@ -163,7 +165,7 @@ def duplicate(events: Sequence[HistoryEvent]) -> Iterator[str]:
 
 
 def unsent_read(events: Sequence[HistoryEvent]) -> Iterator[str]:
-    """A value that nobody sent."""
+    """A value that was never sent."""
     sent = {event.value for event in events if event.kind == SEND}
     for value in sorted({event.value for event in _placed(events)} - sent):
         yield f"{value} was never sent"
@@ -217,7 +219,7 @@ def _is_inside(before: HistoryEvent, after: HistoryEvent) -> bool:
 
 
 def poll_skip(events: Sequence[HistoryEvent]) -> Iterator[str]:
-    """Between two polls a reader passed over records that are known to be there."""
+    """Between two polls a reader skipped records that are known to be stored."""
     return _poll_skips(events, inside=False)
 
 
@@ -235,7 +237,7 @@ def _backward_polls(events: Sequence[HistoryEvent], inside: bool) -> Iterator[st
 
 
 def nonmonotonic_poll(events: Sequence[HistoryEvent]) -> Iterator[str]:
-    """A reader got an offset again, or an earlier one later, without having sought."""
+    """A reader got an offset again, or an earlier one later, without a seek."""
     return _backward_polls(events, inside=False)
 
 
@@ -283,7 +285,7 @@ def out_of_order(events: Sequence[HistoryEvent]) -> Iterator[str]:
 
 
 def high_watermark_went_back(events: Sequence[HistoryEvent]) -> Iterator[str]:
-    """An observer saw a partition's high watermark go down, within an epoch or over several."""
+    """An observer read a lower high watermark of a partition than before, within an epoch or over several."""
     last: dict[tuple[str, Place], HistoryEvent] = {}
     for event in (e for e in events if e.kind == HIGH_WATERMARK):
         before = last.get((event.client, event.place))
@@ -295,7 +297,7 @@ def high_watermark_went_back(events: Sequence[HistoryEvent]) -> Iterator[str]:
 
 
 def beyond_high_watermark(events: Sequence[HistoryEvent]) -> Iterator[str]:
-    """A record was acknowledged above every high watermark that was ever seen; for runs that end quietly."""
+    """A record was acknowledged above every high watermark that was read; for runs that end without load."""
     highest: dict[Place, int] = {}
     for event in (e for e in events if e.kind == HIGH_WATERMARK):
         highest[event.place] = max(highest.get(event.place, 0), event.offset)

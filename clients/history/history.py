@@ -1,8 +1,8 @@
-"""What clients did and saw, one event a line: the histories that `clients/history/checker.py` checks. Pure.
+"""Events of clients, one a line: the histories that `clients/history/checker.py` checks. Pure.
 
 A line is a JSON array of an event's fields in their order; fields at the end may be missing. The order of lines is
-the order of time: who takes part writes a line before it asks for something and one after it was answered. Lines of
-several parties are in one file, or in files that are merged by `time_ms`.
+the order of time: a client writes a line before it calls and one after the answer. Lines of several clients are in one
+file, or in files that are merged by `time_ms`.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ SEND = "send"
 ACK = "ack"
 """A send was acknowledged, at this offset."""
 FAIL = "fail"
-"""A send ended without an answer that says whether it is stored: it may or may not be."""
+"""A send of unknown outcome: the record may be stored or not."""
 ABORT = "abort"
-"""A value was refused before it was sent, or with `txn` alone all of a transaction was aborted: never to be seen."""
+"""A value was refused before it was sent, or (with `txn` alone) a transaction was aborted: it must never be read."""
 COMMIT = "commit"
 """The transaction `txn` is about to be committed."""
 POLL = "poll"
 """A record was read."""
 SEEK = "seek"
-"""A reader goes to an offset by its own will: what it polls next need not follow what it polled before."""
+"""A reader seeks an offset: its next poll need not follow the one before."""
 HIGH_WATERMARK = "high-watermark"
-"""An observer saw a partition's high watermark; it is the event's `offset`."""
+"""An observer read a partition's high watermark: the event's `offset`."""
 HOLDS = "holds"
-"""The log `client` holds this partition from `offset` on. With such lines, a log is asked for these partitions only."""
+"""The log `client` holds this partition from `offset` on. With such lines, only these partitions are checked."""
 STORED = "stored"
-"""A record as it lies in one replica's table, or in the log as a whole, when the run is over."""
+"""A record in one replica's table, or in the log as a whole, at the end of the run."""
 
 KINDS = (SEND, ACK, FAIL, ABORT, COMMIT, POLL, SEEK, HIGH_WATERMARK, HOLDS, STORED)
 UNKNOWN = -1
@@ -46,8 +46,8 @@ class HistoryEvent:
     """One line. `time_ms` is the writer's monotonic clock, `value` the record's id: no two records have the same.
 
     epoch  the leader epoch, where it is known
-    call   the number of the client's call that this is part of, rising; all records of one poll have the same
-    txn    the transaction that a send is part of; empty: of none
+    call   the number of the client's call, rising; all records of one poll have the same
+    txn    the transaction of a send; empty: none
     """
 
     time_ms: int

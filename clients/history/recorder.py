@@ -1,7 +1,7 @@
-"""Writing a history: the file, and a producer and a consumer that write down what they do.
+"""Recording a history: the file, and a producer and a consumer that record their calls.
 
-I/O: appends lines to one file; any number of threads and processes may, each line is one write, which a kill cannot
-tear.
+I/O: appends lines to one file, from any number of threads and processes; each line is one write, which a kill cannot
+split.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def as_text(value: bytes) -> str:
 
 
 class History:
-    """A history's file, appended to. `counts`: how many events of each kind this object wrote."""
+    """A history's file. `counts`: events of each kind that this object wrote."""
 
     def __init__(self, path: Path, clock: Clock | None = None) -> None:
         self.path = path
@@ -63,19 +63,19 @@ class History:
         os.close(self._file)
 
     def events(self) -> list[HistoryEvent]:
-        """All that is in the file, whoever wrote it."""
+        """All events of the file, of every writer."""
         return read_events(self.path)
 
 
 def read_events(path: Path) -> list[HistoryEvent]:
-    """All whole lines; a file that is not there is an empty history. CorruptMessageError naming a line that is none."""
+    """The events of all whole lines; a missing file is an empty history. CorruptMessageError for another line."""
     if not path.exists():
         return []
     return list(parse_events(path.read_text(encoding="utf-8").splitlines(keepends=True)))
 
 
 class RecordingProducer:
-    """Sends through a `Producer` and writes down what became of it. `client` names it in the history.
+    """Sends through a `Producer` and records sends and outcomes. `client` is its name in the history.
 
     >>> sender = RecordingProducer(Producer(cluster), history, "p1")  # doctest: +SKIP
     >>> sender.send("events", "p1:1")  # doctest: +SKIP
@@ -92,14 +92,14 @@ class RecordingProducer:
     def send(
         self, topic: str, value: bytes | str, key: bytes | str | None = None, partition: int | None = None
     ) -> RecordFuture:
-        """As `Producer.send`. Calls of several threads are put in order, which is the order of their numbers."""
+        """As `Producer.send`. Calls of several threads are serialized, in the order of their numbers."""
         name = self._value_id(value.encode() if isinstance(value, str) else value)
         with self._lock:
             call = next(self._calls)
             self._history.add(self._client, SEND, value=name, topic=topic, call=call)
 
             def answered(metadata: RecordMetadata | None, error: StratalogError | None) -> None:
-                self._note_answer(topic, name, call, metadata, error)
+                self._record_answer(topic, name, call, metadata, error)
 
             try:
                 return self.producer.send(topic, value, key, partition, on_delivery=answered)
@@ -107,7 +107,7 @@ class RecordingProducer:
                 self._history.add(self._client, ABORT, value=name, topic=topic, call=call)
                 raise
 
-    def _note_answer(
+    def _record_answer(
         self, topic: str, name: str, call: int, metadata: RecordMetadata | None, error: StratalogError | None
     ) -> None:
         if metadata is not None:
@@ -125,7 +125,7 @@ class RecordingProducer:
 
 
 class RecordingConsumer:
-    """Polls through a `Consumer` and writes down what it got. `client` names it in the history."""
+    """Polls through a `Consumer` and records the records. `client` is its name in the history."""
 
     def __init__(self, consumer: Consumer, history: History, client: str, value_id: ValueId = as_text) -> None:
         self.consumer = consumer
@@ -135,16 +135,16 @@ class RecordingConsumer:
         self._calls = count(1)
 
     def assign(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """As `Consumer.assign`: reads on from wherever that leads."""
+        """As `Consumer.assign`, recorded as a seek to an unknown offset."""
         wanted = list(topic_partitions)
         self.consumer.assign(wanted)
         for topic_partition in wanted:
-            self._note_seek(topic_partition, UNKNOWN)
+            self._record_seek(topic_partition, UNKNOWN)
 
     def seek(self, topic_partition: TopicPartition, offset: int) -> None:
         """As `Consumer.seek`."""
         self.consumer.seek(topic_partition, offset)
-        self._note_seek(topic_partition, offset)
+        self._record_seek(topic_partition, offset)
 
     def seek_to_beginning(self, topic_partitions: Iterable[TopicPartition] = ()) -> None:
         """As `Consumer.seek_to_beginning`."""
@@ -152,9 +152,9 @@ class RecordingConsumer:
         starts = self.consumer.beginning_offsets(wanted)
         self.consumer.seek_to_beginning(wanted)
         for topic_partition in wanted:
-            self._note_seek(topic_partition, starts[topic_partition])
+            self._record_seek(topic_partition, starts[topic_partition])
 
-    def _note_seek(self, topic_partition: TopicPartition, offset: int) -> None:
+    def _record_seek(self, topic_partition: TopicPartition, offset: int) -> None:
         self._history.add(self._client, SEEK, topic_partition.partition, offset, topic=topic_partition.topic)
 
     def poll(self, timeout_ms: int = 0) -> list[ConsumerRecord]:

@@ -1,4 +1,4 @@
-"""What the replicas of a topic hold, as the last events of a history: so the checker sees whether anything is lost.
+"""The records of a topic's replicas as the last events of a history, so that the checker finds lost ones.
 
 I/O: reads the tables of every in-sync replica up to the high watermark.
 """

@@ -1,9 +1,9 @@
 """Batches waiting and in flight, per partition, in order. Pure: time is an argument, the producer holds the lock.
 
-For one partition: new records join the last waiting batch; a batch to be sent again goes back to its place
+For one partition: new records join the last waiting batch; a batch to be sent again returns to its position
 and is then sent alone, so order survives retries. At most `max.in.flight` batches are sent from the oldest
-one without an outcome on, answered or not: the broker knows a repeated batch among the last five only.
-While they are under way, what waits behind them grows beyond `batch.size`: batches grow with the backlog.
+one without an outcome on, answered or not: the broker recognises a repeated batch among the last five only.
+While they are under way, waiting batches grow beyond `batch.size`, with the backlog.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQU
 
 PRODUCER_EPOCH_MAX = 32_767
 GROWTH = 16
-"""How many times `batch.size` a batch of single records may reach while it cannot be sent anyway."""
+"""Limit of a batch of single records that cannot be sent yet, in multiples of `batch.size`."""
 _STORED = Verdict(Action.DONE)
 _EXPIRED = "Expiring {} record(s) for {}:{} ms has passed since batch creation"
 
 
 class PartitionQueue:
-    """The batches of one partition. Its producer epoch and sequences are its own; the id usually everybody's."""
+    """The batches of one partition, with its own producer epoch and sequences; the id is usually the producer's."""
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class PartitionQueue:
         self._has_gap = False
         self._wants_new_epoch = False
 
-    def go_on_as(self, producer_id: int, producer_epoch: int) -> None:
-        """The id and epoch of the next transaction. Only when the queue is empty."""
+    def continue_as(self, producer_id: int, producer_epoch: int) -> None:
+        """Set the id and epoch of the next transaction. Only when the queue is empty."""
         self.producer_id, self.producer_epoch = producer_id, producer_epoch
         self._next_sequence, self._has_gap, self._wants_new_epoch = 0, False, False
 
@@ -65,7 +65,7 @@ class PartitionQueue:
         return self._next_number
 
     def open_batch(self) -> ProducerBatch | None:
-        """The batch that newcomers may join."""
+        """The batch that new records may join."""
         return self.waiting[-1] if self.waiting and not self.waiting[-1].closed else None
 
     def room_bytes(self) -> int:
@@ -99,7 +99,7 @@ class PartitionQueue:
         batch = self.waiting.popleft()
         batch.close()
         if self._config.enable_idempotence and batch.sequence == NO_SEQUENCE:
-            self._give_sequence(batch)
+            self._set_sequence(batch)
         if not batch.attempts:
             self._unsettled.append(batch)
         batch.attempts += 1
@@ -108,15 +108,14 @@ class PartitionQueue:
         return batch
 
     def answered(self, batch: ProducerBatch, error: StratalogError | None, now_ms: int, jitter: float) -> Verdict:
-        """Act on the answer to a batch in flight; what is DONE or FAILed leaves the queue."""
+        """Act on the answer to a batch in flight; it leaves the queue when it is DONE or FAILed."""
         verdict = _STORED if error is None else judge(error, self._circumstances(batch))
         if verdict.new_epoch and self._config.transactional_id:
-            verdict = Verdict(Action.FAIL)  # its coordinator alone raises the epoch: with the abort that has to follow
+            verdict = Verdict(Action.FAIL)  # only its coordinator raises the epoch, with the abort that has to follow
         self.in_flight.remove(batch)
         self._wants_new_epoch |= verdict.new_epoch and self._config.enable_idempotence
         if verdict.action is Action.RETRY:
-            wait_ms = self._backoff_ms(batch, jitter) if verdict.backoff else 0
-            batch.retry_at_ms = now_ms + wait_ms
+            batch.retry_at_ms = now_ms + (self._backoff_ms(batch, jitter) if verdict.backoff else 0)
             self._put_back(batch)
         elif verdict.action is Action.SPLIT:
             self.may_grow = False
@@ -126,11 +125,11 @@ class PartitionQueue:
             for part in parts:
                 self._put_back(part)
         else:
-            self._gone(batch, verdict.action is Action.FAIL)
+            self._remove(batch, verdict.action is Action.FAIL)
         return verdict
 
     def expire(self, now_ms: int, timeout_ms: int) -> list[tuple[ProducerBatch, StratalogError]]:
-        """Give up the batches older than `timeout_ms`, waiting or in flight; a late answer no longer counts."""
+        """Drop the batches older than `timeout_ms`, waiting or in flight; a late answer no longer counts."""
         if self.is_empty() or now_ms - self.oldest_ms() < timeout_ms:
             return []
         expired = [b for b in (*self.in_flight, *self.waiting) if now_ms - b.created_ms >= timeout_ms]
@@ -141,15 +140,15 @@ class PartitionQueue:
 
     def oldest_ms(self) -> int:
         """When the oldest batch without an outcome was begun. Only when there is one."""
-        # Both are in the order in which their batches were begun, but for what waits to be sent again.
+        # Both are in the order in which their batches were begun, but for those that wait to be sent again.
         return min(batches[0].created_ms for batches in (self.in_flight, self.waiting) if batches)
 
     def drop(self, batch: ProducerBatch) -> None:
-        """Give a batch up, wherever it is."""
+        """Remove a batch that failed, waiting or in flight."""
         (self.in_flight if batch in self.in_flight else self.waiting).remove(batch)
-        self._gone(batch, failed=True)
+        self._remove(batch, failed=True)
 
-    def _gone(self, batch: ProducerBatch, failed: bool) -> None:
+    def _remove(self, batch: ProducerBatch, failed: bool) -> None:
         batch.done = True
         if batch.sequence != NO_SEQUENCE:
             self._has_gap = failed
@@ -157,7 +156,7 @@ class PartitionQueue:
             del self._unsettled[0]
 
     def _circumstances(self, batch: ProducerBatch) -> Circumstances:
-        # What was sent before and waits to be sent again stands in front.
+        # Batches that wait to be sent again are the first ones.
         sent_again = takewhile(lambda b: b.attempts > 0, self.waiting)
         others = [b.order for b in (*self.in_flight, *sent_again) if b is not batch]
         return Circumstances(
@@ -176,7 +175,7 @@ class PartitionQueue:
         at = sum(1 for _ in takewhile(lambda other: other.order < batch.order, self.waiting))
         self.waiting.insert(at, batch)
 
-    def _give_sequence(self, batch: ProducerBatch) -> None:
+    def _set_sequence(self, batch: ProducerBatch) -> None:
         batch.producer_id = self.producer_id
         batch.sequence, batch.producer_epoch = self._next_sequence, self.producer_epoch
         self._next_sequence = (self._next_sequence + batch.record_count) & 0x7FFFFFFF
@@ -191,7 +190,7 @@ class PartitionQueue:
 
 
 class Accumulator:
-    """All partitions' queues and the memory their records take."""
+    """All partitions' queues, and the memory of their records."""
 
     def __init__(self, config: ProducerConfig, new_producer_id: Callable[[], int]) -> None:
         self.used_bytes = 0
@@ -208,18 +207,18 @@ class Accumulator:
         if found is None:
             found = PartitionQueue(topic_partition, self._config, self._producer_id, self._new_producer_id)
             if self._config.transactional_id:
-                found.go_on_as(self._producer_id, self._producer_epoch)
+                found.continue_as(self._producer_id, self._producer_epoch)
             self._queues[topic_partition] = found
         return found
 
-    def go_on_as(self, producer_id: int, producer_epoch: int) -> None:
-        """The producer's id and epoch from now on, in every partition. Only while no batch is without an outcome."""
+    def continue_as(self, producer_id: int, producer_epoch: int) -> None:
+        """Set the producer's id and epoch in every partition. Only while no batch is without an outcome."""
         self._producer_id, self._producer_epoch = producer_id, producer_epoch
         for queue in self._queues.values():
-            queue.go_on_as(producer_id, producer_epoch)
+            queue.continue_as(producer_id, producer_epoch)
 
     def active(self) -> Iterator[PartitionQueue]:
-        """Queues that hold anything."""
+        """Queues that hold batches."""
         yield from list(self._active.values())
 
     @property
@@ -227,8 +226,8 @@ class Accumulator:
         """True while any batch has no outcome."""
         return bool(self._active)
 
-    def rest(self, queue: PartitionQueue) -> None:
-        """The queue was looked at: it is no longer active if nothing is left in it."""
+    def deactivate_if_empty(self, queue: PartitionQueue) -> None:
+        """Remove the queue from the active ones if it holds no batch."""
         if queue.is_empty():
             self._active.pop(queue.topic_partition, None)
 
@@ -254,9 +253,9 @@ class Accumulator:
     def append_payload(
         self, topic_partition: TopicPartition, now_ms: int, payload: pa.Table, size_bytes: int
     ) -> tuple[PartitionQueue, ProducerBatch, int]:
-        """Put rows of `PAYLOAD_SCHEMA` behind everything else of the partition; the index is that of the first.
+        """Put rows of `PAYLOAD_SCHEMA` behind all other records of the partition; the index is that of the first.
 
-        They join rows of other tables that still wait, up to `max.request.size`.
+        They join waiting rows of other tables, up to `max.request.size`.
         """
         queue = self._activate(topic_partition)
         batch = queue.open_batch()

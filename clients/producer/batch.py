@@ -1,8 +1,8 @@
 """A producer's batch for one partition, from the first record appended to its final outcome. Pure.
 
-Records given one by one collect in lists and become an Arrow payload when first sent, but for one alone without
-headers; rows of tables come as payloads, put together then without a copy. The sequence is assigned at the first
-send and stays with the batch, so that the broker recognises a retry (promise 20).
+Single records are collected in lists and become an Arrow payload at the first send, but for a batch of one record
+without headers; rows of tables come as payloads and are concatenated without a copy. The sequence is assigned at the
+first send and stays with the batch, so that the broker recognises a retry (promise 20).
 """
 
 from __future__ import annotations
@@ -26,9 +26,12 @@ from stratalog.storage.records import (
 )
 
 RECORD_OVERHEAD_BYTES = 24
-"""Arrow's share of one record beside key, value and headers: a timestamp, three offsets, validity bits."""
+"""Size of one record beside key, value and headers in Arrow: a timestamp, three offsets, validity bits."""
 
 Headers = Sequence[Header]
+
+_Rows = tuple[list[int | None], list[bytes | None], list[bytes | None], list[Headers | None]]
+"""Timestamps, keys, values and headers."""
 
 _TIMESTAMP = PAYLOAD_SCHEMA.field("timestamp").type
 _BINARY = PAYLOAD_SCHEMA.field("value").type
@@ -84,12 +87,7 @@ class ProducerBatch:
         self.sent_ms = 0
         self.retry_at_ms = 0
         self._tables: list[pa.Table] = []
-        self._rows: tuple[list[int | None], list[bytes | None], list[bytes | None], list[Headers | None]] = (
-            [],
-            [],
-            [],
-            [],
-        )
+        self._rows: _Rows = ([], [], [], [])
 
     @property
     def order(self) -> tuple[int, int]:
@@ -153,7 +151,7 @@ class ProducerBatch:
         return part
 
     def outcome(self, base_offset: int, error: StratalogError | None) -> Piece:
-        """This batch's piece of its delivery."""
+        """The outcome of this batch, as a piece of its delivery."""
         return Piece(self.first_index, self.record_count, UNKNOWN_OFFSET if error else base_offset, error)
 
 

@@ -20,7 +20,7 @@ _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 _SCALAR_BELOW = 16
-"""With fewer keys than this left in a pass, numpy's cost per call exceeds hashing them one by one."""
+"""Number of keys in a pass below which hashing them one by one is faster than numpy."""
 
 IntArray = npt.NDArray[np.int64]
 
@@ -70,12 +70,12 @@ class Partitioner(Protocol):
         ...
 
     def appended(self, topic: str, partition: int, size_bytes: int, /) -> None:
-        """Told after a record without a key was put into a batch of `partition`."""
+        """Called after a record without a key was put into a batch of `partition`."""
         ...
 
 
 class StickyPartitioner:
-    """Kafka's default: the key's hash; null keys stay on a partition until `batch_size` bytes went there (KIP-794)."""
+    """Kafka's default: the key's hash; null keys stay on a partition until it got `batch_size` bytes (KIP-794)."""
 
     def __init__(self, batch_size: int, rng: random.Random) -> None:
         self.batch_size = batch_size
@@ -93,7 +93,7 @@ class StickyPartitioner:
         return current
 
     def next_of_round(self, topic: str, partition_count: int, available: Sequence[int]) -> int:
-        """Where a batch that is large by itself goes: each available partition once, in random order, then anew."""
+        """The partition of a batch that is large by itself: each available one once, in random order, then again."""
         choices = list(available) or list(range(partition_count))
         left = [partition for partition in self._round.get(topic, ()) if partition in choices]
         if not left:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import random
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Self
 
 import pyarrow as pa
@@ -33,7 +33,7 @@ from stratalog.clients.records import (
 )
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.controller.producer_id_blocks import allocate_producer_ids
-from stratalog.replication.metadata.image import ClusterImage, Result
+from stratalog.replication.metadata.image import ClusterImage
 from stratalog.storage.errors import (
     IllegalStateError,
     InvalidRecordError,
@@ -81,19 +81,12 @@ class Producer:
         rng = rng or random.Random()
         self._view = view or ClusterView(cluster)
         self._partitioner = partitioner or StickyPartitioner(self.config.batch_size, rng)
-        self._lock = threading.Condition()
         self._session = self._session_with(cluster)
         self._accumulator = Accumulator(self.config, self._producer_ids())
-        self._sender = Sender(
-            self.config,
-            self._view,
-            transport or self._transport_to(cluster),
-            self._accumulator,
-            self._lock,
-            rng,
-            self._memory_freed,
-            self._session.transactions.failed if self._session else lambda _error: None,
-        )
+        transport = transport or self._transport_to(cluster)
+        failed = self._session.transactions.failed if self._session else None
+        self._sender = Sender(self.config, self._view, transport, self._accumulator, rng, failed)
+        self._lock = self._sender.lock
         self._is_closed = False
         self._sender.start()
 
@@ -108,28 +101,23 @@ class Producer:
         if not self.config.enable_idempotence or self.config.transactional_id:
             return lambda: -1
 
-        def decide(image: ClusterImage) -> Result[range]:
-            return allocate_producer_ids(image)
-
-        block = self._view.propose(decide)
-        ids = iter(block)
-        return lambda: next(ids)
+        return iter(self._view.propose(allocate_producer_ids)).__next__
 
     # -- transactions ------------------------------------------------------------------------------------
 
     def init_transactions(self, timeout: float | None = None) -> None:
-        """Get the producer id of `transactional.id`. Who had it before is fenced; what that left open is aborted.
+        """Get the producer id of `transactional.id`. Its previous producer is fenced, an open transaction aborted.
 
-        Once, before anything is sent. `timeout` in seconds, here and below; else `max.block.ms`. RequestTimedOutError
+        Once, before the first record. `timeout` in seconds, here and below; else `max.block.ms`. RequestTimedOutError
         (may be called again), InvalidTransactionTimeoutError, IllegalStateError.
         """
         self._check_open()
         session = self._transactional()
         session.init(self._timeout_ms(timeout))
-        self._go_on(session)
+        self._continue_as(session)
 
     def begin_transaction(self) -> None:
-        """What is sent from now on is visible to readers of committed records all together, or never."""
+        """Records from now on become visible to readers of committed records all together, or never."""
         self._check_open()
         self._transactional().transactions.begin()
 
@@ -138,23 +126,23 @@ class Producer:
     ) -> None:
         """Commit a consumer's offsets with the transaction: read, process and write each record exactly once.
 
-        CommitFailedError and its like when the group has moved on: abort then.
+        CommitFailedError and similar errors after a rebalance of the group: abort then.
         """
         self._check_open()
         if offsets:
             self._transactional().send_offsets(offsets, group_metadata, self._timeout_ms(None))
 
     def commit_transaction(self, timeout: float | None = None) -> None:
-        """Send everything, wait for it, and make it visible.
+        """Send all records, wait for their outcomes, and make them visible.
 
-        TransactionAbortableError when a record was lost: abort then. ProducerFencedError: another producer has the
-        name; close this one. RequestTimedOutError: call it again.
+        TransactionAbortableError when a record failed: abort then. ProducerFencedError: another producer uses the
+        transactional id; close this one. RequestTimedOutError: call it again.
         """
         self._check_open()
         self._end_transaction(committed=True, timeout=timeout)
 
     def abort_transaction(self, timeout: float | None = None) -> None:
-        """Make everything that was sent since `begin_transaction` invisible. Errors as of `commit_transaction`."""
+        """Abort: no record since `begin_transaction` becomes visible. Errors as of `commit_transaction`."""
         self._check_open()
         self._end_transaction(committed=False, timeout=timeout)
 
@@ -162,11 +150,11 @@ class Producer:
         session, timeout_ms = self._transactional(), self._timeout_ms(timeout)
         self.flush(timeout_ms / 1000)
         session.end(committed=committed, timeout_ms=timeout_ms)
-        self._go_on(session)
+        self._continue_as(session)
 
-    def _go_on(self, session: TransactionSession) -> None:
+    def _continue_as(self, session: TransactionSession) -> None:
         with self._lock:
-            self._accumulator.go_on_as(session.transactions.producer_id, session.transactions.producer_epoch)
+            self._accumulator.continue_as(session.transactions.producer_id, session.transactions.producer_epoch)
 
     def _session_with(self, cluster: Cluster) -> TransactionSession | None:
         if not self.config.transactional_id:
@@ -200,10 +188,10 @@ class Producer:
         """Put a record into a batch; the future gives its `RecordMetadata` or raises its error.
 
         Strings are sent as UTF-8. `timestamp_ms` defaults to now. `on_delivery(metadata, error)` runs on the
-        sender thread. Blocks up to `max.block.ms` for the topic to appear and for buffer memory. What is wrong
-        with the record itself comes as a failed future: RecordTooLargeError, InvalidRecordError,
-        InvalidTimestampError, UnknownTopicOrPartitionError, RequestTimedOutError. With a `transactional.id` it raises
-        unless a transaction is open and without an error.
+        sender thread. Blocks up to `max.block.ms` for the topic to appear and for buffer memory. A record that cannot
+        be sent returns a failed future: RecordTooLargeError, InvalidRecordError, InvalidTimestampError,
+        UnknownTopicOrPartitionError, RequestTimedOutError. With a `transactional.id` it raises unless a transaction is
+        open and without an error.
         """
         self._check_sending()
         try:
@@ -242,17 +230,17 @@ class Producer:
                 topic_partition, now_ms, time_ms, key_bytes, value_bytes, header_list, size_bytes
             )
             if key_bytes is None and partition is None:
-                # Where batches grow, the sticky partition keeps its records for as much longer.
+                # When batches grow, the sticky partition lasts as much longer.
                 self._partitioner.appended(topic, chosen, size_bytes * self.config.batch_size // queue.room_bytes())
-            if index == 0:  # a record that joins a batch changes nothing about when that is sent
+            if index == 0:  # a record that joins a batch does not change when that is sent
                 self._sender.appended(queue, now_ms)
         return RecordFuture(topic_partition, time_ms, batch.delivery, index)
 
     def send_table(self, topic: str, table: pa.Table) -> Future[TableMetadata]:
-        """Send every row of an Arrow table: the quick way in.
+        """Send every row of an Arrow table: the fast way to write.
 
         table  columns `value` and, if wanted, `key`, `headers`, `timestamp` (null: now) and `partition` (null:
-               by key, or sticky). Rows of one partition keep their order; they travel in batches of about
+               by key, or sticky). Rows of one partition keep their order; they are sent in batches of about
                `max.request.size` instead of `batch.size`.
 
         The future gives a `TableMetadata` once every row is stored, or raises the first error; some rows may
@@ -297,7 +285,7 @@ class Producer:
     # -- waiting and ending ------------------------------------------------------------------------------
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send everything at once and wait until all of it has an outcome; RequestTimedOutError after `timeout` s."""
+        """Send everything now and wait until all of it has an outcome; RequestTimedOutError after `timeout` s."""
         if self._sender.is_current_thread():
             raise InvalidRequestError("flush inside a delivery callback would wait for itself")
         clock = self._view.clock
@@ -318,7 +306,7 @@ class Producer:
     def close(self, timeout: float | None = None) -> None:
         """Flush, then stop the sender. Records that have no outcome after `timeout` seconds fail.
 
-        Inside a delivery callback nothing is waited for: what is under way fails.
+        Inside a delivery callback it does not wait: records under way fail.
         """
         if self._is_closed:
             return
@@ -327,7 +315,7 @@ class Producer:
             if not self._sender.is_current_thread():
                 self.flush(timeout)
         except RequestTimedOutError as left:
-            # Kafka's close does not raise: the records that are given up say so in their futures.
+            # Kafka's close does not raise: the futures of these records have the error.
             _log.warning("closing with records under way: %s", left)
         finally:
             self._sender.stop(timeout)
@@ -379,10 +367,8 @@ class Producer:
         deadline_ms = clock.monotonic_ms() + limit_ms
         while clock.monotonic_ms() < deadline_ms:
             clock.sleep_ms(min(METADATA_POLL_MS, limit_ms))
-            try:
+            with suppress(UnknownTopicOrPartitionError):
                 return len(self._view.partitions(topic))
-            except UnknownTopicOrPartitionError:
-                continue
         raise UnknownTopicOrPartitionError(f"Topic {topic} not present in metadata after {limit_ms} ms.")
 
     def _await_memory(self, size_bytes: int) -> None:
@@ -394,19 +380,15 @@ class Producer:
         def fits() -> bool:
             return self._accumulator.used_bytes + size_bytes <= limit or self._accumulator.used_bytes == 0
 
-        if not fits() and not self._lock.wait_for(fits, limit_ms / 1000):
+        if not self._lock.wait_for(fits, limit_ms / 1000):
             raise RequestTimedOutError(
                 f"Failed to allocate {size_bytes} bytes within the configured max blocking time {limit_ms} ms. "
                 f"Total memory: {limit} bytes. Available memory: {limit - self._accumulator.used_bytes} bytes."
             )
 
-    def _memory_freed(self) -> None:
-        with self._lock:
-            self._lock.notify_all()
-
 
 def _for_inbox(cluster: Cluster) -> dict[str, object]:
-    """Through an inbox a partition has one batch under way, for some 40 ms: only large batches are quick."""
+    """Default for inboxes, where a partition has one batch under way at a time: small batches would be slow."""
     return {"batch.size": INBOX_BATCH_SIZE} if isinstance(cluster, str) else {}
 
 

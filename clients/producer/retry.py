@@ -1,4 +1,4 @@
-"""What a producer does with the answer to one batch: take it, try again, split, or give up. Pure.
+"""What follows from the answer to one batch: done, retry, split or fail. Pure.
 
 The rules are those of Kafka's `Sender` and `TransactionManager` (KIP-360), with one difference: the
 producer epoch is raised for one partition alone, since the broker's producer state is per partition.
@@ -20,7 +20,7 @@ from stratalog.storage.errors import (
 
 
 class Action(Enum):
-    """What happens to the batch."""
+    """What is done with the batch."""
 
     DONE = "done"
     RETRY = "retry"
@@ -42,7 +42,7 @@ class Circumstances:
     """What the verdict depends on beside the error.
 
     `is_oldest`: no older batch of the partition is outstanding. `has_gap`: an older one that had a sequence
-    was given up, so the broker may never see that sequence.
+    failed, so the broker may never see that sequence.
     """
 
     record_count: int
@@ -69,15 +69,15 @@ def judge(error: StratalogError | None, seen: Circumstances) -> Verdict:
 
 
 def _judge_sequence(error: StratalogError, seen: Circumstances) -> Verdict:
-    """The broker misses something before this batch, so nothing of it or behind it was stored.
+    """The broker misses records before this batch, so it stored neither this one nor later ones.
 
-    That makes it safe to send them again, even under new sequences.
+    So it is safe to send them again, even with new sequences.
     """
     if not seen.is_oldest:
         return Verdict(Action.RETRY)
     if seen.has_gap or isinstance(error, UnknownProducerIdError):
         return Verdict(Action.RETRY, new_epoch=True, backoff=True)
-    # Acknowledged records are missing in the log (an unclean election): the application should hear of it.
+    # Acknowledged records are missing in the log (an unclean election): the application has to know.
     return Verdict(Action.FAIL, new_epoch=True)
 
 

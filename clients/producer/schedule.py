@@ -1,7 +1,7 @@
-"""Which partitions' queues the sender looks at, and when: by what changed, not by how many there are. Pure.
+"""Which partitions' queues the sender visits, and when: by what changed, not by how many there are. Pure.
 
-A queue is looked at after every change to it (`mark`) and at the one time that it names for itself (`look_at`).
-With 500 partitions and one record a second in each, a turn costs as much as with one partition.
+A queue is visited after every change (`add`) and when its timer ends (`add_timer`). So with 500 partitions and one
+record a second in each, a turn costs as much as with one partition.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from stratalog.clients.producer.accumulator import PartitionQueue
 
 @dataclass(slots=True)
 class Schedule:
-    """The queues to look at now, and the timers of the others. At most one timer of a queue counts: its earliest."""
+    """The queues to visit now, and the timers of the others. At most one timer of a queue counts: its earliest."""
 
-    _marked: dict[PartitionQueue, None] = field(default_factory=dict)
+    _changed: dict[PartitionQueue, None] = field(default_factory=dict)
     _timers: list[tuple[int, int, PartitionQueue]] = field(default_factory=list)
     _earliest: dict[PartitionQueue, int] = field(default_factory=dict)
     _count: int = 0
 
-    def mark(self, queue: PartitionQueue) -> None:
-        """Something about the queue changed: it is looked at in the next turn."""
-        self._marked[queue] = None
+    def add(self, queue: PartitionQueue) -> None:
+        """The queue changed: it is visited in the next turn."""
+        self._changed[queue] = None
 
-    def look_at(self, queue: PartitionQueue, at_ms: int) -> None:
-        """Look at the queue again at `at_ms`, unless that happens earlier anyway."""
+    def add_timer(self, queue: PartitionQueue, at_ms: int) -> None:
+        """Visit the queue at `at_ms` at the latest."""
         known_ms = self._earliest.get(queue)
         if known_ms is not None and known_ms <= at_ms:
             return
@@ -34,20 +34,20 @@ class Schedule:
         self._count += 1
         heapq.heappush(self._timers, (at_ms, self._count, queue))
 
-    def take(self, now_ms: int) -> list[PartitionQueue]:
-        """The queues that are due, each once; they are no longer scheduled."""
+    def take_due(self, now_ms: int) -> list[PartitionQueue]:
+        """Remove and return the queues that are due, each once."""
         while self._timers and self._timers[0][0] <= now_ms:
             at_ms, _, queue = heapq.heappop(self._timers)
             if self._earliest.get(queue) == at_ms:
                 del self._earliest[queue]
-                self._marked[queue] = None
-        due, self._marked = list(self._marked), {}
+                self._changed[queue] = None
+        due, self._changed = list(self._changed), {}
         return due
 
     @property
-    def has_marked(self) -> bool:
-        """True when a queue waits to be looked at in the next turn."""
-        return bool(self._marked)
+    def has_due(self) -> bool:
+        """True when a queue is to be visited in the next turn."""
+        return bool(self._changed)
 
     def next_ms(self) -> int | None:
         """When the next timer ends; None without one."""

@@ -1,8 +1,8 @@
 """The producer's background thread: sends batches to leaders, acts on the answers, completes deliveries.
 
-I/O: through the transport and the cluster view. Every rule it follows is in `accumulator`, `schedule` and
-`retry`. The lock is the producer's. It is never held while a delivery completes, nor while something is sent
-that could block; what cannot block is sent by whoever appended it, which saves a change of threads.
+I/O: through the transport and the cluster view. Its rules are in `accumulator`, `schedule` and `retry`. The lock is
+shared with the producer. It is never held while a delivery completes, nor during a send that could block; a send that
+cannot block is done by the appending thread, which saves a change of threads.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, NewRecordBatch
 IDLE_WAIT_MS = 1_000
 POLLED_CLOSELY_MS = 10
 ANSWER_GRACE_MS = 2_000
-"""The broker gives up a request first and says so; only a broker that says nothing is given up by us."""
+"""Time beyond `request.timeout.ms` until a broker counts as silent: its own time-out comes first."""
 METADATA_BACKOFF_MS = 20
 
 _JITTER = 0.2
@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 _Answer = tuple[ProducerBatch, int, ProduceResponse | None, StratalogError | None]
-"""A batch, which attempt it was, and the leader's response or why there is none."""
+"""A batch, the number of the attempt, and the leader's response or the error without one."""
 
 _Outcome = tuple[ProducerBatch, int, StratalogError | None]
 
@@ -75,7 +75,10 @@ class Counters:
 
 
 class Sender:
-    """One thread that runs until `stop`. `wake` tells it that there is something to send."""
+    """One thread that runs until `stop`. `lock` guards the accumulator.
+
+    on_failed  called with the error of each batch that fails
+    """
 
     def __init__(
         self,
@@ -83,11 +86,10 @@ class Sender:
         view: ClusterView,
         transport: Transport,
         accumulator: Accumulator,
-        lock: threading.Condition,
         rng: random.Random,
-        on_memory_freed: Callable[[], None],
-        on_failed: Callable[[StratalogError], None] = lambda _error: None,
+        on_failed: Callable[[StratalogError], None] | None = None,
     ) -> None:
+        self.lock = threading.Condition()
         self.counters = Counters()
         self.flushes = 0
         self._config = config
@@ -95,9 +97,7 @@ class Sender:
         self._clock = view.clock
         self._transport = transport
         self._accumulator = accumulator
-        self._lock = lock
         self._rng = rng
-        self._on_memory_freed = on_memory_freed
         self._on_failed = on_failed
         self._schedule = Schedule()
         self._answers: deque[_Answer] = deque()
@@ -116,27 +116,26 @@ class Sender:
         self._thread.start()
 
     def appended(self, queue: PartitionQueue, now_ms: int) -> None:
-        """A new batch waits in `queue`: send it, or see to it that it is sent. With the lock held."""
+        """A new batch waits in `queue`: send it, or wake the thread for it. With the lock held."""
         if not self._transport.is_immediate:
-            self._schedule.mark(queue)
+            self._schedule.add(queue)
             self.wake()
             return
-        for batch in self._look(queue, now_ms):
-            self._send(batch)
+        self._send_all(self._take_due(queue, now_ms))
         next_ms = self._schedule.next_ms()
-        if (poll_ms := self._transport.poll_interval_ms) <= POLLED_CLOSELY_MS:  # what was sent waits for that
+        if (poll_ms := self._transport.poll_interval_ms) <= POLLED_CLOSELY_MS:  # a remote leader's answer
             next_ms = min(now_ms + poll_ms, next_ms or now_ms + poll_ms)
         if next_ms is not None and next_ms < self._wakes_at_ms:
             self.wake()
 
     def flush(self) -> None:
-        """What lingers is due now, as long as `flushes` counts somebody who waits for it. With the lock held."""
+        """Lingering batches are due now, while `flushes` counts a waiting thread. With the lock held."""
         for queue in self._accumulator.active():
-            self._schedule.mark(queue)
+            self._schedule.add(queue)
         self.wake()
 
     def wake(self) -> None:
-        """There is something to do."""
+        """End the thread's wait."""
         if not self._is_woken:
             self._is_woken = True
             self._mailbox.put(None)
@@ -159,10 +158,10 @@ class Sender:
             try:
                 wait_ms = self._turn(answers)
             except StoreUnavailableError:
-                # Metadata is out of reach for the moment: batches wait, within their delivery timeout.
+                # Metadata is out of reach: batches wait, within their delivery timeout.
                 wait_ms = self._config.retry_backoff_ms
             except Exception as defect:  # noqa: BLE001
-                # Whoever waits for a record must hear of it even when the fault is ours.
+                # Waiting threads have to get an error even for a defect of ours.
                 _log.exception("the producer's sender failed")
                 self._fail_all(UnknownServerError(f"the producer's sender failed: {defect!r}"))
         self._fail_all(UnknownServerError("Producer is closed forcefully."))
@@ -170,15 +169,15 @@ class Sender:
     def _wait(self, wait_ms: float) -> list[_Answer]:
         with suppress(Empty):
             self._mailbox.get(timeout=wait_ms / 1000) if wait_ms > 0 else self._mailbox.get_nowait()
-            self._is_woken = False  # before looking: what comes from now on wakes again
+            self._is_woken = False  # before the turn: an answer that comes now wakes again
         return [self._answers.popleft() for _ in range(len(self._answers))]
 
     # -- one turn ----------------------------------------------------------------------------------------
 
     def _turn(self, answers: list[_Answer]) -> float:
-        """Take answers in, send what is due; the time in ms until something may be due again."""
+        """Handle answers, send what is due; the time in ms until something may be due again."""
         now_ms = self._clock.monotonic_ms()
-        outcomes = self._take_in(answers, now_ms)
+        outcomes = self._handle_answers(answers, now_ms)
         self._poll(now_ms)
         try:
             self._refresh_metadata(now_ms)
@@ -187,17 +186,17 @@ class Sender:
             self._finish(outcomes)
         return self._wait_ms(now_ms)
 
-    def _take_in(self, answers: list[_Answer], now_ms: int) -> list[_Outcome]:
+    def _handle_answers(self, answers: list[_Answer], now_ms: int) -> list[_Outcome]:
         if not answers:
             return []
         outcomes: list[_Outcome] = []
-        with self._lock:
+        with self.lock:
             for batch, attempt, response, error in answers:
                 queue = self._accumulator.queue(batch.topic_partition)
                 if batch not in queue.in_flight or batch.attempts != attempt:
-                    continue  # given up or sent again meanwhile: only the newest attempt's answer counts
+                    continue  # expired or sent again meanwhile: only the newest attempt's answer counts
                 outcomes.extend(self._judge(queue, batch, response, error, now_ms))
-                self._schedule.mark(queue)
+                self._schedule.add(queue)
         return outcomes
 
     def _judge(
@@ -224,7 +223,7 @@ class Sender:
             return
         self._polled_ms = now_ms
         if self._transport.is_immediate:
-            with self._lock:  # others send through it as well
+            with self.lock:  # appending threads send through it as well
                 self._transport.poll()
         else:
             self._transport.poll()
@@ -237,43 +236,43 @@ class Sender:
             self._view.refresh()
 
     def _drain(self, now_ms: int) -> list[_Outcome]:
-        """Send what may be sent now; what expired meanwhile is given back."""
+        """Send what may be sent now; the outcomes of expired batches."""
         batches: list[ProducerBatch] = []
         outcomes: list[_Outcome] = []
-        with self._lock:
-            for queue in self._schedule.take(now_ms):
+        with self.lock:
+            for queue in self._schedule.take_due(now_ms):
                 outcomes.extend(self._expire(queue, now_ms))
-                batches.extend(self._look(queue, now_ms))
+                batches.extend(self._take_due(queue, now_ms))
             if self._transport.is_immediate:
                 self._send_all(batches)
         if not self._transport.is_immediate:
             self._send_all(batches)
         return outcomes
 
-    def _look(self, queue: PartitionQueue, now_ms: int) -> list[ProducerBatch]:
-        """Take out of a queue what is to be sent now, and set the time of the next look."""
+    def _take_due(self, queue: PartitionQueue, now_ms: int) -> list[ProducerBatch]:
+        """Remove from a queue the batches to be sent now, and set its timer."""
         taken: list[ProducerBatch] = []
         while (due_ms := queue.ready_at_ms(self.flushes > 0)) is not None:
             if due_ms > now_ms:
-                self._schedule.look_at(queue, due_ms)
+                self._schedule.add_timer(queue, due_ms)
             elif not self._has_leader(queue):
                 self._metadata_is_stale = True
-                self._schedule.look_at(queue, now_ms + self._config.retry_backoff_ms)
+                self._schedule.add_timer(queue, now_ms + self._config.retry_backoff_ms)
             elif len(queue.in_flight) < self._transport.max_in_flight:
                 taken.append(queue.send_next(now_ms))
                 continue
             break
         if queue.is_empty():
-            self._accumulator.rest(queue)
+            self._accumulator.deactivate_if_empty(queue)
         else:
-            self._schedule.look_at(queue, self._gives_up_at_ms(queue))
+            self._schedule.add_timer(queue, self._expires_at_ms(queue))
         return taken
 
     def _has_leader(self, queue: PartitionQueue) -> bool:
         state = self._view.image.partitions.get(queue.topic_partition)
         return state is not None and state.leader != NO_LEADER
 
-    def _gives_up_at_ms(self, queue: PartitionQueue) -> int:
+    def _expires_at_ms(self, queue: PartitionQueue) -> int:
         """When the oldest batch expires, or the oldest request has been without an answer for too long."""
         expires_ms = queue.oldest_ms() + self._config.delivery_timeout_ms
         return min(expires_ms, queue.in_flight[0].sent_ms + self._answer_limit_ms) if queue.in_flight else expires_ms
@@ -289,15 +288,15 @@ class Sender:
         return [(batch, UNKNOWN_OFFSET, error) for batch, error in expired]
 
     def _wait_ms(self, now_ms: int) -> float:
-        """Until the next timer; while answers are awaited, or were a moment ago, no longer than the transport likes."""
-        with self._lock:
+        """Until the next timer; while answers are awaited, or were recently, at most the transport's poll interval."""
+        with self.lock:
             if self._accumulator.is_active:
                 self._busy_ms = now_ms
             is_busy = now_ms - self._busy_ms < IDLE_WAIT_MS
             wakes_at_ms = now_ms + (self._transport.poll_interval_ms if is_busy else IDLE_WAIT_MS)
             next_ms = self._schedule.next_ms()
             self._wakes_at_ms = wakes_at_ms if next_ms is None else min(wakes_at_ms, next_ms)
-            return max(0, self._wakes_at_ms - now_ms) if not self._schedule.has_marked else 0
+            return max(0, self._wakes_at_ms - now_ms) if not self._schedule.has_due else 0
 
     # -- sending and finishing ---------------------------------------------------------------------------
 
@@ -321,8 +320,7 @@ class Sender:
     def _answer(
         self, batch: ProducerBatch, attempt: int, response: ProduceResponse | None, error: StratalogError | None
     ) -> None:
-        """From any thread: what became of a batch. The sender thread takes it in, with what else is answered until it
-        comes to it: a broker answers several at once."""
+        """Queue the answer to a batch, from any thread. The sender thread handles all that have come by then."""
         self._answers.append((batch, attempt, response, response.error if response else error))
         self.wake()
 
@@ -346,15 +344,17 @@ class Sender:
     def _finish(self, outcomes: list[_Outcome]) -> None:
         if not outcomes:
             return
-        self._on_memory_freed()
+        with self.lock:
+            self.lock.notify_all()  # memory is free again
         for batch, base_offset, error in outcomes:
             if error is not None:
                 self.counters.record_error_total += batch.record_count
-                self._on_failed(error)
+                if self._on_failed is not None:
+                    self._on_failed(error)
             batch.delivery.complete(batch.outcome(base_offset, error))
 
     def _fail_all(self, error: StratalogError) -> None:
-        with self._lock:
+        with self.lock:
             batches = self._accumulator.batches()
             for batch in batches:
                 self._accumulator.queue(batch.topic_partition).drop(batch)
@@ -363,4 +363,4 @@ class Sender:
 
 
 def _ignore(_response: ProduceResponse | None, _error: StratalogError | None) -> None:
-    """Nobody waits for the answer to a batch that was sent with acks=0."""
+    """The answer to a batch that was sent with acks=0."""

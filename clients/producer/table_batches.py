@@ -1,6 +1,6 @@
 """An Arrow table cut into batches per partition, and the future of the whole. Pure.
 
-Nothing is copied row by row: partitions come from one hash of the key column, rows are gathered once, and
+No row is copied by itself: partitions come from one hash of the key column, rows are gathered once, and
 batches are slices. Rows without keys are not gathered at all: slices of the table go to one partition each.
 """
 
@@ -36,6 +36,25 @@ class TablePart:
     size_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """The topic of a table, and how its rows without a partition are spread; `available` partitions have a leader."""
+
+    topic: str
+    partition_count: int
+    available: Sequence[int]
+    partitioner: Partitioner
+    max_request_size: int
+
+    def stick(self, partitioner: StickyPartitioner, size_bytes: int) -> int:
+        """The partition of a slice of rows without keys: one for all, since every further partition is a file more."""
+        if size_bytes >= partitioner.batch_size:
+            return partitioner.next_of_round(self.topic, self.partition_count, self.available)
+        chosen = partitioner.partition(self.topic, None, self.partition_count, self.available)
+        partitioner.appended(self.topic, chosen, size_bytes)
+        return chosen
+
+
 def table_parts(
     topic: str,
     payload: pa.Table,
@@ -57,14 +76,15 @@ def table_parts(
     payload = _with_times(payload, now_ms)
     sizes = row_sizes(payload)
     _check_sizes(sizes, max_request_size)
+    target = _Target(topic, partition_count, available, partitioner, max_request_size)
     if (
         isinstance(partitioner, StickyPartitioner)
         and partition_column is None
         and payload["key"].null_count == payload.num_rows
     ):
-        return _whole_slices(topic, payload, sizes, partition_count, available, partitioner, max_request_size)
+        return _whole_slices(payload, sizes, target, partitioner)
     partitions = _explicit_partitions(partition_column, payload.num_rows, partition_count)
-    _choose_rest(partitions, payload, topic, sizes, partition_count, available, partitioner, max_request_size)
+    _choose_rest(partitions, payload, sizes, target)
     return _cut(topic, payload, sizes, partitions, max_request_size)
 
 
@@ -112,62 +132,35 @@ def _explicit_partitions(column: pa.ChunkedArray | None, row_count: int, partiti
     return partitions
 
 
-def _choose_rest(
-    partitions: IntArray,
-    payload: pa.Table,
-    topic: str,
-    sizes: IntArray,
-    partition_count: int,
-    available: Sequence[int],
-    partitioner: Partitioner,
-    max_request_size: int,
-) -> None:
+def _choose_rest(partitions: IntArray, payload: pa.Table, sizes: IntArray, target: _Target) -> None:
     """Fill in the partitions that are not explicit: a column at a time by key hash, the rest by the partitioner."""
-    keys = payload["key"]
+    keys, partitioner = payload["key"], target.partitioner
     open_rows = partitions == NO_PARTITION
     if isinstance(partitioner, StickyPartitioner) and keys.null_count < len(keys) and open_rows.any():
-        np.copyto(partitions, partitions_for_keys(keys, partition_count), where=open_rows)
+        np.copyto(partitions, partitions_for_keys(keys, target.partition_count), where=open_rows)
     rows = np.flatnonzero(partitions == NO_PARTITION)
     if not rows.size:
         return
     if isinstance(partitioner, StickyPartitioner):
         row_sizes_left = sizes[rows]
-        for start, stop in _even_slices(row_sizes_left, max_request_size):
-            size_bytes = int(row_sizes_left[start:stop].sum())
-            partitions[rows[start:stop]] = _stick(topic, size_bytes, partition_count, available, partitioner)
+        for start, stop in _even_slices(row_sizes_left, target.max_request_size):
+            partitions[rows[start:stop]] = target.stick(partitioner, int(row_sizes_left[start:stop].sum()))
         return
     for row in rows:
         key = keys[row].as_py()
-        partitions[row] = partitioner.partition(topic, key, partition_count, available)
-        partitioner.appended(topic, int(partitions[row]), int(sizes[row]))
+        partitions[row] = partitioner.partition(target.topic, key, target.partition_count, target.available)
+        partitioner.appended(target.topic, int(partitions[row]), int(sizes[row]))
 
 
 def _whole_slices(
-    topic: str,
-    payload: pa.Table,
-    sizes: IntArray,
-    partition_count: int,
-    available: Sequence[int],
-    partitioner: StickyPartitioner,
-    max_request_size: int,
+    payload: pa.Table, sizes: IntArray, target: _Target, partitioner: StickyPartitioner
 ) -> list[TablePart]:
     parts = []
-    for start, stop in _even_slices(sizes, max_request_size):
+    for start, stop in _even_slices(sizes, target.max_request_size):
         size_bytes = int(sizes[start:stop].sum())
-        partition = _stick(topic, size_bytes, partition_count, available, partitioner)
-        parts.append(TablePart(TopicPartition(topic, partition), payload.slice(start, stop - start), size_bytes))
+        topic_partition = TopicPartition(target.topic, target.stick(partitioner, size_bytes))
+        parts.append(TablePart(topic_partition, payload.slice(start, stop - start), size_bytes))
     return parts
-
-
-def _stick(
-    topic: str, size_bytes: int, partition_count: int, available: Sequence[int], partitioner: StickyPartitioner
-) -> int:
-    """Where a run of rows without a key goes: as a whole, since every further partition is a further file."""
-    if size_bytes >= partitioner.batch_size:
-        return partitioner.next_of_round(topic, partition_count, available)
-    chosen = partitioner.partition(topic, None, partition_count, available)
-    partitioner.appended(topic, chosen, size_bytes)
-    return chosen
 
 
 def _cut(
@@ -206,8 +199,8 @@ def _slices(sizes: IntArray, max_bytes: int) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Share:
-    """The records `[start, end)` of a batch: small tables travel together."""
+class _BatchRange:
+    """The records `[start, end)` of a batch; a batch may hold rows of several tables."""
 
     partition: int
     delivery: Delivery
@@ -215,7 +208,7 @@ class _Share:
     end: int
 
     def pieces(self) -> list[Piece]:
-        """The outcomes that concern these records, in their order."""
+        """The outcomes of these records, in their order."""
         found = [p for p in self.delivery.pieces if p.first_index < self.end and self.start < p.first_index + p.count]
         return sorted(found, key=lambda piece: piece.first_index)
 
@@ -234,19 +227,20 @@ class TableDelivery:
         self._topic = topic
         self._record_count = record_count
         self._lock = threading.Lock()
-        self._shares: list[_Share] = []
+        self._batch_ranges: list[_BatchRange] = []
         self._error: StratalogError | None = None
         self._missing = 1
 
     def add(self, topic_partition: TopicPartition, delivery: Delivery, first_index: int, count: int) -> None:
-        """`count` records of one more batch, from `first_index` on, belong to the table."""
+        """Add `count` records of one more batch, from `first_index` on."""
         with self._lock:
             self._missing += 1
-            self._shares.append(_Share(topic_partition.partition, delivery, first_index, first_index + count))
+            part = _BatchRange(topic_partition.partition, delivery, first_index, first_index + count)
+            self._batch_ranges.append(part)
         delivery.on_done(self.end)
 
     def fail(self, error: StratalogError) -> None:
-        """The table's rest cannot be sent; what was sent is waited for."""
+        """The rest of the table cannot be sent; the future completes after what was sent."""
         self._error = error
 
     def end(self) -> None:
@@ -255,11 +249,11 @@ class TableDelivery:
             self._missing -= 1
             if self._missing:
                 return
-        error = self._error or next((p.error for share in self._shares for p in share.pieces() if p.error), None)
+        error = self._error or next((p.error for each in self._batch_ranges for p in each.pieces() if p.error), None)
         if error is not None:
             self.future.set_exception(error)
         else:
             self.future.set_result(TableMetadata(self._topic, self._record_count, self._ranges()))
 
     def _ranges(self) -> tuple[OffsetRange, ...]:
-        return tuple(share.range_of(piece) for share in self._shares for piece in share.pieces())
+        return tuple(each.range_of(piece) for each in self._batch_ranges for piece in each.pieces())

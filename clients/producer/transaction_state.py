@@ -1,8 +1,8 @@
-"""Where a transactional producer stands: what it may do next, and what an error leaves it. Pure.
+"""The states of a transactional producer: its legal calls, and what follows from an error. Pure.
 
     Uninitialized -> Initializing -> Ready -> InTransaction -> Committing -> Ready
                                               InTransaction, AbortableError -> Aborting -> Ready
-    any -> FatalError, which nothing leaves
+    any -> FatalError, which is final
 
 Kafka: the client's `TransactionManager`, transaction version 2: partitions are added by the first batch that reaches
 them, and each end of a transaction brings the next producer epoch.
@@ -48,7 +48,7 @@ LEGAL_PREVIOUS: dict[Phase, frozenset[Phase]] = {
     Phase.ABORTABLE_ERROR: frozenset({Phase.IN_TRANSACTION, _COMMITTING, Phase.ABORTABLE_ERROR}),
     Phase.FATAL_ERROR: frozenset(Phase),
 }
-"""From which phases one may come into each (`isTransitionValid`)."""
+"""A phase -> the phases from which it is legal (`isTransitionValid`)."""
 
 _FATAL = (
     ProducerFencedError,
@@ -59,9 +59,9 @@ _FATAL = (
 
 
 class ProducerTransactions:
-    """One producer's transactions. The caller sends, waits and tells the outcome; errors are raised here.
+    """One producer's transactions. The caller sends, waits and reports outcomes; errors are raised here.
 
-    `is_begun`: something of the open transaction may have reached a broker, so its coordinator has to end it.
+    `is_begun`: records of the open transaction may have reached a broker, so its coordinator has to end it.
     """
 
     def __init__(self, transactional_id: str) -> None:
@@ -74,49 +74,49 @@ class ProducerTransactions:
 
     def begin_init(self) -> None:
         """`initTransactions`: once in a producer's life."""
-        self._go(Phase.INITIALIZING)
+        self._enter(Phase.INITIALIZING)
 
-    def give_up_init(self) -> None:
-        """It came to nothing, and may be tried again."""
+    def reset_init(self) -> None:
+        """`initTransactions` failed, and may be called again."""
         self.phase = Phase.UNINITIALIZED
 
     def initialized(self, producer_id: int, producer_epoch: int) -> None:
-        """The coordinator gave id and epoch."""
+        """The coordinator assigned id and epoch."""
         self.producer_id, self.producer_epoch = producer_id, producer_epoch
-        self._go(Phase.READY)
+        self._enter(Phase.READY)
 
     def begin(self) -> None:
         """`beginTransaction`."""
-        self._go(Phase.IN_TRANSACTION)
+        self._enter(Phase.IN_TRANSACTION)
 
     def check_sending(self) -> None:
-        """Whether a record may be sent now; notes that the transaction has something in it."""
+        """Raise unless a record may be sent now; the transaction is begun then."""
         self._check_error()
         if self.phase is not Phase.IN_TRANSACTION:
             raise IllegalStateError(f"Cannot perform send: no transaction is open, the state is {self.phase.value}")
         self.is_begun = True
 
     def begin_end(self, *, committed: bool) -> None:
-        """`commitTransaction` or `abortTransaction`; only the second is open to a transaction that met an error."""
+        """`commitTransaction` or `abortTransaction`; after an error only the second is legal."""
         if not committed and self.phase is Phase.ABORTABLE_ERROR:
             self.error = None
-        self._go(_COMMITTING if committed else _ABORTING)
+        self._enter(_COMMITTING if committed else _ABORTING)
 
     @property
     def is_ending(self) -> bool:
-        """An end was begun that is not known to be complete: calling it again goes on with it (KIP-691's retry)."""
+        """True when a begun end is not known to be complete: calling it again continues it (KIP-691's retry)."""
         return self.phase in (_COMMITTING, _ABORTING)
 
     def ended(self, producer_id: int, producer_epoch: int) -> None:
-        """The coordinator ended it, and gave id and epoch for the next one."""
+        """The coordinator ended the transaction, and assigned id and epoch for the next one."""
         self.producer_id, self.producer_epoch = producer_id, producer_epoch
         self.is_begun = False
-        self._go(Phase.READY)
+        self._enter(Phase.READY)
 
     def failed(self, error: StratalogError, *, by_coordinator: bool = False) -> None:
-        """A batch was given up, or the coordinator refused: the transaction can only be aborted, or nothing any more.
+        """A batch failed, or the coordinator refused: the transaction can only be aborted, or the producer is finished.
 
-        A leader's INVALID_PRODUCER_EPOCH can be aborted from; the coordinator's says that the producer is fenced.
+        After a leader's INVALID_PRODUCER_EPOCH an abort is legal; the coordinator's means that the producer is fenced.
         """
         if self.phase is Phase.FATAL_ERROR or (self.phase is _ABORTING and not by_coordinator):
             return
@@ -127,7 +127,7 @@ class ProducerTransactions:
         elif self.phase in LEGAL_PREVIOUS[Phase.ABORTABLE_ERROR]:
             self.error, self.phase = error, Phase.ABORTABLE_ERROR
 
-    def _go(self, phase: Phase) -> None:
+    def _enter(self, phase: Phase) -> None:
         self._check_error()
         if self.phase not in LEGAL_PREVIOUS[phase]:
             raise IllegalStateError(

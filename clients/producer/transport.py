@@ -1,7 +1,7 @@
 """How a producer's batch reaches the partition's leader: by a call in the same process, or through its inbox.
 
 I/O: the inbox transport writes a data file and a small request object into the leader's root and polls for
-the answer. Both answer each batch once, or never: then the sender gives it up.
+the answer. Both answer each batch at most once; without an answer the sender times out.
 """
 
 from __future__ import annotations
@@ -26,22 +26,21 @@ from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import NewRecordBatch, TopicPartition, data_rows
 
 METADATA_AGE_MS = 200
-"""How soon the writer notices that the broker it waits for was declared dead."""
-
+"""Age of the metadata in which a poll checks that brokers with open requests are alive."""
 
 Answer = Callable[[ProduceResponse | None, StratalogError | None], None]
-"""Told once what became of a batch: the leader's response, or why there is none. From any thread; it does not block."""
+"""Called once with the leader's response, or the error without one. From any thread; it does not block."""
 
 Produce = Callable[[ProduceRequest, Callable[[ProduceResponse], None]], None]
-"""`BrokerFace.produce_then`, or what goes around it."""
+"""`BrokerFace.produce_then`, or a function around it."""
 
 
 class Transport(Protocol):
     """Carries batches to leaders, for one producer.
 
-    is_immediate      `send` only hands over to another thread: it may be called while the producer's lock is held.
-    max_in_flight     batches of one partition that arrive in the order they were sent, if sent at once.
-    poll_interval_ms  how often `poll` wants to be called while answers are awaited.
+    is_immediate      `send` does not block: it may be called while the producer's lock is held.
+    max_in_flight     batches of one partition that may be under way at once and arrive in order.
+    poll_interval_ms  interval of `poll` calls while answers are awaited.
     """
 
     is_immediate: bool
@@ -51,18 +50,18 @@ class Transport(Protocol):
     def poll_interval_ms(self) -> int: ...
 
     def send(self, broker: BrokerState, request: ProduceRequest, answer: Answer) -> None:
-        """Send a batch. Raises a StratalogError when it certainly did not arrive; then nothing is answered."""
+        """Send a batch. Raises a StratalogError when it certainly did not arrive; there is no answer then."""
         ...
 
     def poll(self) -> None:
-        """Answer what is known by now: the leader's answer, or that it will never answer."""
+        """Answer with responses that have come, or with an error for leaders that are gone."""
         ...
 
 
 class InProcessTransport:
-    """Calls the broker object. A broker that is gone takes its open requests with it.
+    """Calls the broker object. The open requests of a broker that is gone fail.
 
-    Leaders that other processes host, which joined the cluster beside it, are asked through their inboxes.
+    Leaders in other processes of the same cluster get requests through their inboxes.
     """
 
     is_immediate = True
@@ -90,12 +89,12 @@ class InProcessTransport:
         asked = self._asked.get(leader)
         if asked is None or asked.face is not face:
             if asked is not None:
-                asked.give_up(leader)
+                asked.fail(leader)
             asked = self._asked[leader] = _AskedBroker(face, self._produce_of(face))
         asked.send(request, answer)
 
     def _produce_of(self, face: BrokerFace) -> Produce:
-        """How a batch is given to a broker."""
+        """The function that sends a batch to a broker."""
         return face.produce_then
 
     def poll(self) -> None:
@@ -104,12 +103,12 @@ class InProcessTransport:
         for leader, asked in list(self._asked.items()):
             if running.get(leader) is not asked.face:
                 del self._asked[leader]
-                asked.give_up(leader)
+                asked.fail(leader)
 
 
 @dataclass(slots=True)
 class _AskedBroker:
-    """One broker object and whom it still has to answer; whoever takes an answer out of the dictionary gives it."""
+    """One broker object and its open answers. The thread that removes an answer from the dictionary calls it."""
 
     face: BrokerFace
     produce: Produce
@@ -126,7 +125,7 @@ class _AskedBroker:
         if answer is not None:
             answer(response, None)
 
-    def give_up(self, leader: int) -> None:
+    def fail(self, leader: int) -> None:
         for number in list(self._answers):
             answer = self._answers.pop(number, None)
             if answer is not None:
@@ -136,7 +135,7 @@ class _AskedBroker:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A request in an inbox, for one registration of that broker."""
+    """A request in the inbox of one registration of a broker."""
 
     objects: ObjectStore
     broker_id: int
@@ -147,7 +146,7 @@ class _Asked:
 class InboxTransport:
     """Hands data files over to leaders in other processes.
 
-    The order in which a broker takes requests from its inbox is not defined: one batch per partition at a time.
+    The order in which a broker handles the requests in its inbox is not defined: one batch per partition at a time.
     """
 
     is_immediate = False
@@ -161,12 +160,12 @@ class InboxTransport:
 
     def send(self, broker: BrokerState, request: ProduceRequest, answer: Answer) -> None:
         root, batch = broker.registration.root, request.batch
-        assert isinstance(batch, NewRecordBatch)  # what was sent as Kafka's bytes goes through a broker
+        assert isinstance(batch, NewRecordBatch)  # batches in Kafka's bytes go through a broker
         try:
             objects = self._view.stores.objects(root)
         except LogDirNotFoundError as reason:
             raise LeaderNotAvailableError(f"{request.topic_partition}: {reason}") from reason
-        # The broker does not open the file, so what it checks of a batch is checked here.
+        # The broker does not open the file, so its checks of a batch are made here.
         config = self._view.topic_config(request.topic_partition.topic)
         check_records(batch, config)
         codec = codec_of_append(config.compression_type, [batch.compression_type], batch.size_bytes)
@@ -202,7 +201,7 @@ class InboxTransport:
         return True
 
     def _is_lost(self, asked: _Asked) -> bool:
-        """A broker that was fenced or registered anew will not answer for its old epoch."""
+        """A broker that was fenced or registered again does not answer for its old epoch."""
         if self._view.image.is_current(asked.broker_id, asked.broker_epoch):
             return False
         reason = f"broker {asked.broker_id} epoch {asked.broker_epoch} is over; whether it stored the batch is unknown"
@@ -217,9 +216,9 @@ class InboxTransport:
 
 
 class _QueuedInbox:
-    """An inbox for a sender that has several batches of a partition under way: they go one after the other.
+    """An inbox for a sender with several batches of a partition under way: they are sent one after the other.
 
-    `send` only notes; files are written by `poll`, on the sender's thread.
+    `send` only queues; `poll`, on the sender's thread, writes files.
     """
 
     def __init__(self, inbox: InboxTransport) -> None:

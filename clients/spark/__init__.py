@@ -1,1 +1,13 @@
-"""`format("stratalog")`: source and sink for Spark, and the committed view."""
+"""`format("stratalog")`: source and sink for Spark, and the committed view.
+
+source, sink    what Spark finds under the format's name: readers and writers
+options         options as values, with the Kafka connector's names and errors; `conditions`: its error texts
+offsets, plan   which partitions, from where to where; rate limits and input ranges
+filters         what of a WHERE narrows a batch read
+stream_reader   where each micro-batch ends; `batch_reader`: batch reads, and the tasks of both
+read            what a task reads
+sink_rows       rows as records of partitions; `sink_task`: as data files in the leaders' roots
+hand_over       files become records: requests to the leaders, until acknowledged
+committed_view  committed records as a DataFrame or SQL view
+worker          what a Python process of Spark's keeps from call to call
+"""

@@ -1,6 +1,6 @@
 """Batch reads of the Spark source, and what its tasks do in batches and streams.
 
-I/O: through `spark_offsets` where Spark plans and `spark_read` on executors.
+I/O: through `offsets` where Spark plans and `read` on executors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stratalog.clients.spark.offsets import OffsetFetcher
 from stratalog.clients.spark.options import SourceOptions
 from stratalog.clients.spark.plan import PlannedRange, batch_ranges, check_limits, tasks_of
 from stratalog.clients.spark.read import RangeReaders, RangeToRead
-from stratalog.clients.spark.worker import settle, view_of
+from stratalog.clients.spark.worker import freeze_modules, view_of
 from stratalog.clients.view.read_committed import is_read_committed
 
 
@@ -42,14 +42,14 @@ def read_tasks(ranges: Sequence[PlannedRange], options: SourceOptions, fetcher: 
 
 @lru_cache(maxsize=8)
 def _range_readers(root: str) -> RangeReaders:
-    """Kept by the Python worker over its tasks, so that a micro-batch does not fold the tables anew."""
+    """Cached in the Python worker, so that a micro-batch does not fold the tables anew."""
     return RangeReaders(view_of(root))
 
 
 def read_partition(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     if not isinstance(partition, RangesPartition):
-        return  # Spark gives a batch read without ranges one empty partition
-    settle()
+        return  # a batch read without ranges gets one empty partition from Spark
+    freeze_modules()
     for wanted in partition.wanted:
         yield from _range_readers(options.root).record_batches(
             wanted,
@@ -68,7 +68,7 @@ class StratalogReader(DataSourceReader):
         self._filters = RangeFilters()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Ranges are narrowed; Spark still looks at every row that is read."""
+        """Ranges are narrowed; Spark still evaluates the filters on every row that is read."""
         self._filters = RangeFilters.of(filters)
         return filters
 

@@ -1,12 +1,13 @@
 """The committed records of a topic as a Spark DataFrame or SQL view over the leaders' Delta tables.
 
-I/O: the metadata log, the leaders' progress, and Delta tables through delta-spark. Plain SQL on a replica's
-table also shows records that are not committed yet, or of transactions that were aborted. Here they end at the last
-stable offsets of the moment at which the view is made, as a `read_committed` consumer's would, without records of
-aborted transactions and without control records; offsets are absolute.
+I/O: the metadata log, the leaders' progress, and Delta tables through delta-spark and Spark. Plain SQL on a replica's
+table also shows records that are not committed yet, or of transactions that were aborted. The view ends at the last
+stable offsets of the moment at which it is made, as a `read_committed` consumer would, without records of aborted
+transactions and without control records; offsets are absolute.
 
-What was aborted is what the leader's table knows at that moment. That holds for every later version, too: below the
-last stable offset the outcome of a transaction never changes, and compaction only takes aborted records away.
+Which transactions were aborted is read from the leader's table at that moment. This holds for every later version,
+too: below the last stable offset the outcome of a transaction never changes, and compaction only removes aborted
+records.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def create_committed_view(spark: SparkSession, root: str, topic: str, name: str)
 def _partition(spark: SparkSession, view: ClusterView, topic_partition: TopicPartition) -> DataFrame:
     marks = view.watermarks(topic_partition)
     state = view.partition_state(topic_partition)
-    # While nobody leads, every member of the ISR has what lies below the high watermark.
+    # While the partition has no leader, every member of the ISR has what lies below the high watermark.
     leader = view.image.brokers[state.isr[0] if state.leader == NO_LEADER else state.leader].registration
     log = LogReader(view.stores.table(leader.root, topic_partition), view.clock)
     try:

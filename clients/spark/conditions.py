@@ -1,4 +1,4 @@
-"""The error conditions of the Kafka connector, with its names and its words. Pure.
+"""The error conditions of the Kafka connector, with its names and texts. Pure.
 
 Source: spark-sql-kafka-0-10's `error/kafka-error-conditions.json`. A message starts with the condition in
 brackets, because only the text of a Python data source's error reaches the query.
@@ -15,7 +15,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class DataLossError(OffsetOutOfRangeError):
-    """KAFKA_DATA_LOSS: records that the query had a claim on are gone."""
+    """KAFKA_DATA_LOSS: records that the query has not read are gone."""
 
     def __init__(self, condition: str, reason: str) -> None:
         super().__init__(f"[KAFKA_DATA_LOSS.{condition}] {_DATA_LOSS} {reason}")
@@ -57,7 +57,7 @@ def added_partition_does_not_start_from_zero(topic_partition: TopicPartition, st
 
 
 def could_not_read_offset_range(topic_partition: TopicPartition, start: int, end: int, why: str) -> DataLossError:
-    """`why` stands where the connector names its consumer group."""
+    """`why` replaces the connector's consumer group."""
     return DataLossError(
         "COULD_NOT_READ_OFFSET_RANGE",
         f"Could not read records in offset [{start}, {end}) for topic partition {topic_partition}: {why}.",

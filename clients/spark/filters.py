@@ -1,7 +1,7 @@
 """What of a batch query's WHERE narrows what is read: partitions, offsets, times. Pure.
 
-Spark hands over the parts of a conjunction (`DataSourceReader.pushFilters`, SPARK-51271) and evaluates all of them
-again on the rows, so a filter that is not understood costs time and nothing else. The Kafka connector takes none.
+Spark passes the parts of a conjunction (`DataSourceReader.pushFilters`, SPARK-51271) and evaluates all of them again
+on the rows, so a filter that is not understood only costs time. The Kafka connector accepts none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TimesOf = Callable[[PlannedRange, int], int]
 
 @dataclass(frozen=True, slots=True)
 class RangeFilters:
-    """Records outside these bounds match nothing. A set that is None takes everything; offsets are `[start, end)`."""
+    """Records outside these bounds match nothing. A name without a set is not bounded; offsets are `[start, end)`."""
 
     sets: Mapping[str, frozenset[Any]] = field(default_factory=dict)
     start_offset: int = 0
@@ -38,7 +38,7 @@ class RangeFilters:
         return found
 
     def _with(self, each: object) -> RangeFilters:
-        """Spark's filters are told by their names, so that this needs no Spark."""
+        """Spark's filters are recognized by their class names, so that this needs no Spark."""
         match type(each).__name__, getattr(each, "attribute", None), getattr(each, "value", None):
             case "EqualTo", ("topic" | "partition" as name,), value:
                 return self._within(name, [value])
@@ -69,8 +69,8 @@ class RangeFilters:
         return replace(self, end_offset=min(self.end_offset, offset))
 
     def _since(self, value: datetime) -> RangeFilters:
-        """Records' times need not ascend, so a time bounds where to begin, never where to end. One without a time zone
-        is in the session's, which is not known here."""
+        """Records' times need not ascend, so a time bounds the start, never the end. One without a time zone is in the
+        Spark session's, which is not known here."""
         if value.tzinfo is None:
             return self
         since = value.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,9 +1,9 @@
-"""How a sink's files become records: one hand-over per leader broker, again until acknowledged or too late.
+"""How a sink's files become records: one hand-over per leader broker, retried until acknowledged or too late.
 
-I/O: `inbox/` objects of the leaders' roots, and `sinks/<sink id>.json` below the metadata root, which says
-what a batch consists of before any of it is handed over. Spark runs a batch again when its driver died, and a
-task need not give the same rows to the same partitions then; with that note the batch's first files are
-handed over again, and every partition's log knows those it has by (sink id, batch id) (promise 31).
+I/O: `inbox/` objects of the leaders' roots, and the manifest `sinks/<sink id>.json` below the metadata root: what a
+batch consists of, written before any of it is handed over. Spark runs a batch again when its driver died, and a task
+may then send rows to other partitions. With the manifest the batch's first files are handed over again, and every
+partition's log recognizes those it has by (sink id, batch id) (promise 31).
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.records import TopicPartition
 
 POLL_MS_MIN, POLL_MS_MAX = 2, 20
-ARMED_POLL_MS = 100
-"""How often to look where the answer's coming is told: at the metadata, whether the broker still lives."""
+WATCHED_POLL_MS = 100
+"""Refresh interval while answers are watched: the metadata shows whether the broker is still live."""
 RETRY_MS = 100
 REQUEST_TIMEOUT_MS = 30_000
 ANSWER_GRACE_MS = 2_000
@@ -57,7 +57,7 @@ Files = tuple[WrittenFile, ...]
 
 @dataclass(frozen=True, slots=True)
 class SinkBatchId:
-    """Which batch of which writer. `is_replayable`: Spark may run the same batch again later."""
+    """A batch of a writer. `is_replayable`: Spark may run the same batch again later."""
 
     sink_id: str
     batch_id: int
@@ -66,7 +66,8 @@ class SinkBatchId:
 
 @dataclass(slots=True)
 class _Part:
-    """A partition's files on their way. `spare` are those of this run while those of an earlier one are handed over."""
+    """A partition's files until they are acknowledged. `spare` are this run's while those of an earlier run are handed
+    over."""
 
     files: Files
     spare: Files = ()
@@ -106,38 +107,39 @@ class HandOver:
         found = _by_partition(files)
         self._parts = {tp: _Part(part) for tp, part in found.items()}
         if self.batch.is_replayable:
-            self._follow_note(found)
+            self._follow_manifest(found)
         wakeup = Wakeup(self.view.clock)
         try:
             return self._until_acknowledged(wakeup)
         finally:
             wakeup.close()
 
-    # -- the note of what the batch is -------------------------------------------------------------------
+    # -- the manifest ------------------------------------------------------------------------------------
 
-    def _follow_note(self, found: Mapping[TopicPartition, Files]) -> None:
-        """Hand over what an earlier run of this batch noted, nothing when a later batch is noted, else make a note."""
+    def _follow_manifest(self, found: Mapping[TopicPartition, Files]) -> None:
+        """Hand over the files of an earlier run of this batch; nothing when the manifest is of a later batch. Otherwise
+        write a manifest."""
         objects = self.view.stores.objects(self.view.root)
-        path = note_path(self.batch.sink_id)
-        note = objects.get_register(path)
-        noted_id, noted_files = decode_note(note) if note is not None else (-1, ())
-        if noted_id > self.batch.batch_id:
+        path = manifest_path(self.batch.sink_id)
+        manifest = objects.get_register(path)
+        stored_id, stored_files = decode_manifest(manifest) if manifest is not None else (-1, ())
+        if stored_id > self.batch.batch_id:
             _LOG.info("batch %d of sink %s was stored before", self.batch.batch_id, self.batch.sink_id)
             self._parts = {}
-        elif noted_id == self.batch.batch_id:
-            earlier = _by_partition(noted_files)
+        elif stored_id == self.batch.batch_id:
+            earlier = _by_partition(stored_files)
             self._parts = {tp: _Part(part, spare=found.get(tp, ())) for tp, part in earlier.items()}
-            self._check_noted_files()
+            self._check_earlier_files()
         elif found:
             files = [file for part in found.values() for file in part]
-            objects.put_register(path, encode_note(self.batch.batch_id, files))
+            objects.put_register(path, encode_manifest(self.batch.batch_id, files))
 
-    def _check_noted_files(self) -> None:
-        """Files that no commit named may have been cleaned up since the earlier run: then this run's go."""
+    def _check_earlier_files(self) -> None:
+        """Files that no commit names may have been vacuumed since the earlier run: then use this run's."""
         for topic_partition, part in self._parts.items():
             for file in part.files:
                 if not self._exists(file):
-                    self._take_spare(topic_partition, f"{file.root}/{topic_partition}/{file.file.path} is gone")
+                    self._use_spare(topic_partition, f"{file.root}/{topic_partition}/{file.file.path} is gone")
                     break
 
     def _exists(self, file: WrittenFile) -> bool:
@@ -147,7 +149,7 @@ class HandOver:
         except LogDirNotFoundError:
             return False
 
-    def _take_spare(self, topic_partition: TopicPartition, reason: str) -> None:
+    def _use_spare(self, topic_partition: TopicPartition, reason: str) -> None:
         part = self._parts[topic_partition]
         if not part.spare:
             raise UnknownServerError(
@@ -170,21 +172,21 @@ class HandOver:
             answered = self._collect(now_ms)
             answers += answered
             if self._parts and now_ms >= deadline_ms:
-                self._withdraw(list(self._requests))
+                self._cancel(list(self._requests))
                 raise self._expired()
             pause_ms = POLL_MS_MIN if answered else min(2 * pause_ms, POLL_MS_MAX)
             if self._parts:
-                is_told = wakeup.is_armed and all(part.request_id for part in self._parts.values())
-                wakeup.wait_ms(ARMED_POLL_MS if is_told else pause_ms)
+                is_watched = wakeup.is_active and all(part.request_id for part in self._parts.values())
+                wakeup.wait_ms(WATCHED_POLL_MS if is_watched else pause_ms)
         return answers
 
     def _send(self, now_ms: int, deadline_ms: int, wakeup: Wakeup) -> None:
-        """Hand over what is not under way, one request per broker."""
+        """Hand over what was not sent yet, one request per broker."""
         waiting: dict[int, list[TopicPartition]] = {}
         for topic_partition, part in self._parts.items():
             if part.request_id is None and now_ms >= part.not_before_ms:
                 leader = self._leader(topic_partition)
-                if leader != NO_LEADER and self._brought_to(topic_partition, leader, now_ms):
+                if leader != NO_LEADER and self._is_copied_to(topic_partition, leader, now_ms):
                     waiting.setdefault(leader, []).append(topic_partition)
         for leader, partitions in waiting.items():
             self._watch_answers(leader, wakeup)
@@ -205,14 +207,14 @@ class HandOver:
         self._parts[topic_partition].error = LeaderNotAvailableError(f"{topic_partition} has no live leader")
         return NO_LEADER
 
-    def _brought_to(self, topic_partition: TopicPartition, leader: int, now_ms: int) -> bool:
-        """Copy the files into the leader's root unless they are there; False: not now."""
+    def _is_copied_to(self, topic_partition: TopicPartition, leader: int, now_ms: int) -> bool:
+        """Copy the files into the leader's root unless they are there; False: try again later."""
         root = self.view.image.brokers[leader].registration.root
         part = self._parts[topic_partition]
         try:
             part.files = tuple(self._in_root(file, root) for file in part.files)
         except (ObjectNotFoundError, LogDirNotFoundError) as reason:
-            self._take_spare(topic_partition, str(reason))
+            self._use_spare(topic_partition, str(reason))
             return False
         except StoreUnavailableError as reason:
             part.error, part.not_before_ms = reason, now_ms + RETRY_MS
@@ -248,7 +250,7 @@ class HandOver:
             objects = self.view.stores.objects(broker.registration.root)
             objects.put(request_path(request_id), encode_request(handed, broker.broker_epoch))
         except (StoreUnavailableError, LogDirNotFoundError) as reason:
-            self._again(partitions, now_ms, reason)
+            self._retry(partitions, now_ms, reason)
             return
         self._requests[request_id] = _Request(leader, broker, partitions, now_ms)
         for topic_partition in partitions:
@@ -262,12 +264,12 @@ class HandOver:
             answer = self._answer(request_id, request)
             if answer is not None:
                 del self._requests[request_id]
-                stored += self._take(answer, request, now_ms)
-            elif self._is_given_up(request, now_ms):
-                self._withdraw([request_id])
+                stored += self._accept(answer, request, now_ms)
+            elif self._has_expired(request, now_ms):
+                self._cancel([request_id])
                 epoch = request.broker.broker_epoch
                 reason = RequestTimedOutError(f"broker {request.broker_id} of epoch {epoch} did not answer")
-                self._again(request.partitions, now_ms, reason)
+                self._retry(request.partitions, now_ms, reason)
         return stored
 
     def _answer(self, request_id: str, request: _Request) -> list[ProduceResponse] | None:
@@ -281,36 +283,36 @@ class HandOver:
             return None
         return decode_answer(data)
 
-    def _take(self, answer: Sequence[ProduceResponse], request: _Request, now_ms: int) -> list[ProduceResponse]:
+    def _accept(self, answer: Sequence[ProduceResponse], request: _Request, now_ms: int) -> list[ProduceResponse]:
         stored = []
         for response in answer:
             if response.error is None:
                 del self._parts[response.topic_partition]
                 stored.append(response)
             elif response.error.retriable:
-                self._again([response.topic_partition], now_ms, response.error)
+                self._retry([response.topic_partition], now_ms, response.error)
             else:
                 raise response.error
         missing = set(request.partitions) - {response.topic_partition for response in answer}
-        self._again(missing, now_ms, UnknownServerError("the broker did not answer for it"))
+        self._retry(missing, now_ms, UnknownServerError("the broker did not answer for it"))
         return stored
 
-    def _is_given_up(self, request: _Request, now_ms: int) -> bool:
-        """The broker is not the one that was asked, or had its time. What it did is not known and need not be:
-        the next leader's log knows the batch or does not have it."""
+    def _has_expired(self, request: _Request, now_ms: int) -> bool:
+        """The broker has another registration, or did not answer in time. It need not be known whether it stored the
+        batch: the next leader's log recognizes the batch, or does not have it."""
         is_current = self.view.image.is_current(request.broker_id, request.broker.broker_epoch)
         return not is_current or now_ms - request.sent_ms > REQUEST_TIMEOUT_MS + ANSWER_GRACE_MS
 
-    def _withdraw(self, request_ids: Iterable[str]) -> None:
+    def _cancel(self, request_ids: Iterable[str]) -> None:
         for request_id in request_ids:
             request = self._requests.pop(request_id)
             try:
                 objects = self.view.stores.objects(request.broker.registration.root)
                 objects.delete(request_path(request_id))
             except (StoreUnavailableError, LogDirNotFoundError) as reason:
-                _LOG.info("request %s to broker %d stays behind: %s", request_id, request.broker_id, reason)
+                _LOG.info("request %s to broker %d is not deleted: %s", request_id, request.broker_id, reason)
 
-    def _again(self, partitions: Iterable[TopicPartition], now_ms: int, reason: StratalogError) -> None:
+    def _retry(self, partitions: Iterable[TopicPartition], now_ms: int, reason: StratalogError) -> None:
         for topic_partition in partitions:
             part = self._parts[topic_partition]
             part.request_id, part.error, part.not_before_ms = None, reason, now_ms + RETRY_MS
@@ -325,20 +327,20 @@ class HandOver:
         )
 
 
-def note_path(sink_id: str) -> str:
-    """Where the note on a sink's newest batch lies, below the metadata root."""
+def manifest_path(sink_id: str) -> str:
+    """Path of the manifest of a sink's newest batch, below the metadata root."""
     return f"sinks/{quote(sink_id, safe='')}.json"
 
 
-def encode_note(batch_id: int, files: Iterable[WrittenFile]) -> bytes:
-    noted = [
+def encode_manifest(batch_id: int, files: Iterable[WrittenFile]) -> bytes:
+    entries = [
         {"topic_partition": each.topic_partition, "root": each.root, "file": each.file.as_json()} for each in files
     ]
-    return json.dumps({"batch_id": batch_id, "files": noted}).encode()
+    return json.dumps({"batch_id": batch_id, "files": entries}).encode()
 
 
-def decode_note(data: bytes) -> tuple[int, Files]:
-    """`(batch_id, files)`. CorruptMessageError when it is not a note."""
+def decode_manifest(data: bytes) -> tuple[int, Files]:
+    """`(batch_id, files)`. Raises CorruptMessageError when it is not a manifest."""
     try:
         body = json.loads(data)
         files = tuple(
@@ -347,7 +349,7 @@ def decode_note(data: bytes) -> tuple[int, Files]:
         )
         return int(body["batch_id"]), files
     except (ValueError, KeyError, TypeError) as reason:
-        raise CorruptMessageError(f"not a sink's note: {data[:200]!r} ({reason})") from reason
+        raise CorruptMessageError(f"not a sink's manifest: {data[:200]!r} ({reason})") from reason
 
 
 def _by_partition(files: Iterable[WrittenFile]) -> dict[TopicPartition, Files]:

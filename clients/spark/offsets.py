@@ -1,7 +1,7 @@
-"""Which partitions a source reads and where they start and end, asked of the cluster's view.
+"""Which partitions a source reads and where they start and end, from the cluster's view.
 
-I/O: through `ClusterView`, from storage alone. Times and faults that pass are tried again as the connector
-does (`fetchOffset.numRetries`, `fetchOffset.retryIntervalMs`).
+I/O: through `ClusterView`, from storage alone. Retriable errors are retried as by the connector
+(`fetchOffset.numRetries`, `fetchOffset.retryIntervalMs`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from stratalog.clients.spark.options import (
     SpecificOffsets,
     SpecificTimestamps,
     Subscribe,
+    SubscribePattern,
 )
 from stratalog.clients.spark.plan import Offsets, PlannedRange, check_specified, resolve
 from stratalog.clients.view.cluster_view import ClusterView
@@ -41,9 +42,6 @@ class OffsetFetcher:
     def __init__(self, view: ClusterView, options: SourceOptions) -> None:
         self.view = view
         self._options = options
-        self._pattern = None
-        if not isinstance(options.subscription, Subscribe | Assign):
-            self._pattern = re.compile(options.subscription.pattern)
 
     def retried(self, fetch: Callable[[], T]) -> T:
         """Call `fetch`, again after a retriable error, as often as `fetchOffset.numRetries` allows."""
@@ -61,15 +59,15 @@ class OffsetFetcher:
 
     def assigned(self) -> list[TopicPartition]:
         """The partitions that the subscription means now, in order; internal topics are left out."""
-        subscription = self._options.subscription
-        if isinstance(subscription, Assign):
-            existing = [tp for topic in {tp.topic for tp in subscription.partitions} for tp in self._partitions(topic)]
-            return sorted(set(existing) & set(subscription.partitions))
-        if isinstance(subscription, Subscribe):
-            topics: Iterable[str] = subscription.topics
-        else:
-            pattern = self._pattern
-            topics = [t for t in self.view.image.topic_ids if pattern is not None and pattern.search(t)]
+        topics: Iterable[str]
+        match self._options.subscription:
+            case Assign(partitions):
+                existing = {tp for topic in {tp.topic for tp in partitions} for tp in self._partitions(topic)}
+                return sorted(existing & set(partitions))
+            case Subscribe(topics):
+                pass
+            case SubscribePattern(pattern):
+                topics = [topic for topic in self.view.image.topic_ids if re.search(pattern, topic)]
         return sorted({tp for topic in topics for tp in self._partitions(topic)})
 
     def _partitions(self, topic: str) -> tuple[TopicPartition, ...]:
@@ -123,7 +121,7 @@ class OffsetFetcher:
         return self.retried(lambda: self.view.end_offsets(self.assigned()))
 
     def latest_published(self, known: Offsets) -> dict[TopicPartition, int]:
-        """As `latest` after `poll_progress`, without waiting: where no leader has started, what is known stays.
+        """As `latest` after `poll_progress`, without waiting: where no leader has started, the known offset stays.
 
         A new partition without a started leader is left out until it has one.
         """
@@ -138,7 +136,7 @@ class OffsetFetcher:
 
     def _published_end(self, topic_partition: TopicPartition) -> int | None:
         try:
-            marks = self.view.published(topic_partition, look=False)
+            marks = self.view.published(topic_partition, poll=False)
             return None if marks is None else self.view.readable_end(topic_partition, marks)
         except StratalogError as reason:
             if not reason.retriable:

@@ -1,8 +1,7 @@
-"""The options of the Spark source and sink, as values, with the Kafka connector's names, defaults and words. Pure.
+"""The options of the Spark source and sink as values, with the Kafka connector's names, defaults and error texts. Pure.
 
-`stratalog.root` stands where the connector has `kafka.bootstrap.servers`; every other name is Kafka's and
-case does not matter. Source: spark-sql-kafka-0-10's KafkaSourceProvider. A wrong option raises
-InvalidConfigError with the text that the connector would give.
+`stratalog.root` replaces the connector's `kafka.bootstrap.servers`; every other name is the connector's, in any case.
+A wrong option raises InvalidConfigError with the connector's text. Source: KafkaSourceProvider (spark-sql-kafka-0-10).
 """
 
 from __future__ import annotations
@@ -12,17 +11,21 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from stratalog.storage.config_def import ConfigKey, one_of
 from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.records import TopicPartition
 
 LATEST = -1
 EARLIEST = -2
 START_SUFFIX = "@start"
-"""No topic's name has an `@`: the end of a query's first batch says under such names where that batch begins."""
+"""Suffix of names in the end of a query's first batch, under which the start of that batch is stored.
+
+No topic's name has an `@`.
+"""
 ROOT = "stratalog.root"
 DEFAULT_MAX_TRIGGER_DELAY = "15m"
-ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +89,7 @@ OffsetRangeLimit = OffsetLimit | SpecificOffsets | SpecificTimestamps | GlobalTi
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a source was asked for. Times in ms, limits in records."""
+    """Options of a source. Times in ms, limits in records."""
 
     root: str
     subscription: Subscription
@@ -106,15 +109,12 @@ class SourceOptions:
     kafka: Mapping[str, str] = field(default_factory=dict)
 
 
-COMPRESSION_TYPES = ("none", "gzip", "snappy", "lz4", "zstd")
-
-
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What a sink was asked for. `topic` overrides the column; `acks` is -1 or 1; times in ms.
+    """Options of a sink. `topic` overrides the column; `acks` is -1 or 1; times in ms.
 
-    `compression_type` is what files are written with where the topic leaves it to its producers. Kafka's default
-    is none; here a file is kept as it was written, by every replica.
+    `compression_type` applies where the topic's is `producer`. Kafka's default is none; here it is zstd, since every
+    replica keeps a file as it was written.
 
     Ours, not Kafka's: `timestamp_column` gives the records' CreateTime; `txn_app_id` with `txn_version`, as
     Delta has them, make a batch write idempotent (in foreachBatch: the query's name and the batch id).
@@ -180,15 +180,15 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     return SinkOptions(
         root=params[ROOT],
         topic=topic.strip() if topic is not None else None,
-        acks=_acks(params.get("kafka.acks", "all")),
-        delivery_timeout_ms=_integer(params, "kafka.delivery.timeout.ms", 120_000),
-        max_block_ms=_integer(params, "kafka.max.block.ms", 60_000),
-        batch_size=_integer(params, "kafka.batch.size", 16_384),
-        buffer_memory=_integer(params, "kafka.buffer.memory", 33_554_432),
-        compression_type=_compression_type(params.get("kafka.compression.type", "zstd")),
+        acks=_option(params, "kafka.acks"),
+        delivery_timeout_ms=_option(params, "kafka.delivery.timeout.ms"),
+        max_block_ms=_option(params, "kafka.max.block.ms"),
+        batch_size=_option(params, "kafka.batch.size"),
+        buffer_memory=_option(params, "kafka.buffer.memory"),
+        compression_type=_option(params, "kafka.compression.type"),
         timestamp_column=params.get("stratalog.timestamp.column"),
         txn_app_id=params.get("txnappid"),
-        txn_version=_optional_integer(params, "txnversion"),
+        txn_version=_option(params, "txnversion"),
     )
 
 
@@ -201,7 +201,7 @@ def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
 
 
 def parse_offsets(text: str) -> dict[TopicPartition, int]:
-    """`{"topicA":{"0":23,"1":-1}}`, or what a stream's progress says: the start within its first end is passed over."""
+    """`{"topicA":{"0":23,"1":-1}}`, or offsets of a stream's progress; the start in its first end is skipped."""
     try:
         return {tp: offset for tp, offset in _per_partition(text).items() if not tp.topic.endswith(START_SUFFIX)}
     except (ValueError, AttributeError, TypeError) as reason:
@@ -313,7 +313,7 @@ _REFUSED = {
 def _validate(params: Mapping[str, str]) -> None:
     _subscription(params)
     for name in ("minPartitions", "maxRecordsPerPartition"):
-        number = _optional_integer(params, name.lower())
+        number = _option(params, name.lower())
         if number is not None and number <= 0:
             # the connector prints the second name as its own lower-case key
             shown = name if name == "minPartitions" else name.lower()
@@ -323,8 +323,8 @@ def _validate(params: Mapping[str, str]) -> None:
             raise InvalidConfigError(text)
     if ROOT not in params:
         raise InvalidConfigError(f"Option '{ROOT}' must be specified for configuring Kafka consumer")
-    least = _optional_integer(params, "minoffsetspertrigger")
-    most = _optional_integer(params, "maxoffsetspertrigger")
+    least = _option(params, "minoffsetspertrigger")
+    most = _option(params, "maxoffsetspertrigger")
     if least is not None and most is not None and least > most:
         raise InvalidConfigError(
             f"The value of minOffsetPerTrigger({least}) is higher than the maxOffsetsPerTrigger({most})."
@@ -368,77 +368,75 @@ def _pattern(value: str) -> str:
 
 
 def _source_options(params: Mapping[str, str], default_start: OffsetLimit) -> SourceOptions:
+    # Kafka's consumer config; the shorter name is accepted, too
+    level = params.get("kafka.isolation.level", params.get("isolation.level", _ISOLATION_LEVEL.default))
     return SourceOptions(
         root=params[ROOT],
         subscription=_subscription(params),
         starting=_limit(params, "starting", default_start),
         ending=_limit(params, "ending", OffsetLimit(LATEST)),
-        fail_on_data_loss=_boolean(params, "failondataloss", True),
-        include_headers=_boolean(params, "includeheaders", False),
-        min_partitions=_optional_integer(params, "minpartitions"),
-        max_records_per_partition=_optional_integer(params, "maxrecordsperpartition"),
-        max_offsets_per_trigger=_optional_integer(params, "maxoffsetspertrigger"),
-        min_offsets_per_trigger=_optional_integer(params, "minoffsetspertrigger"),
+        fail_on_data_loss=_option(params, "failondataloss"),
+        include_headers=_option(params, "includeheaders"),
+        min_partitions=_option(params, "minpartitions"),
+        max_records_per_partition=_option(params, "maxrecordsperpartition"),
+        max_offsets_per_trigger=_option(params, "maxoffsetspertrigger"),
+        min_offsets_per_trigger=_option(params, "minoffsetspertrigger"),
         max_trigger_delay_ms=parse_duration_ms(params.get("maxtriggerdelay", DEFAULT_MAX_TRIGGER_DELAY)),
-        poll_timeout_ms=_integer(params, "kafkaconsumer.polltimeoutms", 120_000),
-        num_retries=_integer(params, "fetchoffset.numretries", 3),
-        retry_interval_ms=_integer(params, "fetchoffset.retryintervalms", 1_000),
-        isolation_level=_isolation_level(params),
+        poll_timeout_ms=_option(params, "kafkaconsumer.polltimeoutms"),
+        num_retries=_option(params, "fetchoffset.numretries"),
+        retry_interval_ms=_option(params, "fetchoffset.retryintervalms"),
+        isolation_level=_ISOLATION_LEVEL.parse(level),
         kafka={n.removeprefix("kafka."): v for n, v in params.items() if n.startswith("kafka.")},
     )
 
 
-def _isolation_level(params: Mapping[str, str]) -> str:
-    """Kafka's consumer config; the shorter name is taken, too."""
-    level = params.get("kafka.isolation.level", params.get("isolation.level", "read_uncommitted"))
-    if level not in ISOLATION_LEVELS:
-        raise InvalidConfigError(
-            f"Invalid value {level} for configuration isolation.level: "
-            f"String must be one of: {', '.join(ISOLATION_LEVELS)}"
-        )
-    return level
-
-
-def _optional_integer(params: Mapping[str, str], name: str) -> int | None:
-    if name not in params:
-        return None
-    try:
-        return int(params[name])
-    except ValueError as reason:
-        raise InvalidConfigError(f'option {name}: For input string: "{params[name]}"') from reason
-
-
-def _integer(params: Mapping[str, str], name: str, default: int) -> int:
-    number = _optional_integer(params, name)
-    return default if number is None else number
-
-
 def include_headers(options: Mapping[str, str]) -> bool:
     """Whether the source's schema ends with `headers`; for schema(), before anything else is checked."""
-    return _boolean(_lowered(options), "includeheaders", False)
+    return bool(_option(_lowered(options), "includeheaders"))
 
 
-def _boolean(params: Mapping[str, str], name: str, default: bool) -> bool:
-    text = params.get(name, str(default)).strip().lower()
-    if text not in ("true", "false"):
-        raise InvalidConfigError(f'option {name}: For input string: "{params[name]}"')
-    return text == "true"
+def _option(params: Mapping[str, str], name: str) -> Any:
+    key = _OPTIONS[name]
+    if name not in params:
+        return key.default
+    try:
+        return key.parse(params[name])
+    except InvalidConfigError as reason:
+        if key.type == "STRING":
+            raise
+        # the connector reads these itself, with Scala's parsers
+        raise InvalidConfigError(f'option {name}: For input string: "{params[name]}"') from reason
 
 
 def _acks(text: str) -> int:
     known = {"all": -1, "-1": -1, "1": 1}
     if text.strip().lower() not in known:
-        raise InvalidConfigError(
-            f"Invalid value {text} for configuration acks: "
-            "the sink waits for the leader (1) or all in-sync replicas (all)"
-        )
+        raise ValueError("the sink waits for the leader (1) or all in-sync replicas (all)")
     return known[text.strip().lower()]
 
 
-def _compression_type(text: str) -> str:
-    if text not in COMPRESSION_TYPES:
-        raise InvalidConfigError(
-            f"Invalid value {text} for configuration compression.type: "
-            f"String must be one of: {', '.join(COMPRESSION_TYPES)}"
-        )
-    return text
+_ISOLATION_LEVEL = ConfigKey(
+    "isolation.level", "STRING", "read_uncommitted", validator=one_of("read_committed", "read_uncommitted")
+)
+_NUMBERS = {
+    "minpartitions": None,
+    "maxrecordsperpartition": None,
+    "maxoffsetspertrigger": None,
+    "minoffsetspertrigger": None,
+    "kafkaconsumer.polltimeoutms": 120_000,
+    "fetchoffset.numretries": 3,
+    "fetchoffset.retryintervalms": 1_000,
+    "txnversion": None,
+    "kafka.delivery.timeout.ms": 120_000,
+    "kafka.max.block.ms": 60_000,
+    "kafka.batch.size": 16_384,
+    "kafka.buffer.memory": 33_554_432,
+}
+_COMPRESSION_TYPES = one_of("none", "gzip", "snappy", "lz4", "zstd")
+_OPTIONS = {name: ConfigKey(name, "INT", default) for name, default in _NUMBERS.items()} | {
+    "failondataloss": ConfigKey("failondataloss", "BOOLEAN", True),
+    "includeheaders": ConfigKey("includeheaders", "BOOLEAN", False),
+    "kafka.acks": ConfigKey("acks", "STRING", -1, validator=_acks),
+    "kafka.compression.type": ConfigKey("compression.type", "STRING", "zstd", validator=_COMPRESSION_TYPES),
+}
+"""Options with a type, by lower-case name; a Kafka config's errors show its own name, as the connector's do."""

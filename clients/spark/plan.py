@@ -1,8 +1,7 @@
 """What a micro-batch reads: offsets as JSON, rate limits, input ranges, and the checks between them. Pure.
 
-The rules are those of the Kafka connector (KafkaMicroBatchStream, KafkaOffsetRangeCalculator,
-KafkaOffsetReaderAdmin): an offset is the next one to read, a range is half-open and its size is an
-estimate, because offsets may be absent.
+The rules are those of the Kafka connector (KafkaMicroBatchStream, KafkaOffsetRangeCalculator, KafkaOffsetReaderAdmin):
+an offset is the next one to read, a range is half-open and its size is an estimate, because offsets may be absent.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ from stratalog.storage.records import TopicPartition
 Offsets = Mapping[TopicPartition, int]
 OffsetsJson = dict[str, dict[str, int]]
 Report = Callable[[StratalogError], None]
-"""Takes a possible loss of data: raises it, or logs it when failOnDataLoss is false."""
+"""A function that raises a possible loss of data, or logs it when failOnDataLoss is false."""
 
 LONG_MAX = 2**63 - 1
 TASK_RECORDS_MIN = 5_000
-"""A task takes one partition after the other until it has that many records to read."""
+"""Records after which a task gets no further partition."""
 
 
 class PlannedRange(NamedTuple):
@@ -199,9 +198,8 @@ def split_ranges(
 def tasks_of(
     ranges: Sequence[PlannedRange], min_partitions: int | None, max_records_per_partition: int | None
 ) -> list[list[PlannedRange]]:
-    """`split_ranges` as Spark tasks. Where the user leaves it to us, small ranges share one.
-
-    A task costs Spark and its Python worker as much as reading some thousand records.
+    """`split_ranges` as Spark tasks. Unless the user sets one of the limits, small ranges share a task: a task costs as
+    much as reading some thousand records.
     """
     parts = split_ranges(ranges, min_partitions, max_records_per_partition)
     if min_partitions is not None or max_records_per_partition is not None:
@@ -234,7 +232,7 @@ def _part_count(size: int, total: int, parts: int) -> int:
 
 
 def _divided(each: PlannedRange, parts: int) -> list[PlannedRange]:
-    """`parts` ranges of equal size; the last ones take what the division leaves."""
+    """`parts` ranges of equal size; the remainder goes to the last ones."""
     result, start, remaining = [], each.start, each.size
     for part in range(parts):
         size = remaining // (parts - part)

@@ -1,7 +1,7 @@
 """What a Spark task of the source does: reads a range of one partition from a replica's table, as Arrow batches.
 
-I/O: the metadata log and data files; no broker is asked. The range lies below a high watermark that the planner
-saw, so any replica that has followed (or led) that leader epoch and reaches the range's end holds the same records.
+I/O: the metadata log and data files; no broker is called. The range lies below a high watermark that the planner saw,
+so any replica that has followed (or led) that leader epoch and reaches the range's end holds the same records.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from stratalog.storage.transactions import NO_TRANSACTIONS
 
 BATCH_ROWS_MAX = 10_000
 CHUNK_ROWS_MIN = 2_000
-"""Data files with fewer rows on the average are put together into batches; larger ones go as they lie."""
+"""Average rows of a chunk, below which chunks are combined into batches."""
 READERS_KEPT = 64
-"""As many as the connector caches consumers (`spark.kafka.consumer.cache.capacity`)."""
+"""Number of cached logs, as the connector caches consumers (`spark.kafka.consumer.cache.capacity`)."""
 RETRY_MS = 50
 CONTROL_ATTRIBUTE = 0x20
 NO_TIMESTAMP_TYPE = -1
@@ -61,7 +61,7 @@ def arrow_schema(include_headers: bool) -> pa.Schema:
 
 
 def columns_read(include_headers: bool, read_committed: bool) -> list[str]:
-    """What of a log's columns the source is made of: decoding all of them takes an eighth more of the worker's CPU."""
+    """Which of a log's columns the source needs: decoding all of them costs CPU."""
     more = ["headers"] * include_headers + ["producer_id"] * read_committed
     return ["offset", "timestamp", "timestamp_type", "key", "value", "attributes", *more]
 
@@ -92,15 +92,15 @@ class RangeReaders:
     ) -> Iterator[pa.RecordBatch]:
         """The range's records as `arrow_schema`, at most `BATCH_ROWS_MAX` rows each.
 
-        Records that are gone raise DataLossError, or are skipped with a warning. ForeignCommitError: somebody
-        else wrote to the table. LeaderNotAvailableError: no replica had the range within `timeout_ms`.
+        Records that are gone raise DataLossError, or are skipped with a warning. ForeignCommitError: a foreign writer
+        committed to the table. LeaderNotAvailableError: no replica had the range within `timeout_ms`.
         """
         schema = arrow_schema(include_headers)
         columns = columns_read(include_headers, wanted.read_committed)
         for table in self._tables(wanted, columns, fail_on_data_loss, timeout_ms):
             rows = as_source_rows(table, wanted.topic_partition, schema)
             if rows.num_rows < CHUNK_ROWS_MIN * rows["value"].num_chunks:
-                rows = rows.combine_chunks()  # a batch costs Spark more than a copy of so few rows
+                rows = rows.combine_chunks()  # a batch costs Spark more than copying so few rows
             yield from rows.to_batches(max_chunksize=BATCH_ROWS_MAX)
 
     def _tables(
@@ -112,18 +112,18 @@ class RangeReaders:
             root, log = self._log_with(wanted, broken, timeout_ms)
             start = self._first_available(log, wanted, start, fail_on_data_loss)
             try:
-                # before the records: once compaction has taken those, the log does not know what was aborted
+                # before the records: once compaction has removed them, the log does not know what was aborted
                 transactions = log.producers.transactions if wanted.read_committed else NO_TRANSACTIONS
                 for table in log.read_range(start, wanted.end, columns=columns):
                     next_offset = table["offset"][-1].as_py() + 1
                     yield without_aborted(table, transactions.aborted_between(start, next_offset))
                     start = next_offset
             except OffsetOutOfRangeError:
-                continue  # retention passed us: look again where the log starts
+                continue  # retention moved the log start: read it again
             except (StoreError, CorruptMessageError) as reason:
                 if root in broken:
                     raise
-                _LOG.warning("%s: looking for another replica: %s", wanted.topic_partition, reason)
+                _LOG.warning("%s: trying another replica: %s", wanted.topic_partition, reason)
                 broken.add(root)
                 continue
             return
@@ -172,14 +172,14 @@ class RangeReaders:
         return None, reason
 
     def _replicas(self, topic_partition: TopicPartition) -> list[tuple[str, bool]]:
-        """Roots of the replicas: the leader's, those in sync, the others; and whether one has all that is committed
-        although it shows an older epoch: a member of the ISR while nobody leads."""
+        """Roots of the replicas: the leader's, those in sync, the others; and whether one has all committed records
+        although it shows an older epoch: a member of the ISR while there is no leader."""
         self._view.refresh(max_age_ms=1_000)
         state = self._view.partition_state(topic_partition)
         brokers = self._view.image.brokers
         replicas = sorted(state.replicas, key=lambda r: (r != state.leader, r not in state.isr))
-        nobody_leads = state.leader == NO_LEADER
-        return [(brokers[r].registration.root, nobody_leads and r in state.isr) for r in replicas if r in brokers]
+        has_no_leader = state.leader == NO_LEADER
+        return [(brokers[r].registration.root, has_no_leader and r in state.isr) for r in replicas if r in brokers]
 
     def _reader(self, topic_partition: TopicPartition, root: str) -> LogReader:
         key = (topic_partition, self._view.image.topic_ids.get(topic_partition.topic, ""), root)
@@ -198,7 +198,7 @@ def _holds(log: LogReader, wanted: RangeToRead, *, any_epoch: bool) -> bool:
         end = log.log_end_offset
         if not (any_epoch or log.has_started(wanted.leader_epoch)) or end < wanted.end:
             return False
-        # a replica that is a little behind may not know yet how a transaction ended
+        # a replica that lags a little may not know yet how a transaction ended
         return not wanted.read_committed or log.last_stable_offset(end) >= wanted.end
 
     try:

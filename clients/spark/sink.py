@@ -1,7 +1,7 @@
 """The Spark sink: `df.write.format("stratalog")` and `df.writeStream.format("stratalog")`, exactly once.
 
-I/O: through `spark_sink_task` on executors and `spark_hand_over` on the driver. Columns, options and errors are
-the Kafka connector's; batch writes need `.mode("append")`. acks=all unless `kafka.acks` says otherwise.
+I/O: through `sink_task` on Spark's executors and `hand_over` on its driver. Columns, options and errors are the Kafka
+connector's; batch writes need `.mode("append")`. The default of `kafka.acks` is `all`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stratalog.clients.spark.hand_over import HandOver, SinkBatchId
 from stratalog.clients.spark.options import SinkOptions
 from stratalog.clients.spark.sink_rows import check_columns
 from stratalog.clients.spark.sink_task import SentRows, SinkTask, WrittenFile
-from stratalog.clients.spark.worker import settle, view_of
+from stratalog.clients.spark.worker import freeze_modules, view_of
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import InvalidRequestError
 
@@ -28,7 +28,7 @@ BATCH_ID_PROPERTY = "streaming.sql.batchId"
 
 @dataclass
 class FilesWritten(WriterCommitMessage):
-    """What a task leaves for the driver: files to hand over, or its few rows. `query_id` is empty in a batch write."""
+    """A task's result for the driver: files to hand over, or its few rows. `query_id` is empty in a batch write."""
 
     query_id: str
     files: tuple[WrittenFile, ...] = ()
@@ -36,13 +36,13 @@ class FilesWritten(WriterCommitMessage):
 
 
 def check_schema(schema: StructType, options: SinkOptions) -> None:
-    """InvalidRecordError when the sink cannot take the query's columns."""
+    """Raises InvalidRecordError when the query's columns do not fit."""
     types = {column.name: column.dataType.simpleString() for column in schema.fields}
     check_columns(types, options.topic, options.timestamp_column)
 
 
 class StratalogWriter(DataSourceArrowWriter):
-    """A batch write, under a sink id of its own or the one that `txnAppId` and `txnVersion` give."""
+    """A batch write, under a sink id of its own or that of `txnAppId` and `txnVersion`."""
 
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
@@ -62,7 +62,7 @@ class StratalogWriter(DataSourceArrowWriter):
         _hand_over(self._options, self._batch, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Nothing: a hand-over under way may still name the files; those never named are cleaned up by age."""
+        """Nothing: a pending hand-over may still name the files; those that no commit names are vacuumed."""
 
 
 class StratalogStreamWriter(DataSourceStreamArrowWriter):
@@ -90,19 +90,19 @@ class StratalogStreamWriter(DataSourceStreamArrowWriter):
 
 
 def _hand_over(options: SinkOptions, batch: SinkBatchId, messages: Iterable[WriterCommitMessage | None]) -> None:
-    settle()
+    freeze_modules()
     view = view_of(options.root)
     view.refresh()
     written = [message for message in messages if isinstance(message, FilesWritten)]
     rest = SinkTask(view, options, 0)
     for message in written:
         if message.rows is not None:
-            rest.take_sent(message.rows)
+            rest.add_sent(message.rows)
     HandOver(view, options, batch).run([*(file for message in written for file in message.files), *rest.finish()])
 
 
 def _write(options: SinkOptions, query_id: str, batch_id: int, iterator: Iterator[pa.RecordBatch]) -> FilesWritten:
-    settle()
+    freeze_modules()
     context = TaskContext.get()
     task = SinkTask(view_of(options.root), options, batch_id + (context.partitionId() if context else 0))
     for batch in iterator:

@@ -1,7 +1,7 @@
 """Rows of a sink task as records of partitions: checked columns, chosen partitions, batches of a legal size. Pure.
 
-Partitions are chosen deterministically: the same rows in the same order go to the same partitions when Spark
-runs a task again. A null key sticks to a partition for `batch.size` bytes, then to the next one.
+Partitions are chosen deterministically: the same rows in the same order go to the same partitions when Spark runs a
+task again. A null key sticks to a partition for `batch.size` bytes, then to the next one.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ SINK_COLUMNS: Mapping[str, Sequence[str]] = {
     "headers": (HEADERS_SQL_TYPE,),
     "partition": ("int",),
 }
-"""What the sink takes from a query, by column, with the SQL types it may have. Other columns are ignored."""
+"""Columns that the sink reads, with their legal SQL types. Other columns are ignored."""
 
 
 def check_columns(types: Mapping[str, str], topic: str | None, timestamp_column: str | None = None) -> None:
-    """Check a query's columns (name -> SQL type) in the connector's order and words. InvalidRecordError."""
+    """Check a query's columns (name -> SQL type) in the connector's order. Raises InvalidRecordError, in its words."""
     if topic is None and "topic" not in types:
         raise InvalidRecordError(
             "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic."
@@ -127,7 +127,7 @@ def _header_sizes(headers: Any) -> IntArray:
 
 
 class StickyPartitions:
-    """Where null keys of one task go: partition after partition, `batch_size` bytes each, from `first` on."""
+    """Partitions for the null keys of one task: one after the other, `batch_size` bytes each, from `first` on."""
 
     def __init__(self, batch_size: int, first: int) -> None:
         self._batch_size = max(1, batch_size)
@@ -164,7 +164,7 @@ def split_by_partition(payload: pa.Table, partitions: IntArray) -> Iterator[tupl
     """The rows of every partition, in their order: (partition, payload)."""
     if len(partitions) == 0:
         return
-    # numpy sorts 16-bit numbers by radix, five times as fast.
+    # numpy sorts 16-bit numbers by radix, which is faster
     keys = partitions.astype(np.int16) if int(partitions.max()) <= np.iinfo(np.int16).max else partitions
     order = np.argsort(keys, kind="stable")
     ordered = partitions[order]

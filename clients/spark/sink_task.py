@@ -1,8 +1,8 @@
-"""What a Spark task of the sink does: puts rows into data files in the leaders' roots, named by no commit yet.
+"""What a Spark task of the sink does: writes rows to data files in the leaders' roots, named by no commit yet.
 
-I/O: reads the metadata log, writes data files. Memory is bounded by `buffer.memory`: usually a task ends with
-one file per partition; past the bound the largest partition's rows go to a file early. A task with few rows
-sends them to the driver instead, which writes one file per partition for all such tasks.
+I/O: reads the metadata log, writes data files. Memory is bounded by `buffer.memory`: usually a task ends with one file
+per partition; past the bound the largest partition's rows are written early. A task with few rows sends them to the
+driver instead, which writes one file per partition for all such tasks.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from stratalog.storage.errors import (
     StratalogError,
     UnknownTopicOrPartitionError,
 )
+from stratalog.storage.files.batch_file_fast import TABLE_ROWS_MAX
 from stratalog.storage.files.codecs import SMALL_FILE_BYTES, UNCOMPRESSED, codec_of_append
 from stratalog.storage.files.data_file import DataFile
-from stratalog.storage.files.few_rows_file import TABLE_ROWS_MAX
 from stratalog.storage.log.append import check_records
 from stratalog.storage.records import PAYLOAD_SCHEMA, FewRows, TopicPartition, data_table
 from stratalog.storage.topic_config import LogConfig
 
 RETRY_MS = 50
 METADATA_MAX_AGE_MS = 20
-"""A leader may have moved meanwhile: then the hand-over copies the file to the new one."""
+"""Age of metadata that is recent enough: if the leader has moved, the hand-over copies the file to the new one."""
 SENT_BYTES_MAX = 65_536
-"""Up to so many bytes of rows a task sends to the driver: a file per task and partition costs every replica more."""
+"""Bytes of rows up to which a task sends them to the driver: a file per task and partition costs every replica more."""
 
 T = TypeVar("T")
 
@@ -60,8 +60,11 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class SentRows:
-    """A task's few rows on their way to the driver: an Arrow stream of payloads, so many rows (`counts`) for each
-    partition, of so many bytes."""
+    """A task's few rows for the driver.
+
+    counts  partition, rows and bytes, in the order of `stream`
+    stream  an Arrow stream of payloads
+    """
 
     counts: tuple[tuple[TopicPartition, int, int], ...]
     stream: bytes
@@ -81,7 +84,7 @@ class SinkTask:
         self._written: list[WrittenFile] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows of the query. Raises what is wrong with them, in Kafka's words."""
+        """Buffer rows of the query. Raises InvalidRecordError, in Kafka's words."""
         options = self._options
         for rows in rows_by_topic(batch, options.topic, options.timestamp_column, self._view.clock.wall_ms()):
             if rows.payload.num_rows == 0:
@@ -94,8 +97,8 @@ class SinkTask:
         while sum(self._buffered_bytes.values()) > options.buffer_memory:
             self._flush(max(self._buffered_bytes, key=lambda tp: self._buffered_bytes[tp]))
 
-    def take_sent(self, sent: SentRows) -> None:
-        """The driver's part: take the few rows of another task."""
+    def add_sent(self, sent: SentRows) -> None:
+        """On the driver: buffer the few rows of a task."""
         payload, start = pa.ipc.open_stream(sent.stream).read_all(), 0
         for topic_partition, count, size_bytes in sent.counts:
             self._buffer(topic_partition, payload.slice(start, count), size_bytes)
@@ -128,8 +131,8 @@ class SinkTask:
         return tuple(self._written)
 
     def _few_rows(self) -> dict[TopicPartition, FewRows | None]:
-        """Of partitions with few rows, in which nothing can be wrong, the rows as their files take them. Taken out of
-        the columns for all partitions at once: each look at a column costs as much as a hundred rows of it."""
+        """Rows, as their files store them, of partitions with few rows that need no check. Converted for all partitions
+        at once, since a conversion costs as much as a hundred rows."""
         counts = {tp: sum(table.num_rows for table in tables) for tp, tables in self._buffered.items()}
         few = {tp: count for tp, count in counts.items() if count <= TABLE_ROWS_MAX and self._is_small(tp)}
         if not few:
@@ -211,9 +214,9 @@ def _joined(parts: Iterable[Sequence[pa.Table]]) -> pa.Table:
 
 
 def few_rows_limit(config: LogConfig, compression_type: str) -> int:
-    """Up to so many bytes of records a file of few rows is written without a further look; -1: never.
+    """Bytes of records up to which a file of few rows is written without a check; -1: never.
 
-    Of a batch within it nothing is above a limit, and its file is plain.
+    A batch within it exceeds no limit, and its file is uncompressed.
     """
     codec = codec_of_append(config.compression_type, [compression_type], 0)
     if codec != UNCOMPRESSED or config.is_compacted:
@@ -222,5 +225,5 @@ def few_rows_limit(config: LogConfig, compression_type: str) -> int:
 
 
 def reason_with_wait(reason: StratalogError, waited_ms: int) -> StratalogError:
-    """The same error, saying how long it was waited out."""
+    """The same error, with the time that was waited."""
     return type(reason)(f"{reason} (after {waited_ms} ms)")

@@ -1,8 +1,8 @@
 """The Spark source: `spark.read.format("stratalog")` and `spark.readStream.format("stratalog")`.
 
-I/O: through `spark_reader` and `spark_stream_reader`. Schema, options, offsets in the checkpoint and errors are the
-Kafka connector's. Planning runs in a process of Spark's, never in the user's driver: the cluster is reached through
-storage only. Every streaming query starts such a process, so each loads only what it does.
+I/O: through `batch_reader` and `stream_reader`. Schema, options, offsets in the checkpoint and errors are the Kafka
+connector's. Planning runs in a process of Spark's, never in the user's driver: the cluster is reached through storage
+only. Every streaming query starts such a process, so each loads only what it needs.
 """
 
 from __future__ import annotations

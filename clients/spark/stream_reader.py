@@ -1,6 +1,6 @@
 """Streams of the Spark source: where each micro-batch ends.
 
-I/O: through `spark_offsets` where Spark plans, through `spark_reader` in tasks.
+I/O: through `offsets` where Spark plans, through `batch_reader` in tasks.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from stratalog.storage.errors import StratalogError
 
 LONG_POLL_MS = 100
 LONG_POLL_SHARE = 0.02
-"""Of the time for which nothing has come: so much longer may a batch take because it waited for its first record."""
+"""Part of the time without records that a batch may take longer because it waits for its first record."""
 PAUSE_MS_MIN, PAUSE_MS_MAX = 2, 20
 GATHER_PAUSE_MS, GATHER_MS_MAX = 4, 20
-"""Who waited for a first record asks again until nothing more has come for the one, at most for the other. What is
-sent together arrives leader by leader: else its first part is a batch of its own, and the rest waits for that."""
+"""Pause between polls after a first record that was waited for, until nothing new comes, and their total. What is sent
+together arrives leader by leader; otherwise its first part would be a batch of its own, and the rest would wait."""
 METADATA_MAX_AGE_MS = 50
 
 _LOG = logging.getLogger("stratalog.source")
@@ -53,8 +53,8 @@ _LOG = logging.getLogger("stratalog.source")
 class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream. One instance plans for the query's whole life; others, made per plan, only read on executors.
 
-    Spark logs only where batches end, so a query that dies in its first batch would ask anew where to start
-    and could skip records. The first batch's end therefore carries its start: see `spark_plan.with_start`.
+    Spark logs only where batches end, so a query that dies in its first batch would ask anew where to start and could
+    skip records. The first batch's end therefore carries its start: see `plan.with_start`.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -81,7 +81,7 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return cast(dict[str, Any], self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Never ReadAllAvailable, so that receiving that one means Trigger.Once. The limits are our own affair."""
+        """Never ReadAllAvailable, so that receiving that one means Trigger.Once. `_limited` applies the limits."""
         return ReadMaxRows(self._options.max_offsets_per_trigger or LONG_MAX)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -98,7 +98,7 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         end = self._latest if isinstance(limit, ReadAllAvailable) else self._limited(start_offsets)
         if is_first_batch:
             return with_start(end, start)
-        # Spark compares texts: where nothing is new, what it gave, with all that it carries, is the answer.
+        # Spark compares texts: where nothing is new, it gets back what it passed, with all that it carries
         return dict(start) if end == start_offsets else offsets_to_json(end)
 
     def _available(self, start: Offsets) -> Offsets:
@@ -131,12 +131,12 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             clock.sleep_ms(pause_ms)
             pause_ms = min(2 * pause_ms, PAUSE_MS_MAX)
             now_ms = clock.monotonic_ms()
-            # "Nothing new" is said after a look at what the metadata says now: `processAllAvailable` relies on it.
+            # "nothing new" is returned after a refresh of the metadata: `processAllAvailable` relies on it
             latest = self._published(known, METADATA_MAX_AGE_MS if now_ms < end_ms else 0)
         return latest if latest == start else self._gathered(known, latest, now_ms)
 
     def _gathered(self, known: Offsets, latest: Offsets, now_ms: int) -> Offsets:
-        """What comes right after the first that was waited for."""
+        """Also what comes right after the first record that was waited for."""
         clock = self.fetcher.view.clock
         end_ms, is_more = now_ms + GATHER_MS_MAX, True
         while is_more and clock.monotonic_ms() < end_ms:
@@ -146,15 +146,15 @@ class StratalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return latest
 
     def _published(self, known: Offsets, max_age_ms: int) -> Offsets:
-        def look() -> Offsets:
+        def poll() -> Offsets:
             self.fetcher.view.refresh(max_age_ms)
             self.fetcher.view.poll_progress()
             return self.fetcher.latest_published(known)
 
-        return self.fetcher.retried(look)
+        return self.fetcher.retried(poll)
 
     def _caught_up(self, start: Offsets, latest: Offsets) -> Offsets:
-        """Ask again while an offset looks older than what was read already, as the connector does."""
+        """Ask again while an offset is older than what was read already, as the connector does."""
         for _ in range(self._options.num_retries - 1):
             behind = {tp: (start[tp], offset) for tp, offset in latest.items() if start.get(tp, 0) > offset}
             if not behind:

@@ -1,14 +1,14 @@
-"""The cluster as a reader sees it, from storage alone: topics, leaders, high watermarks, committed records.
+"""The cluster as readers see it, from storage alone: topics, leaders, high watermarks, committed records.
 
-I/O: folds the metadata log, polls the leaders' progress objects, reads partition tables. No broker is asked.
-A stale view is a safe one: what a leader once published as committed stays committed, so an old image only
-delays. High watermarks never go back within one view, but for an unclean election or a topic made anew.
+I/O: folds the metadata log, polls the leaders' progress objects, reads partition tables. No broker is called.
+A stale view is safe: records that a leader once published as committed stay committed, so an old image only
+delays. High watermarks never go back within one view, but for an unclean election or a topic that is created again.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -30,7 +30,7 @@ from stratalog.replication.controller.eligible_leaders import effective_min_isr,
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import METADATA_PARTITION, open_metadata
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
-from stratalog.replication.progress.progress import UNKNOWN, leader_progress_path
+from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress, leader_progress_path
 from stratalog.replication.progress.progress_object import ProgressReader
 from stratalog.replication.stores import DeltaStores, Stores
 from stratalog.storage.clock import Clock, Ids, RandomIds, SystemClock
@@ -52,13 +52,13 @@ WAIT_MS_MIN, WAIT_MS_MAX = 2, 50
 
 T = TypeVar("T")
 
-_Life = tuple[TopicPartition, str, int]
-"""A partition, the topic's id and the number of unclean elections: within one, offsets are for ever."""
+_LogId = tuple[TopicPartition, str, int]
+"""A partition, the topic's id and the number of unclean elections: of one log id, an offset has one record for ever."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watermarks:
-    """What a reader may have of a partition: `[log_start_offset, high_watermark)`, as the leader published it."""
+    """The readable offsets of a partition, `[log_start_offset, high_watermark)`, as the leader published them."""
 
     log_start_offset: int
     high_watermark: int
@@ -68,14 +68,14 @@ class Watermarks:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Records of a partition as `READ_SCHEMA`; everything below `next_offset` was looked at."""
+    """Records of a partition as `READ_SCHEMA`; the next fetch starts at `next_offset`."""
 
     rows: pa.Table
     next_offset: int
 
 
 class ClusterView:
-    """A view of its own, refreshed by itself where needed. Thread-safe; calls may block on storage.
+    """Refreshes itself where needed. Thread-safe; calls may block on storage.
 
     cluster     a running `Cluster`, or the URL or path of its metadata root.
     timeout_ms  how long to wait for a partition's leader to start before LeaderNotAvailableError.
@@ -103,7 +103,7 @@ class ClusterView:
         self._progress: dict[int, tuple[int, ProgressReader, Place]] = {}
         self._moves = Moves()
         self._news = NewsWait(self.clock)
-        self._marks: dict[_Life, Watermarks] = {}
+        self._marks: dict[_LogId, Watermarks] = {}
         self._logs: dict[tuple[TopicPartition, str, str], LogReader] = {}
         self.refresh()
 
@@ -115,7 +115,7 @@ class ClusterView:
         return self.metadata.image
 
     def refresh(self, max_age_ms: int = 0) -> bool:
-        """Fold new metadata unless that happened less than `max_age_ms` ago; True when something changed."""
+        """Fold new metadata unless that was less than `max_age_ms` ago; True when something changed."""
         with self._lock:
             now_ms = self.clock.monotonic_ms()
             if max_age_ms and now_ms - self._refreshed_ms < max_age_ms:
@@ -128,7 +128,7 @@ class ClusterView:
 
     def _forget_topology(self) -> None:
         self._partitions, self._available = {}, {}
-        self._moves.tell_all()
+        self._moves.add_all()
 
     def propose(self, decide: Callable[[ClusterImage], Result[T]]) -> T:
         """Decide on the newest metadata image and commit the records, as the admin client does."""
@@ -183,8 +183,8 @@ class ClusterView:
     ) -> Watermarks:
         """The newest published bounds, waiting up to `timeout_ms` for the leader of the current epoch to start.
 
-        A leader whose ISR is under `min.insync.replicas` may publish no high watermark for long. Who only wants to know
-        where the log starts (not `needs_end`) need not wait for it: then the one given may be too low.
+        A leader whose ISR is under `min.insync.replicas` may publish no high watermark for long. Without `needs_end`
+        it is not waited for: the log start is right then, and the high watermark may be too low.
         Raises LeaderNotAvailableError after that, UnknownTopicOrPartitionError.
         """
         timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
@@ -201,54 +201,54 @@ class ClusterView:
             pause_ms = min(2 * pause_ms, WAIT_MS_MAX)
 
     def poll_progress(self) -> None:
-        """Look at what every leader known so far has published: one small object a broker."""
+        """Read the progress of every leader known so far: one small object a broker."""
         with self._lock:
             for _, reader, _ in self._progress.values():
-                # Storage out of reach shows, and is dealt with, where a partition is read.
+                # Storage out of reach is handled where a partition is read.
                 with suppress(StoreError, LogDirNotFoundError):
                     self._poll(reader)
 
     def _poll(self, reader: ProgressReader) -> None:
-        self._moves.tell(entry.topic_partition for entry in reader.poll())
+        self._moves.add(entry.topic_partition for entry in reader.poll())
 
-    def moved_since(self, mark: int) -> tuple[int, list[TopicPartition] | None]:
-        """Whose published progress was seen to move after `mark` (at first -1), and the mark for the next call.
+    def moved_since(self, sequence: int) -> tuple[int, list[TopicPartition] | None]:
+        """The sequence for the next call, and the partitions whose progress moved after `sequence` (at first -1).
 
-        None: that of any partition may have, as metadata changed. Looks at nothing: see `poll_progress`.
+        None: any partition's may have, since metadata changed. Does not read progress: see `poll_progress`.
         """
         with self._lock:
-            return self._moves.since(mark)
+            return self._moves.since(sequence)
 
     def wait(self, timeout_ms: float, poll_ms: float) -> None:
-        """Pause until leaders known so far or the metadata log may have news, at most `timeout_ms`.
+        """Wait until leaders known so far or the metadata log may have news, at most `timeout_ms`.
 
-        Where storage cannot be watched the pause is `poll_ms`: then look and wait again.
+        Where storage cannot be watched, it returns after `poll_ms`.
         """
         metadata = f"{METADATA_PARTITION}/_delta_log/"
         with self._lock:
             places: dict[str, Place] = {str(leader): place for leader, (_, _, place) in self._progress.items()}
             places["metadata"] = (self.stores.objects(self.root), metadata)
         if "metadata" in self._news.wait(places, timeout_ms, poll_ms):
-            self._refreshed_ms = -self._timeout_ms  # so old that the next refresh looks
+            self._refreshed_ms = -self._timeout_ms  # so old that the next refresh reads
 
     def wake(self) -> None:
         """End a `wait` that is under way in another thread."""
         self._news.wake()
 
-    def published(self, topic_partition: TopicPartition, *, look: bool = True) -> Watermarks | None:
+    def published(self, topic_partition: TopicPartition, *, poll: bool = True) -> Watermarks | None:
         """As `watermarks`, without waiting or refreshing metadata: None while the leader has not started.
 
-        `look` False is for many partitions at once, after `poll_progress`.
+        `poll` False is for many partitions at once, after `poll_progress`.
         """
         with self._lock:
             state = self.partition_state(topic_partition)
-            life = self._life(state)
-            entry = self._leader_entry(state, life, look)
+            log_id = self._log_id(state)
+            entry = self._leader_entry(state, log_id, poll)
             if entry is None:
                 return None
-            known = self._marks.get(life)
-            self._marks[life] = entry if known is None else _later(known, entry)
-            return self._marks[life]
+            known = self._marks.get(log_id)
+            self._marks[log_id] = entry if known is None else _later(known, entry)
+            return self._marks[log_id]
 
     def readable_end(self, _: TopicPartition, marks: Watermarks) -> int:
         return marks.high_watermark
@@ -277,7 +277,7 @@ class ClusterView:
     def list_offset(
         self, topic_partition: TopicPartition, spec: OffsetSpec, timeout_ms: int | None = None
     ) -> ListedOffset:
-        """The offset that `spec` stands for among the committed records; no table is read for the log's ends."""
+        """The offset that `spec` asks for among the committed records; no table is read for the log's ends."""
         marks = self.watermarks(topic_partition, timeout_ms, needs_end=spec.timestamp != EARLIEST_TIMESTAMP)
         if spec.timestamp == EARLIEST_TIMESTAMP:
             return ListedOffset(marks.log_start_offset)
@@ -293,7 +293,7 @@ class ClusterView:
         marks: Watermarks,
         look_up: Callable[[LogReader, int], tuple[int, int] | None],
     ) -> ListedOffset:
-        """What `look_up(log, end)` finds, unless it is not committed: at or above `end`."""
+        """What `look_up(log, end)` finds, if it is committed: below `end`."""
         with self._lock:
             log, end = self._readable_log(topic_partition, marks)
             found = look_up(log, end)
@@ -302,7 +302,7 @@ class ClusterView:
             return ListedOffset(*found, log.epochs.epoch_at(found[0]))
 
     def look_at_log(self, topic_partition: TopicPartition, look: Callable[[LogReader], T], timeout_ms: int) -> T:
-        """What `look` finds in the leader's log, or in one as good. LeaderNotAvailableError after `timeout_ms`."""
+        """What `look` returns for the leader's log or an equal one. LeaderNotAvailableError after `timeout_ms`."""
         marks = self.watermarks(topic_partition, timeout_ms, needs_end=False)
         with self._lock:
             return look(self._readable_log(topic_partition, marks)[0])
@@ -319,7 +319,7 @@ class ClusterView:
     ) -> pa.Table:
         """Committed records from `offset` on, below `end_offset`, as `READ_SCHEMA`: about `max_bytes`, or one file's.
 
-        An empty table: nothing is there (yet). Raises OffsetOutOfRangeError below the log's start or past its
+        The table is empty when there are none (yet). Raises OffsetOutOfRangeError below the log's start or past its
         high watermark, LeaderNotAvailableError, UnknownTopicOrPartitionError.
         """
         return self.fetch(topic_partition, offset, max_bytes, end_offset, timeout_ms).rows
@@ -332,12 +332,21 @@ class ClusterView:
         end_offset: int | None = None,
         timeout_ms: int | None = None,
     ) -> Fetched:
-        """As `read`, and where to read on: compaction may have left nothing for a long stretch."""
+        """As `read`, with the next offset to read: compaction may have removed every record of a long range."""
         marks = self._marks_for_reading(topic_partition)
         if marks is None or offset > marks.high_watermark:
             marks = self.watermarks(topic_partition, timeout_ms)
         with self._lock:
             return self._fetch(topic_partition, marks, offset, max_bytes, end_offset)
+
+    def committed_rows(self, topic_partition: TopicPartition, max_bytes: int) -> Iterator[pa.Table]:
+        """All committed records of a partition as of now, in tables of about `max_bytes`. Raises as `fetch`."""
+        marks = self.watermarks(topic_partition)
+        offset = marks.log_start_offset
+        while offset < marks.high_watermark:
+            fetched = self.fetch(topic_partition, offset, max_bytes, marks.high_watermark)
+            yield fetched.rows
+            offset = fetched.next_offset
 
     def _fetch(
         self, topic_partition: TopicPartition, marks: Watermarks, offset: int, max_bytes: int, end_offset: int | None
@@ -354,14 +363,14 @@ class ClusterView:
         end = min(wanted_end, readable_end)
         if offset >= end:
             return Fetched(no_rows(), offset)
-        if offset < log.log_start_offset:  # retention is local: whoever asks for the start now must hear of this one
-            life = self._life(self.partition_state(topic_partition))
-            self._marks[life] = replace(marks, log_start_offset=log.log_start_offset)
+        if offset < log.log_start_offset:  # retention is local: `beginning_offsets` has to return this one from now on
+            log_id = self._log_id(self.partition_state(topic_partition))
+            self._marks[log_id] = replace(marks, log_start_offset=log.log_start_offset)
         rows = log.read(offset, max_bytes, end)
         return Fetched(rows, rows["offset"][-1].as_py() + 1 if rows.num_rows else end)
 
     def _readable_log(self, topic_partition: TopicPartition, marks: Watermarks) -> tuple[LogReader, int]:
-        """A replica's log and the offset up to which it may be read: the leader's, else one that follows its epoch.
+        """A replica's log and the end of its readable offsets: the leader's, else one that follows its epoch.
 
         A follower's table that shows the current epoch has been truncated to what the leader has (promise 7).
         """
@@ -381,7 +390,7 @@ class ClusterView:
         raise LeaderNotAvailableError(f"{topic_partition}: no replica is readable: {reason}") from reason
 
     def producers(self, topic_partition: TopicPartition, broker_id: int) -> ProducerStates:
-        """What a broker's replica knows of producers and their transactions, as of now."""
+        """A replica's current state of producers and their transactions."""
         with self._lock:
             (log := self._log(topic_partition, broker_id)).refresh()
             return log.producers
@@ -399,26 +408,26 @@ class ClusterView:
 
     # -- progress ----------------------------------------------------------------------------------------
 
-    def _leader_entry(self, state: PartitionRecord, life: _Life, look: bool) -> Watermarks | None:
+    def _leader_entry(self, state: PartitionRecord, log_id: _LogId, poll: bool) -> Watermarks | None:
         if state.leader == NO_LEADER:
-            return self._last_entry(state, life)
+            return self._last_entry(state, log_id)
         is_known = state.leader in self._progress
         reader = self._leader_progress(state.leader)
         if reader is None:
             return None
-        if look or not is_known:
+        if poll or not is_known:
             self._poll(reader)
         entry = reader.entries.get(state.topic_partition)
-        if entry is None or entry.leader_epoch != state.leader_epoch or entry.topic_id != life[1]:
+        if entry is None or entry.leader_epoch != state.leader_epoch or entry.topic_id != log_id[1]:
             return None
         if entry.high_watermark == UNKNOWN:
             return None
-        return Watermarks(entry.log_start_offset, entry.high_watermark, entry.leader_epoch, entry.version)
+        return _watermarks(entry)
 
-    def _last_entry(self, state: PartitionRecord, life: _Life) -> Watermarks | None:
-        """Nobody leads, as after the whole cluster was stopped: the highest high watermark that anybody published.
+    def _last_entry(self, state: PartitionRecord, log_id: _LogId) -> Watermarks | None:
+        """Without a leader, as after a stop of the whole cluster: the highest high watermark that a replica published.
 
-        Every member of the ISR has what lies below it (promise 17), so readers need no broker.
+        Every member of the ISR has all records below it (promise 17), so readers need no broker.
         """
         published: list[Watermarks] = []
         for replica in state.replicas:
@@ -428,31 +437,30 @@ class ClusterView:
                     continue
                 self._poll(reader)
                 entry = reader.entries.get(state.topic_partition)
-                if entry is not None and entry.topic_id == life[1] and entry.high_watermark != UNKNOWN:
-                    marks = (entry.log_start_offset, entry.high_watermark, entry.leader_epoch, entry.version)
-                    published.append(Watermarks(*marks))
+                if entry is not None and entry.topic_id == log_id[1] and entry.high_watermark != UNKNOWN:
+                    published.append(_watermarks(entry))
         return max(published, key=lambda marks: marks.high_watermark, default=None)
 
     def _committed_before(self, topic_partition: TopicPartition) -> Watermarks | None:
-        """What may be read of a leader that has started, but commits nothing: its ISR is under `min.insync.replicas`.
+        """What is readable of a leader that commits nothing, since its ISR is under `min.insync.replicas`.
 
-        The leader has all that was committed before its epoch; its own word and the others' say how much that is at
-        least. None when the leader has not started, or when it does commit.
+        The leader has all that was committed before its epoch; what it and the others published is a lower bound.
+        None when the leader has not started, or when it commits.
         """
         with self._lock:
             state = self.partition_state(topic_partition)
-            life = self._life(state)
+            log_id = self._log_id(state)
             reader = self._leader_progress(state.leader)
             entry = None if reader is None else reader.entries.get(topic_partition)
             min_isr = effective_min_isr(state.replicas, topic_min_isr(self.image, state.topic))
-            if len(state.isr) >= min_isr or entry is None or entry.topic_id != life[1]:
+            if len(state.isr) >= min_isr or entry is None or entry.topic_id != log_id[1]:
                 return None
             if entry.leader_epoch != state.leader_epoch:
                 return None
-            before = None if state.unclean else self._last_entry(state, life)
+            before = None if state.unclean else self._last_entry(state, log_id)
             earlier = UNKNOWN if before is None else before.high_watermark
             committed = max(entry.log_start_offset, entry.known_committed, earlier)
-            return Watermarks(entry.log_start_offset, committed, entry.leader_epoch, entry.version)
+            return replace(_watermarks(entry), high_watermark=committed)
 
     def _leader_progress(self, leader: int) -> ProgressReader | None:
         broker = self.image.brokers.get(leader)
@@ -466,12 +474,12 @@ class ClusterView:
         return known[1]
 
     def _marks_for_reading(self, topic_partition: TopicPartition) -> Watermarks | None:
-        """What is published now; with the leader's root out of reach or its epoch not begun, what last was."""
+        """The published bounds; with the leader's root out of reach or its epoch not started, the last known ones."""
         try:
             published = self.published(topic_partition)
         except (StoreError, LogDirNotFoundError):
             published = None
-        known = published or self._marks.get(self._life(self.partition_state(topic_partition)))
+        known = published or self._marks.get(self._log_id(self.partition_state(topic_partition)))
         with suppress(StoreError, LogDirNotFoundError):
             known = known or self._committed_before(topic_partition)
         return known
@@ -480,7 +488,7 @@ class ClusterView:
         """The topic's configs as of the last refresh."""
         return LogConfig.from_properties(self.image.topic_config(topic))
 
-    def _life(self, state: PartitionRecord) -> _Life:
+    def _log_id(self, state: PartitionRecord) -> _LogId:
         return state.topic_partition, self.image.topic_ids.get(state.topic, ""), state.unclean
 
     def _why_not_available(self, topic_partition: TopicPartition, timeout_ms: int) -> str:
@@ -491,6 +499,10 @@ class ClusterView:
             f"{topic_partition}: leader {state.leader} of epoch {state.leader_epoch} "
             f"has not started within {timeout_ms} ms"
         )
+
+
+def _watermarks(entry: ReplicaProgress) -> Watermarks:
+    return Watermarks(entry.log_start_offset, entry.high_watermark, entry.leader_epoch, entry.version)
 
 
 def _later(known: Watermarks, published: Watermarks) -> Watermarks:

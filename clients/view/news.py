@@ -1,7 +1,7 @@
-"""What leaders published since a reader last asked, and waiting for more of it.
+"""The partitions whose progress moved since a reader last asked, and waiting for the next write.
 
-I/O: waits through `storage.objects.wakeup`. A reader of 500 partitions looks at those that moved, not at all of them,
-and one that has read everything sleeps until a leader or the metadata log is written.
+I/O: waits through `storage.objects.wakeup`. A reader of 500 partitions visits only those that moved, and one that has
+read everything sleeps until a leader or the metadata log is written.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from collections.abc import Iterable, Mapping
 
 from stratalog.storage.clock import Clock
 from stratalog.storage.objects.port import ObjectStore
-from stratalog.storage.objects.wakeup import Wakeup, Watch
+from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
 from stratalog.storage.records import TopicPartition
 
 WAIT_MS_MAX = 500
-"""How long a wait lasts at most, should the kernel have kept something to itself."""
+"""Limit of one wait, in case the kernel reports a write late or not at all."""
 
 Place = tuple[ObjectStore, str]
-"""An object, or a directory whose name ends in `/`, as `Wakeup.watch` takes it."""
+"""The arguments of `Wakeup.watch`: an object, or a directory whose name ends in `/`."""
 
 
 class Moves:
-    """The partitions that moved, in the order of their last move; each reader remembers a mark. Pure.
+    """The partitions that moved, in the order of their last move; each reader remembers a sequence. Pure.
 
-    A mark counts moves; with what happened behind it a reader is up to date.
+    The sequence is the number of the last move that a reader has seen.
     """
 
     def __init__(self) -> None:
@@ -33,26 +33,26 @@ class Moves:
         self._count = 0
         self._all_moved_at = 0
 
-    def tell(self, moved: Iterable[TopicPartition]) -> None:
-        """These moved."""
+    def add(self, moved: Iterable[TopicPartition]) -> None:
+        """Record that these partitions moved."""
         for topic_partition in moved:
             self._count += 1
             self._last_move.pop(topic_partition, None)
             self._last_move[topic_partition] = self._count
 
-    def tell_all(self) -> None:
-        """Any partition may have: the metadata changed."""
+    def add_all(self) -> None:
+        """Record that any partition may have moved, since the metadata changed."""
         self._count += 1
         self._all_moved_at = self._count
         self._last_move.clear()
 
-    def since(self, mark: int) -> tuple[int, list[TopicPartition] | None]:
-        """The mark of now, and what moved after `mark` (-1: never asked before); None: any may have."""
-        if mark < self._all_moved_at or mark < 0:
+    def since(self, sequence: int) -> tuple[int, list[TopicPartition] | None]:
+        """The newest sequence, and the partitions that moved after `sequence` (at first -1); None: any may have."""
+        if sequence < self._all_moved_at or sequence < 0:
             return self._count, None
         moved = []
         for topic_partition in reversed(self._last_move):
-            if self._last_move[topic_partition] <= mark:
+            if self._last_move[topic_partition] <= sequence:
                 break
             moved.append(topic_partition)
         return self._count, moved
@@ -65,13 +65,13 @@ class NewsWait:
         self._clock = clock
         self._lock = threading.Lock()
         self._wakeup: Wakeup | None = None
-        self._watches: dict[tuple[str, str], Watch] = {}
+        self._watches: dict[tuple[str, str], WatchedPlace] = {}
 
     def wait(self, places: Mapping[str, Place], timeout_ms: float, poll_ms: float) -> set[str]:
-        """Sleep until one of the named places is written, at most `timeout_ms`; those that were.
+        """Sleep until one of the places is written, at most `timeout_ms`; the names of those that were.
 
-        Where one of them cannot be watched, at most `poll_ms`, and all are named. Places that are new to this
-        instance are named at once: only from then on nothing is missed.
+        Where one of them cannot be watched, it returns all names, after `poll_ms` at most. It returns at once for
+        places that are new to this instance: only from then on no write is missed.
         """
         if not self._lock.acquire(blocking=False):  # another thread waits on this instance
             self._clock.sleep_ms(min(timeout_ms, poll_ms))
@@ -80,13 +80,13 @@ class NewsWait:
             if self._watch(places):
                 return set(places)
             assert self._wakeup is not None
-            self._wakeup.wait_ms(min(timeout_ms, WAIT_MS_MAX if self._wakeup.is_armed else poll_ms))
-            return {name for name, (_, path) in places.items() if self._watches[name, path].take()}
+            self._wakeup.wait_ms(min(timeout_ms, WAIT_MS_MAX if self._wakeup.is_active else poll_ms))
+            return {name for name, (_, path) in places.items() if self._watches[name, path].was_written()}
         finally:
             self._lock.release()
 
     def wake(self) -> None:
-        """End the wait that is under way, or the next one at once: there is something else to do."""
+        """End the wait that is under way, or the next one at once."""
         if self._wakeup is not None:
             self._wakeup.wake()
 
@@ -101,5 +101,5 @@ class NewsWait:
         added = [key for key in wanted if key not in self._watches]
         for key in added:
             self._watches[key] = self._wakeup.watch(wanted[key], key[1], only_new=key[1].endswith("/"))
-            self._watches[key].take()
+            self._watches[key].was_written()
         return bool(added)

@@ -1,9 +1,9 @@
-"""Reading under `isolation.level=read_committed`: up to the last stable offset, without what was aborted.
+"""Reading with `isolation.level=read_committed`: up to the last stable offset, without aborted records.
 
 I/O: as `ClusterView`. A reader folds a partition's transactions from the same commits as its files, so no broker is
-asked and nothing is read in addition while a log knows of no transaction. Kafka gives a consumer the aborted
-transactions with each Fetch, and the consumer leaves their records out (`CompletedFetch`); here the view does. What was
-aborted is asked for before the records are read: once compaction has taken them, a log knows of it no more.
+called and nothing is read in addition while a log has no transaction. In Kafka a Fetch response lists the aborted
+transactions and the consumer filters (`CompletedFetch`); here the view does. It takes the list before it reads the
+records: when compaction removes these, the list loses them, too.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stratalog.clients.config import CONSUMER_CONFIGS
 from stratalog.clients.offset_spec import LATEST_TIMESTAMP, ListedOffset, OffsetSpec
 from stratalog.clients.view.cluster_view import ClusterView, Fetched, Watermarks
-from stratalog.storage.errors import InvalidConfigError
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import TRANSACTIONAL_ATTRIBUTE, TopicPartition
 from stratalog.storage.transactions import NO_TRANSACTIONS, AbortedTransaction
 
-READ_UNCOMMITTED, READ_COMMITTED = "read_uncommitted", "read_committed"
+READ_COMMITTED = "read_committed"
 
 
 class ReadCommittedView(ClusterView):
-    """A view whose partitions end at their last stable offset; `watermarks` still tells the high watermark."""
+    """A view whose partitions end at their last stable offset; `watermarks` still has the high watermark."""
 
     _transactions = NO_TRANSACTIONS
 
@@ -34,7 +34,7 @@ class ReadCommittedView(ClusterView):
         return self.readable_end(topic_partition, self.watermarks(topic_partition, timeout_ms))
 
     def readable_end(self, topic_partition: TopicPartition, marks: Watermarks) -> int:
-        """As `last_stable_offset`, of what a leader published."""
+        """As `last_stable_offset`, within the published bounds."""
         with self._lock:
             return self._readable_log(topic_partition, marks)[1]
 
@@ -47,7 +47,7 @@ class ReadCommittedView(ClusterView):
     def list_offset(
         self, topic_partition: TopicPartition, spec: OffsetSpec, timeout_ms: int | None = None
     ) -> ListedOffset:
-        """As of every view, among the records below the last stable offset."""
+        """As `ClusterView.list_offset`, among the records below the last stable offset."""
         if spec.timestamp != LATEST_TIMESTAMP:
             return super().list_offset(topic_partition, spec, timeout_ms)
         marks = self.watermarks(topic_partition, timeout_ms)
@@ -70,24 +70,19 @@ class ReadCommittedView(ClusterView):
 
 
 def view_of(isolation_level: str) -> type[ClusterView]:
-    """The kind of view that reads at this level."""
+    """The class of view that reads at this level."""
     return ReadCommittedView if is_read_committed(isolation_level) else ClusterView
 
 
 def is_read_committed(isolation_level: str) -> bool:
-    """InvalidConfigError for a level that Kafka has not."""
-    if isolation_level not in (READ_COMMITTED, READ_UNCOMMITTED):
-        raise InvalidConfigError(
-            f"Invalid value {isolation_level} for configuration isolation.level: "
-            f"String must be one of: {READ_COMMITTED}, {READ_UNCOMMITTED}"
-        )
-    return isolation_level == READ_COMMITTED
+    """InvalidConfigError for a level that Kafka does not have."""
+    return bool(CONSUMER_CONFIGS.key("isolation.level").parse(isolation_level) == READ_COMMITTED)
 
 
 def without_aborted(rows: pa.Table, aborted: Sequence[AbortedTransaction]) -> pa.Table:
-    """Rows with the columns `offset`, `producer_id` and `attributes`, in order of offset, that do count.
+    """`rows` (columns `offset`, `producer_id`, `attributes`; in order of offset) without those of aborted transactions.
 
-    Of producer 7 with an aborted transaction [10, 14], its rows 10 to 14 go; other producers' rows there stay.
+    With an aborted transaction [10, 14] of producer 7, its rows 10 to 14 are removed; other producers' rows stay.
     """
     if not aborted or rows.num_rows == 0 or pc.max(rows["attributes"]).as_py() < TRANSACTIONAL_ATTRIBUTE:
         return rows

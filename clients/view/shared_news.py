@@ -1,8 +1,8 @@
-"""What leaders published, told to many consumers of one process by one watcher, each of its own partitions only.
+"""One watcher for many consumers of one process: it notifies each when its own partitions move.
 
-I/O: a thread with a `ClusterView` of its own for each cluster, while more than `ALONE_MAX` consumers read it. A
-consumer that has a process to itself watches by its own view, one thread less away from the news. A hundred of them
-would each wake, and read every leader's progress, whenever anything is written: a hundred times the work of one.
+I/O: a thread with a `ClusterView` of its own for each cluster, while more than `ALONE_MAX` consumers read it. Fewer
+consumers watch by their own views, which saves a change of threads. A hundred of them would each wake, and read every
+leader's progress, at every write: a hundred times the work of one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
 
 ALONE_MAX = 4
-"""So many consumers of a process watch by themselves."""
+"""Number of consumers of a process up to which each watches by itself."""
 WAIT_MS_MAX, POLL_MS = 500, 5
 METADATA_REFRESH_MS = 50
 
@@ -25,7 +25,7 @@ _lock = threading.Lock()
 
 
 class ConsumerNews:
-    """One consumer's ear. `wake` may be called from any thread, everything else only from the consumer's."""
+    """One consumer's news. `wake` and `notify` may be called from any thread, the rest only from the consumer's."""
 
     def __init__(self, view: ClusterView, shared: SharedNews | None = None) -> None:
         self._view = view
@@ -47,25 +47,25 @@ class ConsumerNews:
     def _is_shared(self) -> bool:
         return self._shared is not None and self._shared.is_crowded
 
-    def take(self) -> bool:
-        """Whether metadata or the progress of a wanted partition may have changed since the last call."""
+    def poll(self) -> bool:
+        """Whether metadata or the progress of a watched partition may have changed since the last call."""
         is_shared = self._is_shared
         began, self._was_shared = is_shared and not self._was_shared, is_shared
         was_news = self._is_news
-        if was_news:  # written only then: what is told from now on must not be lost
+        if was_news:  # written only then: a notification that comes now must not be lost
             self._is_news = False
         return was_news or began or not is_shared
 
     @property
     def metadata_age_ms(self) -> int:
-        """How old metadata may be when it is looked at: shared news may be of metadata."""
+        """How old metadata may be: shared news may be about new metadata."""
         return 0 if self._was_shared else METADATA_REFRESH_MS
 
-    def want(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """To be told of exactly these from now on; all of them may have news already."""
+    def watch(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Watch exactly these from now on; all of them may have news already."""
         self._is_news = True
         if self._shared is not None:
-            self._shared.want(self, frozenset(topic_partitions))
+            self._shared.watch(self, frozenset(topic_partitions))
 
     def wait(self, timeout_ms: float, poll_ms: float) -> None:
         """Sleep until there may be news, or `wake`; at most `timeout_ms`."""
@@ -75,29 +75,29 @@ class ConsumerNews:
             self._alarm.wait(timeout_ms / 1000)
             self._alarm.clear()
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """There is news."""
         self._is_news = True
         self._alarm.set()
 
     def wake(self) -> None:
-        """End a `wait` that is under way, or the next one: there is something else to do."""
+        """End a `wait` that is under way, or the next one."""
         self._alarm.set()
         self._view.wake()
 
     def close(self) -> None:
-        """No more news."""
+        """Stop watching."""
         if self._shared is not None:
             self._shared.remove(self)
 
 
 class SharedNews:
-    """The watcher of one cluster. Its thread runs while it is crowded."""
+    """The watcher of one cluster. Its thread runs while it has more than `ALONE_MAX` consumers."""
 
     def __init__(self, root: str, make: Callable[[], ClusterView]) -> None:
         self._root = root
         self._make = make
-        self._wanted: dict[ConsumerNews, frozenset[TopicPartition]] = {}
+        self._watched: dict[ConsumerNews, frozenset[TopicPartition]] = {}
         self._listeners: dict[TopicPartition, set[ConsumerNews]] = {}
         self._unknown: set[TopicPartition] = set()
         self._view: ClusterView | None = None
@@ -107,24 +107,24 @@ class SharedNews:
 
     def add(self, news: ConsumerNews) -> None:
         with self._changes:
-            self._wanted[news] = frozenset()
-            if len(self._wanted) > ALONE_MAX and self._thread is None:
+            self._watched[news] = frozenset()
+            if len(self._watched) > ALONE_MAX and self._thread is None:
                 self._thread = threading.Thread(target=self._watch, name="consumer-news", daemon=True)
                 self._thread.start()
 
     def remove(self, news: ConsumerNews) -> None:
         with _lock, self._changes:
             self._forget(news)
-            self._wanted.pop(news, None)
-            if not self._wanted:
+            self._watched.pop(news, None)
+            if not self._watched:
                 _watchers.pop(self._root, None)
             if self._view is not None:
                 self._view.wake()
 
-    def want(self, news: ConsumerNews, topic_partitions: frozenset[TopicPartition]) -> None:
+    def watch(self, news: ConsumerNews, topic_partitions: frozenset[TopicPartition]) -> None:
         with self._changes:
             self._forget(news)
-            self._wanted[news] = topic_partitions
+            self._watched[news] = topic_partitions
             for each in topic_partitions:
                 if each not in self._listeners:
                     self._unknown.add(each)
@@ -133,7 +133,7 @@ class SharedNews:
                 self._view.wake()
 
     def _forget(self, news: ConsumerNews) -> None:
-        for each in self._wanted.get(news, ()):
+        for each in self._watched.get(news, ()):
             listeners = self._listeners.get(each, set())
             listeners.discard(news)
             if not listeners:
@@ -141,45 +141,45 @@ class SharedNews:
                 self._unknown.discard(each)
 
     def _watch(self) -> None:
-        """Until as few consumers are left as can watch by themselves; they are told so by a last piece of news."""
-        mark = -1
+        """Run until no more than `ALONE_MAX` consumers are left; these are notified a last time."""
+        sequence = -1
         try:
             view = self._view = self._make()
             self.is_crowded = True
             while not self._is_over():
-                mark = self._look(view, mark)
+                sequence = self._refresh(view, sequence)
                 view.wait(WAIT_MS_MAX, POLL_MS)
         finally:
             with self._changes:
                 self.is_crowded, self._thread, self._view = False, None, None
-                listeners = list(self._wanted)
+                listeners = list(self._watched)
                 self._unknown.update(self._listeners)
             for each in listeners:
-                each.tell()
+                each.notify()
 
     def _is_over(self) -> bool:
         with self._changes:
-            return len(self._wanted) <= ALONE_MAX
+            return len(self._watched) <= ALONE_MAX
 
-    def _look(self, view: ClusterView, mark: int) -> int:
-        with suppress(StratalogError):  # storage out of reach shows where a partition is read
+    def _refresh(self, view: ClusterView, sequence: int) -> int:
+        with suppress(StratalogError):  # storage out of reach is handled where a partition is read
             view.refresh()
         with self._changes:
             unknown, self._unknown = self._unknown, set()
         for each in unknown:
             with suppress(StratalogError):
-                view.published(each, look=False)
+                view.published(each, poll=False)
         view.poll_progress()
-        mark, moved = view.moved_since(mark)
+        sequence, moved = view.moved_since(sequence)
         if moved is None:
             with self._changes:
                 self._unknown.update(self._listeners)  # leaders may have changed
-                told = set(self._wanted)
+                notified = set(self._watched)
         else:
             with self._changes:
-                told = {news for each in moved for news in self._listeners.get(each, ())}
-        for news in told:
-            news.tell()
+                notified = {news for each in moved for news in self._listeners.get(each, ())}
+        for news in notified:
+            news.notify()
         if moved is None:
-            view.wake()  # look at the new leaders before waiting
-        return mark
+            view.wake()  # read the new leaders' progress before waiting
+        return sequence

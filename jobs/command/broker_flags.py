@@ -7,7 +7,8 @@ from pathlib import Path
 
 from stratalog.jobs.command.properties import parse_properties
 from stratalog.jobs.command.terminal import UsageError
-from stratalog.replication.config import Setting, flatten_toml
+from stratalog.replication.config import flatten_toml
+from stratalog.storage.config_def import ConfigKey, spelled
 
 
 def file_settings(file: str) -> dict[str, object]:
@@ -20,15 +21,12 @@ def file_settings(file: str) -> dict[str, object]:
     return flatten_toml(text) if path.suffix == ".toml" else dict(parse_properties(text))
 
 
-def settings_table(listed: Iterable[Setting]) -> str:
+def settings_table(listed: Iterable[ConfigKey]) -> str:
     """Settings with default, unit and meaning, for `--help`."""
-    rows = []
-    for each in listed:
-        default = str(each.default).lower() if isinstance(each.default, bool) else each.default
-        rows.append(f"  {each.name} = {default}{f' {each.unit}' if each.unit else ''}\n      {each.doc}")
+    rows = (f"  {c.name} = {spelled(c.default)}{f' {c.unit}' if c.unit else ''}\n      {c.doc}" for c in listed)
     return "\n".join(rows)
 
 
-def identity_table(listed: Iterable[Setting]) -> str:
+def identity_table(listed: Iterable[ConfigKey]) -> str:
     """Names without defaults and their meaning, for `--help`."""
     return "\n".join(f"  {each.name}\n      {each.doc}" for each in listed)

@@ -10,8 +10,9 @@ from stratalog.clients.admin.admin import TopicDescription
 from stratalog.jobs.command.terminal import UsageError
 from stratalog.replication.controller.topic_deletion import TopicDeletion
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
+from stratalog.storage.config_def import spelled
 from stratalog.storage.errors import InvalidReplicaAssignmentError
-from stratalog.storage.topic_config import LogConfig
+from stratalog.storage.topic_config import TOPIC_CONFIGS, LogConfig
 
 COLLISION_WARNING = (
     "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could collide. "
@@ -127,8 +128,8 @@ def is_at_min_isr(partition: PartitionRecord, configs: Mapping[str, str]) -> boo
 
 def config_table() -> str:
     """Every topic config with its default and unit, a line each, for `--help`."""
-    known = LogConfig.describe()
-    return "\n".join(f"  {c.name} = {c.default}{f' {c.unit}' if c.unit else ''}\n      {c.doc}" for c in known)
+    rows = (f"  {c.name} = {spelled(c.default)}{f' {c.unit}' if c.unit else ''}\n      {c.doc}" for c in TOPIC_CONFIGS)
+    return "\n".join(rows)
 
 
 def _min_isr(configs: Mapping[str, str]) -> int:

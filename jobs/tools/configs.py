@@ -17,7 +17,7 @@ from stratalog.jobs.command.arguments import Parser, add_cluster_flags, client_p
 from stratalog.jobs.command.properties import read_properties
 from stratalog.jobs.command.terminal import DONE, UsageError, run
 from stratalog.jobs.text.topics import config_table
-from stratalog.replication.metadata.configs import SHARED_SETTINGS
+from stratalog.replication.metadata.configs import CLUSTER_WIDE_CONFIGS
 from stratalog.storage.errors import InvalidConfigError
 
 TOPICS, BROKERS = "topics", "brokers"
@@ -43,7 +43,7 @@ _BRACKETED = r"(?=[^\]]*(?:\[|$))"
 def parser() -> Parser:
     """All flags of kafka-configs that mean something here."""
     made = Parser("configs", PURPOSE, "")
-    made.epilog = EPILOG.format(prog=made.prog, configs=config_table(), shared=", ".join(SHARED_SETTINGS))
+    made.epilog = EPILOG.format(prog=made.prog, configs=config_table(), shared=", ".join(CLUSTER_WIDE_CONFIGS))
     add_cluster_flags(made)
     action = made.add_argument_group("what to do, exactly one of")
     action.add_argument("--alter", action="store_true", help="Alter the configuration for the entity.")

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stratalog.clients.admin.metadata_backup import (
-    LOOK_MS,
+    CHECK_MS,
     check_empty,
     check_stopped,
-    read_evidence,
+    read_inventory,
     restore_backup,
     take_backup,
 )
@@ -107,7 +107,7 @@ def backup(root: str, output: str) -> None:
     print(f"Backed up cluster {taken.cluster_id}: {count} records up to offset {end_offset}, {topics} topics.")
 
 
-def restore(given: argparse.Namespace, look_ms: int = LOOK_MS) -> None:
+def restore(given: argparse.Namespace, check_ms: int = CHECK_MS) -> None:
     """Restore, or say what that would do."""
     try:
         text = Path(given.input).read_text(encoding="utf-8")
@@ -119,24 +119,24 @@ def restore(given: argparse.Namespace, look_ms: int = LOOK_MS) -> None:
     root = cluster_root(given)
     if "://" not in root and Path(root).is_dir():
         check_empty(stores, root)
-    evidence = read_evidence(taken, stores, clock, given.broker_root)
-    for place, why in evidence.unreadable.items():
+    inventory = read_inventory(taken, stores, clock, given.broker_root)
+    for place, why in inventory.unreadable.items():
         complain(f"{place} cannot be read: {why}")
-    if evidence.unreadable and not given.allow_unreadable:
+    if inventory.unreadable and not given.allow_unreadable:
         raise UsageError(
             "Nothing was restored: make the roots readable, name them by --broker-root if they moved, or give "
             "--allow-unreadable"
         )
-    check_stopped(evidence, stores, clock, look_ms)
+    check_stopped(inventory, stores, clock, check_ms)
     if given.dry_run:
-        restoration = restored_records(taken, evidence.roots)
+        restoration = restored_records(taken, inventory.roots)
     else:
         open_store(root, create=True)
-        restoration = restore_backup(taken, evidence, stores, root, clock, ids)
+        restoration = restore_backup(taken, inventory, stores, root, clock, ids)
     for line in restoration.told:
         print(line)
     done = "Would restore" if given.dry_run else "Restored"
-    brokers = ",".join(str(found.broker_id) for found in evidence.roots)
+    brokers = ",".join(str(found.broker_id) for found in inventory.roots)
     print(f"{done} cluster {taken.cluster_id} from {len(taken.records)} records and the roots of brokers {brokers}.")
 
 

@@ -38,7 +38,7 @@ from stratalog.replication.replica.removal import ReplicaDeletions
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.hand_over import INBOX_PREFIX
 from stratalog.replication.stores import Ports
-from stratalog.replication.threads.turn_pace import TurnPace
+from stratalog.replication.threads.turn_interval import TurnInterval
 from stratalog.storage.errors import (
     BrokerNotAvailableError,
     DuplicateBrokerRegistrationError,
@@ -47,7 +47,7 @@ from stratalog.storage.errors import (
     StoreError,
     StratalogError,
 )
-from stratalog.storage.objects.wakeup import Wakeup, Watch
+from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
 from stratalog.storage.records import TopicPartition
 
 _LOG = logging.getLogger("stratalog.broker")
@@ -88,7 +88,7 @@ class Broker:
         self.stopped_by: StratalogError | None = None
         self.metadata = open_metadata(ports.stores, setup.metadata_root, ports.clock, ports.ids)
         self.wakeup = Wakeup(ports.clock)
-        self.pace = TurnPace()
+        self.turn_interval = TurnInterval()
         self._clock = ports.clock
         self._objects = ports.stores.objects(self.root)
         self._metadata_objects = ports.stores.objects(setup.metadata_root)
@@ -252,12 +252,14 @@ class Broker:
 
     def rest_ms(self) -> int:
         """How long the loop rests after a turn that was not cut off, so that the next one has more to publish."""
-        return 0 if not self._queue.is_empty else self.pace.rest_ms(self._turn.begun_ms, self._clock.monotonic_ms())
+        if not self._queue.is_empty:
+            return 0
+        return self.turn_interval.rest_ms(self._turn.begun_ms, self._clock.monotonic_ms())
 
     def wait_ms(self, *, moved: bool) -> int:
         """How long the loop may wait for its `wakeup` after a turn. A turn that moved something is complete if nothing
         is left: where everything is watched, a further one would find nothing."""
-        return 0 if moved and (self._turn.has_more or self._has_left or not self.wakeup.is_armed) else self.pause_ms()
+        return 0 if moved and (self._turn.has_more or self._has_left or not self.wakeup.is_active) else self.pause_ms()
 
     @property
     def _has_left(self) -> bool:
@@ -267,7 +269,7 @@ class Broker:
     def pause_ms(self) -> int:
         """How long the loop may wait for its `wakeup` after a turn in which nothing moved: where everything is watched,
         until the next thing that time alone brings; else as long as polling allows."""
-        if not self.wakeup.is_armed:
+        if not self.wakeup.is_active:
             config, is_idle = self.config, self._purgatory.is_empty
             return config.stratalog_progress_poll_max_ms if is_idle else config.stratalog_progress_poll_min_ms
         if self._has_left or self._announced_epoch != self.broker_epoch:
@@ -277,13 +279,11 @@ class Broker:
         soonest_ms = min(soonest_ms, self._coordinators.next_due_ms or soonest_ms)
         return max(1, min(soonest_ms, self._purgatory.next_deadline_ms or soonest_ms) - now_ms)
 
-    def _poll(self, name: str, watch: Watch, poll_ms: int, now_ms: int, poll: Callable[[], bool | None]) -> bool:
-        """Poll a place when it changed, and at intervals: long ones while it is watched."""
-        has_changed = watch.is_armed and watch.take()
-        if not self._is_due(name, now_ms, WATCHED_POLL_MS if watch.is_armed else poll_ms) and not has_changed:
-            return False
+    def _poll(self, name: str, place: WatchedPlace, poll_ms: int, now_ms: int, poll: Callable[[], bool | None]) -> bool:
+        """Poll a place when it was written, and at intervals: long ones while it is watched."""
+        is_due = self._is_due(name, now_ms, WATCHED_POLL_MS if place.is_active else poll_ms)
         try:
-            return bool(poll())
+            return bool(place.read(poll, is_due=is_due, retries=False))
         except StoreError:
             self._due_ms[name] = now_ms + RETRY_MS
             raise
@@ -343,9 +343,9 @@ class Broker:
 
     def _append_waiting(self, now_ms: int) -> bool:
         moved = self._start_leaders(now_ms)
-        for replica in self._queue.append(now_ms, self.pace.work_ms(TURN_MS_MAX, now_ms)):
+        for replica in self._queue.append(now_ms, self.turn_interval.work_ms(TURN_MS_MAX, now_ms)):
             moved = True
-            self.pace.moved(replica.state.topic_partition, now_ms)
+            self.turn_interval.moved(replica.state.topic_partition, now_ms)
             self._turn.to_publish.add(replica.state.topic_partition)
             self._raise_high_watermark(replica.state.topic_partition, now_ms)
         return moved
@@ -388,11 +388,11 @@ class Broker:
         self._turn.to_complete.add(topic_partition)
 
     def _follow_followers(self, now_ms: int) -> bool:
-        is_armed = self.wakeup.is_armed
+        is_active = self.wakeup.is_active
         is_due = self._is_due(
-            "followers", now_ms, WATCHED_POLL_MS if is_armed else self.config.stratalog_progress_poll_max_ms
+            "followers", now_ms, WATCHED_POLL_MS if is_active else self.config.stratalog_progress_poll_max_ms
         )
-        if not is_due and not is_armed and self._purgatory.is_empty:
+        if not is_due and not is_active and self._purgatory.is_empty:
             return False
         return self._follow(self._followers.poll(now_ms), now_ms)
 

@@ -15,13 +15,13 @@ from stratalog.replication.controller.brokers import fence_brokers, online_parti
 from stratalog.replication.controller.preferred_leaders import rebalance_leaders
 from stratalog.replication.controller.reassignment import finish_reassignments
 from stratalog.replication.controller.sessions import SessionObserver, session_path
-from stratalog.replication.metadata.configs import spelled
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import open_metadata
 from stratalog.replication.metadata.records import MetadataRecord
 from stratalog.replication.metadata.state_changes import partition_lines, replica_lines
 from stratalog.replication.stores import Stores
 from stratalog.storage.clock import Clock, Ids
+from stratalog.storage.config_def import spelled
 from stratalog.storage.errors import StaleControllerEpochError
 from stratalog.storage.upkeep.chore import UpkeepLimits
 from stratalog.storage.upkeep.upkeep import Upkeep

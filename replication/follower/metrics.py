@@ -1,7 +1,7 @@
-"""How long a broker's fetch sessions take to copy: told by the sessions, which run elsewhere, through its root. Pure.
+"""How long a broker's fetch sessions take to copy: published by the sessions, which run elsewhere, in its root. Pure.
 
-One register for each share of a follower's partitions, written by whichever session is at work; it says what happened
-since it was last written. Nothing is written unless metrics are served (`stratalog.metrics.port`).
+One register for each fetcher, written by its active session, with what happened since the last write. Nothing is
+written unless metrics are served (`stratalog.metrics.port`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from stratalog.replication.progress.progress import progress_prefix
 
 INTERVAL_MS = 5_000
 STALE_MS = 3 * INTERVAL_MS
-"""What was told longer ago is of a session that is gone."""
+"""Age of a register whose session is gone."""
 
 
 def fetch_metrics_prefix(broker_epoch: int) -> str:
@@ -25,16 +25,16 @@ def fetch_metrics_prefix(broker_epoch: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CopyTimes:
-    """Turns in which a share copied something: how many, and how long they took in all and at most.
+    """Turns in which a fetcher copied something: how many, and how long they took in all and at most.
 
-    told_ms         wall clock, when this was told
+    published_ms    wall clock, when this was published
     interval_ms     since the last time
     live_files_max  the most live files that the own log of a followed replica has
     pause_ms_max    how long the next copy waits for upkeep, of the replica that waits longest
     """
 
-    share: int
-    told_ms: int
+    fetcher_id: int
+    published_ms: int
     interval_ms: int
     turns: int
     sum_ms: int
@@ -47,7 +47,7 @@ class CopyTimes:
 
     @staticmethod
     def from_json(data: bytes) -> CopyTimes | None:
-        """None for what is none, as of another release."""
+        """None for what another release wrote."""
         try:
             return CopyTimes(*map(int, json.loads(data)))
         except (ValueError, TypeError):
@@ -55,10 +55,10 @@ class CopyTimes:
 
 
 class CopyClock:
-    """A session's own count since it last told."""
+    """A session's own count since it was last read."""
 
-    def __init__(self, share: int, now_ms: int) -> None:
-        self._share = share
+    def __init__(self, fetcher_id: int, now_ms: int) -> None:
+        self._fetcher_id = fetcher_id
         self._begin(now_ms)
 
     def _begin(self, now_ms: int) -> None:
@@ -71,17 +71,16 @@ class CopyClock:
         self._sum_ms += duration_ms
         self._max_ms = max(self._max_ms, duration_ms)
 
-    def tell(self, now_ms: int, wall_ms: int, live_files_max: int = 0, pause_ms_max: int = 0) -> CopyTimes:
-        """What there is to tell; counting begins anew."""
+    def read(self, now_ms: int, wall_ms: int, live_files_max: int = 0, pause_ms_max: int = 0) -> CopyTimes:
+        """What was counted; counting begins anew."""
         interval_ms, counted = max(1, now_ms - self._since_ms), (self._turns, self._sum_ms, self._max_ms)
-        told = CopyTimes(self._share, wall_ms, interval_ms, *counted, live_files_max, pause_ms_max)
         self._begin(now_ms)
-        return told
+        return CopyTimes(self._fetcher_id, wall_ms, interval_ms, *counted, live_files_max, pause_ms_max)
 
 
-def fetch_metrics(told: Iterable[CopyTimes | None], wall_ms: int) -> list[Metric]:
-    """The shares' times as metrics; a share that has said nothing for `STALE_MS` is left out."""
-    fresh = [times for times in told if times is not None and wall_ms - times.told_ms <= STALE_MS]
+def fetch_metrics(published: Iterable[CopyTimes | None], wall_ms: int) -> list[Metric]:
+    """The fetchers' times as metrics; a fetcher that has published nothing for `STALE_MS` is left out."""
+    fresh = [times for times in published if times is not None and wall_ms - times.published_ms <= STALE_MS]
     rows: list[tuple[str, str, dict[Labels, float]]] = [
         (
             "CopiesPerSec",
@@ -101,4 +100,4 @@ def fetch_metrics(told: Iterable[CopyTimes | None], wall_ms: int) -> list[Metric
 
 
 def _labels(times: CopyTimes) -> Labels:
-    return (("share", str(times.share)),)
+    return (("share", str(times.fetcher_id)),)

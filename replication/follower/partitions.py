@@ -1,7 +1,7 @@
-"""What one broker follows, folded: metadata, the leaders' progress, its own and the leaders' tables.
+"""What one fetcher follows, folded: metadata, the leaders' progress, its own and the leaders' tables.
 
-I/O: through its stores. A fetch session works on it, a slice at a time. It outlives the session: the next one in
-the same process goes on with it (`resume`), looks at every table as a cold one would, and reads only what is new.
+I/O: through its stores. A fetch session works on it, a slice at a time. It outlives the session: the next one in the
+same process resumes it, checks every table again, and reads only what is new.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Mapping
-from concurrent.futures import Executor
+from dataclasses import dataclass, field
 from functools import partial
 from zlib import crc32
 
@@ -27,12 +27,11 @@ from stratalog.replication.progress.of_session import SessionProgress, published
 from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.replication.replica.removal import delete_stray
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds, limits_of
-from stratalog.replication.stores import Stores
-from stratalog.replication.threads.turn_pace import TurnPace
-from stratalog.storage.clock import Clock, Ids
+from stratalog.replication.stores import Ports
+from stratalog.replication.threads.turn_interval import TurnInterval
 from stratalog.storage.errors import InconsistentTopicIdError, StoreUnavailableError, StratalogError
 from stratalog.storage.log.partition_log import PartitionLog
-from stratalog.storage.objects.wakeup import Wakeup, Watch
+from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits, UpkeepWork
 from stratalog.storage.upkeep.upkeep import Upkeep
@@ -40,105 +39,100 @@ from stratalog.storage.upkeep.upkeep import Upkeep
 _LOG = logging.getLogger("stratalog.fetcher")
 
 SLICE_MS = 4
-"""A turn copies about this long, so that what was copied is published soon and heartbeats are on time."""
+"""Copying time of a turn: short, so that copies are published soon and heartbeats are on time."""
 RESCAN_INTERVAL_MS = 2_000
 RESCAN_ROUNDS = 30
-"""After so many rescans every table was looked at, whatever its leader published."""
+"""Number of rescans in which every table is checked, whatever its leader published."""
 RESCAN_MIN = 8
 REPLICA_BACKOFF_MS = 20
 REPLICA_BACKOFF_MS_MAX = 320
 METADATA_WATCHED_INTERVAL_MS = 1_000
-"""Where a new commit is told of: only in case something was missed."""
+"""Refresh interval of a watched metadata log, in case a notification was missed."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchJob:
+    """What the fetch sessions of one registration of a broker need to know of it."""
+
+    broker_id: int
+    broker_epoch: int
+    root: str
+    metadata_root: str
+    config: BrokerConfig
+    topic_defaults: Mapping[str, object] = field(default_factory=dict)
 
 
 class FollowedPartitions:
-    """A share of the partitions that a broker follows under one broker epoch. One session at a time uses it."""
+    """One fetcher's partitions under one broker epoch. One session at a time uses it, from `resume` on."""
+
+    upkeep: UpkeepRounds
+    _wakeup: Wakeup
+    _progress: SessionProgress
 
     def __init__(
-        self,
-        broker_id: int,
-        broker_epoch: int,
-        root: str,
-        *,
-        config: BrokerConfig,
-        metadata_root: str,
-        stores: Stores,
-        clock: Clock,
-        ids: Ids,
-        share: int = 0,
-        topic_defaults: Mapping[str, object] | None = None,
-        upkeep_limits: UpkeepLimits | None = None,
-        executor: Executor | None = None,
+        self, job: FetchJob, fetcher_id: int, ports: Ports, upkeep_limits: UpkeepLimits | None = None
     ) -> None:
-        self.broker_id = broker_id
-        self.broker_epoch = broker_epoch
-        self.root = root
-        self.config = config
-        self.stores = stores
-        self.clock = clock
-        self.share = share
+        """`fetcher_id`: from 0 to `num.replica.fetchers` - 1."""
+        self.job = job
+        self.ports = ports
         self.replicas: dict[TopicPartition, FollowedReplica] = {}
         self.copied_count = 0
+        """Copies of the session so far."""
         self.is_over = False
-        self._ids = ids
-        self._upkeep_limits = limits_of(config, upkeep_limits)
-        self._executor = executor
-        self._metadata_root = metadata_root
-        self._metadata = open_metadata(stores, metadata_root, clock, ids)
-        self._repair = ReplicaRepair(broker_id, broker_epoch, self._metadata, stores)
-        self._configs = TopicConfigs(topic_defaults or {})
-        self._quota = ReplicationQuota(broker_id, config.num_replica_fetchers)
+        """Whether another registration of the broker took this one's place, or this one was fenced."""
+        self.fetcher_id = fetcher_id
+        self._upkeep_limits = limits_of(job.config, upkeep_limits)
+        self._metadata = open_metadata(ports.stores, job.metadata_root, ports.clock, ports.ids)
+        self._repair = ReplicaRepair(job.broker_id, job.broker_epoch, self._metadata, ports.stores)
+        self._configs = TopicConfigs(job.topic_defaults)
+        self._quota = ReplicationQuota(job.broker_id, job.config.num_replica_fetchers)
         self._leaders: dict[tuple[int, int], FollowedLeader] = {}
+        """By broker id and broker epoch."""
         self._followed_leaders: set[int] = set()
-        self._begin()
-
-    def _begin(self) -> None:
-        self._queue = LookQueue()
-        self._published_by_elder: dict[TopicPartition, ReplicaProgress] = {}
-        self._cold: OrderedDict[TopicPartition, None] = OrderedDict.fromkeys(self.replicas)
-        self._rescan_ms = self._rescanned = 0
-        self._is_assignment_open = True
-        self._is_listening = False
-        self._wakeup: Wakeup | None = None
-        self._progress: SessionProgress | None = None
-        self._metadata_watch: Watch | None = None
-        self._metadata_ms = 0
-        self.upkeep = UpkeepRounds(self.clock)
-        self._pace = TurnPace()
 
     # -- from session to session -------------------------------------------------------------------------
 
     def resume(self, progress: SessionProgress, wakeup: Wakeup) -> None:
-        """A session begins: nothing counts as started until its tables were looked at again.
+        """A session begins: no replica counts as started until its tables were checked again.
 
         What happened meanwhile is what happens to a session that sleeps: others copied, an epoch began, a table is new.
         """
-        self.copied_count = 0
         for topic_partition, replica in list(self.replicas.items()):
             replica.has_started = False
             if replica.failure is not None:
                 del self.replicas[topic_partition]
-        self._begin()
+        self.copied_count = 0
+        self.upkeep = UpkeepRounds(self.ports.clock)
         self._wakeup, self._progress = wakeup, progress
-        self._metadata_watch = wakeup.watch(self.stores.objects(self._metadata_root), METADATA_COMMITS)
+        self._queue = LookQueue()
+        self._turn_interval = TurnInterval()
+        self._published_by_elder: dict[TopicPartition, ReplicaProgress] = {}
+        self._to_fold: OrderedDict[TopicPartition, None] = OrderedDict.fromkeys(self.replicas)
+        self._rescan_ms = self._rescanned = 0
+        self._is_assignment_due = True
+        self._metadata_watch = wakeup.watch(self.ports.stores.objects(self.job.metadata_root), METADATA_COMMITS)
+        self._metadata_ms = 0
+        self._is_listening = False
         for leader in self._leaders.values():
             leader.stop_listening(None)
         for topic_partition, replica in self.replicas.items():
-            self._look_after(topic_partition, replica)
+            self._begin_upkeep(topic_partition, replica)
 
     def begin_work(self, elder: str) -> None:
-        """From now on the session copies, after the session `elder`, if there was one. All tables are looked at, first
-        those with something to copy: to look at 333 takes 0.3 s of CPU, too long for the records of a few to wait."""
+        """The session copies from now on, after the session `elder`, if there was one.
+
+        All tables are checked, those with something to copy first: their records do not wait for the others' checks.
+        """
         self.listen()
         self._queue.clear()
         if elder:
-            objects = self.stores.objects(self.root)
-            self._published_by_elder = published_by(objects, self.broker_epoch, elder, self._followed_leaders)
+            objects = self.ports.stores.objects(self.job.root)
+            self._published_by_elder = published_by(objects, self.job.broker_epoch, elder, self._followed_leaders)
         self._queue.check(self.replicas)
-        self._look_at_those_behind()
+        self._queue_lagging()
 
     def stop_work(self) -> None:
-        """From now on the session stands by: what it takes up again later is looked at anew."""
+        """The session is on standby from now on: when it copies again, every table is checked anew."""
         self._is_listening = False
         for leader in self._leaders.values():
             leader.stop_listening(self._wakeup)
@@ -150,77 +144,69 @@ class FollowedPartitions:
         """Be woken by what the leaders publish from now on."""
         self._is_listening = True
         for leader in self._leaders.values():
-            if self._wakeup is not None:
-                leader.listen(self._wakeup)
+            leader.listen(self._wakeup)
 
     @property
     def file_count(self) -> int:
-        """How much it holds in memory."""
+        """How many files the folds name: a measure of the memory they take."""
         return sum(replica.file_count for replica in self.replicas.values())
 
     # -- metadata ----------------------------------------------------------------------------------------
 
     def follow_metadata(self, now_ms: int) -> bool:
-        """Fold what is new, when it is time to look; True when it was looked at."""
-        watch = self._metadata_watch
-        is_watched = watch is not None and watch.is_armed
-        is_told = is_watched and watch is not None and watch.take()
-        interval_ms = METADATA_WATCHED_INTERVAL_MS if is_watched else self.config.stratalog_metadata_poll_ms
-        if not is_told and now_ms < self._metadata_ms:
+        """Fold new metadata when a refresh is due; True when it was refreshed."""
+        place, config = self._metadata_watch, self.job.config
+
+        def refresh() -> list[MetadataRecord]:
+            interval_ms = METADATA_WATCHED_INTERVAL_MS if place.is_active else config.stratalog_metadata_poll_ms
+            self._metadata_ms = now_ms + interval_ms
+            return self._metadata.refresh()
+
+        records = place.read(refresh, is_due=now_ms >= self._metadata_ms)
+        if records is None:
             return False
-        self._metadata_ms = now_ms + interval_ms
-        try:
-            records = self._metadata.refresh()
-        except StratalogError:
-            if watch is not None:
-                watch.mark()
-            raise
-        if records or self._is_assignment_open:
+        if records or self._is_assignment_due:
             self._apply(records)
         return True
 
     def _apply(self, records: list[MetadataRecord]) -> None:
-        known = self._metadata.image.brokers.get(self.broker_id)
-        if known is not None and (known.broker_epoch, known.fenced) > (self.broker_epoch, False):
-            self.is_over = True  # fenced, or a newer life of this broker has sessions of its own
+        known = self._metadata.image.brokers.get(self.job.broker_id)
+        if known is not None and (known.broker_epoch, known.fenced) > (self.job.broker_epoch, False):
+            self.is_over = True
             return
-        was_open, self._is_assignment_open = self._is_assignment_open, False
+        was_due, self._is_assignment_due = self._is_assignment_due, False
         moved = [record.topic_partition for record in records if isinstance(record, PartitionRecord)]
-        if was_open or len(moved) < len(records):
+        if was_due or len(moved) < len(records):
             self._find_leaders()
-            self._assign()
+            self._assign(list(self._metadata.image.partitions))
+            for topic_partition in set(self.replicas) - set(self._metadata.image.partitions):
+                self._forget(topic_partition)
         else:
-            self._assign_only(moved)
+            self._assign(moved)
 
     def _find_leaders(self) -> None:
         brokers = self._metadata.image.brokers
         for broker_id, broker in brokers.items():
             key = (broker_id, broker.broker_epoch)
-            if broker_id != self.broker_id and key not in self._leaders:
-                self._hear(key, broker.registration.root)
+            if broker_id == self.job.broker_id or key in self._leaders:
+                continue
+            try:
+                leader = FollowedLeader(self.ports.stores.objects(broker.registration.root), broker.broker_epoch)
+            except StratalogError as reason:
+                self._assign_later(f"leader {broker_id}", reason)
+                continue
+            self._leaders[key] = leader
+            if self._is_listening:
+                leader.listen(self._wakeup)
         for key in set(self._leaders) - {(i, b.broker_epoch) for i, b in brokers.items()}:
             self._leaders.pop(key).stop_listening(self._wakeup)
 
-    def _hear(self, key: tuple[int, int], root: str) -> None:
-        try:
-            self._leaders[key] = FollowedLeader(self.stores.objects(root), key[1])
-        except StratalogError as reason:
-            self._leave_open(f"leader {key[0]}", reason)
-            return
-        if self._is_listening:
-            self.listen()
-
-    def _leave_open(self, what: str, reason: StratalogError) -> None:
+    def _assign_later(self, what: str, reason: StratalogError) -> None:
         """One storage domain is out of reach: the rest is followed, this is tried again."""
-        _LOG.warning("broker %d cannot follow %s: %s", self.broker_id, what, reason)
-        self._is_assignment_open = True
+        _LOG.warning("broker %d cannot follow %s: %s", self.job.broker_id, what, reason)
+        self._is_assignment_due = True
 
-    def _assign(self) -> None:
-        self._assign_only(list(self._metadata.image.partitions))
-        for topic_partition in set(self.replicas) - set(self._metadata.image.partitions):
-            self._forget(topic_partition)
-
-    def _assign_only(self, topic_partitions: list[TopicPartition]) -> None:
+    def _assign(self, topic_partitions: list[TopicPartition]) -> None:
         image = self._metadata.image
         for topic_partition in topic_partitions:
             state = image.partitions.get(topic_partition)
@@ -230,100 +216,96 @@ class FollowedPartitions:
             try:
                 self._follow(state, image.topic_ids.get(state.topic, ""))
             except StratalogError as reason:
-                self._leave_open(str(topic_partition), reason)
+                self._assign_later(str(topic_partition), reason)
         self._followed_leaders = {replica.state.leader for replica in self.replicas.values()}
 
     def _follows(self, state: PartitionRecord) -> bool:
-        if self.broker_id not in state.replicas or state.leader in (self.broker_id, NO_LEADER):
+        broker_id, fetchers = self.job.broker_id, self.job.config.num_replica_fetchers
+        if broker_id not in state.replicas or state.leader in (broker_id, NO_LEADER):
             return False
-        fetchers = self.config.num_replica_fetchers
-        return fetchers == 1 or crc32(str(state.topic_partition).encode()) % fetchers == self.share
+        return fetchers == 1 or crc32(str(state.topic_partition).encode()) % fetchers == self.fetcher_id
 
     def _follow(self, state: PartitionRecord, topic_id: str) -> None:
         topic_partition = state.topic_partition
         config = self._configs.of(state.topic, self._metadata.image)
         known = self.replicas.get(topic_partition)
-        if known is not None and known.topic_id == topic_id and known.leader_epoch >= state.leader_epoch:
+        if known is not None and known.topic_id != topic_id:
+            known = None
+        if known is not None and known.leader_epoch >= state.leader_epoch:
             known.own.config = config
             self.upkeep.wake(topic_partition)
             return
+        stores, clock, ids = self.ports.stores, self.ports.clock, self.ports.ids
         leader_root = self._metadata.image.brokers[state.leader].registration.root
-        own = known.own if known is not None and known.topic_id == topic_id else None
-        own = own or PartitionLog(self.stores.table(self.root, topic_partition), config, self.clock, self._ids)
-        leader = PartitionLog(self.stores.table(leader_root, topic_partition), config, self.clock, self._ids)
+        own = known.own if known else PartitionLog(stores.table(self.job.root, topic_partition), config, clock, ids)
+        leader = PartitionLog(stores.table(leader_root, topic_partition), config, clock, ids)
         leader.remembers_removed = False
-        self.replicas[topic_partition] = FollowedReplica(state, topic_id, own, leader, self.broker_id)
-        self._look_after(topic_partition, self.replicas[topic_partition])
-        self._cold[topic_partition] = None
-        self._queue.begin_anew(topic_partition)
-        self._queue.mark(topic_partition)
+        replica = FollowedReplica(state, topic_id, own, leader, self.job.broker_id)
+        self.replicas[topic_partition] = replica
+        self._begin_upkeep(topic_partition, replica)
+        self._to_fold[topic_partition] = None
+        self._queue.release(topic_partition)
+        self._queue.add(topic_partition)
 
-    def _look_after(self, topic_partition: TopicPartition, replica: FollowedReplica) -> None:
+    def _begin_upkeep(self, topic_partition: TopicPartition, replica: FollowedReplica) -> None:
         erases = partial(erases_of, self._metadata.image, topic_partition)
-        upkeep = Upkeep(replica.own, self._upkeep_limits, self._executor, leader=replica.leader, erases=erases)
-        self.upkeep.add(topic_partition, upkeep)
+        limits, executor = self._upkeep_limits, self.ports.executor
+        self.upkeep.add(topic_partition, Upkeep(replica.own, limits, executor, leader=replica.leader, erases=erases))
 
     def _forget(self, topic_partition: TopicPartition) -> None:
-        if self.replicas.pop(topic_partition, None) is None:
-            return
-        self.upkeep.drop(topic_partition)
-        if self._progress is not None:
+        if self.replicas.pop(topic_partition, None) is not None:
+            self.upkeep.drop(topic_partition)
             self._progress.forget(topic_partition)
 
     # -- leaders -----------------------------------------------------------------------------------------
 
-    def watch_leaders(self, now_ms: int) -> None:
-        """Mark what leaders published, where their objects were written."""
+    def poll_leaders(self, now_ms: int) -> None:
+        """Queue what leaders published, where their objects were written."""
         is_rescan_due = now_ms >= self._rescan_ms
         for (broker_id, _), leader in self._leaders.items():
             if broker_id not in self._followed_leaders or now_ms < leader.retry_at_ms:
                 continue
             try:
-                self._take_in(broker_id, leader.moved())
+                self._queue_published(broker_id, leader.moved())
                 if is_rescan_due:
                     leader.look_at_marks()
             except StratalogError as reason:
                 # Its storage domain is out of reach: the other leaders must be followed all the same.
-                _LOG.warning("broker %d cannot hear leader %d: %s", self.broker_id, broker_id, reason)
-                leader.retry_at_ms = now_ms + self.config.replica_fetch_backoff_ms
+                _LOG.warning("broker %d cannot read progress of leader %d: %s", self.job.broker_id, broker_id, reason)
+                leader.retry_at_ms = now_ms + self.job.config.replica_fetch_backoff_ms
         if is_rescan_due:
             self._rescan_ms = now_ms + RESCAN_INTERVAL_MS
             self._rescan()
 
-    def _take_in(self, leader_id: int, moved: list[ReplicaProgress]) -> None:
+    def _queue_published(self, leader_id: int, moved: list[ReplicaProgress]) -> None:
         for progress in moved:
             replica = self.replicas.get(progress.topic_partition)
             if replica is None or replica.state.leader != leader_id or replica.has_all_of(progress):
                 continue
-            self._cold[progress.topic_partition] = None
-            self._queue.heard_of(progress.topic_partition)
-            self._look_at(replica, progress)
+            self._to_fold[progress.topic_partition] = None
+            self._queue.published(progress.topic_partition)
+            self._enqueue(replica, progress)
 
     def _rescan(self) -> None:
-        """Whoever is behind what the leader published, and a few more each time, is looked at anew."""
+        """Check replicas that lag behind what their leader published, and a few others each time."""
         order = list(self.replicas)
         count = max(RESCAN_MIN, -(-len(order) // RESCAN_ROUNDS))
         begin = self._rescanned % max(len(order), 1)
         self._rescanned = begin + count
         self._queue.check(order[begin : begin + count])
-        self._look_at_those_behind()
+        self._queue_lagging()
 
-    def _look_at_those_behind(self) -> None:
+    def _queue_lagging(self) -> None:
         for replica in self.replicas.values():
-            published = self._published(replica)
-            if published is not None and not replica.has_all_of(published):
-                self._look_at(replica, published)
+            if (published := self._missing(replica)) is not None:
+                self._enqueue(replica, published)
 
-    def _look_at(self, replica: FollowedReplica, published: ReplicaProgress) -> None:
+    def _enqueue(self, replica: FollowedReplica, published: ReplicaProgress) -> None:
         """Soon; those that are only to be started come after those with something to copy."""
         if replica.has_started or self._lacks_records(replica, published):
-            self._queue.mark(replica.state.topic_partition)
+            self._queue.add(replica.state.topic_partition)
         else:
             self._queue.check([replica.state.topic_partition])
-
-    def _is_behind(self, replica: FollowedReplica) -> bool:
-        entry = self._published(replica)
-        return entry is not None and not replica.has_all_of(entry)
 
     def _lacks_records(self, replica: FollowedReplica, published: ReplicaProgress) -> bool:
         """Whether the leader published more than the own log is known to hold, by its fold or by the elder session."""
@@ -332,12 +314,12 @@ class FollowedPartitions:
         elders_end = elders.log_end_offset if elders and elders.leader_epoch == replica.leader_epoch else 0
         return published.leader_epoch == replica.leader_epoch and max(own_end, elders_end) < published.log_end_offset
 
-    def _published(self, replica: FollowedReplica) -> ReplicaProgress | None:
-        """What the leader last published of this epoch."""
+    def _missing(self, replica: FollowedReplica) -> ReplicaProgress | None:
+        """What the leader last published of this epoch, unless the replica has all of it."""
         for leader in self._leaders_of(replica):
-            entry = leader.published(replica.state.topic_partition, replica.leader_epoch)
-            if entry is not None:
-                return entry
+            published = leader.published(replica.state.topic_partition, replica.leader_epoch)
+            if published is not None:
+                return None if replica.has_all_of(published) else published
         return None
 
     def _leaders_of(self, replica: FollowedReplica) -> list[FollowedLeader]:
@@ -348,134 +330,137 @@ class FollowedPartitions:
 
     def catch_up(self, now_ms: int) -> bool:
         """Copy for about a slice; True when something was copied or there is more to do at once."""
-        self._queue.take_up(now_ms)
-        end_ms = now_ms + self._pace.work_ms(SLICE_MS, now_ms)
+        self._queue.release_due(now_ms)
+        end_ms = now_ms + self._turn_interval.work_ms(SLICE_MS, now_ms)
         copied = self._drain(self._queue.soon, end_ms) | self._drain(self._queue.checks, end_ms)
         return copied or bool(self._queue)
 
     def rest_ms(self, begun_ms: int) -> int:
-        """How long to rest after a turn that began at `begun_ms`, unless it left something behind."""
-        return 0 if self._queue.soon else self._pace.rest_ms(begun_ms, self.clock.monotonic_ms())
+        """How long to rest after a turn that began at `begun_ms`; 0 if it left something to copy."""
+        return 0 if self._queue.soon else self._turn_interval.rest_ms(begun_ms, self.ports.clock.monotonic_ms())
 
     def due_in_ms(self, now_ms: int) -> int:
-        """How long until something that was put off is to be tried again; 0 while there is more to do at once."""
+        """How long until a delayed partition is due; 0 while there is more to do at once."""
         return self._queue.due_in_ms(now_ms, METADATA_WATCHED_INTERVAL_MS)
 
-    def _put_off(self, topic_partition: TopicPartition, delay_ms: int, *, is_held: bool = False) -> None:
-        self._queue.put_off(topic_partition, self.clock.monotonic_ms() + delay_ms, is_held=is_held)
+    def _delay(self, topic_partition: TopicPartition, delay_ms: int, *, is_held: bool = False) -> None:
+        self._queue.delay(topic_partition, self.ports.clock.monotonic_ms() + delay_ms, is_held=is_held)
 
     def _drain(self, queue: OrderedDict[TopicPartition, None], end_ms: int) -> bool:
         copied = False
         for _ in range(len(queue)):
             topic_partition, _ = queue.popitem(last=False)
             replica = self.replicas.get(topic_partition)
-            if replica is None or self._queue.is_put_off(topic_partition):
+            if replica is None or self._queue.is_delayed(topic_partition):
                 continue
             count_before = self.copied_count
             has_more = self._catch_up_one(topic_partition, replica)
             if has_more or self.copied_count > count_before:
                 copied = True
-                self._pace.moved(topic_partition, end_ms)
-                if has_more or self._is_behind(replica):
-                    self._queue.mark(topic_partition)
-            elif not (replica.has_started or replica.failure or self._queue.is_put_off(topic_partition)):
-                self._put_off(topic_partition, min(REPLICA_BACKOFF_MS << replica.waits, REPLICA_BACKOFF_MS_MAX))
+                self._turn_interval.moved(topic_partition, end_ms)
+                if has_more or self._missing(replica) is not None:
+                    self._queue.add(topic_partition)
+            elif not (replica.has_started or replica.failure or self._queue.is_delayed(topic_partition)):
+                self._delay(topic_partition, min(REPLICA_BACKOFF_MS << replica.waits, REPLICA_BACKOFF_MS_MAX))
                 replica.waits += 1
-            self._tell(replica)
-            if self.clock.monotonic_ms() >= end_ms:
+            self._update_progress(replica)
+            if self.ports.clock.monotonic_ms() >= end_ms:
                 break
         return copied
 
-    def _tell(self, replica: FollowedReplica) -> None:
-        if (progress := replica.progress()) is not None and self._progress is not None:
+    def _update_progress(self, replica: FollowedReplica) -> None:
+        if (progress := replica.progress()) is not None:
             self._progress.update(replica.state.leader, progress)
 
     def _catch_up_one(self, topic_partition: TopicPartition, replica: FollowedReplica) -> bool:
         try:
             if not replica.has_started and not replica.stands():
-                self._open_again(topic_partition)
+                self._reopen(topic_partition)
                 return True
-            if delay_ms := self._quota.delay_ms(self._metadata.image, topic_partition, self.clock.monotonic_ms()):
-                self._put_off(topic_partition, delay_ms)
+            if delay_ms := self._quota.delay_ms(self._metadata.image, topic_partition, self.ports.clock.monotonic_ms()):
+                self._delay(topic_partition, delay_ms)
                 return False
             return self._copy_within_quota(topic_partition, replica)
         except StoreUnavailableError as reason:
-            _LOG.warning("%s on broker %d, trying again: %s", topic_partition, self.broker_id, reason)
-            self._put_off(topic_partition, self.config.replica_fetch_backoff_ms, is_held=True)
+            _LOG.warning("%s on broker %d, trying again: %s", topic_partition, self.job.broker_id, reason)
+            self._delay(topic_partition, self.job.config.replica_fetch_backoff_ms, is_held=True)
         except InconsistentTopicIdError as reason:
-            self._drop_leftover(replica, reason)
+            self._drop_stray(replica, reason)
         except StratalogError as reason:
-            self._distrust(topic_partition, reason)
+            self._repair_or_retry(topic_partition, reason)
         return False
 
     def _copy_within_quota(self, topic_partition: TopicPartition, replica: FollowedReplica) -> bool:
         image, count_before, bytes_before = self._metadata.image, replica.copied_count, replica.copied_bytes
-        moved = replica.catch_up(self._quota.max_bytes(image, topic_partition, self.config.replica_fetch_max_bytes))
+        max_bytes = self._quota.max_bytes(image, topic_partition, self.job.config.replica_fetch_max_bytes)
+        moved = replica.catch_up(max_bytes)
         if replica.copied_count > count_before:
             self.copied_count += replica.copied_count - count_before
-            self._quota.take(image, topic_partition, replica.copied_bytes - bytes_before, self.clock.monotonic_ms())
+            now_ms = self.ports.clock.monotonic_ms()
+            self._quota.consume(image, topic_partition, replica.copied_bytes - bytes_before, now_ms)
             if pause_ms := self.upkeep.append_pause_ms(topic_partition, replica.copied_files):
-                self._put_off(topic_partition, pause_ms, is_held=True)
+                self._delay(topic_partition, pause_ms, is_held=True)
         return moved
 
-    def _open_again(self, topic_partition: TopicPartition) -> None:
-        """A table is not the one that was folded: it was made anew or deleted, or clean-up has passed the fold. Whether
-        it is still to be followed says the newest metadata, or a deleted replica would be made once more."""
-        self._forget(topic_partition)
-        self._metadata_ms, self._is_assignment_open = 0, True
+    def _reopen(self, topic_partition: TopicPartition) -> None:
+        """A table is not the one that was folded: it was made anew or deleted, or clean-up has passed the fold.
 
-    def _drop_leftover(self, replica: FollowedReplica, reason: StratalogError) -> None:
-        """The own table is of a deleted topic of this name. A session that is behind may itself have the old topic."""
-        self._is_assignment_open = True
+        Whether it is still to be followed is decided by the newest metadata, or a deleted replica would be made again.
+        """
+        self._forget(topic_partition)
+        self._metadata_ms, self._is_assignment_due = 0, True
+
+    def _drop_stray(self, replica: FollowedReplica, reason: StratalogError) -> None:
+        """The own table is of a deleted topic of this name. A session that lags may itself know the old topic only."""
+        self._is_assignment_due = True
         self._metadata.look()
         self._apply(self._metadata.refresh())
         if not self.is_over and self._metadata.image.topic_ids.get(replica.state.topic) == replica.topic_id:
-            if delete_stray(replica.own.table, replica.own.topic_id, self.clock, self._ids):
-                _LOG.warning("broker %d drops a leftover: %s", self.broker_id, reason)
+            if delete_stray(replica.own.table, replica.own.topic_id, self.ports.clock, self.ports.ids):
+                _LOG.warning("broker %d drops a stray replica: %s", self.job.broker_id, reason)
             else:
-                self._put_off(replica.state.topic_partition, self.config.replica_fetch_backoff_ms)
-            self._open_again(replica.state.topic_partition)
+                self._delay(replica.state.topic_partition, self.job.config.replica_fetch_backoff_ms)
+            self._reopen(replica.state.topic_partition)
 
-    # -- standing by -------------------------------------------------------------------------------------
+    # -- standby -----------------------------------------------------------------------------------------
 
-    def warm_up(self, now_ms: int) -> bool:
+    def fold_ahead(self, now_ms: int) -> bool:
         """Fold for about a slice what copying would need, without a write; True when there is more to fold."""
         end_ms = now_ms + SLICE_MS
-        for _ in range(len(self._cold)):
-            topic_partition, _ = self._cold.popitem(last=False)
+        for _ in range(len(self._to_fold)):
+            topic_partition, _ = self._to_fold.popitem(last=False)
             replica = self.replicas.get(topic_partition)
-            if replica is not None and replica.warm_up():
-                self._cold[topic_partition] = None
-            if self.clock.monotonic_ms() >= end_ms:
+            if replica is not None and replica.fold_ahead():
+                self._to_fold[topic_partition] = None
+            if self.ports.clock.monotonic_ms() >= end_ms:
                 break
-        return bool(self._cold)
+        return bool(self._to_fold)
 
     # -- upkeep ------------------------------------------------------------------------------------------
 
     def keep_up(self) -> None:
         """A round of upkeep."""
-        self.upkeep.run(self._keep_one_up, self._distrust)
+        self.upkeep.run(self._keep_one_up, self._repair_or_retry)
 
     def _keep_one_up(self, topic_partition: TopicPartition, upkeep: Upkeep, is_busy: bool) -> UpkeepDone | None:
         replica = self.replicas[topic_partition]
         if not replica.has_started or replica.failure is not None:
             return None
-        done = upkeep.step(self.clock.wall_ms(), self._high_watermark(replica), replica.leader_epoch, is_busy=is_busy)
+        now_ms, high_watermark = self.ports.clock.wall_ms(), self._high_watermark(replica)
+        done = upkeep.step(now_ms, high_watermark, replica.leader_epoch, is_busy=is_busy)
         if done is not None and done.work is UpkeepWork.RETENTION:
-            self._tell(replica)
+            self._update_progress(replica)
         return done
 
-    def _distrust(self, topic_partition: TopicPartition, reason: StratalogError) -> None:
+    def _repair_or_retry(self, topic_partition: TopicPartition, reason: StratalogError) -> None:
         replica = self.replicas[topic_partition]
-        if self._repair.take_up(replica.state, replica.own.table, replica.leader.name, reason):
+        if self._repair.begin(replica.state, replica.own.table, replica.leader.name, reason):
             replica.failure = reason
         else:
             replica.has_started = False
-            self._put_off(topic_partition, self.config.replica_fetch_backoff_ms)
+            self._delay(topic_partition, self.job.config.replica_fetch_backoff_ms)
 
     def _high_watermark(self, replica: FollowedReplica) -> int:
         """The one that the leader published for this epoch, as of the last rescan; -1 when none."""
-        topic_partition, leader_epoch = replica.state.topic_partition, replica.leader_epoch
-        return max(
-            (each.high_watermark(topic_partition, leader_epoch) for each in self._leaders_of(replica)), default=-1
-        )
+        asked = replica.state.topic_partition, replica.leader_epoch
+        return max((leader.high_watermark(*asked) for leader in self._leaders_of(replica)), default=-1)

@@ -1,9 +1,9 @@
 """How fast followers that are out of sync copy: Kafka's replication quotas (KIP-73). Pure.
 
-Two rates for each broker, in bytes/s, are cluster-wide settings in the metadata log: what it may take in as a follower,
-and what may be taken from it as a leader. Two topic configs say of which replicas. Kafka's leaders hold back what is
+Two rates for each broker, in bytes/s, are cluster-wide settings in the metadata log: what it may copy as a follower,
+and what may be copied from it as a leader. Two topic configs list the replicas. Kafka's leaders throttle what is
 fetched from them; here a follower copies by itself, so it keeps to both rates, the leader's for each leader that it
-copies from. Replicas in the ISR are never held back. Source: `ReplicationQuotaManager`, `ReplicaManager`.
+copies from. Replicas in the ISR are never throttled. Source: `ReplicationQuotaManager`, `ReplicaManager`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ FOLLOWER_RATE = "follower.replication.throttled.rate"
 LEADER_REPLICAS = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 ALL_REPLICAS = "*"
-LOOK_MS_MAX = 1_000
+RECHECK_MS_MAX = 1_000
 
 
 @dataclass(slots=True)
 class TokenBucket:
-    """`rate` bytes come in each second, up to one second's worth; what is taken may leave a debt.
+    """`rate` bytes are added each second, up to one second's worth; consumption may leave a debt.
 
-    At 1,000 bytes/s, full: 3,000 bytes are taken at once, and for 2,001 ms nothing more.
+    At 1,000 bytes/s, full: 3,000 bytes are consumed at once, and for 2,001 ms nothing more.
     """
 
     rate: int
@@ -37,17 +37,17 @@ class TokenBucket:
     updated_ms: int
 
     def delay_ms(self, now_ms: int) -> int:
-        """How long until something may be taken; 0: now."""
+        """How long until something may be consumed; 0: now."""
         gained = (now_ms - self.updated_ms) * self.rate / 1_000
         self.allowance, self.updated_ms = min(float(self.rate), self.allowance + gained), now_ms
         return 0 if self.allowance > 0 else int(-self.allowance * 1_000 / self.rate) + 1
 
-    def take(self, size_bytes: int) -> None:
+    def consume(self, size_bytes: int) -> None:
         self.allowance -= size_bytes
 
 
 class _Limit(NamedTuple):
-    """One rate that holds for a copy, and whose it is: the follower's own (-1) or that of the leader `source`."""
+    """One rate that holds for a copy, of the follower itself (`source` -1) or of the leader `source`."""
 
     source: int
     rate: int
@@ -62,22 +62,22 @@ class ReplicationQuota:
         self._buckets: dict[int, TokenBucket] = {}
 
     def delay_ms(self, image: ClusterImage, topic_partition: TopicPartition, now_ms: int) -> int:
-        """How long to wait before this partition is looked at again, a second at most, as rates change; 0: copy now."""
+        """How long to wait before this partition is checked again, a second at most, as rates change; 0: copy now."""
         limits = self._limits(image, topic_partition)
         if not limits:
             return 0
         owed_ms = max(self._bucket(limit, now_ms).delay_ms(now_ms) for limit in limits)
-        return min(owed_ms, LOOK_MS_MAX)
+        return min(owed_ms, RECHECK_MS_MAX)
 
     def max_bytes(self, image: ClusterImage, topic_partition: TopicPartition, wanted_bytes: int) -> int:
         """The aim for one copy: no more than a second's worth."""
         limits = self._limits(image, topic_partition)
         return min([wanted_bytes, *(limit.rate for limit in limits)]) if limits else wanted_bytes
 
-    def take(self, image: ClusterImage, topic_partition: TopicPartition, size_bytes: int, now_ms: int) -> None:
+    def consume(self, image: ClusterImage, topic_partition: TopicPartition, size_bytes: int, now_ms: int) -> None:
         """So much was copied."""
         for limit in self._limits(image, topic_partition):
-            self._bucket(limit, now_ms).take(size_bytes)
+            self._bucket(limit, now_ms).consume(size_bytes)
 
     def _bucket(self, limit: _Limit, now_ms: int) -> TokenBucket:
         bucket = self._buckets.get(limit.source)
@@ -114,7 +114,7 @@ def is_listed(replicas: str, partition: int, broker_id: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Where a partition's replicas are (`sources`) and where new ones come to be (`destinations`)."""
+    """Where a partition's replicas are (`sources`) and where new ones are made (`destinations`)."""
 
     sources: frozenset[int]
     destinations: frozenset[int]
@@ -134,7 +134,7 @@ def throttled_replicas(moves: Mapping[TopicPartition, Move], *, of_leaders: bool
 
 
 def set_throttle(image: ClusterImage, moves: Mapping[TopicPartition, Move], bytes_per_s: int) -> Result[None]:
-    """Hold back the copies of these moves to `bytes_per_s`, of each broker, in one commit. InvalidConfigError."""
+    """Throttle the copies of these moves to `bytes_per_s` of each broker, in one commit. Raises InvalidConfigError."""
     if bytes_per_s <= 0:
         raise InvalidConfigError(
             f"Invalid value {bytes_per_s} for configuration {FOLLOWER_RATE}: Value must be at least 1"
@@ -149,7 +149,7 @@ def set_throttle(image: ClusterImage, moves: Mapping[TopicPartition, Move], byte
 
 
 def clear_throttles(image: ClusterImage, topics: Collection[str]) -> Result[None]:
-    """Hold back nothing any more: the rates go, and these topics' lists."""
+    """Throttle nothing any more: remove the rates, and these topics' lists."""
     wanted: dict[tuple[str, str], str | None] = {(CLUSTER_WIDE, name): None for name in (LEADER_RATE, FOLLOWER_RATE)}
     wanted |= {(topic, name): None for topic in topics for name in (LEADER_REPLICAS, FOLLOWER_REPLICAS)}
     return _altered(image, wanted)

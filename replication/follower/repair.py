@@ -1,8 +1,8 @@
-"""What a follower does about a table that cannot be trusted: it copies its own anew, and tells the leader of the other.
+"""How a follower repairs damage: it copies its own table anew, and reports damage of the leader's table to the leader.
 
-I/O: the note of the damage in the own root, the metadata log, the leader's inbox. A replica that lost records must not
-be counted on: not in the ISR, and not by what it published before. So it leaves the ISR with a new leader epoch, and
-only under a later epoch than the one in which the damage was met does it drop what is damaged (`may_heal`).
+I/O: the record of the damage in the own root, the metadata log, the leader's inbox. A replica that lost records must
+not be counted on: not in the ISR, and not by what it published before. So it leaves the ISR with a new leader epoch,
+and drops what is damaged only under a later epoch than that in which the damage was found (`may_repair`).
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _LOG = logging.getLogger("stratalog.fetcher")
 
 
 class ReplicaFinding(StrEnum):
-    """What an error says of a followed replica."""
+    """What an error is about."""
 
     LEADER = "the leader's table cannot be trusted"
     DAMAGED = "the own table is damaged: it is copied anew"
-    ALIEN = "somebody else had a hand in the own table: it is left alone"
+    ALIEN = "the own table has commits of a foreign writer: it is not changed"
     OTHER = "something else"
 
 
 def finding(reason: StratalogError, own_name: str, leader_name: str) -> ReplicaFinding:
-    """Whose table an error is about, and whether copying anew heals it."""
+    """Whose table an error is about, and whether copying anew repairs it."""
     damage, is_alien = damage_in(reason), isinstance(reason, ForeignCommitError | UnsupportedTableFeatureError)
     if own_name == leader_name or (damage is None and not is_alien):
         return ReplicaFinding.OTHER
@@ -54,7 +54,7 @@ def finding(reason: StratalogError, own_name: str, leader_name: str) -> ReplicaF
     return ReplicaFinding.ALIEN if damage is None else ReplicaFinding.DAMAGED
 
 
-def may_heal(damage: Damage, state: PartitionRecord, broker_id: int) -> bool:
+def may_repair(damage: Damage, state: PartitionRecord, broker_id: int) -> bool:
     """Whether a follower may drop what is damaged under the epoch that began with `state`.
 
     Not while it is in the ISR or the ELR, which may be elected from; and not under an epoch in which an overlapping
@@ -80,35 +80,35 @@ class ReplicaRepair:
         self._metadata = metadata
         self._stores = stores
 
-    def take_up(self, state: PartitionRecord, own: LogTable, leader_name: str, reason: StratalogError) -> bool:
+    def begin(self, state: PartitionRecord, own: LogTable, leader_name: str, reason: StratalogError) -> bool:
         """False when it is the leader's table: the follower tries again. Otherwise the own replica is offline; if
-        copying anew heals it, until the epoch that begins."""
+        copying anew repairs it, until the epoch that begins."""
         found = finding(reason, own.name, leader_name)
         if found is ReplicaFinding.LEADER:
             _LOG.warning("%s cannot be copied by broker %d: %s", state.topic_partition, self._broker_id, reason)
-            self._tell_leader(state, reason)
+            self._report_to_leader(state, reason)
             return False
         _LOG.error("%s goes offline on broker %d: %s", state.topic_partition, self._broker_id, reason)
         if found is ReplicaFinding.DAMAGED:
-            self._begin(own, state.topic_partition, reason)
+            self._copy_anew(own, state.topic_partition, reason)
         elif found is ReplicaFinding.ALIEN:
-            self._withdraw(state.topic_partition, ends_epoch=False)  # nobody is to wait for it
+            self._leave_isr(state.topic_partition, ends_epoch=False)  # the leader must not wait for it
         return True
 
-    def _begin(self, own: LogTable, topic_partition: TopicPartition, reason: StratalogError) -> None:
-        """Note the damage, then end the epoch and leave the ISR: under a later epoch `may_heal` is true.
+    def _copy_anew(self, own: LogTable, topic_partition: TopicPartition, reason: StratalogError) -> None:
+        """Record the damage, then end the epoch and leave the ISR: under a later epoch `may_repair` is true.
 
-        Noted first, without an epoch, so that nobody begins to follow with the table unawares meanwhile.
+        It is recorded first, without an epoch, so that no other session follows with this table meanwhile.
         """
         damage = damage_in(reason)
         assert damage is not None
         own.note_damage(damage)
-        epoch = self._withdraw(topic_partition, ends_epoch=True)
+        epoch = self._leave_isr(topic_partition, ends_epoch=True)
         if epoch is not None:
             own.note_damage(replace(damage, leader_epoch=epoch - 1))
 
-    def _withdraw(self, topic_partition: TopicPartition, *, ends_epoch: bool) -> int | None:
-        """None when there is nothing to leave; a registration that is over has nothing to say any more."""
+    def _leave_isr(self, topic_partition: TopicPartition, *, ends_epoch: bool) -> int | None:
+        """The epoch that begins; None when it was not in the ISR, or its registration is over."""
 
         def decide(image: ClusterImage) -> Result[int | None]:
             return withdraw_replica(image, self._broker_id, self._broker_epoch, topic_partition, ends_epoch=ends_epoch)
@@ -119,12 +119,12 @@ class ReplicaRepair:
             _LOG.info("broker %d: %s", self._broker_id, reason)
             return None
 
-    def _tell_leader(self, state: PartitionRecord, reason: StratalogError) -> None:
-        """The leader looks for itself, and goes offline if it is so."""
+    def _report_to_leader(self, state: PartitionRecord, reason: StratalogError) -> None:
+        """The leader checks its table, and goes offline if the report is right."""
         damage = damage_in(reason)
         root = self._metadata.image.brokers[state.leader].registration.root
         content = encode_suspect(state.topic_partition, "" if damage is None else damage.path)
         try:
             self._stores.objects(root).put(suspect_path(state.topic_partition), content)
         except StoreUnavailableError as failure:
-            _LOG.warning("leader %d cannot be told: %s", state.leader, failure)
+            _LOG.warning("damage cannot be reported to leader %d: %s", state.leader, failure)

@@ -1,8 +1,8 @@
 """A replica that follows: one round of truncation check, copy and commit (KIP-101, KIP-279).
 
-I/O: through two `PartitionLog`s, the own one and the leader's (which it only reads). The rules that make
-this safe are promises 6 and 7; each is a function of its own here, so that a test can switch it off and watch
-the simulation find the history that it prevents.
+I/O: through two `PartitionLog`s, the own one and the leader's (which it only reads). The rules that make this safe are
+promises 6 and 7. Each is a function of its own here, so that a test can switch it off and the simulation then finds
+the history that it prevents.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 
-from stratalog.replication.follower.repair import may_heal, sound_end
+from stratalog.replication.follower.repair import may_repair, sound_end
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.storage.delta.table import Conflict
@@ -30,8 +30,8 @@ from stratalog.storage.log.segments import files_between
 
 _LOG = logging.getLogger("stratalog.fetcher")
 
-WARM_UP_COMMITS = 32
-"""So many commits of a table are folded ahead at a time: one or two milliseconds."""
+FOLD_AHEAD_COMMITS = 32
+"""Commits of a table that are folded ahead at a time."""
 
 
 def leader_has_started(leader: PartitionLog, leader_epoch: int) -> bool:
@@ -54,7 +54,7 @@ def state_epoch_first(own: PartitionLog, leader_epoch: int, truncate_to: int | N
 
 
 def is_still_under(own: PartitionLog, leader_epoch: int) -> bool:
-    """After a lost race: the own table still shows this epoch, so that whoever won only copied the same records.
+    """After a lost race: the own table still shows this epoch, so the winner only copied the same records.
 
     The other half of rule (b): a commit under another epoch means that the logs must be compared again.
     """
@@ -86,7 +86,7 @@ class FollowedReplica:
         self.copied_files = 0
         """How many files the last copy added."""
         self.waits = 0
-        """How often the leader's start was waited for in vain."""
+        """Number of checks in a row in which the leader had not started."""
 
     @property
     def leader_epoch(self) -> int:
@@ -111,23 +111,23 @@ class FollowedReplica:
         """True unless a table that was folded was made anew or cleaned up past the fold: then open both again."""
         return all(log.table.still_stands() for log in (self.own, self.leader) if log.is_folded)
 
-    def warm_up(self) -> bool:
-        """Fold some of what is new in both tables, as far as they are there, and what a copy needs besides; True when
-        there may be more. Commits nothing."""
+    def fold_ahead(self) -> bool:
+        """Fold some new commits of both tables, as far as they exist, and what else a copy needs; True when there may
+        be more. Commits nothing."""
         has_more = False
         for log in (self.leader, self.own):
-            with contextlib.suppress(StratalogError):  # whoever copies says so
+            with contextlib.suppress(StratalogError):  # the copy raises it again
                 seen = log.version if log.is_folded else None
-                log.refresh(WARM_UP_COMMITS)
-                has_more |= seen is not None and log.version >= seen + WARM_UP_COMMITS
+                log.refresh(FOLD_AHEAD_COMMITS)
+                has_more |= seen is not None and log.version >= seen + FOLD_AHEAD_COMMITS
                 log.fold_ahead()
         return has_more
 
     def catch_up(self, max_bytes: int) -> bool:
         """One bounded round; True when there may be more to do at once.
 
-        StoreUnavailableError goes to the caller, who tries again later; whatever was written stands or
-        does not stand as a whole commit. A table that was made anew is to be opened again (`stands`).
+        Raises StoreUnavailableError: try again later; a commit was written as a whole or not at all. A table that was
+        made anew is to be opened again (`stands`).
         """
         if self.failure is not None:
             return False
@@ -136,7 +136,7 @@ class FollowedReplica:
                 return self._start()
             return self._copy(max_bytes)
         except (FencedLeaderEpochError, UnknownLeaderEpochError, TableReplacedError) as reason:
-            # The metadata log of this session is behind (or ahead of) the tables: it will tell.
+            # This session's metadata is behind the tables, or ahead of them; the next refresh shows which.
             _LOG.debug("%s: %s", self.state.topic_partition, reason)
             self.has_started = False
             return False
@@ -179,14 +179,14 @@ class FollowedReplica:
         return self._is_short_of_leader()
 
     def _damage(self) -> Damage | None:
-        """The damage to be healed now. Raises DamagedFileError when it must not be healed under this epoch."""
+        """The damage to be repaired now. Raises DamagedFileError when it must not be repaired under this epoch."""
         damage = self.own.table.damage()
-        if damage is not None and not may_heal(damage, self.state, self.broker_id):
-            raise DamagedFileError(f"{self.own.name}: not healed yet: {damage.reason}", damage.path)
+        if damage is not None and not may_repair(damage, self.state, self.broker_id):
+            raise DamagedFileError(f"{self.own.name}: not repaired yet: {damage.reason}", damage.path)
         return damage
 
     def _truncate_to(self, damage: Damage | None) -> int | None:
-        """Where the logs part, or where the own one is damaged: what lies above is copied anew."""
+        """Where the logs diverge, or where the own one is damaged: what lies above is copied anew."""
         divergence = self._divergence()
         end = None if damage is None else sound_end(self.own.files, damage)
         if end is None:
@@ -197,7 +197,7 @@ class FollowedReplica:
     def _divergence(self) -> int | None:
         """The offset up to which the own log agrees with the leader's (KIP-101, KIP-279): where to truncate to.
 
-        None when that was checked before: since this epoch was stated only copies were added.
+        None when that was checked before: since this epoch began only copies were added.
         """
         if self.own.leader_epoch == self.leader_epoch:
             return None
@@ -219,7 +219,7 @@ class FollowedReplica:
             self._check_old_files(max_bytes)
         outcome = self.own.copy_from(self.leader, self.leader_epoch, max_bytes)
         if isinstance(outcome, Conflict):
-            # Another session of this broker copied first (then go on from there), or a newer epoch began.
+            # Another session of this broker copied first (then continue from there), or a newer epoch began.
             self.own.refresh()
             self.has_started = is_still_under(self.own, self.leader_epoch)
             return self.has_started
@@ -235,8 +235,8 @@ class FollowedReplica:
         return not has_its_end or self.own.log_start_offset < self.leader.log_start_offset
 
     def _check_old_files(self, max_bytes: int) -> None:
-        """Bytes are copied as they are. What the leader had when it was taken up may have decayed since it was written,
-        so it is read first; what it writes from then on is not. Raises DamagedFileError about the leader's file."""
+        """Read the leader's files of before this replica started: they may have decayed since they were written, and
+        bytes are copied as they are. What the leader writes later is not read. Raises DamagedFileError."""
         size_bytes = 0
         for entry in files_between(self.leader.files, self.own.log_end_offset, self._old_end):
             size_bytes += entry.file.size_bytes

@@ -17,7 +17,7 @@ from stratalog.storage.records import TopicPartition
 
 TURN_MS_MAX = 2
 """Limit of the time in which one turn begins appends: then they are published, and followers' progress is read. While
-many partitions move it is longer (`threads.turn_pace`)."""
+many partitions move it is longer (`threads.turn_interval`)."""
 
 
 class AppendQueue:

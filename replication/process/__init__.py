@@ -1,1 +1,10 @@
-"""Brokers as threads and processes: embedded cluster, broker server, metrics port, text logs."""
+"""Brokers as threads and processes: the embedded cluster, one broker's process, what brokers of a process share.
+
+cluster            the embedded cluster: `Cluster.start`
+broker_server      a broker in a process of its own; `broker_properties`: what it is started with
+broker_host        what the brokers of one process share
+running_broker     one broker's two threads
+joined_cluster     the metadata root as brokers find it when they start
+metrics_server     metrics for Prometheus
+text_logs          state-change.log
+"""

@@ -1,4 +1,4 @@
-"""What the brokers of one process share: the cluster they joined, who fetches for them, text logs.
+"""What the brokers of one process share: the cluster they joined, the runner of their fetch sessions, text logs.
 
 I/O: the metadata root, threads, log files, and Spark unless followers fetch in threads.
 """
@@ -6,7 +6,8 @@ I/O: the metadata root, threads, log files, and Spark unless followers fetch in 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal
 
@@ -17,10 +18,10 @@ from stratalog.replication.coordinator.runtime.remote_appends import Appends
 from stratalog.replication.follower.runner import FetchRunner, ThreadFetchRunner
 from stratalog.replication.process.joined_cluster import join_cluster
 from stratalog.replication.process.metrics_server import MetricsServer
-from stratalog.replication.process.running_broker import RunningBroker, SharedParts
+from stratalog.replication.process.running_broker import RunningBroker, SharedParts, await_up
 from stratalog.replication.process.text_logs import close_text_logs, open_text_logs
 from stratalog.replication.threads.upkeep_thread import UpkeepThread
-from stratalog.storage.clock import RandomIds, SystemClock
+from stratalog.storage.clock import SystemClock
 from stratalog.storage.files.cache import SHARED_FILE_CACHE
 
 if TYPE_CHECKING:
@@ -31,73 +32,91 @@ _LOG = logging.getLogger("stratalog.cluster")
 Fetcher = Literal["auto", "spark", "thread"]
 
 
+@dataclass(frozen=True, slots=True)
+class HostedBrokers:
+    """The brokers that a process hosts, by id, and their cluster. `log_folder` is for state-change.log."""
+
+    metadata_root: str
+    identities: Mapping[int, BrokerIdentity]
+    config: BrokerConfig
+    log_folder: Path
+
+
 class BrokerHost:
-    """Starts brokers in this process, and ends them in order."""
+    """Runs brokers in this process, and stops them in order.
+
+    running  the brokers that run, by id
+    """
 
     def __init__(
         self,
-        metadata_root: str,
-        broker_roots: Mapping[int, str],
-        config: BrokerConfig,
-        log_folder: Path,
+        hosted: HostedBrokers,
         fetcher: Fetcher,
         spark: SparkSession | None,
         peers: MutableMapping[int, Appends] | None = None,
     ) -> None:
-        """Joins the cluster, or makes it, with these brokers (root by id). Raises what `join_cluster` does.
+        """Joins the cluster, or makes it. Raises what `join_cluster` raises.
 
-        log_folder  for state-change.log
-        fetcher     `spark`, `thread`, or `auto`: Spark unless the given session has too few slots (with a warning)
-        peers       brokers of other processes, by id, as far as they can be called: coordinators send them markers;
-                    those of this process are put in
+        fetcher  `spark`, `thread`, or `auto`: Spark unless the given session has too few slots (with a warning)
+        peers    brokers of other processes, by id, as far as they can be called: coordinators send them markers; those
+                 of this process are added
         """
-        self.config = config
-        self.joined = join_cluster(metadata_root, broker_roots, config)
+        config = hosted.config
+        self.hosted = hosted
+        self.running: dict[int, RunningBroker] = {}
+        roots = {broker_id: identity.root for broker_id, identity in hosted.identities.items()}
+        self.joined = join_cluster(hosted.metadata_root, roots, config)
         try:
-            self.runner, self.spark = _fetch_runner(fetcher, spark, len(broker_roots), config)
-            self._text_logs = open_text_logs(log_folder)
+            self.runner, self.spark = _fetch_runner(fetcher, spark, len(roots), config)
+            self._text_logs = open_text_logs(hosted.log_folder)
         except BaseException:
             self.joined.close()
             raise
         SHARED_FILE_CACHE.resize(config.stratalog_tail_cache_bytes)
         self._executor = UpkeepThread(SystemClock())
-        topic_defaults = flatten_toml(TOPICS_TOML.read_text(encoding="utf-8"))
         self._metrics: MetricsServer | None = None
         self._peers: MutableMapping[int, Appends] = {} if peers is None else peers
-        self._shared = SharedParts(metadata_root, config, topic_defaults, self.runner, self._executor, self._peers)
+        topic_defaults = flatten_toml(TOPICS_TOML.read_text(encoding="utf-8"))
+        self._shared = SharedParts(
+            hosted.metadata_root, config, topic_defaults, self.runner, self._executor, self._peers
+        )
 
     @property
     def fetcher(self) -> str:
         """`spark` or `thread`."""
         return "thread" if isinstance(self.runner, ThreadFetchRunner) else "spark"
 
-    def run(self, identity: BrokerIdentity, lock: IO[str]) -> RunningBroker:
-        """A broker, started; it is up after `await_up`. `lock` is that of `lock_root` and becomes the broker's."""
-        broker = RunningBroker(identity, self._shared, lock)
-        self._peers[identity.broker_id] = broker.broker.calls
-        broker.start()
-        return broker
+    def brokers(self) -> dict[int, Broker]:
+        """The running brokers by id."""
+        return {broker_id: running.broker for broker_id, running in self.running.items()}
 
-    def serve_metrics(self, brokers: Callable[[], Mapping[int, Broker]]) -> None:
-        """Tell what these brokers count on `stratalog.metrics.port`, if it is set."""
-        if self.config.stratalog_metrics_port:
-            self._metrics = MetricsServer(self.config.stratalog_metrics_port, brokers)
+    def run(self, broker_id: int, lock: IO[str]) -> None:
+        """Start a broker; it is up after `await_up`. `lock` is that of `lock_root` and becomes the broker's."""
+        running = self.running[broker_id] = RunningBroker(self.hosted.identities[broker_id], self._shared, lock)
+        self._peers[broker_id] = running.broker.calls
+        running.start()
+
+    def await_up(self) -> None:
+        """Wait until all running brokers are up, then serve metrics on `stratalog.metrics.port`, if it is set."""
+        await_up(self.running.values())
+        if self.hosted.config.stratalog_metrics_port and self._metrics is None:
+            self._metrics = MetricsServer(self.hosted.config.stratalog_metrics_port, self.brokers)
 
     def described(self) -> list[str]:
-        """Who fetches, and where metrics are."""
+        """How followers fetch, and where metrics are."""
         port = self._metrics.port if self._metrics is not None else None
         at = [] if port is None else [f"metrics at http://localhost:{port}/metrics"]
         return [f"follower fetch by {self.fetcher}", *at]
 
-    def stop(self, brokers: Iterable[RunningBroker]) -> bool:
-        """Shut these brokers down in order and end all that was started. False when one did not hand over, though
-        `controlled.shutdown.enable` says so."""
+    def stop(self) -> bool:
+        """Shut the running brokers down in order and end all that was started. False when one could not move its
+        leaderships, though `controlled.shutdown.enable` asks for it."""
         if self._metrics is not None:
             self._metrics.close()
-        running, in_order = list(brokers), self.config.controlled_shutdown_enable
+        running, in_order = list(self.running.values()), self.hosted.config.controlled_shutdown_enable
         for each in running:
             each.join()
-        left = [in_order and each.hand_over() for each in running]
+        left = [in_order and each.move_leaderships() for each in running]
         have_ended = self.runner.stop()
         self._executor.shutdown(wait=True)
         for each, left_in_order in zip(running, left, strict=True):
@@ -110,9 +129,9 @@ class BrokerHost:
 def _fetch_runner(
     fetcher: Fetcher, spark: SparkSession | None, brokers: int, config: BrokerConfig
 ) -> tuple[FetchRunner, SparkSession | None]:
-    """The runner of the fetch sessions. They hold `brokers x sessions` Spark slots as long as the brokers run."""
+    """The runner of the fetch sessions. They hold `brokers x sessions x fetchers` Spark slots while the brokers run."""
     if fetcher == "thread":
-        return ThreadFetchRunner(RandomIds()), spark
+        return ThreadFetchRunner(), spark
     from stratalog.replication.spark.fetch import SparkFetchRunner
     from stratalog.replication.spark.session import stratalog_session
 
@@ -126,5 +145,5 @@ def _fetch_runner(
             "followers fetch in threads instead",
             free, slots, slots,
         )  # fmt: skip
-        return ThreadFetchRunner(RandomIds()), spark
+        return ThreadFetchRunner(), spark
     return SparkFetchRunner(spark), spark

@@ -1,4 +1,4 @@
-"""What a broker in a process of its own is told: who it is, where it lies, and the settings of its cluster. Pure.
+"""The properties of a broker in a process of its own: its identity, its root, the settings of its cluster. Pure.
 
 As Kafka's `server.properties`: the names of `IDENTITY` beside those of `BrokerConfig`, in one file or one by one.
 """
@@ -10,20 +10,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from stratalog.replication.config import BrokerConfig, Setting
+from stratalog.replication.config import BrokerConfig, int32
+from stratalog.storage.config_def import ConfigKey, invalid_value, non_empty
 from stratalog.storage.errors import InvalidConfigError
 
 BROKER_ID, LOG_DIRS, METADATA_ROOT, RACK = "broker.id", "log.dirs", "stratalog.metadata.root", "broker.rack"
 IDENTITY = (
-    Setting(BROKER_ID, int, -1, "", "the broker's number in its cluster; no other broker has it", 0),
-    Setting(
-        LOG_DIRS, str, "", "", "the broker's root, a folder or an object store's URL, for it alone; every broker and "
-        "client reaches it by this name",
+    ConfigKey(BROKER_ID, "INT", -1, "", "the broker's number in its cluster; no other broker has it", int32(0)),
+    ConfigKey(
+        LOG_DIRS, "STRING", "", "", "the broker's root, a folder or an object store's URL, for it alone; every broker "
+        "and client reaches it by this name", non_empty,
     ),
-    Setting(METADATA_ROOT, str, "", "", "where the cluster's metadata lies: the same for all of its brokers"),
-    Setting(RACK, str, "", "", "the failure domain that the broker stands in; replicas are spread over racks"),
+    ConfigKey(
+        METADATA_ROOT, "STRING", "", "", "where the cluster's metadata lies: the same for all of its brokers", non_empty
+    ),
+    ConfigKey(
+        RACK, "STRING", "", "", "the broker's failure domain; replicas are spread over racks", non_empty
+    ),
 )  # fmt: skip
-"""The first three have no default: a broker is told them."""
+"""Settings of one broker; the first three are required."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +57,11 @@ class BrokerProperties:
                 raise InvalidConfigError(f'Missing required configuration "{each.name}" which has no default value.')
         root, metadata_root = str(own[LOG_DIRS]), str(own[METADATA_ROOT])
         if "," in root:
-            raise _invalid(LOG_DIRS, root, "Value must be one directory: a broker is one storage domain")
+            raise invalid_value(LOG_DIRS, root, "Value must be one directory: a broker is one storage domain")
         places = _absolute(root), _absolute(metadata_root)
         if places[0] == places[1]:
-            raise _invalid(METADATA_ROOT, metadata_root, f"Value must differ from {LOG_DIRS}")
+            raise invalid_value(METADATA_ROOT, metadata_root, f"Value must differ from {LOG_DIRS}")
         return cls(int(own[BROKER_ID]), *places, str(own[RACK]) if RACK in own else None, config)
-
-
-def _invalid(name: str, value: str, reason: str) -> InvalidConfigError:
-    return InvalidConfigError(f"Invalid value {value} for configuration {name}: {reason}")
 
 
 def _absolute(place: str) -> str:

@@ -8,15 +8,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self
 
 from stratalog.replication.broker.broker import Broker
 from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.broker_root import folder_here
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
-from stratalog.replication.process.broker_host import BrokerHost, Fetcher
+from stratalog.replication.process.broker_host import BrokerHost, Fetcher, HostedBrokers
 from stratalog.replication.process.broker_properties import BrokerProperties
-from stratalog.replication.process.running_broker import RunningBroker, await_up, lock_root
+from stratalog.replication.process.running_broker import lock_root
 from stratalog.replication.threads.interpreter import share_interpreter
 from stratalog.storage.errors import StratalogError, UnknownServerError
 from stratalog.storage.objects.remote import open_store
@@ -30,31 +30,8 @@ _LOG = logging.getLogger("stratalog.broker")
 class BrokerServer:
     """The one broker of this process. Use `BrokerServer.start`, then `stop`."""
 
-    def __init__(
-        self,
-        properties: BrokerProperties,
-        fetcher: Fetcher,
-        spark: SparkSession | None,
-        lock: IO[str],
-        peers: MutableMapping[int, Appends] | None,
-    ) -> None:
-        """Joins the cluster and starts the broker's threads. `lock` is that of `lock_root`; a failure lets it go."""
+    def __init__(self, properties: BrokerProperties, host: BrokerHost) -> None:
         self.properties = properties
-        self.log_folder = text_log_folder(properties)
-        host: BrokerHost | None = None
-        try:
-            roots = {properties.broker_id: properties.root}
-            host = BrokerHost(
-                properties.metadata_root, roots, properties.config, self.log_folder, fetcher, spark, peers
-            )
-            self._running: RunningBroker = host.run(
-                BrokerIdentity(properties.broker_id, properties.root, properties.rack), lock
-            )
-        except BaseException:
-            if host is not None:
-                host.stop(())
-            lock.close()
-            raise
         self._host = host
 
     @classmethod
@@ -78,39 +55,50 @@ class BrokerServer:
         when the id is, and stays, live on another root; InvalidRequestError when the root is another broker's;
         InconsistentClusterIdError when it is another cluster's; BrokerNotAvailableError when it does not come up.
         """
+        broker_id, log_folder = properties.broker_id, text_log_folder(properties)
+        identity = BrokerIdentity(broker_id, properties.root, properties.rack)
+        hosted = HostedBrokers(properties.metadata_root, {broker_id: identity}, properties.config, log_folder)
         lock = lock_root(properties.root)
-        on_locked(text_log_folder(properties))
-        server = cls(properties, fetcher, spark, lock, peers)
+        on_locked(log_folder)
+        host: BrokerHost | None = None
         try:
-            await_up([server._running])
-            server._host.serve_metrics(lambda: {server.broker.broker_id: server.broker})
+            host = BrokerHost(hosted, fetcher, spark, peers)
+            host.run(broker_id, lock)
+        except BaseException:
+            if host is not None:
+                host.stop()
+            lock.close()
+            raise
+        server = cls(properties, host)
+        try:
+            host.await_up()
             share_interpreter()
         except BaseException:
             server.stop()
             raise
-        _LOG.info("broker %d started with epoch %d", server.broker.broker_id, server.broker.broker_epoch)
+        _LOG.info("broker %d started with epoch %d", broker_id, server.broker.broker_epoch)
         return server
 
     @property
     def broker(self) -> Broker:
-        return self._running.broker
+        return self._host.running[self.properties.broker_id].broker
 
     @property
     def failure(self) -> StratalogError | None:
-        """Why it cannot go on and should be stopped: another process took its place, or its Spark is gone."""
+        """Why it cannot continue and should be stopped: another process took its place, or its Spark is gone."""
         if self.broker.stopped_by is not None:
             return self.broker.stopped_by
         lost = self._host.runner.failure
         return UnknownServerError(f"broker {self.broker.broker_id} cannot follow any more: {lost}") if lost else None
 
     def stop(self) -> bool:
-        """Controlled shutdown; once. False when the broker could not hand over what it led."""
+        """Controlled shutdown; once. False when the broker could not move its leaderships."""
         if self.failure is not None:
             _LOG.error("%s", self.failure)
         _LOG.info("broker %d is shutting down", self.broker.broker_id)
-        has_handed_over = self._host.stop([self._running])
-        _LOG.info("broker %d: shut down %s", self.broker.broker_id, "completed" if has_handed_over else "uncleanly")
-        return has_handed_over
+        in_order = self._host.stop()
+        _LOG.info("broker %d: shut down %s", self.broker.broker_id, "completed" if in_order else "uncleanly")
+        return in_order
 
     def describe(self) -> str:
         """A few lines on what runs where."""
@@ -120,7 +108,7 @@ class BrokerServer:
                 f"broker {properties.broker_id} of cluster {self._host.joined.cluster_id}",
                 f"root {properties.root}",
                 f"metadata root {properties.metadata_root}",
-                f"text logs {self.log_folder}",
+                f"text logs {self._host.hosted.log_folder}",
                 *self._host.described(),
             ]
         )

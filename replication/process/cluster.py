@@ -1,18 +1,15 @@
 """The embedded cluster: several brokers with their storage domains in one Python process.
 
-I/O: directories, threads and, through a fetch runner, Spark. `Cluster.start("path")` makes or reopens
-`path/metadata` and `path/broker-1..n`. Each broker has one thread for its loop and one for its controller
-candidate; its fetch sessions run as Structured Streaming queries, or in threads where Spark has no free slots.
-A broker in a process of its own (`broker_server`) is made of the same parts.
-
-Where an embedded cluster lies: in a folder, or in an object store with a folder here for its lock and text logs.
-
-I/O: makes that folder and locks it.
+I/O: directories, locks, threads and, through a fetch runner, Spark. `Cluster.start("path")` makes or reopens
+`path/metadata` and `path/broker-1..n`: a folder, or an object store with a folder here for its lock and text logs. Each
+broker has one thread for its loop and one for its controller candidate; its fetch sessions run as Structured Streaming
+queries, or in threads where Spark has no free slots. A broker in a process of its own (`broker_server`) is made of the
+same parts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,9 +21,9 @@ from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.broker_root import lock_alone, temporary_folder
 from stratalog.replication.config import CLUSTER_TOML, BrokerConfig
 from stratalog.replication.metrics import Metric
-from stratalog.replication.process.broker_host import BrokerHost, Fetcher
+from stratalog.replication.process.broker_host import BrokerHost, Fetcher, HostedBrokers
 from stratalog.replication.process.metrics_server import metrics_of
-from stratalog.replication.process.running_broker import RunningBroker, await_up, lock_root
+from stratalog.replication.process.running_broker import await_up, lock_root
 from stratalog.replication.threads.interpreter import share_interpreter
 from stratalog.storage.errors import BrokerNotAvailableError, InvalidRequestError
 
@@ -37,25 +34,15 @@ if TYPE_CHECKING:
 class Cluster:
     """Brokers of one embedded cluster. Use `Cluster.start`, then `stop` (or a `with` block)."""
 
-    def __init__(
-        self,
-        place: ClusterPlace,
-        broker_ids: Sequence[int],
-        racks: Mapping[int, str],
-        host: BrokerHost,
-        lock: IO[str],
-    ) -> None:
+    def __init__(self, place: ClusterPlace, host: BrokerHost, lock: IO[str]) -> None:
         self.path = place.folder
         self.root = place.metadata_root
-        self.config = host.config
+        self.config = host.hosted.config
         self.spark = host.spark
         self.fetcher = host.fetcher
         self._place = place
-        self._broker_ids = tuple(broker_ids)
-        self._racks = dict(racks)
         self._host = host
         self._lock = lock
-        self._running: dict[int, RunningBroker] = {}
 
     @classmethod
     def start(
@@ -76,84 +63,74 @@ class Cluster:
         fetcher  `spark`, `thread`, or `auto`: Spark unless the given session has too few slots (with a warning)
         racks    rack by broker id
         config   settings by Kafka's names over conf/cluster.toml's, e.g. {"replica.lag.time.max.ms": 10_000}
-        Python's switch interval is lowered to 0.5 ms in this process, and what is in memory by then is taken out of
-        the cyclic garbage collection: see `share_interpreter`.
+        Python's switch interval and garbage collection are set as `share_interpreter` says.
         Raises KafkaStorageError when another process runs this cluster or one of its brokers, InvalidConfigError,
         LogDirNotFoundError.
         """
         if brokers < 1:
             raise InvalidRequestError(f"a cluster has at least 1 broker, {brokers} were asked for")
         settings = BrokerConfig.from_toml(CLUSTER_TOML.read_text(encoding="utf-8"), config)
-        place, ids = cluster_place(path), range(1, brokers + 1)
+        place = cluster_place(path)
+        identities = {i: BrokerIdentity(i, place.broker_root(i), (racks or {}).get(i)) for i in range(1, brokers + 1)}
+        hosted = HostedBrokers(place.metadata_root, identities, settings, place.folder / settings.log_dir)
         lock = place.lock()
         try:
-            roots = {broker_id: place.broker_root(broker_id) for broker_id in ids}
-            host = BrokerHost(place.metadata_root, roots, settings, place.folder / settings.log_dir, fetcher, spark)
-            cluster = cls(place, ids, racks or {}, host, lock)
+            cluster = cls(place, BrokerHost(hosted, fetcher, spark), lock)
         except BaseException:
             lock.close()
             raise
         try:
-            for broker_id in ids:
-                cluster._start_broker(broker_id)
-            await_up(cluster._running.values())
-            host.serve_metrics(cluster._running_brokers)
+            for broker_id, identity in identities.items():
+                cluster._host.run(broker_id, lock_root(identity.root))
+            cluster._host.await_up()
             share_interpreter()
         except BaseException:
             cluster.stop()
             raise
         return cluster
 
-    def _start_broker(self, broker_id: int) -> None:
-        root = self._place.broker_root(broker_id)
-        identity = BrokerIdentity(broker_id, root, self._racks.get(broker_id))
-        self._running[broker_id] = self._host.run(identity, lock_root(root))
-
-    # -- what a user does with it ------------------------------------------------------------------------
+    # -- its brokers ---------------------------------------------------------------------------------------
 
     def broker(self, broker_id: int) -> Broker:
         """A running broker. BrokerNotAvailableError when it is not running."""
-        running = self._running.get(broker_id)
+        running = self._host.running.get(broker_id)
         if running is None:
-            raise BrokerNotAvailableError(f"broker {broker_id} is not running; running: {sorted(self._running)}")
+            raise BrokerNotAvailableError(f"broker {broker_id} is not running; running: {sorted(self._host.running)}")
         return running.broker
 
     def brokers(self) -> dict[int, BrokerCalls]:
         """What clients call of the running brokers, by id."""
-        return {broker_id: running.broker.calls for broker_id, running in self._running.items()}
-
-    def _running_brokers(self) -> dict[int, Broker]:
-        return {broker_id: running.broker for broker_id, running in self._running.items()}
+        return {broker_id: broker.calls for broker_id, broker in self._host.brokers().items()}
 
     def hosts(self, broker_id: int) -> bool:
         """Whether it is one of this cluster's own brokers, running or stopped; others may have joined beside them."""
-        return broker_id in self._broker_ids
+        return broker_id in self._host.hosted.identities
 
     def kill(self, broker_id: int) -> None:
         """Stop a broker as a crash would: nothing is flushed or deregistered; its fetch sessions live on as
         zombies until they notice that its session has expired."""
         self.broker(broker_id)
-        self._running.pop(broker_id).kill()
+        self._host.running.pop(broker_id).kill()
 
     def restart(self, broker_id: int) -> None:
         """Start a killed broker again on its old directory."""
-        if broker_id in self._running or broker_id not in self._broker_ids:
+        if broker_id not in self.stopped_brokers():
             raise InvalidRequestError(f"broker {broker_id} cannot be restarted; stopped: {self.stopped_brokers()}")
-        self._start_broker(broker_id)
-        await_up([self._running[broker_id]])
+        self._host.run(broker_id, lock_root(self._place.broker_root(broker_id)))
+        await_up([self._host.running[broker_id]])
 
     def stopped_brokers(self) -> list[int]:
-        return [i for i in self._broker_ids if i not in self._running]
+        """Those that were killed and not restarted."""
+        return [broker_id for broker_id in self._host.hosted.identities if broker_id not in self._host.running]
 
     def stop(self) -> None:
         """Shut all brokers down in order, end the fetch sessions, release the directory."""
         if self._lock.closed:
             return
-        running = list(self._running.values())
         try:
-            self._host.stop(running)
+            self._host.stop()
         finally:
-            self._running.clear()
+            self._host.running.clear()
             self._lock.close()
 
     def __enter__(self) -> Self:
@@ -165,15 +142,15 @@ class Cluster:
         self.stop()
 
     def metrics(self) -> dict[int, list[Metric]]:
-        """What each running broker tells of itself, by the names of Kafka's metrics: no port is needed."""
-        return {broker_id: metrics_of(broker) for broker_id, broker in self._running_brokers().items()}
+        """Each running broker's metrics, by Kafka's names; no port is needed."""
+        return {broker_id: metrics_of(broker) for broker_id, broker in self._host.brokers().items()}
 
     def describe(self) -> str:
         """A few lines on what runs where."""
         lines = [f"cluster at {self._place.root}", f"metadata root {self.root}", *self._host.described()]
-        for broker_id in self._broker_ids:
-            state = "running" if broker_id in self._running else "stopped"
-            lines.append(f"broker {broker_id}: {state}, {self._place.broker_root(broker_id)}")
+        for broker_id, identity in self._host.hosted.identities.items():
+            state = "running" if broker_id in self._host.running else "stopped"
+            lines.append(f"broker {broker_id}: {state}, {identity.root}")
         return "\n".join(lines)
 
 

@@ -17,7 +17,7 @@ from stratalog.replication.broker_root import (
     lock_shared,
 )
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.metadata.configs import state_settings
+from stratalog.replication.metadata.configs import record_cluster_wide_configs
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import MetadataLog, open_metadata
 from stratalog.replication.metadata.records import ClusterRecord
@@ -30,9 +30,8 @@ from stratalog.storage.objects.remote import open_store
 
 @dataclass(frozen=True, slots=True)
 class JoinedCluster:
-    """`metadata_root` is held, together with the brokers of other processes, until `close`."""
+    """Holds the lock of the metadata root, shared with the brokers of other processes, until `close`."""
 
-    metadata_root: str
     cluster_id: str
     lock: IO[str]
 
@@ -43,8 +42,9 @@ class JoinedCluster:
 def join_cluster(metadata_root: str, broker_roots: Mapping[int, str], config: BrokerConfig) -> JoinedCluster:
     """Make the cluster on an empty metadata root, or join the one that is there, with these brokers (root by id).
 
-    The roots are made and marked as this cluster's. The settings that clients need to know are stated: those of the
-    broker that came up last count. After an unclean stop of all brokers of this machine the metadata log is recovered.
+    The roots are made and marked as this cluster's. The settings that clients need to know are recorded; those of the
+    broker that came up last are in force. After an unclean stop of all brokers of this machine the metadata log is
+    recovered.
     Raises InconsistentClusterIdError when a root belongs to another cluster, or to one whose metadata is not at
     `metadata_root`: it may not be mounted; a new cluster there would be a second one of the same brokers.
     """
@@ -59,11 +59,11 @@ def join_cluster(metadata_root: str, broker_roots: Mapping[int, str], config: Br
         cluster_id = metadata.propose(lambda image: _identify(image, RandomIds().new_id()))
         for broker_id, store in roots.items():
             check_meta_properties(store, cluster_id, broker_id, FORMAT_VERSION)
-        metadata.propose(lambda image: state_settings(image, config))
+        metadata.propose(lambda image: record_cluster_wide_configs(image, config))
     except BaseException:
         lock.close()
         raise
-    return JoinedCluster(metadata_root, cluster_id, lock)
+    return JoinedCluster(cluster_id, lock)
 
 
 def _check_metadata_is_there(metadata_root: str, broker_root: ObjectStore) -> None:
@@ -84,7 +84,7 @@ def _has_metadata(metadata_root: str) -> bool:
 
 
 def _recover(metadata: MetadataLog, objects: ObjectStore) -> None:
-    """What a power cut may have torn, while no broker of this machine is at work. An object store tears nothing, and
+    """Repair what a power cut may have torn, while no broker of this machine runs. An object store tears nothing, and
     brokers on other machines may be writing there."""
     if not objects.durable_on_answer:
         metadata.log.table.recover_tail()

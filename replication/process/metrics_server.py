@@ -1,6 +1,6 @@
 """The brokers' metrics over HTTP, for Prometheus to fetch: `http://<host>:<port>/metrics`.
 
-I/O: a listening socket and a thread. What is told is read from running brokers without holding them up.
+I/O: a listening socket and a thread. Metrics are read from running brokers without blocking them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from stratalog.storage.objects.remote import open_store
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PATHS = ("/metrics", "/")
 REQUEST_TIMEOUT_S = 10
-"""A connection that says nothing for so long is closed, lest it keep a thread for ever."""
+"""Time after which a silent connection is closed, so that it does not keep a thread for ever."""
 
 
 def metrics_of(broker: Broker) -> list[Metric]:
-    """All that a broker tells of itself, as of now. Called from any thread."""
+    """All metrics of a broker, as of now. Called from any thread."""
     image, partitions = broker.metadata.image, [led.partition for led in list(broker.leaders.values())]
     lags = [
         partition.log_end_offset - follower.log_end_offset
@@ -41,17 +41,17 @@ def metrics_of(broker: Broker) -> list[Metric]:
 
 
 def _copy_times(broker: Broker) -> list[CopyTimes | None]:
-    """What the broker's fetch sessions told last. A root that is away is no reason to tell nothing of the broker."""
+    """What the broker's fetch sessions published last; nothing while its root is out of reach."""
     try:
         objects = open_store(broker.root)
-        told = [objects.get_register(meta.path) for meta in objects.list(fetch_metrics_prefix(broker.broker_epoch))]
+        contents = [objects.get_register(meta.path) for meta in objects.list(fetch_metrics_prefix(broker.broker_epoch))]
     except StratalogError:
         return []
-    return [CopyTimes.from_json(data) for data in told if data is not None]
+    return [CopyTimes.from_json(data) for data in contents if data is not None]
 
 
 class MetricsServer:
-    """Serves from the moment it is made until `close`. `port` 0 takes any that is free."""
+    """Serves from its construction until `close`. `port` 0 chooses a free one."""
 
     def __init__(self, port: int, brokers: Callable[[], Mapping[int, Broker]], host: str = "") -> None:
         """`brokers`: those that run now; `host`: where to listen, everywhere if empty.
@@ -75,7 +75,7 @@ class MetricsServer:
         return int(self._server.server_address[1])
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Close the socket and end the thread."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -97,4 +97,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in http.server
-        """Prometheus asks all the time: no line for each."""
+        """No line for each request: Prometheus asks all the time."""

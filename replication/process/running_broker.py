@@ -1,4 +1,4 @@
-"""One broker at work: its root, its two threads, its fetch sessions. An embedded cluster runs several of them.
+"""One running broker: its root, its two threads, its fetch sessions. An embedded cluster runs several of them.
 
 I/O: the broker's root and its lock, threads and, through a fetch runner, Spark.
 """
@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO
 
 from stratalog.replication.broker.broker import Broker
@@ -18,7 +18,8 @@ from stratalog.replication.broker_root import folder_here, lock_alone, mark_clea
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.controller import Controller
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
-from stratalog.replication.follower.runner import FetchJob, FetchRunner
+from stratalog.replication.follower.partitions import FetchJob
+from stratalog.replication.follower.runner import FetchRunner
 from stratalog.replication.progress.progress import fetch_progress_path, progress_prefix
 from stratalog.replication.stores import DeltaStores, Ports
 from stratalog.storage.clock import RandomIds, SystemClock
@@ -37,21 +38,24 @@ START_WAIT_MS = 60_000
 TRY_AGAIN_S = 0.1
 JOIN_WAIT_S = 30
 TURN_WAIT_S = 0.02
-_ONE_AT_A_TIME = threading.Lock()
-"""Held by the broker whose turn it is, while many partitions move a little each. Such appends are short pieces of
-Python between short calls of the system: three threads that take the interpreter from each other at each of them need
-1.5 times the processor and are not faster. Large appends run side by side; nobody waits for a stuck disk."""
+"""Longest wait for another broker's turn, so that a stuck disk does not block the others."""
 
 
 def lock_root(root: str) -> IO[str]:
-    """Make a broker's root and hold it alone. KafkaStorageError when another broker of this machine works on it."""
+    """Make a broker's root and lock it. Raises KafkaStorageError when another broker of this machine works on it."""
     refusal = f"Failed to acquire lock on file .lock in {root}. A broker in another process is using this directory."
     return lock_alone(folder_here(open_store(root, create=True)), refusal)
 
 
 @dataclass(frozen=True, slots=True)
 class SharedParts:
-    """What the brokers of one process have in common. `peers`: they themselves, by id, as they come up."""
+    """What the brokers of one process share.
+
+    peers      the brokers that coordinators can call, by id
+    turn_lock  held during a turn while many partitions move a little each: such appends are short pieces of Python
+               between short system calls, and threads that compete for the interpreter at each of them need more CPU
+               and are not faster; large appends run side by side
+    """
 
     metadata_root: str
     config: BrokerConfig
@@ -59,23 +63,24 @@ class SharedParts:
     runner: FetchRunner
     executor: Executor
     peers: Mapping[int, Appends]
+    turn_lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class RunningBroker:
-    """`start`; then `join`, `hand_over` and, once its fetch sessions have ended, `close`; or `kill`.
+    """`start`; then `join`, `move_leaderships` and, once its fetch sessions have ended, `close`; or `kill`.
 
     registered  set once the broker is part of the cluster
-    failure     what went wrong last, also if it was tried again with success
+    failure     the last error, even if a later try succeeded
     """
 
     def __init__(self, identity: BrokerIdentity, shared: SharedParts, lock: IO[str]) -> None:
-        """`lock` is that of `lock_root`; it is let go at the end, also when this fails."""
+        """`lock` is that of `lock_root`; it is released at the end, also when this fails."""
         self.failure: StratalogError | None = None
         self.registered = threading.Event()
         self._shared = shared
         self._is_ending = threading.Event()
-        self._said: dict[int, str] = {}
-        """The failure that each thread logged last, until a turn succeeds: it is not logged again for each try."""
+        self._logged: dict[int, str] = {}
+        """The failure that each thread logged last, until a turn succeeds: it is not logged for each try."""
         self._lock = lock
         try:
             ports = Ports(DeltaStores(RandomIds()), SystemClock(), RandomIds(), shared.executor)
@@ -132,13 +137,13 @@ class RunningBroker:
 
     def _turn(self) -> None:
         broker = self.broker
-        moves_many = broker.pace.moves_many(SystemClock().monotonic_ms())
-        holds = moves_many and _ONE_AT_A_TIME.acquire(timeout=TURN_WAIT_S)
+        moves_many = broker.turn_interval.moves_many(SystemClock().monotonic_ms())
+        holds = moves_many and self._shared.turn_lock.acquire(timeout=TURN_WAIT_S)
         try:
             moved = broker.step()
         finally:
             if holds:
-                _ONE_AT_A_TIME.release()
+                self._shared.turn_lock.release()
         rest_ms = broker.rest_ms()
         if rest_ms:
             SystemClock().sleep_ms(rest_ms)
@@ -153,13 +158,13 @@ class RunningBroker:
     def _try(self, turn: Callable[[], None]) -> None:
         try:
             turn()
-            self._said.pop(threading.get_ident(), None)
+            self._logged.pop(threading.get_ident(), None)
             return
         except StratalogError as reason:
             self.failure = reason
-            if str(reason) != self._said.get(threading.get_ident()) and self.broker.stopped_by is None:
+            if str(reason) != self._logged.get(threading.get_ident()) and self.broker.stopped_by is None:
                 _LOG.warning("broker %d, trying again: %s", self.broker.broker_id, reason)
-            self._said[threading.get_ident()] = str(reason)
+            self._logged[threading.get_ident()] = str(reason)
         except Exception as defect:  # noqa: BLE001 - a thread that ends silently would hide it
             self.failure = UnknownServerError(f"{type(defect).__name__}: {defect}")
             _LOG.exception("broker %d", self.broker.broker_id)
@@ -178,7 +183,7 @@ class RunningBroker:
 
     @property
     def is_fetching(self) -> bool:
-        """Whether a fetch session of this registration has been at work."""
+        """Whether a fetch session of this registration has begun."""
         first_session = fetch_progress_path(self.broker.broker_epoch, "")
         found = open_store(self.broker.root).list(progress_prefix(self.broker.broker_epoch))
         return any(meta.path.startswith(first_session) for meta in found)
@@ -189,14 +194,14 @@ class RunningBroker:
         self.broker.stop(BrokerNotAvailableError(f"broker {self.broker.broker_id} was killed"))
         self._lock.close()
 
-    def hand_over(self) -> bool:
-        """After `join`, a controlled shutdown: others lead what it led. False when that failed, or there was nothing to
-        hand over since it was not part of the cluster."""
+    def move_leaderships(self) -> bool:
+        """After `join`, a controlled shutdown: others lead what it led. False when that failed, or it was not part of
+        the cluster."""
         is_member = self.registered.is_set() and self.broker.stopped_by is None
         return is_member and self._is_done(self.broker.shut_down)
 
     def close(self, *, left_in_order: bool) -> None:
-        """After its fetch sessions have ended: mark the root as clean, if so, and let others have it."""
+        """After its fetch sessions have ended: mark the root as clean, if it is, and release it."""
         if left_in_order:
             objects = open_store(self.broker.root)
             self._is_done(lambda: mark_clean_shutdown(objects, self.broker.broker_epoch))
@@ -213,7 +218,7 @@ class RunningBroker:
             self.broker.wakeup.close()
 
     def _is_done(self, part: Callable[[], None]) -> bool:
-        """One part of the end; the others go on if it fails."""
+        """One part of the end; the others follow even if it fails."""
         try:
             part()
         except StratalogError as reason:
@@ -223,7 +228,7 @@ class RunningBroker:
 
 
 def await_up(running: Iterable[RunningBroker]) -> None:
-    """Wait until they are registered and their first fetch sessions at work: before that a follower only falls behind.
+    """Wait until they are registered and their first fetch sessions have begun: before that a follower only lags.
 
     Raises what made one stop, BrokerNotAvailableError for one that is not registered in 60,000 ms.
     """
@@ -247,9 +252,8 @@ def await_up(running: Iterable[RunningBroker]) -> None:
 def is_final(refusal: StratalogError, waited_ms: int, session_timeout_ms: int) -> bool:
     """Whether a registration that was refused `waited_ms` after the first try need not be tried again.
 
-    A broker that is live on another root may be an earlier life of this one, whose session then expires: that is
-    waited for, one and a half session timeouts, so that the controller can have seen it. As Kafka's
-    `initial.broker.registration.timeout.ms`.
+    A broker that is live on another root may be this one before a restart, whose session expires within one and a half
+    session timeouts. As Kafka's `initial.broker.registration.timeout.ms`.
 
     >>> is_final(DuplicateBrokerRegistrationError("live"), waited_ms=9_000, session_timeout_ms=9_000)
     False

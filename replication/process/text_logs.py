@@ -1,7 +1,7 @@
 """The text logs of brokers: `state-change.log` has every leader and ISR change with its state, as Kafka's.
 
-I/O: appends to files in the log folder. A file that is full is renamed and a new one begun, so that they never take
-more than a certain place; one process writes into a folder.
+I/O: appends to files in the log folder. A full file is renamed and a new one begun, so that their size is bounded; one
+process writes into a folder.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from pathlib import Path
 STATE_CHANGE_FILE = "state-change.log"
 FILE_BYTES_MAX = 10 << 20
 FILES_KEPT = 10
-"""`state-change.log` and ten older ones, `.1` the newest of them: 110 MiB, some 700,000 state changes."""
+"""Number of older files, `.1` the newest of them: 110 MiB in all, some 700,000 state changes."""
 
 TextLogs = list[tuple[str, logging.Handler]]
 """Logger name and handler of each log that is open."""
 
 
 class LinesInOrder(RotatingFileHandler):
-    """No line has an earlier time than the line above it, which whoever merges files by time relies on: threads take
-    their time and then wait for each other to write, now and then in another order."""
+    """No line has an earlier time than the line above it, on which tools that merge files by time rely: threads read
+    the clock and then wait for each other to write, now and then in another order."""
 
     _newest = (0.0, 0.0)
 
@@ -33,7 +33,7 @@ class LinesInOrder(RotatingFileHandler):
 
 
 def open_text_logs(folder: Path, *, file_bytes_max: int = FILE_BYTES_MAX) -> TextLogs:
-    """Begin to write the text logs into a folder, which is made if need be. Give them to `close_text_logs`."""
+    """Begin to write the text logs into a folder, which is made if need be. Close them with `close_text_logs`."""
     folder.mkdir(parents=True, exist_ok=True)
     name = "stratalog.state.change"
     handler = LinesInOrder(
@@ -48,7 +48,7 @@ def open_text_logs(folder: Path, *, file_bytes_max: int = FILE_BYTES_MAX) -> Tex
 
 
 def close_text_logs(logs: TextLogs) -> None:
-    """Write into them no more."""
+    """Stop writing into them."""
     for name, handler in logs:
         logging.getLogger(name).removeHandler(handler)
         handler.close()

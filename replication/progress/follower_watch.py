@@ -17,7 +17,7 @@ from stratalog.replication.progress.progress import ENDED, ReplicaProgress, foll
 from stratalog.replication.progress.progress_object import ProgressReader
 from stratalog.replication.stores import Stores
 from stratalog.storage.errors import StratalogError
-from stratalog.storage.objects.wakeup import Wakeup, Watch
+from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
 from stratalog.storage.records import TopicPartition
 
 LIST_INTERVAL_MS = 200
@@ -33,7 +33,7 @@ class _Session:
     """One fetch session's object, and whether it was written since the last look."""
 
     reader: ProgressReader
-    watch: Watch
+    watch: WatchedPlace
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class _Follower:
     root: str
     sessions: dict[str, _Session] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
-    directory: Watch | None = None
+    directory: WatchedPlace | None = None
     listed_at_ms: int | None = None
     retry_at_ms: int = 0
 
@@ -102,7 +102,7 @@ class FollowerWatch:
             except StratalogError as reason:
                 follower.retry_at_ms = now_ms + RETRY_MS
                 if follower.directory is not None:
-                    follower.directory.mark()
+                    follower.directory.mark_written()
                 _LOG.debug("broker %d hears nothing of broker %d: %s", self._broker_id, broker_id, reason)
         return moved
 
@@ -120,8 +120,7 @@ class FollowerWatch:
         for path, session in follower.sessions.items():
             if path in follower.ended:
                 continue
-            if session.watch.take():
-                yield from _read(session)
+            yield from session.watch.read(session.reader.poll) or ()
             if session.reader.state == ENDED:
                 follower.ended.add(path)
                 has_newly_ended = True
@@ -132,8 +131,8 @@ class FollowerWatch:
     def _is_listing_due(self, follower: _Follower, now_ms: int) -> bool:
         if follower.directory is None or follower.listed_at_ms is None:
             return True
-        if follower.directory.is_armed:
-            return follower.directory.take() or now_ms - follower.listed_at_ms >= LIST_WATCHED_INTERVAL_MS
+        if follower.directory.is_active:
+            return follower.directory.was_written() or now_ms - follower.listed_at_ms >= LIST_WATCHED_INTERVAL_MS
         has_active = len(follower.sessions) > len(follower.ended)
         has_only_ended = bool(follower.sessions) and not has_active
         return has_only_ended or now_ms - follower.listed_at_ms >= LIST_INTERVAL_MS
@@ -150,18 +149,10 @@ class FollowerWatch:
         for path in sorted(found - set(follower.sessions)):
             session = _Session(ProgressReader(store, path), self._wakeup.watch(store, path))
             try:
-                yield from _read(session)
+                yield from session.reader.poll()
             except StratalogError:
                 self._wakeup.unwatch(session.watch)  # listed again at the next look
                 raise
             follower.sessions[path] = session
             if session.reader.state == ENDED:
                 follower.ended.add(path)
-
-
-def _read(session: _Session) -> list[ReplicaProgress]:
-    try:
-        return session.reader.poll()
-    except StratalogError:
-        session.watch.mark()  # what was written is still to be read
-        raise

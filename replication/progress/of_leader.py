@@ -22,7 +22,7 @@ from stratalog.replication.progress.progress import (
 )
 from stratalog.replication.progress.progress_object import ProgressReader, ProgressWriter
 from stratalog.storage.objects.port import ObjectStore
-from stratalog.storage.objects.wakeup import Wakeup, Watch
+from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
 from stratalog.storage.records import TopicPartition
 
 
@@ -63,7 +63,7 @@ class FollowedLeader:
         self._path = leader_ends_path(broker_epoch)
         self._ends = ProgressReader(store, self._path)
         self._marks = ProgressReader(store, leader_progress_path(broker_epoch))
-        self._watch: Watch | None = None
+        self._watch: WatchedPlace | None = None
 
     def listen(self, wakeup: Wakeup) -> None:
         """Be woken by log ends from now on."""
@@ -78,14 +78,7 @@ class FollowedLeader:
 
     def moved(self) -> list[ReplicaProgress]:
         """The log ends that moved since the last call, if the object was written. Raises StratalogError."""
-        if self._watch is not None and not self._watch.take():
-            return []
-        try:
-            return self._ends.poll()
-        except BaseException:
-            if self._watch is not None:
-                self._watch.mark()
-            raise
+        return self._ends.poll() if self._watch is None else self._watch.read(self._ends.poll) or []
 
     def look_at_marks(self) -> None:
         """Raises StratalogError."""

@@ -1,1 +1,5 @@
-"""Structured Streaming as the scheduler of fetch sessions, and the Spark session they run in."""
+"""Structured Streaming as the scheduler of fetch sessions, and the Spark session they run in.
+
+fetch    the streaming source whose micro-batches are fetch sessions, and the runner that supervises its queries
+session  `stratalog_session`: a quiet Spark session with Delta Lake and slots for fetch sessions
+"""

@@ -1,8 +1,8 @@
 """Follower fetch as Structured Streaming: a micro-batch is a fetch session that polls until its deadline.
 
-I/O: Spark. The source's offset is a round counter, since Spark's checkpoint never goes back and a follower
-must; a follower's position is the end of its own log. Each broker has two queries whose sessions
-overlap, the second standing by, so that the gap between two micro-batches (about 280 ms) does not show.
+I/O: Spark. The source's offset is a round counter, since Spark's checkpoint never goes back and a follower must; a
+follower's position is the end of its own log. Each broker has two queries whose sessions overlap, the second on
+standby, so that copying does not stop between two micro-batches.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.follower.fetch_session import stop_path
-from stratalog.replication.follower.runner import FetchJob, end_sessions, is_told_to_end, run_session
+from stratalog.replication.follower.partitions import FetchJob
+from stratalog.replication.follower.runner import could_end_sessions, end_sessions, run_session
 from stratalog.replication.stores import DeltaStores
-from stratalog.replication.threads.interpreter import keep_what_is_folded, share_interpreter
-from stratalog.replication.threads.upkeep_thread import give_back_what_is_free
+from stratalog.replication.threads.interpreter import freeze_folds, share_interpreter
+from stratalog.replication.threads.upkeep_thread import release_free_memory
 from stratalog.storage.clock import RandomIds, SystemClock
 
 _LOG = logging.getLogger("stratalog.fetcher")
@@ -38,11 +39,10 @@ END_WAIT_MS = 15_000
 SUPERVISE_MS = 2_000
 AFTER_END_MS = 500
 GOLDEN_RATIO = 0.6180339887
-"""Its multiples, modulo 1, lie far from each other however many there are."""
+"""A factor whose multiples, modulo 1, lie far from each other however many there are."""
 EARLY_SESSION_MS = 40_000
 CHECKPOINT_INTERVAL_MS = 3_600_000
-"""Spark's checkpoint of a fetch query is never read again: a query that died starts with a new one. So it is
-written seldom."""
+"""Interval of Spark's checkpoints of a fetch query. Nothing reads them: a query that died starts with a new one."""
 
 QUIET_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
@@ -50,7 +50,7 @@ QUIET_SETTINGS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.streaming.numRecentProgressUpdates": "1",
 }
-"""A micro-batch of one row: compiling code for it costs more than it runs."""
+"""Settings of the fetch queries: compiling code for a micro-batch of one row costs more than it saves."""
 
 
 class FetchSource(DataSource):
@@ -68,7 +68,7 @@ class FetchSource(DataSource):
 
 
 class FollowerSessionReader(DataSourceStreamReader):
-    """Plans one task per fetcher and round; `read` is the session."""
+    """Plans one task for each fetcher and round; `read` runs the session."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options
@@ -81,7 +81,7 @@ class FollowerSessionReader(DataSourceStreamReader):
         return {"round": 0}
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: N802, ARG002
-        """The next round at once; the same round (no batch) when the broker stopped."""
+        """The next round; the same round (no batch) when the broker stopped."""
         job = self._job()
         if DeltaStores(RandomIds()).objects(job.root).exists(stop_path(job.broker_epoch)):
             SystemClock().sleep_ms(200)
@@ -91,65 +91,59 @@ class FollowerSessionReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         if start["round"] >= end["round"]:
             return []
-        shares = range(self._job().config.num_replica_fetchers)
-        return [InputPartition((end["round"], share)) for share in shares]
+        return [InputPartition((end["round"], fetcher)) for fetcher in range(self._job().config.num_replica_fetchers)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:  # Spark's stand-in for an empty plan
             return
-        _settle_worker()
-        job = self._job()
-        slot = int(self._options["slot"])
-        ids = RandomIds()
-        number, share = partition.value
-        session = run_session(
-            job, share, f"{slot}-{number}-{ids.new_id()[:8]}", session_length_ms(job, slot, number), ids
-        )
+        _share_interpreter_once()
+        job, slot = self._job(), int(self._options["slot"])
+        number, fetcher_id = partition.value
+        name = f"{slot}-{number}-{RandomIds().new_id()[:8]}"
+        session = run_session(job, fetcher_id, name, session_length_ms(job, slot, number))
         if session.is_over:
-            end_sessions(job, ids)
+            end_sessions(job)
         else:
             SystemClock().sleep_ms(after_end_ms(job.config))
-        keep_what_is_folded()
-        give_back_what_is_free()
+        freeze_folds()
+        release_free_memory()
         yield pa.RecordBatch.from_arrays(
-            [pa.array([job.broker_id], pa.int32()), pa.array([session.copied_count], pa.int64())],
+            [pa.array([job.broker_id], pa.int32()), pa.array([session.followed.copied_count], pa.int64())],
             names=["broker_id", "rounds"],
         )
 
 
-@cache
-def _settle_worker() -> None:
-    """Once for each Python worker: the upkeep of its sessions runs in a thread beside them."""
-    share_interpreter()
+_share_interpreter_once = cache(share_interpreter)
+"""The setting of a Python worker: the upkeep of its sessions runs in a thread beside them."""
 
 
 def session_length_ms(job: FetchJob, slot: int, number: int) -> int:
     """How long session `number`, from 1 on, of a broker's query number `slot` takes.
 
-    The second one where sessions are long, else the first, is such that from then on the broker's queries hand over to
-    each other at even distances, and the brokers not all at once: planning a micro-batch is a burst of CPU that all of
-    them feel. Where sessions are long the first is as if they were of `EARLY_SESSION_MS`, so that each query's worker
-    was at work once, and has loaded and folded what it needs, before there is much to fold.
+    The second one where sessions are long, else the first, is such that from then on the sessions of the broker's
+    queries end at even distances, and those of different brokers at different times: planning a micro-batch is a burst
+    of CPU. Where sessions are long the first is as if they took `EARLY_SESSION_MS`, so that each query's worker was
+    active once, and has loaded and folded what it needs, before there is much to fold.
     """
     long_ms, queries = job.config.stratalog_fetch_session_ms, job.config.stratalog_fetch_sessions
     early_ms = min(long_ms, EARLY_SESSION_MS)
-    share = (1 + job.broker_id * GOLDEN_RATIO % 1 + slot) / queries
+    phase = (1 + job.broker_id * GOLDEN_RATIO % 1 + slot) / queries
     if number == 1:
-        return round(early_ms * share)
+        return round(early_ms * phase)
     if number == 2 and long_ms > early_ms:
-        return round(early_ms + long_ms * share - early_ms * share)
+        return round(early_ms + long_ms * phase - early_ms * phase)
     return long_ms
 
 
 def after_end_ms(config: BrokerConfig) -> int:
-    """How long a session that has ended keeps its task, while another takes over: what Spark does between two
-    micro-batches is not to meet what that one does first. Not at all where no other session follows meanwhile."""
+    """How long a session that has ended keeps its task while another becomes active, so that Spark's planning does not
+    meet the first work of that one. 0 where no other session follows meanwhile."""
     return min(AFTER_END_MS, config.stratalog_fetch_session_ms // 8) if config.stratalog_fetch_sessions > 1 else 0
 
 
 @dataclass(slots=True)
 class _FetchQuery:
-    """One of a broker's queries, None until Spark has taken it; `tries` counts how often it was started."""
+    """One of a broker's queries, `query` None until Spark has accepted it; `tries` counts how often it was started."""
 
     job: FetchJob
     slot: int
@@ -200,8 +194,8 @@ class SparkFetchRunner:
         body = {**asdict(each.job), "config": asdict(each.job.config)}
         each.tries += 1
         with self._register_lock:
-            # A registration of its own for each query. They would share one Java map of environment variables, which
-            # Spark's Python runners write to from all queries' threads: once spoilt, no task could be read any more.
+            # A registration of its own for each query: they would share one Java map of environment variables, to which
+            # Spark's Python runners write from all queries' threads, and a corrupted map fails every later task.
             self._spark.dataSource.register(FetchSource)
             reader = self._spark.readStream.format(FORMAT)
             frame = reader.option("job", json.dumps(body)).option("slot", str(each.slot)).load()
@@ -229,11 +223,11 @@ class SparkFetchRunner:
                 running = list(self._queries)
             for each in running:
                 try:
-                    self._look_after(each)
-                except Exception as reason:  # noqa: BLE001 - Spark's errors have no common root; the next look tries again
+                    self._supervise_one(each)
+                except Exception as reason:  # noqa: BLE001 - Spark's errors have no common root; the next round tries again
                     _LOG.warning("%s, trying again: %s", each.name, _first_line(reason))
 
-    def _look_after(self, each: _FetchQuery) -> None:
+    def _supervise_one(self, each: _FetchQuery) -> None:
         """Remove a query whose registration is over, once its last session has ended; start a dead one again."""
         is_over = self._stores.objects(each.job.root).exists(stop_path(each.job.broker_epoch))
         query = each.query
@@ -254,14 +248,14 @@ class SparkFetchRunner:
         self._supervisor.join(timeout=10)
         with self._lock:
             running, self._queries = self._queries, []
-        are_told = [is_told_to_end(job, RandomIds()) for job in {id(each.job): each.job for each in running}.values()]
+        were_asked = [could_end_sessions(job) for job in {id(each.job): each.job for each in running}.values()]
         deadline_ms = self._clock.monotonic_ms() + END_WAIT_MS
         have_ended = [self._has_ended(each, deadline_ms) for each in running]
         shutil.rmtree(self._checkpoints, ignore_errors=True)
-        return all(are_told) and all(have_ended)
+        return all(were_asked) and all(have_ended)
 
     def _has_ended(self, each: _FetchQuery, deadline_ms: int) -> bool:
-        """Wait for the query's session to end by itself. False when it may still be at work."""
+        """Wait for the query's session to end by itself. False when it may still run."""
         query = each.query
         if query is None:
             return True
@@ -280,7 +274,7 @@ def _is_alive(spark: SparkSession) -> bool:
     """False once the Spark application was stopped, or its JVM is gone."""
     try:
         return not spark.sparkContext._jsc.sc().isStopped()
-    except Exception:  # noqa: BLE001 - whatever it is, nothing can be asked of Spark any more
+    except Exception:  # noqa: BLE001 - whatever it is, Spark answers nothing any more
         return False
 
 

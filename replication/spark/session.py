@@ -1,6 +1,6 @@
 """A quiet Spark session with Delta Lake and room for fetch sessions. I/O: starts Spark's JVM; reads conf/.
 
-The settings are data: conf/spark-defaults.conf. What the caller or spark-submit sets comes before them. The JVM's
+The settings are data: conf/spark-defaults.conf. Those of the caller or of spark-submit take precedence. The JVM's
 output (Ivy, warnings, stack traces) goes to a log file instead of the user's terminal.
 """
 
@@ -23,16 +23,17 @@ from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
 from stratalog.replication.config import CONF_DIR
+from stratalog.replication.fast_start.environment import FAST_START, fast_environment
 from stratalog.storage.errors import UnknownServerError
 
 SPARK_DEFAULTS = CONF_DIR / "spark-defaults.conf"
 LOG4J2_PROPERTIES = CONF_DIR / "log4j2.properties"
 
 CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-"""Spark's own for file systems without FileContext; on local disk both look and rename."""
+"""Spark's own manager for file systems without FileContext; on a local disk both check and rename."""
 
 EXECUTOR_TIMEOUT = "3650d"
-"""Spark's own is 120 s, of the wall clock."""
+"""Heartbeat timeout of a local session (Spark: 120 s of the wall clock)."""
 
 _LOGGING_OPTION = f"-Dlog4j2.configurationFile={LOG4J2_PROPERTIES.as_uri()}"
 _LOG_TAIL_LINES = 20
@@ -44,7 +45,7 @@ def stratalog_session(
     """The session that is running, as it is; else a new one with stratalog's settings.
 
     fetch_slots  Spark slots that fetch sessions hold for good; a local master becomes local[fetch_slots + cores]
-    extra        Spark settings that come before conf/spark-defaults.conf
+    extra        Spark settings over those of conf/spark-defaults.conf
     log_dir      folder for the JVM's logs `spark-<pid>.log` and `.out`; None = one in the temporary folder
     raises       UnknownServerError when Java is missing or Spark does not start, with the end of its log
     """
@@ -67,19 +68,20 @@ def is_submitted() -> bool:
 
 
 def session_settings(app_name: str, fetch_slots: int, core_count: int, given: Mapping[str, str]) -> dict[str, str]:
-    """All settings of a new session: those given, then those of its kind of master, then conf/spark-defaults.conf."""
+    """All settings of a new session, by precedence: those given, those of conf/spark-defaults.conf, and defaults for
+    its kind of master."""
     settings = parse_spark_defaults(SPARK_DEFAULTS.read_text(encoding="utf-8")) | dict(given)
     settings["spark.app.name"] = app_name
     settings["spark.master"] = local_master(given.get("spark.master", "local[*]"), fetch_slots, core_count)
     if settings["spark.master"].startswith("local"):
-        # A laptop's host name may resolve to nothing; driver and tasks are one process.
+        # a laptop's host name may resolve to nothing; driver and tasks are one process
         settings.setdefault("spark.driver.host", "localhost")
         settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
-        # The catalog lives in memory: a table of an earlier process would only stand in the way.
+        # the catalog is in memory: a table of an earlier process would only block its name
         settings.setdefault("spark.sql.warehouse.dir", _warehouse().as_uri())
-        # Hadoop's FileContext starts programs (chmod, readlink) for every file of a checkpoint: 80 ms a micro-batch.
+        # Hadoop's FileContext starts programs (chmod, readlink) for every file of a checkpoint
         settings.setdefault("spark.sql.streaming.checkpointFileManagerClass", CHECKPOINT_FILES)
-        # A driver whose machine slept drops its executor, which is itself, and minutes later the JVM exits for that.
+        # a driver whose machine slept drops its executor, which is itself, and minutes later the JVM exits for that
         settings.setdefault("spark.storage.blockManagerHeartbeatTimeoutMs", EXECUTOR_TIMEOUT)
     if _is_checkout():
         settings.setdefault("spark.executorEnv.PYTHONPATH", _python_path())
@@ -93,7 +95,7 @@ def parse_spark_defaults(text: str) -> dict[str, str]:
 
 
 def local_master(master: str, fetch_slots: int, core_count: int) -> str:
-    """`local[*]` with room for fetch sessions; any other master says how large it wants to be and stays.
+    """`local[*]` with slots for fetch sessions; any other master stays as it is.
 
     >>> local_master("local[*]", fetch_slots=6, core_count=2)
     'local[8]'
@@ -106,11 +108,14 @@ def local_master(master: str, fetch_slots: int, core_count: int) -> str:
 def _start_with_jvm(conf: SparkConf, log_file: Path) -> None:
     _require_java()
     output_file = log_file.with_suffix(".out")
-    with output_file.open("ab") as output, _environment(_jvm_environment(log_file)):
+    environment = _jvm_environment(log_file)
+    if conf.get("spark.master", "").startswith("local") and conf.get(FAST_START, "true") == "true":
+        environment |= fast_environment(_own_folder(), environment)
+    with output_file.open("ab") as output, _environment(environment):
         java_options = conf.get("spark.driver.extraJavaOptions", "")
         conf.set("spark.driver.extraJavaOptions", f"{_LOGGING_OPTION} {java_options}".strip())
         try:
-            # A process has one JVM: a session after the first one runs in it.
+            # a process has one JVM: a Spark session after the first one runs in it
             launch: Callable[..., JavaGateway] = launch_gateway
             streams = {"stdout": output, "stderr": output}
             _start(conf, launch(conf, streams) if SparkContext._gateway is None else None)
@@ -120,7 +125,7 @@ def _start_with_jvm(conf: SparkConf, log_file: Path) -> None:
 
 def _start(conf: SparkConf, gateway: JavaGateway | None = None) -> None:
     context = SparkContext(conf=conf, gateway=gateway)
-    # An absent class looks like a package to Py4J; Spark itself would start without Delta and fail at the first table.
+    # Py4J takes an absent class for a package; Spark itself would start without Delta and fail at the first table
     if not isinstance(context._jvm.io.delta.sql.DeltaSparkSessionExtension, JavaClass):  # type: ignore[union-attr]
         packages = conf.get("spark.jars.packages", "")
         context.stop()
@@ -143,7 +148,7 @@ def _require_java() -> None:
 
 
 def _jvm_environment(log_file: Path) -> dict[str, str]:
-    """Environment of the JVM, which hands it to the Python workers of this machine."""
+    """Environment of the JVM, which passes it on to the Python workers of this machine."""
     environment = {"STRATALOG_SPARK_LOG": str(log_file), "PYSPARK_DRIVER_PYTHON": sys.executable}
     if "PYSPARK_PYTHON" not in os.environ:
         environment["PYSPARK_PYTHON"] = sys.executable
@@ -157,7 +162,7 @@ def _is_checkout() -> bool:
 
 
 def _python_path() -> str:
-    """The rooms' folder before what was there, so that workers import from a checkout that is not installed."""
+    """The checkout's folder before the present path, so that workers import from a checkout that is not installed."""
     return os.pathsep.join(filter(None, [str(CONF_DIR.parent), os.environ.get("PYTHONPATH")]))
 
 
@@ -186,7 +191,7 @@ def _own_folder() -> Path:
 
 
 def _warehouse() -> Path:
-    """Tables saved by name; gone with the process, as their names are."""
+    """The folder of tables saved by name; removed at the end of the process, as their names are."""
     return _own_folder() / f"warehouse-{os.getpid()}"
 
 

@@ -1,6 +1,6 @@
-"""How the threads of one process share an interpreter, its memory and its time.
+"""How the threads of one process share the interpreter and its memory, and how often their loops turn.
 
 interpreter    settings of Python's interpreter and garbage collector
-turn_pace      how far apart the turns of a loop begin
-upkeep_thread  the one thread that does the upkeep of all logs
+turn_interval  how far apart the turns of a loop begin while many partitions move
+upkeep_thread  the one thread that does the upkeep of all logs of a process
 """

@@ -12,31 +12,30 @@ import pyarrow as pa
 from stratalog.storage.clock import Clock
 
 LONG_MS = 20
-"""A merge of so little that it takes less needs no memory to speak of …"""
-GIVE_BACK_MS = 2_000
-"""… and so often at most: what was given back costs the next large merge up to 50 ms, as the kernel zeroes it anew."""
+"""Duration of work that uses enough memory to release it."""
+RELEASE_MS = 2_000
+"""Shortest interval of releases: the kernel zeroes released memory anew, which delays the next large merge."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def give_back_what_is_free() -> None:
-    """Arrow's allocator keeps 20 to 40 MiB that a merge used and freed until its thread calls it again, which may be
-    minutes later. Giving them back takes 0.3 ms."""
+def release_free_memory() -> None:
+    """Return to the system what Arrow's allocator holds of a merge's freed memory until its thread calls it again."""
     pa.default_memory_pool().release_unused()
 
 
 class UpkeepThread(ThreadPoolExecutor):
-    """Does one piece of work after the other. `give_back` runs behind a long one, at most every `GIVE_BACK_MS`."""
+    """Does one piece of work after the other. `release` runs behind a long one, at most every `RELEASE_MS`."""
 
-    def __init__(self, clock: Clock, give_back: Callable[[], object] = give_back_what_is_free) -> None:
+    def __init__(self, clock: Clock, release: Callable[[], object] = release_free_memory) -> None:
         super().__init__(1, thread_name_prefix="upkeep")
         self._clock = clock
-        self._give_back = give_back
-        self._given_back_ms = clock.monotonic_ms() - GIVE_BACK_MS
+        self._release = release
+        self._released_ms = clock.monotonic_ms() - RELEASE_MS
 
     def submit(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """As an executor does."""
+        """As `Executor.submit`."""
 
         def timed() -> T:
             began_ms = self._clock.monotonic_ms()
@@ -47,7 +46,7 @@ class UpkeepThread(ThreadPoolExecutor):
         return super().submit(timed)
 
     def _done(self, began_ms: int, now_ms: int) -> None:
-        if now_ms - began_ms >= LONG_MS and now_ms - self._given_back_ms >= GIVE_BACK_MS:
-            self._given_back_ms = now_ms
+        if now_ms - began_ms >= LONG_MS and now_ms - self._released_ms >= RELEASE_MS:
+            self._released_ms = now_ms
             with suppress(RuntimeError):  # shut down meanwhile
-                super().submit(self._give_back)
+                super().submit(self._release)

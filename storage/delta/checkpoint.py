@@ -1,7 +1,7 @@
 """A Delta checkpoint: one Parquet file that holds the fold of a table up to a version, both ways. Pure.
 
-Written here and not by deltalake, which reads all commits since the last one again and keeps an hour of tombstones:
-100 ms and more for each. A tombstone stays as long as its object lies on storage.
+Written here and not by deltalake, which reads all commits since the last checkpoint again and keeps tombstones for an
+hour. Here a tombstone stays as long as its object is on storage.
 """
 
 from __future__ import annotations
@@ -103,10 +103,10 @@ def commit_version(path: str) -> int | None:
 
 
 def covered_count(written: Iterable[str], version: int) -> int:
-    """How many of a table's paths, in the order in which they were written, a checkpoint of `version` stands for: those
-    up to its last commit, as what a commit names is written before it.
+    """The number of a table's paths, in the order in which they were written, that a checkpoint of `version` covers:
+    those up to its last commit, as a commit is written after the objects that it names.
 
-    A path noted late, after a commit above `version`, is not counted. A file that only a later commit names may be.
+    A path that follows a commit above `version` is not counted. A file that only a later commit names may be.
     """
     count = 0
     for number, path in enumerate(written, 1):
@@ -119,7 +119,7 @@ def covered_count(written: Iterable[str], version: int) -> int:
 
 
 def pointed_version(data: bytes | None) -> int:
-    """The version that `_last_checkpoint` points at, -1 when it is absent or unreadable."""
+    """The version in `_last_checkpoint`, -1 when it is absent or unreadable."""
     if data is None:
         return -1
     try:
@@ -130,7 +130,7 @@ def pointed_version(data: bytes | None) -> int:
 
 
 class Definition(NamedTuple):
-    """What a table states about itself: the bodies of Delta's `protocol` and `metaData`, carried on as they are."""
+    """The bodies of a table's `protocol` and `metaData`, which each checkpoint repeats unchanged."""
 
     protocol: dict[str, Any]
     metadata: dict[str, Any]
@@ -160,10 +160,9 @@ def decode_definition(data: bytes, name: str) -> tuple[Definition, set[str]]:
 
 
 def encode_checkpoint(snapshot: TableSnapshot, definition: Definition) -> tuple[bytes, int]:
-    """A checkpoint as Delta's readers expect it, and how many actions it holds.
+    """(bytes of the checkpoint, number of its actions).
 
-    Column by column: thousands of tombstones as values of their own would be several objects each, which take longer to
-    make, and the collection of garbage that they bring about looks at all else that the process holds, too.
+    Made column by column: thousands of tombstones as Python objects would take longer, and cause garbage collections.
     """
     txns = snapshot.txns
     actions = {
@@ -185,14 +184,14 @@ def encode_checkpoint(snapshot: TableSnapshot, definition: Definition) -> tuple[
         sink,
         compression="snappy",
         use_dictionary=False,
-        write_statistics=False,  # of a file that is read as a whole
+        write_statistics=False,  # it is read as a whole
         store_schema=False,
     )
     return sink.getvalue().to_pybytes(), count
 
 
 def encode_pointer(snapshot: TableSnapshot, action_count: int, size_bytes: int) -> bytes:
-    """`_last_checkpoint`: where readers begin."""
+    """The content of `_last_checkpoint`, by which readers find the newest checkpoint."""
     pointer = {
         "version": snapshot.version,
         "size": action_count,
@@ -231,7 +230,7 @@ def _type_of(action: str) -> pa.StructType:
 
 
 def _bodies(action: str, count: int, columns: Mapping[str, pa.Array | Sequence[Any]]) -> pa.StructArray:
-    """So many bodies of an action by their fields; a field that is not given is absent in each of them."""
+    """`count` bodies of an action by their fields; a field that is not in `columns` is absent in each of them."""
     arrays = []
     for field in _type_of(action):
         values = columns.get(field.name)
@@ -243,7 +242,7 @@ def _bodies(action: str, count: int, columns: Mapping[str, pa.Array | Sequence[A
 
 
 def _maps(count: int, names: Sequence[str], values: pa.Array) -> pa.MapArray:
-    """So many maps, each of the same names; `values` are those of the first one, then those of the second one …"""
+    """`count` maps, each of the same names; `values` are those of the first one, then those of the second one ..."""
     offsets = pa.array(range(0, (count + 1) * len(names), len(names)), pa.int32())
     return pa.MapArray.from_arrays(offsets, pa.array(list(names) * count, pa.string()), values)
 
@@ -260,7 +259,7 @@ def _tombstones(removed: Mapping[str, RemovedObject]) -> pa.StructArray:
 
 
 def _adds(entries: Sequence[FileEntry]) -> pa.StructArray:
-    """Files as Delta's `add`. When one was committed is not folded: its newest record dates it."""
+    """Files as Delta's `add`, dated by their newest record: the fold does not know when a file was committed."""
     files = [entry.file for entry in entries]
     places = [value for entry in entries for value in partition_values(entry)]
     tags = [time_tags(file) for file in files]
@@ -287,7 +286,7 @@ def _entries(adds: pa.StructArray) -> tuple[FileEntry, ...]:
 
 
 def _removed(tombstones: pa.StructArray, version: int) -> dict[str, RemovedObject]:
-    """What left the log before the checkpoint; tombstones that are not ours do not say where a file ended."""
+    """The objects that left the log before the checkpoint; foreign tombstones lack the end offset and are skipped."""
     paths, times, tags = (pc.struct_field(tombstones, name) for name in ("path", "deletionTimestamp", "tags"))
     ends = pc.map_lookup(tags, _END_OFFSET_TAG, "first").cast(pa.int64())
     return {

@@ -1,7 +1,7 @@
 """Commits as the lines of a Delta log file `_delta_log/<20 digits>.json`, both ways. Pure.
 
-Besides Delta's actions a commit of ours states in `commitInfo` its own id, the id of the commit before it,
-and a CRC32C of the whole file, so that a torn or flipped file is known for what it is.
+Besides Delta's actions our commits carry in `commitInfo` their own id, the id of the commit before them, and a CRC32C
+of the whole file, by which a torn or changed file is recognized.
 """
 
 from __future__ import annotations
@@ -10,19 +10,12 @@ import json
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 import crc32c
 import pyarrow as pa
 
-from stratalog.storage.delta.commit_json_fast import (
-    ENGINE_INFO,
-    ISO_MAX_MS,
-    ISO_MIN_MS,
-    decode_usual,
-    encode_usual,
-    iso_text,
-)
 from stratalog.storage.delta.commit_race import StoredCommit
 from stratalog.storage.delta.table import Commit
 from stratalog.storage.errors import CorruptMessageError, UnsupportedTableFeatureError
@@ -30,6 +23,9 @@ from stratalog.storage.files.data_file import DataFile, FileEntry
 from stratalog.storage.producers import ProducerChanges
 from stratalog.storage.records import DATA_SCHEMA
 
+ENGINE_INFO = "stratalog/1"
+ISO_MIN_MS, ISO_MAX_MS = -62_135_596_800_000, 253_402_300_799_999
+"""Timestamps of the years 1 to 9999; for others Delta has no text."""
 PARTITION_COLUMNS = ("segment", "leader_epoch", "base_offset")
 READER_VERSION = 1
 WRITER_VERSION = 2
@@ -37,7 +33,7 @@ TABLE_PROPERTIES: Mapping[str, str] = {
     "delta.enableExpiredLogCleanup": "false",
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
-"""Set on every table: clean-up of the log is ours alone, and checkpoints do not keep tombstones for a week."""
+"""Properties of every table: only stratalog cleans up its log, and checkpoints do not keep tombstones for a week."""
 
 _DELTA_TYPES = {
     pa.int8(): "byte",
@@ -60,11 +56,6 @@ _quoted = json.encoder.encode_basestring_ascii
 
 def encode_commit(stored: StoredCommit) -> bytes:
     """The log file of a commit; with `properties` (version 0) also protocol, schema and partition columns."""
-    return encode_usual(stored) or encode_any(stored)
-
-
-def encode_any(stored: StoredCommit) -> bytes:
-    """As `encode_commit`, action by action."""
     commit = stored.commit
     info: dict[str, Any] = {
         "timestamp": commit.timestamp_ms,
@@ -95,8 +86,6 @@ def decode_commit(data: bytes, name: str) -> StoredCommit:
     A file without our id is a foreign commit. Raises CorruptMessageError when the file is torn or changed,
     UnsupportedTableFeatureError when it needs more than reader 1 / writer 2.
     """
-    if (usual := decode_usual(data)) is not None:
-        return usual
     try:
         bodies: dict[str, list[Any]] = {}
         lines = ",".join([line for line in data.decode().split("\n") if line])
@@ -148,8 +137,23 @@ def check_protocol(protocol: Mapping[str, Any], name: str) -> None:
 
 
 def own_properties(configuration: Mapping[str, str]) -> dict[str, str]:
-    """The table properties without those that `TABLE_PROPERTIES` states for every table."""
+    """The table properties without `TABLE_PROPERTIES`."""
     return {name: value for name, value in configuration.items() if name not in TABLE_PROPERTIES}
+
+
+def iso_text(timestamp_ms: int) -> str:
+    """A time between `ISO_MIN_MS` and `ISO_MAX_MS` as Delta's statistics have it.
+
+    >>> iso_text(1_700_000_000_001)
+    '2023-11-14T22:13:20.001Z'
+    """
+    return f"{_iso_seconds(timestamp_ms // 1000)}.{timestamp_ms % 1000:03}Z"
+
+
+@lru_cache(maxsize=256)
+def _iso_seconds(timestamp_s: int) -> str:
+    moment = _EPOCH + timedelta(seconds=timestamp_s)
+    return f"{moment:%Y}".zfill(4) + f"{moment:-%m-%dT%H:%M:%S}"
 
 
 def delta_schema() -> str:

@@ -1,13 +1,13 @@
-"""Which writer wins a version: the commit algorithm that both tables share (promises 1, 3). Pure, over a `CommitLog`.
+"""The commit algorithm that both tables share: which writer wins a version (promises 1, 3). Pure, over a `CommitLog`.
 
-A create-if-absent of version N is the lock, but two things can spoil its answer:
+A create-if-absent of version N is the lock, but two things can spoil its result:
 
-- **Ghosts.** Clean-up deletes old commits, after which a writer that slept can create N once more. Clean-up
+- **Orphaned commits.** Clean-up deletes old commits, after which a writer that slept can create N once more. Clean-up
   is ascending and stays below the newest checkpoint, so a win at N counts when N-1, *the very commit that was
-  folded*, still stands. If it does not, `_judge` tells a ghost from a real commit that was overtaken by
-  clean-up, by the newest checkpoint and by the id of its predecessor which N+1 carries.
-- **Ambiguous answers.** A retried PUT meets itself, or the answer is lost: N is read back, and the own
-  commit id there means the create was ours.
+  folded*, still exists. If it does not, `_judge` distinguishes an orphaned commit from a real one that clean-up
+  overtook, by the newest checkpoint and by the id of its predecessor which N+1 carries.
+- **Ambiguous results.** A retried PUT finds its own object, or its response is lost: N is read back, and the own
+  commit id there means that the create was ours.
 
 What cannot be known (own commit neither there nor refuted) is StoreUnavailableError: it may have been applied.
 """
@@ -25,7 +25,7 @@ from stratalog.storage.errors import KafkaStorageError, StoreUnavailableError, T
 @dataclass(frozen=True, slots=True)
 class StoredCommit:
     """A commit as stored: with the commit id of the version before it (None when that was unknown), and
-    the table properties where it states them (version 0)."""
+    the table properties if it has them (version 0)."""
 
     commit: Commit
     previous_id: str | None
@@ -43,11 +43,11 @@ class CommitLog(Protocol):
         ...
 
     def read_version(self, version: int) -> StoredCommit | None:
-        """What stands at a version, None when nothing does. CorruptMessageError when it is unreadable."""
+        """The commit of a version, None when there is none. CorruptMessageError when it is unreadable."""
         ...
 
     def has_version(self, version: int, commit_id: str | None) -> bool:
-        """Whether the version stands, and carries this commit id unless that is None."""
+        """Whether the version exists, and carries this commit id unless that is None."""
         ...
 
     def delete_version(self, version: int) -> None:
@@ -72,12 +72,12 @@ class CommitRace:
         self._seen_id: str | None = None
 
     def saw(self, version: int, commit_id: str | None) -> None:
-        """Note a folded commit: the next commit is decided on the newest of these."""
+        """Remember a folded commit: the next commit is decided on the newest of these."""
         if version >= self._seen_version:
             self._seen_version, self._seen_id = version, commit_id
 
     def loaded(self, version: int, commit_id: str | None) -> None:
-        """Note the newest commit of a fold from scratch: what was seen before may be of a table that is gone."""
+        """Remember the newest commit of a fold from scratch: those seen before may be of a table that is gone."""
         self._seen_version, self._seen_id = version, commit_id
 
     def id_of(self, version: int) -> str | None:
@@ -85,7 +85,7 @@ class CommitRace:
         return self._seen_id if version == self._seen_version else None
 
     def still_stands(self) -> bool:
-        """Whether the newest commit that the handle saw is still there: not cleaned up, the table not made anew."""
+        """Whether the newest commit that the handle saw still exists: not cleaned up, the table not made anew."""
         return self._seen_version >= 0 and self._log.has_version(self._seen_version, self._seen_id)
 
     def forget(self) -> None:
@@ -111,10 +111,9 @@ class CommitRace:
         return self._race(version, StoredCommit(commit, previous_id))
 
     def read(self, version: int) -> Commit | None:
-        """The commit at a version, None when absent or cleaned up: what stands alone below a checkpoint is a ghost.
+        """The commit at a version, None when absent or cleaned up: one alone below a checkpoint is orphaned.
 
-        Raises TableReplacedError when it does not follow the commit that this handle saw before it, or stands in its
-        place.
+        Raises TableReplacedError when it does not follow the commit that this handle saw before it, or replaced it.
         """
         stored = self._log.read_version(version)
         if stored is None:
@@ -144,7 +143,7 @@ class CommitRace:
         return outcome
 
     def _created(self, version: int, stored: StoredCommit) -> bool:
-        """Whether the version on storage is ours; an unclear answer is settled by reading it back."""
+        """Whether the version on storage is ours; after an ambiguous result it is read back."""
         try:
             if self._log.create_version(version, stored):
                 return True
@@ -164,10 +163,10 @@ class CommitRace:
         return self._log.has_version(version - 1, stored.previous_id)
 
     def _judge(self, version: int, stored: StoredCommit) -> Committed | Conflict:
-        """A win whose predecessor is gone: real and overtaken by clean-up, or a ghost?
+        """A win whose predecessor is gone: a real commit that clean-up overtook, or an orphaned one?
 
         Versions at or above the newest checkpoint are never cleaned up, and clean-up is ascending: a real N
-        below it that still stands has a successor, and that one names N's commit id.
+        below it that still exists has a successor, and that one names N's commit id.
         """
         newest = self._log.newest_checkpoint()
         if newest == version - 1:

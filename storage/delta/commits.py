@@ -107,7 +107,7 @@ class DeltaCommitLog:
         self._store.delete(f"{self._log}/{checkpoint_file(version)}")
 
     def definition(self) -> tuple[Definition, set[str]]:
-        """What the table states about itself, to be carried on, and the files that the newest checkpoint names."""
+        """The table's definition, which every checkpoint repeats, and the files that the newest checkpoint names."""
         for version in self._newest_first():
             data = self._store.get_optional(f"{self._log}/{checkpoint_file(version)}")
             try:
@@ -126,7 +126,7 @@ class DeltaCommitLog:
         yield from self._checkpoints()
 
     def write_checkpoint(self, snapshot: TableSnapshot, definition: Definition) -> None:
-        """The checkpoint, and once that is synced the pointer, which tells others that it outlives a power cut."""
+        """Write the checkpoint, and the pointer once that is synced: what is pointed at outlives a power loss."""
         data, action_count = encode_checkpoint(snapshot, definition)
         pointer = encode_pointer(snapshot, action_count, len(data))
         for name, content in ((checkpoint_file(snapshot.version), data), (LAST_CHECKPOINT, pointer)):
@@ -136,8 +136,8 @@ class DeltaCommitLog:
     def expired_versions(self, limit: int, keep_from_ms: int) -> tuple[int, int]:
         """`[first, end)`: the versions below `limit` that were committed before `keep_from_ms`.
 
-        No listing, which costs a second for an hour's commits: clean-up is ascending, so the versions that stand are
-        found by bisection, and so is a time among them.
+        Clean-up is ascending, so the versions that still exist, and a time among them, are found by bisection instead
+        of a long listing.
         """
         versions = range(max(limit, 0))
         first = bisect_left(versions, True, key=lambda version: self._store.exists(self.path_of(version)))
@@ -145,7 +145,7 @@ class DeltaCommitLog:
         return first, end
 
     def _is_kept(self, version: int, keep_from_ms: int) -> bool:
-        """Whether a version is too young to go; one that is gone or unreadable is not."""
+        """Whether a version is too young to be deleted; one that is gone or unreadable is not."""
         try:
             stored = self.read_version(version)
         except CorruptMessageError:

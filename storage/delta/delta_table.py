@@ -43,18 +43,17 @@ from stratalog.storage.files.damage import (
 )
 from stratalog.storage.files.data_file import DataFile, FileEntry, RowsWanted
 from stratalog.storage.files.row_groups import Footers
-from stratalog.storage.objects.local import LocalStore
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.records import FewRows
 
 SNAPSHOT_TRIES = 10
 KERNEL_COPY_BYTES = 64 << 10
-"""From here on it the kernel copies files: 0.5 instead of 1.5 ms for 1.2 MB."""
+"""Size of the smallest file that the kernel copies."""
 SMALL_PIECES_BYTES = 64 << 10
-"""Smaller pieces of a file are put together to so many bytes before they are written."""
+"""Bytes of one write of a file that is written piece by piece: smaller pieces are joined."""
 TAIL_BYTES = 64 << 10
-"""So much of it is read to be checked: footers are a few KiB, unless keys and values are long."""
+"""Bytes of a copied file's end that are checked: footers are a few KiB, unless keys and values are long."""
 
 
 class DeltaLogTable:
@@ -88,13 +87,13 @@ class DeltaLogTable:
     def snapshot(self) -> TableSnapshot | None:
         for _ in range(SNAPSHOT_TRIES):
             fold, last_id = self._tail(self._log.read_checkpoint(self._log.checkpoint_hint()))
-            if fold.version < 0:  # no pointer to a checkpoint that can be read, and version 0 is gone
+            if fold.version < 0:  # no pointer to a readable checkpoint, and version 0 is gone
                 fold, last_id = self._tail(self._log.newest_usable_checkpoint())
             if fold.version < 0:
                 self._log.check_no_table()
                 return None
             if self._log.checkpoint_hint() > fold.version:
-                continue  # a clean-up cut the tail while it was being read
+                continue  # clean-up deleted from the tail while it was being read
             self._race.loaded(fold.version, last_id)
             return fold.snapshot()
         raise CorruptMessageError(
@@ -111,13 +110,13 @@ class DeltaLogTable:
         self, version: int, commit: Commit, *, sync: bool = False, since: int | None = None
     ) -> Committed | Conflict:
         for entry in commit.adds:  # also those that another handle or process wrote
-            self._note_unsynced(f"{self._directory}/{entry.path}")
+            self._owe_sync(f"{self._directory}/{entry.path}")
         if sync:
-            self._note_commits(since, version)
+            self._owe_commits(since, version)
             self._sync_all()
         outcome = self._race.commit(version, commit)
         if isinstance(outcome, Committed):
-            self._note_unsynced(self._log.path_of(version))
+            self._owe_sync(self._log.path_of(version))
             for path in commit.removes:
                 self._unsynced.pop(f"{self._directory}/{path}", None)
             if self._cache is not None and commit.removes:
@@ -127,7 +126,7 @@ class DeltaLogTable:
         return outcome
 
     def write_file(self, rows: pa.Table | FewRows, segment: int, codec: str = ZSTD, /) -> DataFile:
-        path, size_bytes = self._written_in_pieces(rows, segment, codec)
+        path, size_bytes = self._write_in_pieces(rows, segment, codec)
         if not path:
             data, crc = batch_file.encode(rows, codec)
             path, size_bytes = batch_file.file_path(segment, self._ids.new_id(), crc), len(data)
@@ -136,10 +135,10 @@ class DeltaLogTable:
             self._cache.put(self.name, path, rows)
         return batch_file.describe(rows, path, size_bytes)
 
-    def _written_in_pieces(self, rows: pa.Table | FewRows, segment: int, codec: str) -> tuple[str, int]:
-        """A large file goes to a local disk as it is encoded, and its checksum and name are known last. Path and size,
-        or ("", 0)."""
-        if not isinstance(self._store, LocalStore) or not batch_file.is_large(rows):
+    def _write_in_pieces(self, rows: pa.Table | FewRows, segment: int, codec: str) -> tuple[str, int]:
+        """(path, size) of a large file that is written while it is encoded, so that its checksum and name are known
+        last; ("", 0) where it is small, or the store cannot."""
+        if not batch_file.is_large(rows):
             return "", 0
         path, size_bytes = "", 0
 
@@ -155,31 +154,30 @@ class DeltaLogTable:
 
         if not self._store.put_filled(f"{self._directory}/{batch_file.segment_directory(segment)}", fill):
             return "", 0
-        self._note_unsynced(f"{self._directory}/{path}")
+        self._owe_sync(f"{self._directory}/{path}")
         return path, size_bytes
 
     def copy_file(self, source: LogTable, file: DataFile) -> None:
         if not isinstance(source, DeltaLogTable):
             raise KafkaStorageError(f"{self.name}: {file.path} can be copied from a Delta table only")
-        if not self._copied_in_kernel(source, file):
+        if not self._copy_in_kernel(source, file):
             data = source.read_object(file.path)
             check_footer(data, source.name, file)
             self._put_new(file.path, data)
 
-    def _copied_in_kernel(self, source: DeltaLogTable, file: DataFile) -> bool:
-        """A large file between two local disks is not read into this process; only its footer is, to be checked."""
-        here, there = self._store, source._store
-        if file.size_bytes < KERNEL_COPY_BYTES or not isinstance(here, LocalStore) or not isinstance(there, LocalStore):
-            return False
-        full = f"{self._directory}/{file.path}"
+    def _copy_in_kernel(self, source: DeltaLogTable, file: DataFile) -> bool:
+        """Copy a large file between two local disks, of which this process reads the footer only, to check it."""
+        full, source_path = f"{self._directory}/{file.path}", f"{source._directory}/{file.path}"
 
         def check(tail: bytes) -> bool:
             return has_sound_footer(tail, source.name, file)
 
-        is_copied = here.copy_new(full, there, f"{source._directory}/{file.path}", TAIL_BYTES, check)
-        if is_copied:
-            self._note_unsynced(full)
-        return is_copied
+        if file.size_bytes < KERNEL_COPY_BYTES or not self._store.copy_new(
+            full, source._store, source_path, TAIL_BYTES, check
+        ):
+            return False
+        self._owe_sync(full)
+        return True
 
     def read_file(
         self, file: DataFile, columns: Sequence[str] | None = None, wanted: RowsWanted | None = None
@@ -230,8 +228,8 @@ class DeltaLogTable:
 
     def write_object(self, path: str, data: bytes) -> None:
         full = f"{self._directory}/{path}"
-        self._store.put(full, data)  # not put_new: after a power loss nothing in it tells of which version it is
-        self._note_unsynced(full)
+        self._store.put(full, data)  # not put_new: after a power loss its content would not show that it is another's
+        self._owe_sync(full)
 
     def delete_objects(self, paths: Sequence[str]) -> None:
         for path in paths:
@@ -250,14 +248,14 @@ class DeltaLogTable:
         ]
 
     def checkpoint(self) -> int:
-        """As the port says, of what stands on storage now."""
+        """As the port says, of the table on storage."""
         snapshot = self.snapshot()
         if snapshot is None:
             raise ObjectNotFoundError(f"{self.name}: there is no table to checkpoint")
         return self.checkpointer(snapshot)()
 
     def checkpointer(self, snapshot: TableSnapshot) -> Callable[[], int]:
-        """As the port says. Once it is written, nothing that was put before is owed a sync by this handle."""
+        """As the port says. Once it is written, this handle owes no sync for what was written before."""
         self._forget_synced()
         owed, is_done = tuple(self._unsynced), threading.Event()
         self._syncing = (owed, is_done)
@@ -272,7 +270,7 @@ class DeltaLogTable:
         return write_checkpoint
 
     def _write_checkpoint(self, snapshot: TableSnapshot, commit_id: str | None, owed: Sequence[str]) -> int:
-        """On a local disk everything that the checkpoint stands for is made durable first: clean-up, the deletion of
+        """Write it, on a local disk after everything that it stands for was made durable: clean-up, the deletion of
         replaced files and `recover_tail` rely on that."""
         version, log = snapshot.version, self._log
         if log.checkpoint_hint() >= version:
@@ -297,14 +295,14 @@ class DeltaLogTable:
         return version
 
     def _producer_paths(self, snapshot: TableSnapshot) -> list[str]:
-        """What producer state consists of, whoever wrote it: an object, and the commits since that."""
+        """The paths of producer state, whoever wrote them: an object, and the commits after it."""
         number = snapshot.txns.get(PRODUCERS, NO_PRODUCERS)
         since = snapshot.txns.get(PRODUCERS_VERSION, snapshot.version)
         paths = [self._log.path_of(version) for version in range(since + 1, snapshot.version)]
         return paths if number == NO_PRODUCERS else [*paths, f"{self._directory}/{producers_path(number)}"]
 
     def flusher(self, version: int, since: int | None) -> Callable[[], None]:
-        self._note_commits(since, version + 1)
+        self._owe_commits(since, version + 1)
         self._forget_synced()
         owed, is_done = tuple(self._unsynced), threading.Event()
         self._syncing = (owed, is_done)
@@ -316,8 +314,8 @@ class DeltaLogTable:
 
         return flush
 
-    def _note_commits(self, since: int | None, end: int) -> None:
-        """The commits of versions `[since, end)` are owed a sync, with what they name."""
+    def _owe_commits(self, since: int | None, end: int) -> None:
+        """Owe a sync for the commits of versions `[since, end)`, with what they name."""
         if since is None or self._store.durable_on_answer:
             return
         for version in range(since, end):
@@ -328,10 +326,10 @@ class DeltaLogTable:
             objects = [entry.path for entry in stored.commit.adds]
             objects += [producers_path(number)] if number != NO_PRODUCERS else []
             for path in [*(f"{self._directory}/{each}" for each in objects), self._log.path_of(version)]:
-                self._note_unsynced(path)
+                self._owe_sync(path)
 
     def _forget_synced(self) -> None:
-        """Once the other handle has synced them, the paths that it took over are no longer owed."""
+        """Owe no sync any more for the paths that the other handle has synced."""
         paths, is_done = self._syncing
         if is_done.is_set():
             self._syncing = ((), threading.Event())
@@ -355,14 +353,11 @@ class DeltaLogTable:
         self._unsynced.clear()
 
     def recover_tail(self) -> int:
-        """After an unclean stop of a local disk: drop the commits from the first that is unreadable, does not follow
-        the one before it, or whose data file is missing or not what it states, newest first. Returns the version kept,
-        -1 when nothing is left.
+        """As the port says, newest commit first. Call it before anything of the table is published.
 
-        Call it before anything of the table is published, with no other handle at work. Only what lies above
-        the newest usable checkpoint is looked at: `checkpoint` made the rest durable.
+        Only commits above the newest usable checkpoint are examined: `checkpoint` made the rest durable.
         """
-        # Listed before it is read: a commit that somebody makes meanwhile is none of the stop's.
+        # Listed before it is read: a commit that another writer makes meanwhile is not of the stop.
         versions = [commit_version(meta.path) for meta in self._log.list_log()]
         base = self._log.newest_usable_checkpoint()
         first = base.version + 1 if base else 0
@@ -391,11 +386,11 @@ class DeltaLogTable:
             while (stored := self._log.read_version(first + len(readable))) is not None:
                 readable.append(stored)
         except CorruptMessageError:
-            pass  # what is torn ends the log
+            pass  # a torn commit ends the log
         return readable
 
     def _is_whole(self, entry: FileEntry) -> bool:
-        """With its bits: a file system may have kept a file's size and lost its content."""
+        """Whether a file is sound, bits included: a file system may have kept its size and lost its content."""
         try:
             self.check_files([entry.file], bits=True)
         except (CorruptMessageError, ObjectNotFoundError):
@@ -410,12 +405,12 @@ class DeltaLogTable:
         return True
 
     def _put_new(self, path: str, data: bytes | memoryview) -> None:
-        """Every name is used once, and read by nobody before a commit names it."""
+        """Write an object whose name is used once, and which nobody reads before a commit names it."""
         full = f"{self._directory}/{path}"
         self._store.put_new(full, data)
-        self._note_unsynced(full)
+        self._owe_sync(full)
 
-    def _note_unsynced(self, path: str) -> None:
+    def _owe_sync(self, path: str) -> None:
         if self._syncing[0]:
             self._forget_synced()
         if not self._store.durable_on_answer:

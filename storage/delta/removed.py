@@ -1,7 +1,7 @@
-"""What left a log and may still lie on storage: replaced or truncated files, older producer states. Pure.
+"""Objects that left a log and may still be on storage: replaced or truncated files, older producer states. Pure.
 
-Commits say what goes, checkpoints carry it as Delta's tombstones, so whoever opens the table knows what is left to
-delete. Who deleted an object forgets it, and the next checkpoint no longer names it.
+Commits remove them, checkpoints carry them as Delta's tombstones, so every handle on the table knows what is left to
+delete. The handle that deletes an object forgets it, and its next checkpoint no longer names it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from stratalog.storage.delta.table import PRODUCERS, Commit, RemovedObject
 from stratalog.storage.files.data_file import FileEntry
 
 NO_PRODUCERS = 0
-"""`txn stratalog.producers` = 0: nothing is known of any producer, and there is no object."""
+"""Value of `txn stratalog.producers` when no producer is known: there is no object."""
 REMOVED_KEPT = 20_000
-"""How many removed objects a fold remembers; the sweep of unreferenced files finds what it forgot."""
+"""Removed objects that a fold remembers; the vacuum of unreferenced files finds those that it forgot."""
 
 
 def producers_path(number: int) -> str:
-    """Where the producer state of `txn stratalog.producers` = `number` lies."""
+    """The path of the producer state of `txn stratalog.producers` = `number`."""
     return f"_producers/{number:016x}.json"
 
 
@@ -51,15 +51,15 @@ class RemovedObjects:
             self._by_path.pop(path, None)
 
     def replay(self, version: int, commit: Commit, gone: Iterable[FileEntry], producers_number: int) -> None:
-        """Note what a commit took out of the log: `gone` files, and the producer state named before it."""
+        """Remember what a commit removed from the log: `gone` files, and the producer state named before it."""
         for entry in gone:
             self._by_path[entry.path] = RemovedObject(version, commit.timestamp_ms, entry.end_offset)
-        stated = commit.txns.get(PRODUCERS, producers_number)
-        if stated != producers_number and producers_number != NO_PRODUCERS:
+        number = commit.txns.get(PRODUCERS, producers_number)
+        if number != producers_number and producers_number != NO_PRODUCERS:
             self._by_path[producers_path(producers_number)] = RemovedObject(version, commit.timestamp_ms, 0)
         for entry in commit.adds:
             self._by_path.pop(entry.path, None)
         if PRODUCERS in commit.txns:
-            self._by_path.pop(producers_path(stated), None)
+            self._by_path.pop(producers_path(number), None)
         while len(self._by_path) > REMOVED_KEPT:
             del self._by_path[next(iter(self._by_path))]

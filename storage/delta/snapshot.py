@@ -1,7 +1,4 @@
-"""The fold of a table's commits into a snapshot. Pure.
-
-The commits that survive an unclean stop: those before the first torn or missing one (promise 5). Pure.
-"""
+"""The fold of a table's commits into a snapshot, and which commits survive an unclean stop (promise 5). Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +20,9 @@ from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.producers import ProducerChanges
 
 INITIAL_TXNS: Mapping[str, int] = {LOG_END: 0, LEADER_EPOCH: -1, LOG_START: 0, PRODUCERS_VERSION: 0}
-"""What version 0 of every table states: an empty log without an epoch."""
+"""Numbers of version 0 of every table: an empty log without an epoch."""
+NO_COMMIT = ""
+"""The id of the commit before version 0."""
 
 
 class TableFold:
@@ -44,7 +43,7 @@ class TableFold:
         version, commit = self.version + 1, stored.commit
         if commit.is_foreign:
             raise ForeignCommitError(
-                f"{self._name}: version {version} was committed by somebody else ({commit.operation}); "
+                f"{self._name}: version {version} was committed by another writer ({commit.operation}); "
                 "only stratalog may commit to a live replica"
             )
         gone = [entry for path in commit.removes if (entry := self._files.pop(path, None)) is not None]
@@ -58,7 +57,7 @@ class TableFold:
         self.version = version
 
     def snapshot(self) -> TableSnapshot:
-        """What was folded so far."""
+        """The fold so far."""
         return TableSnapshot(
             self.version,
             tuple(self._files.values()),
@@ -71,15 +70,11 @@ class TableFold:
 
 
 def note_producer_changes(changes: list[tuple[int, ProducerChanges]], version: int, commit: Commit) -> None:
-    """Bring the changes since the last whole producer state up to the next version."""
+    """Add a version's changes to those since the last whole producer state."""
     if PRODUCERS_VERSION in commit.txns or PRODUCERS in commit.txns:
         changes.clear()
     elif commit.producers is not None:
         changes.append((version, commit.producers))
-
-
-NO_COMMIT = ""
-"""The id of the commit before version 0."""
 
 
 def sound_commits(
@@ -88,8 +83,8 @@ def sound_commits(
     is_whole: Callable[[FileEntry], bool],
     has_producers: Callable[[int], bool],
 ) -> int:
-    """How many of these consecutive readable commits can be kept: up to the first that does not follow the one before
-    it, whose id is `last_id` for the first of them, or whose data file is not whole.
+    """The number of these consecutive readable commits that can be kept: up to the first that does not follow the one
+    before it, whose id is `last_id` for the first of them, or whose data file is not whole.
 
     A file that a kept commit removed again may be gone. The producer state that the last of them names must be
     there; `has_producers` is asked for its number. Earlier ones may be deleted.

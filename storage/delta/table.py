@@ -1,8 +1,8 @@
 """The port between a partition log and the table that holds it, and the values that cross it. Pure.
 
-A table is a sequence of commits `0, 1, 2 …`; creating commit N if it is absent is the only lock. Two
-implementations: `storage.delta.delta_table.DeltaLogTable` (a real Delta table on an object store) and
-`storage.delta.memory_table.MemoryLogTable` (for rules and simulation). `tests/contract` runs one suite on both.
+A table is a sequence of commits `0, 1, 2 ...`; creating commit N if it is absent is the only lock. The product's table
+is `storage.delta.delta_table.DeltaLogTable` (a real Delta table on an object store); rules and simulation are tested on
+one in memory. `tests/contract` runs one suite on both.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ LEADER_EPOCH = "stratalog.leader-epoch"
 LOG_START = "stratalog.log-start"
 PRODUCERS = "stratalog.producers"
 PRODUCERS_VERSION = "stratalog.producers-version"
-"""The version as of which the object that `PRODUCERS` numbers holds; the commits after it carry changes."""
+"""Name of the version whose producer state is in the object that `PRODUCERS` numbers; later commits carry changes."""
 ERASED = "stratalog.erased"
-"""Every erasure up to this id is done here."""
+"""Name of the id up to which every erasure is done in this replica."""
 ERASE_PREFIX = "stratalog.erase."
-"""`txn stratalog.erase.<id>` counts the records that the erasure took out here, `….<id>.files` the files."""
+"""`txn stratalog.erase.<id>` counts the records that the erasure removed here, `….<id>.files` the files."""
 EPOCH_PREFIX = "stratalog.epoch."
 REMOVED_EPOCH = -1
-"""`txn stratalog.epoch.<e>` restated as this means: the entry of epoch e was truncated away."""
+"""Value of `txn stratalog.epoch.<e>` once the entry of epoch e was truncated away."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
     """The content of one table version, as decided by its writer.
 
-    `txns` maps names (`LOG_END` …) to 64-bit numbers; the last stated value of a name holds.
-    `commit_id` is the writer's own mark, by which it knows its commit again after an unclear answer.
-    `data_change` is False for upkeep that leaves the readable records as they were.
-    `is_foreign` is True on read when no stratalog committer wrote the version.
-    `producers` is what the commit adds to producer and sink state. None: nothing, unless it states `PRODUCERS`; then
-    the state is what that object holds.
+    commit_id    the writer's own id, by which it finds its commit again after an ambiguous result
+    txns         names (`LOG_END` ...) -> 64-bit numbers; the last value of a name holds
+    data_change  False for upkeep that leaves the readable records as they were
+    is_foreign   True on read when no stratalog committer wrote the version
+    producers    what the commit adds to producer and sink state. None: nothing, unless `txns` has `PRODUCERS`; then the
+                 state is in that object
     """
 
     commit_id: str
@@ -66,13 +66,13 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Somebody else's commit is (or was) at the wanted version: refresh, fold, decide again."""
+    """Another writer's commit is (or was) at the wanted version: refresh, fold, decide again."""
 
     version: int
 
 
 class RemovedObject(NamedTuple):
-    """An object that version `version` took out of the log at `removed_ms`. `end_offset`: of a data file, else 0."""
+    """An object that version `version` removed from the log at `removed_ms`. `end_offset`: of a data file, else 0."""
 
     version: int
     removed_ms: int
@@ -83,10 +83,10 @@ class RemovedObject(NamedTuple):
 class TableSnapshot:
     """A full fold of a table at `version`. `files` are live, in no particular order.
 
-    removed          what left the log and may still lie on storage, by path
-    durable_version  the version of the checkpoint that the fold began with: it outlives a power cut; -1 = none
-    producer_changes (version, what it adds to producer and sink state), of versions after the checkpoint and after
-                     the one that `PRODUCERS_VERSION` names
+    removed           objects that left the log and may still be on storage, by path
+    durable_version   the version of the checkpoint that the fold began with: it outlives a power loss; -1 = none
+    producer_changes  (version, what it adds to producer and sink state), of versions after the checkpoint and after
+                      the one that `PRODUCERS_VERSION` names
     """
 
     version: int
@@ -106,7 +106,7 @@ class LogTable(Protocol):
 
     @property
     def name(self) -> str:
-        """Where it is, for messages: e.g. `file:///data/broker-1/access-log-0`."""
+        """The table's place, for messages: e.g. `file:///data/broker-1/access-log-0`."""
         ...
 
     def create(self, properties: Mapping[str, str], timestamp_ms: int, commit_id: str) -> bool:
@@ -125,14 +125,14 @@ class LogTable(Protocol):
         ...
 
     def still_stands(self) -> bool:
-        """Whether the newest commit that this handle read or made is still there: neither cleaned up, nor gone with
+        """Whether the newest commit that this handle read or made still exists: neither cleaned up, nor gone with
         a table that was made anew since."""
         ...
 
     def commit(
         self, version: int, commit: Commit, *, sync: bool = False, since: int | None = None
     ) -> Committed | Conflict:
-        """Create `version` if absent, under the ghost rule (a win counts only if version - 1 still stands).
+        """Create `version` if absent. A win counts only if version - 1 still exists: else the commit is orphaned.
 
         On a lost race reads the version back: the own `commit_id` there means Committed. `sync` makes the
         commit, its directory and everything written before through this table durable first; with `since`,
@@ -173,20 +173,20 @@ class LogTable(Protocol):
 
     @property
     def decays(self) -> bool:
-        """Whether bits may decay where the table lies, so that its owner should look for that: a local disk."""
+        """Whether bits may decay on the table's storage, so that its owner checks them: on a local disk."""
         ...
 
     def check_files(self, files: Sequence[DataFile], *, bits: bool) -> None:
         """Raise DamagedFileError, naming file and both values, for the first that is gone, short or, with `bits` and
-        where they decay, has a wrong bit. What is cached is not looked at."""
+        where they decay, has a wrong bit. Cached rows are not used."""
         ...
 
     def damage(self) -> Damage | None:
-        """What was noted as wrong with this table and is not healed yet."""
+        """The recorded damage of this table that is not repaired yet."""
         ...
 
     def note_damage(self, damage: Damage | None) -> None:
-        """Note it beside the data, for whoever opens the table; None: it is healed."""
+        """Record damage beside the data, for every handle; None: it is repaired."""
         ...
 
     def read_object(self, path: str) -> bytes:
@@ -216,7 +216,7 @@ class LogTable(Protocol):
 
     def adopt_checkpoint(self) -> int:
         """The newest checkpoint's version by the cheap pointer, whoever wrote it; -1 when there is none. This handle
-        owes no sync for anything up to it."""
+        owes no sync for anything up to it any more."""
         ...
 
     def reopened(self) -> LogTable:
@@ -225,17 +225,17 @@ class LogTable(Protocol):
 
     def clean_log(self, keep_from_version: int, keep_from_ms: int) -> Iterator[int]:
         """Delete commits below both limits and below the newest checkpoint, ascending: one for each step, whose
-        version it gives."""
+        version it yields."""
         ...
 
     def recover_tail(self) -> int:
         """After an unclean stop: drop commits from the first that is unreadable, does not follow the one before it, or
         whose data file is missing.
 
-        Returns the version kept, -1 when nothing is left. Only while nobody else works on the table.
+        Returns the version kept, -1 when nothing is left. Only while no other handle works on the table.
         """
         ...
 
     def drop(self) -> None:
-        """Delete the table, log first, so that no straggler can commit to it again."""
+        """Delete the table, log first, so that no late writer can commit to it again."""
         ...

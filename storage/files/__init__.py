@@ -1,7 +1,7 @@
 """One data file of a table.
 
 batch_file       record batches as Parquet and back
-few_rows_file    the same bytes for a few rows, faster
+batch_file_fast  the twin of its `encode` for a few rows
 row_groups       reading only the row groups that a range needs
 data_file        what a commit says of a file
 codecs           Kafka's compression types as Parquet's

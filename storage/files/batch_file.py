@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stratalog.storage.errors import CorruptMessageError
+from stratalog.storage.files.batch_file_fast import encode_fast
 from stratalog.storage.files.codecs import UNCOMPRESSED
 from stratalog.storage.files.data_file import DataFile, RowsWanted
-from stratalog.storage.files.few_rows_file import encode_few_rows, few_rows, fits_one_page
 from stratalog.storage.files.row_groups import (
     ROWS_MIN,
     TRAILER_BYTES,
@@ -31,19 +31,19 @@ from stratalog.storage.records import DATA_SCHEMA, FewRows, table_of_rows, times
 
 MAGIC = b"PAR1"
 RANGED_BYTES = 256 << 10
-"""Smaller files are read whole: that takes less than asking for their footer first."""
+"""Size of the smallest file of which parts are read: a smaller one takes one read, a part two."""
 LARGE_BYTES = 3 << 20
 """Arrow bytes of a large file. A file in memory is moved, as it grows, into ever larger pieces of memory, which the
-kernel zeroes first: with eight producers, whose groups are large, 14 % of the CPU time of the brokers' process."""
+kernel zeroes first."""
 PIECE_BYTES_MAX = 2 << 20
 """Bytes of a row group above which a file is not written piece by piece: its pages are the pieces."""
 DICTIONARY_COLUMNS = ["timestamp_type", "producer_id", "producer_epoch", "sequence", "batch_base", "attributes"]
 STATISTICS_COLUMNS = ["offset_delta", "timestamp"]
 DICTIONARY_ROWS_MIN = 32
-"""With fewer rows a dictionary's page takes more than it saves."""
+"""Rows from which a dictionary's page saves more than it takes."""
 _PARQUET_CODECS = {UNCOMPRESSED: "none"}
 _LEVELS = {"zstd": 1}
-"""Of codecs that have levels, the one for files that are written while somebody waits."""
+"""The level of codecs that have levels, for files whose writer an append waits for."""
 
 
 def encode(rows: pa.Table | FewRows, codec: str = "zstd") -> tuple[memoryview, str]:
@@ -52,9 +52,7 @@ def encode(rows: pa.Table | FewRows, codec: str = "zstd") -> tuple[memoryview, s
     codec  uncompressed, zstd, lz4, snappy or gzip; with a level: zstd:6
     """
     name = codec.partition(":")[0]
-    few = None if name != UNCOMPRESSED else rows if isinstance(rows, tuple) else few_rows(rows)
-    if few is not None and fits_one_page(few):
-        small = encode_few_rows(few)
+    if name == UNCOMPRESSED and (small := encode_fast(rows)) is not None:
         return memoryview(small), footer_crc(small, "a new file")
     sink = pa.BufferOutputStream()
     write(table_of_rows(rows) if isinstance(rows, tuple) else rows, sink, codec)
@@ -79,9 +77,9 @@ def write(table: pa.Table, sink: pa.NativeFile, codec: str) -> None:
 
 
 def is_large(rows: pa.Table | FewRows) -> bool:
-    """True where it pays to `write` a file piece by piece instead of to `encode` it, which has it whole in memory.
+    """Whether to `write` a file piece by piece instead of to `encode` it, which has it whole in memory.
 
-    Not where a row group may be of `PIECE_BYTES_MAX` or more, as with few large rows: its pages are pieces, too.
+    False where a row group may be of `PIECE_BYTES_MAX` or more, as with few large rows: its pages are the pieces.
     """
     if isinstance(rows, tuple) or rows.num_rows <= ROWS_MIN:
         return False
@@ -108,7 +106,7 @@ def footer_crc(data: bytes | memoryview, name: str) -> str:
 
 
 def file_path(segment: int, file_id: str, crc: str) -> str:
-    """Where a file lies below its table.
+    """The path of a file below its table.
 
     >>> file_path(7, "ab", "0000ffff")
     'segment=00000000000000000007/ab.0000ffff.parquet'
@@ -117,7 +115,7 @@ def file_path(segment: int, file_id: str, crc: str) -> str:
 
 
 def segment_directory(segment: int) -> str:
-    """Where a segment's files lie below their table."""
+    """The directory of a segment's files below their table."""
     return f"segment={segment:020}"
 
 
@@ -125,7 +123,7 @@ def crc_of_path(path: str) -> str:
     """The footer's CRC32C that a path names. CorruptMessageError when it names none."""
     parts = path.rsplit(".", 2)
     if len(parts) != 3 or len(parts[1]) != 8 or parts[2] != "parquet":
-        raise CorruptMessageError(f"{path}: its name states no footer CRC32C")
+        raise CorruptMessageError(f"{path}: its name has no footer CRC32C")
     return parts[1]
 
 
@@ -173,7 +171,7 @@ def decode_part(
     """The wanted rows of a file, as `RowsWanted` says, of which only its footer and their row groups are read.
 
     name     of the file, for messages
-    footers  may have the footer already, and takes it
+    footers  may hold the footer already; else it is added
 
     CorruptMessageError when a bit of what was read is wrong, or the file's length or number of records is another one.
     Raises what `read_range` raises.
@@ -217,26 +215,19 @@ def _check_schema(table: pa.Table, name: str, columns: Sequence[str] | None) -> 
 
 
 def describe(rows: pa.Table | FewRows, path: str, size_bytes: int) -> DataFile:
-    """What a commit needs to know of a file with these rows, ordered by offset: counts, deltas, timestamps (ms)."""
+    """A file with these rows, ordered by offset, as a commit names it: counts, deltas, timestamps (ms)."""
     if isinstance(rows, tuple):
         times = [row.timestamp_ms for row in rows if row.timestamp_ms is not None]
         first, last = rows[0].offset_delta, rows[-1].offset_delta
         bounds = min(times, default=None), max(times, default=None)
         return DataFile(path, size_bytes, len(rows), first, last, *bounds)
-    deltas, (least, greatest) = rows["offset_delta"], timestamp_range(rows["timestamp"])
-    return DataFile(
-        path,
-        size_bytes,
-        rows.num_rows,
-        deltas[0].as_py(),
-        deltas[-1].as_py(),
-        least,
-        greatest,
-    )
+    deltas = rows["offset_delta"]
+    first, last = deltas[0].as_py(), deltas[-1].as_py()
+    return DataFile(path, size_bytes, rows.num_rows, first, last, *timestamp_range(rows["timestamp"]))
 
 
 def codec_of(data: bytes | memoryview) -> str:
-    """How a file's pages are compressed, in the words of Kafka's batches: none, zstd, lz4, snappy or gzip."""
+    """The codec of a file's pages by Kafka's names: none, zstd, lz4, snappy or gzip."""
     metadata = pq.read_metadata(pa.BufferReader(data))
     if metadata.num_row_groups == 0:
         return "none"

@@ -1,6 +1,6 @@
-"""Rows of the newest data files that this process wrote, so that who reads near the log's end decodes no Parquet.
+"""Rows of the newest data files that this process wrote: a reader near the log's end then decodes no Parquet.
 
-Pure. A data file is immutable and its name is used once, so what is here is what a read would find.
+Pure. A data file is immutable and its name is used once, so the cache never differs from storage.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from stratalog.storage.records import FewRows, table_of_rows
 
 CAPACITY_BYTES = 64 << 20
 ROWS_BYTES_MAX = 2 << 20
-"""Larger ones are not kept: reading such a file costs little for each of its records."""
+"""Size of the largest rows that are kept: reading a larger file costs little for each of its records."""
 ENTRY_BYTES = 4_096
-"""What the smallest table of rows takes, with its eleven columns."""
-BLOCK_FILES = 16
-"""So many small files of one table are kept as one table of rows: a log of single records then takes a tenth."""
-BLOCK_ENTRY_BYTES = 512
-"""What a file takes besides its rows once it lies in a block, and each of few rows besides its bytes."""
+"""Memory of the smallest table of rows, with its eleven columns."""
+CACHED_FILES_MIN = 16
+"""Number of small files of one log that become one table of rows: a log of single records then takes a tenth."""
+ROW_OVERHEAD_BYTES = 512
+"""Memory of a file besides its rows once these are in a shared table, and of each of few rows besides its bytes."""
 
 
 class CachedRows(NamedTuple):
@@ -47,21 +47,21 @@ class FileCache:
 
     @property
     def size_bytes(self) -> int:
-        """What the rows take that are kept."""
+        """Memory of the cached rows."""
         return self._size_bytes
 
     def resize(self, capacity_bytes: int) -> None:
-        """Keep at most so much from now on; 0 = nothing."""
+        """Keep at most `capacity_bytes` from now on; 0 = nothing."""
         with self._lock:
             self._capacity_bytes = capacity_bytes
             self._shrink()
 
     def put(self, table: str, path: str, rows: pa.Table | FewRows) -> None:
-        """Keep the rows of a file of the table named so, unless they are too large."""
+        """Keep the rows of a file of `table`, unless they are too large."""
         if self._capacity_bytes == 0:
             return
         if isinstance(rows, tuple):
-            size_bytes = sum([BLOCK_ENTRY_BYTES + len(row.key or b"") + len(row.value or b"") for row in rows])
+            size_bytes = sum([ROW_OVERHEAD_BYTES + len(row.key or b"") + len(row.value or b"") for row in rows])
             count = len(rows)
         else:
             rows, size_bytes = _alone(rows)
@@ -77,24 +77,24 @@ class FileCache:
             self._shrink()
 
     def _gather(self, table: str, path: str) -> None:
-        """Put small files of a table together, once there are enough of them."""
+        """Join the rows of a log's small files into one table, once there are enough of them."""
         loose = self._loose.setdefault(table, [])
         loose.append(path)
-        if len(loose) < BLOCK_FILES:
+        if len(loose) < CACHED_FILES_MIN:
             return
         del self._loose[table]
         found = {(table, name): self._entries[table, name] for name in loose if (table, name) in self._entries}
-        block = joined(found.values()).combine_chunks()
-        rows_bytes = block.get_total_buffer_size() // max(1, block.num_rows)
+        shared = joined(found.values()).combine_chunks()
+        rows_bytes = shared.get_total_buffer_size() // max(1, shared.num_rows)
         start = 0
         for key, entry in found.items():
-            size_bytes = BLOCK_ENTRY_BYTES + rows_bytes * entry.record_count
-            self._entries[key] = CachedRows(block, start, entry.record_count, size_bytes)
+            size_bytes = ROW_OVERHEAD_BYTES + rows_bytes * entry.record_count
+            self._entries[key] = CachedRows(shared, start, entry.record_count, size_bytes)
             self._size_bytes += size_bytes - entry.size_bytes
             start += entry.record_count
 
     def get(self, table: str, path: str) -> pa.Table | None:
-        """The rows of a file, None when they are not here."""
+        """The rows of a file, None when they are not cached."""
         key = (table, path)
         with self._lock:
             found = self._entries.get(key)
@@ -107,8 +107,8 @@ class FileCache:
         return rows if found.record_count == rows.num_rows else rows.slice(found.start, found.record_count)
 
     def find(self, table: str, paths: Sequence[str]) -> list[CachedRows | None]:
-        """What is here of several files, to be `joined`; None for each that is not. They are about to leave their log,
-        so they are none the younger for it."""
+        """The cached rows of several files, to be `joined`; None for each that has none. This counts as no use: the
+        files are about to leave their log."""
         with self._lock:
             return [self._entries.get((table, path)) for path in paths]
 
@@ -130,7 +130,7 @@ class FileCache:
 
 
 def _alone(rows: pa.Table) -> tuple[pa.Table, int]:
-    """These rows and what they take. A small slice of a large table would hold on to all of it: it is copied."""
+    """These rows and their memory. A small slice of a large table is copied, since it would keep all of it alive."""
     size_bytes = ENTRY_BYTES + rows.get_total_buffer_size()
     if size_bytes <= ROWS_BYTES_MAX or ENTRY_BYTES + rows.nbytes > ROWS_BYTES_MAX:
         return rows, size_bytes
@@ -139,7 +139,8 @@ def _alone(rows: pa.Table) -> tuple[pa.Table, int]:
 
 
 def joined(parts: Iterable[CachedRows]) -> pa.Table:
-    """The same rows in order as one table: few ones that follow each other at once, and so neighbours in a block."""
+    """The same rows in order as one table. Runs of few rows are converted at once; neighbours in a shared table become
+    one slice."""
     tables: list[pa.Table] = []
     for _, run in groupby(parts, key=lambda part: 0 if isinstance(part.rows, tuple) else id(part.rows)):
         files = list(run)
@@ -154,4 +155,4 @@ def joined(parts: Iterable[CachedRows]) -> pa.Table:
 
 
 SHARED_FILE_CACHE = FileCache()
-"""The one of this process: a leader fills it, consumers in the same process and merges read from it."""
+"""The cache of this process: a leader fills it, consumers in the same process and merges read from it."""

@@ -1,11 +1,8 @@
-"""What is wrong with one replica's table, as its owners hand it on until it is healed. Pure.
+"""Damage of one replica's table: checks of a data file, and the note that is kept until it is repaired. Pure.
 
-The object `_damage.json` in the replica's directory says it. It outlives a restart, and it is read by whoever begins
-to lead or follow with that table: it must not lead while another member of the ISR can, and it is copied anew.
-
-A data file of one table as it was found: whole, or damaged. Pure (bytes in, rows out).
-
-Errors name table and file and both values, so that whoever catches one knows whose file it is.
+Errors name table and file and both values, so that their receiver knows whose file it is. The note is the object
+`_damage.json` in the replica's directory. It outlives a restart, and the broker that begins to lead or follow with the
+table reads it: the table must not lead while another member of the ISR can, and it is copied anew.
 """
 
 from __future__ import annotations
@@ -23,15 +20,16 @@ from stratalog.storage.files.row_groups import Footers, ReadRange
 
 DAMAGE_PATH = "_damage.json"
 UNSETTLED = (1 << 31) - 1
-"""No epoch is known yet after which what the table held before counts no more."""
+"""The epoch of damage of which no last epoch is known yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """`path` is the data file that cannot be read; empty: something else, as a commit or a producer state.
+    """One object of a table that cannot be read.
 
-    `reason` names the object and the values that were compared, `leader_epoch` is the last
-    one under which others may still count on what the table held; it may be healed under a later one.
+    reason        names the object and the values that were compared
+    path          of the data file; empty: another object, as a commit or a producer state
+    leader_epoch  the last one under which others may rely on the table's records; it may be repaired under a later one
     """
 
     reason: str
@@ -43,7 +41,7 @@ class Damage:
 
     @staticmethod
     def from_json(data: bytes) -> Damage:
-        """A note that is itself unreadable still says that there is damage."""
+        """The note; one that is unreadable itself is damage, too."""
         try:
             body = json.loads(data)
             return Damage(str(body["reason"]), str(body["path"]), int(body["leader_epoch"]))
@@ -52,7 +50,7 @@ class Damage:
 
 
 def damage_in(reason: StratalogError) -> Damage | None:
-    """The damage that an error tells of; None when it tells of something else, as a foreign commit."""
+    """The damage that an error reports; None when it reports something else, as a foreign commit."""
     if isinstance(reason, DamagedFileError):
         return Damage(str(reason), reason.path)
     return Damage(str(reason)) if isinstance(reason, CorruptMessageError | ObjectNotFoundError) else None
@@ -88,7 +86,7 @@ def check_footer(data: bytes | memoryview, table_name: str, file: DataFile) -> N
 
 
 def has_sound_footer(tail: bytes, table_name: str, file: DataFile) -> bool:
-    """The same by a file's last bytes; False when they do not hold the whole footer."""
+    """As `check_footer`, by a file's last bytes; False when they do not hold the whole footer."""
     try:
         return batch_file.check_tail(tail, f"{table_name}/{file.path}")
     except CorruptMessageError as reason:
@@ -115,7 +113,7 @@ def read_part(
     columns: Sequence[str] | None = None,
     footers: Footers | None = None,
 ) -> pa.Table:
-    """As `read_whole`, but only what is wanted is read. Raises what `read_range` raises, too."""
+    """As `read_whole`, but reads only the wanted rows. Raises what `read_range` raises, too."""
     try:
         return batch_file.decode_part(read_range, file, f"{table_name}/{file.path}", wanted, columns, footers)
     except CorruptMessageError as reason:

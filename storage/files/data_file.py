@@ -18,7 +18,7 @@ class DataFile:
     max_timestamp_ms: int | None
 
     def as_json(self) -> dict[str, object]:
-        """Its fields; `dataclasses.asdict` copies what it is given, which takes ten times as long."""
+        """Its fields; `dataclasses.asdict` copies each value, which is slow."""
         return {name: getattr(self, name) for name in DataFile.__slots__}
 
 
@@ -50,13 +50,14 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class RowsWanted:
-    """Which rows of a data file somebody looks for; deltas count from the file's base offset.
+    """The rows that a reader wants of a data file; deltas count from the file's base offset.
 
     first_delta, end_delta  rows with `offset_delta` in `[first_delta, end_delta)`; None = to the file's end
     from_timestamp_ms       they begin with the first of these that has this timestamp or a later one
-    bytes_max               no more than so many bytes on storage, but one piece in any case; None = all
-    A read gives a run of neighbouring rows that begins at or before the first one wanted. What a table reads at once
-    (a row group) comes as a whole, so there may be others before and behind.
+    bytes_max               at most `bytes_max` bytes on storage, but one row group in any case; None = all
+
+    A read returns neighbouring rows that begin at or before the first one wanted. Row groups are returned whole, so
+    there may be other rows before and behind.
     """
 
     first_delta: int = 0

@@ -1,7 +1,7 @@
-"""Row groups of a data file: how large they are made, which of them a reader needs, and reading only those. Pure.
+"""Row groups of a data file: their size, which of them a reader needs, and reading only those. Pure.
 
 Kafka's offset index leads to a position in a segment's log, from where it scans. Here a file's footer leads to a row
-group: its smallest and largest `offset_delta` and timestamp stand there, so one group is fetched and decoded.
+group: it has the smallest and largest `offset_delta` and timestamp of each, so one group is fetched and decoded.
 """
 
 from __future__ import annotations
@@ -18,30 +18,29 @@ from stratalog.storage.errors import CorruptMessageError
 from stratalog.storage.files.data_file import RowsWanted
 
 ROWS_MAX = 1 << 16
-"""No row group has more rows, so that finding one record of a large file decodes no more than these."""
+"""Rows of the largest group: finding one record of a large file decodes no more."""
 ROWS_MIN = 1 << 10
-"""Fewer rows are not worth a group of their own, however large they are."""
+"""Rows of the smallest group: fewer are not worth a group of their own, however large they are."""
 BYTES_MAX = 1 << 20
-"""About so many Arrow bytes are in a group of more than `ROWS_MIN` rows. Of 200,000 rows of 140 bytes (zstd) one group
-is read in 2.1 ms and all in 50; with groups of 512 KiB in 1.3 and 66 ms, of 2 MiB in 3.6 and 36: a look-up reads one,
-everybody else all."""
+"""Arrow bytes of a group of more than `ROWS_MIN` rows, about: smaller groups make a look-up of one record cheaper,
+larger ones the reading of whole files."""
 TAIL_BYTES = 64 << 10
-"""So much of a file's end is fetched at first: nearly every footer is in it."""
+"""Bytes of the first read at a file's end: they hold nearly every footer."""
 FOOTERS_KEPT = 32
-"""By each handle of a table: a footer of a file of 32 MiB takes some 400 KiB of memory."""
+"""Footers that a handle of a table keeps: that of a file of 32 MiB takes some 400 KiB of memory."""
 SPAN_SHARE_MAX = 1.25
-"""Columns are fetched at once when no more than a quarter lies between them."""
+"""Bytes of one read in those wanted: columns are fetched at once when at most a quarter more lies between them."""
 TRAILER_BYTES = 8
-"""A Parquet file ends with the footer's length (4 bytes, little endian) and the magic `PAR1`."""
+"""Bytes at a Parquet file's end: the footer's length (4 bytes, little endian) and the magic `PAR1`."""
 
 ReadRange = Callable[[int, int], bytes]
 """`(start, length)` -> bytes of one object; fewer only at its end."""
 
 
 def rows_per_group(table: pa.Table) -> int:
-    """How many rows a group of these rows gets: 1 MiB of them, but 1,024 to 65,536; all when there are but few.
+    """The number of rows of each group: 1 MiB of them, but 1,024 to 65,536; all when there are fewer.
 
-    Rows of 100 bytes come 10,485 to a group, rows of 5 bytes 65,536, rows of 100 KiB 1,024.
+    Rows of 100 bytes: 10,485; of 5 bytes: 65,536; of 100 KiB: 1,024.
     """
     if table.num_rows <= ROWS_MIN:
         return max(1, int(table.num_rows))
@@ -49,7 +48,7 @@ def rows_per_group(table: pa.Table) -> int:
 
 
 class RangedFile:
-    """A file to read from whose bytes come in ranges as they are asked for; some of them may be fetched ahead.
+    """A file whose bytes are read in ranges; some of them may be fetched ahead.
 
     Raises what `read_range` raises, CorruptMessageError when the file is shorter than it should be.
     """
@@ -77,7 +76,7 @@ class RangedFile:
         return self._held[-wanted:]
 
     def fetch(self, start: int, end: int) -> None:
-        """Hold the bytes `[start, end)`, of which parts will be read."""
+        """Fetch the bytes `[start, end)` ahead, of which parts will be read."""
         if start < self._held_start or end > self._held_start + len(self._held):
             self._held_start, self._held = start, self._fetched(start, end - start)
 
@@ -89,7 +88,7 @@ class RangedFile:
             )
         return data
 
-    # -- what pyarrow.PythonFile asks for ------------------------------------------------------------------
+    # -- the calls of pyarrow.PythonFile -----------------------------------------------------------------
 
     def read(self, length: int = -1) -> bytes:
         start = self._position
@@ -119,7 +118,7 @@ class RangedFile:
 
 
 class Footer:
-    """A file's footer, which was checked. Statistics that were asked for once are kept: making them takes 15 µs."""
+    """A file's checked footer. It keeps the statistics that were read once, since pyarrow makes them anew."""
 
     def __init__(self, metadata: pq.FileMetaData) -> None:
         self.metadata = metadata
@@ -139,11 +138,11 @@ class Footer:
         return int(self.metadata.row_group(group).column(0).statistics.min_raw)
 
     def size_bytes(self, group: int) -> int:
-        """On storage, of all columns."""
+        """Bytes on storage, of all columns."""
         return sum(end - start for start, end in self._chunks(group))
 
     def span(self, groups: Sequence[int], names: Collection[str] | None) -> tuple[int, int] | None:
-        """Where the columns of these groups lie in the file, `[start, end)`; None when too much else lies between."""
+        """The bytes `[start, end)` of the columns of these groups; None when too much else lies between."""
         chunks = [chunk for group in groups for chunk in self._chunks(group, names)]
         if not chunks:
             return None
@@ -151,7 +150,7 @@ class Footer:
         return (start, end) if end - start <= SPAN_SHARE_MAX * sum(end - start for start, end in chunks) else None
 
     def _chunks(self, group: int, names: Collection[str] | None = None) -> list[tuple[int, int]]:
-        """Where each column of a group, or those of some names, begins and ends in the file."""
+        """(first byte, end) of each column of a group, or of those with some names."""
         row_group = self.metadata.row_group(group)
         found = []
         for number in range(row_group.num_columns):
@@ -166,7 +165,7 @@ class Footer:
 
 
 class Footers:
-    """The footers of files that were read last, by path: files never change. Kafka keeps its indexes mapped, too."""
+    """The footers of the files that were read last, by path: files never change. Kafka keeps its indexes mapped."""
 
     def __init__(self, count_max: int = FOOTERS_KEPT) -> None:
         self._count_max = count_max

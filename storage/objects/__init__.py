@@ -1,9 +1,8 @@
 """An object store: the port and its implementations.
 
-port         what a store can do; `ObjectMeta`
-local        a folder of a local or network disk
+port         what each store can do, and what only some can; `ObjectMeta`
+local        a directory of a local disk or mounted volume
 remote       S3, Azure Blob, GCS through obstore
-memory       a dictionary, for rules and simulation
 registers    a small value that is replaced in place
 new_file     files of a local disk that get their name when they are complete
 sync         how files of a local disk are made durable

@@ -1,9 +1,12 @@
-"""What a listing tells of an object. Pure."""
+"""The port of an object store: what each store can do, and what only some can. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
+
+WriteListener = Callable[[str, bool], None]
+"""Receives the path of an object that was written, and whether there was none before."""
 
 
 class ObjectMeta(NamedTuple):
@@ -15,24 +18,23 @@ class ObjectMeta(NamedTuple):
 
 
 class ObjectStore(Protocol):
-    """One storage domain. Every call may raise StoreUnavailableError (a write may have been applied)."""
+    """One storage domain. Every call may raise StoreUnavailableError (a write may have been applied).
 
-    @property
-    def url(self) -> str:
-        """Of the root, without a slash at its end: `file:///x/y`, `s3://bucket/prefix`."""
-        ...
+    Stores inherit from it: a method with a body here stands for an ability that they lack, and returns False or None.
 
-    @property
-    def durable_on_answer(self) -> bool:
-        """Whether what `put` and `create` answered survives a power loss without `sync`."""
-        ...
+    url                of the root, without a slash at its end: `file:///x/y`, `s3://bucket/prefix`
+    durable_on_answer  whether an object survives a power loss without `sync` once `put` or `create` has returned
+    """
+
+    url: str
+    durable_on_answer: bool
 
     def put(self, path: str, data: bytes) -> None:
         """Write an object, atomically replacing one that exists."""
         ...
 
     def put_new(self, path: str, data: bytes | memoryview) -> None:
-        """Write an object under a name of its own, which nobody reads before this call has answered: a reader
+        """Write an object under a name of its own, which nobody reads before this call has returned: a reader
         may see a part of it, and a crash may leave one. Cheaper than `put` on a local disk."""
         ...
 
@@ -52,21 +54,12 @@ class ObjectStore(Protocol):
         """An object's bytes, None when absent: the cheap probe of polling loops."""
         ...
 
-    def put_register(self, path: str, data: bytes) -> None:
-        """Write a small object that one writer replaces often, as cheaply as the store can. A reader finds one
-        whole value at any time. Only `get_register` reads it; to `list`, `exists` and `delete` it is an object,
-        whose size means nothing."""
-        ...
-
-    def get_register(self, path: str) -> bytes | None:
-        """The value of a register, None when absent. An object that `put` wrote is its own value."""
-        ...
-
-    def exists(self, path: str) -> bool: ...
-
     def size(self, path: str) -> int | None:
         """An object's size in bytes, None when absent."""
         ...
+
+    def exists(self, path: str) -> bool:
+        return self.size(path) is not None
 
     def list(self, prefix: str) -> list[ObjectMeta]:
         """All objects whose path starts with `prefix`, at any depth, ordered by path."""
@@ -82,15 +75,61 @@ class ObjectStore(Protocol):
 
     def delete_tree(self, path: str, tombstone_id: str, /) -> None:
         """Delete everything below a directory. A local disk renames it `<path>.<tombstone_id>-delete` first."""
-        ...
+        for meta in self.list(path + "/"):
+            self.delete(meta.path)
+
+    def put_register(self, path: str, data: bytes) -> None:
+        """Write a small object that one writer replaces often, as cheaply as the store can. A reader finds one
+        whole value at any time. Only `get_register` reads it; to `list`, `exists` and `delete` it is an object,
+        whose size means nothing."""
+        self.put(path, data)
+
+    def get_register(self, path: str) -> bytes | None:
+        """The value of a register, None when absent. An object that `put` wrote is its own value."""
+        return self.get_optional(path)
 
     def sync(self, paths: Sequence[str]) -> None:
         """Make objects (or directories) durable, with the directories that lead to them; absent ones are fine.
 
         Raises KafkaStorageError when the disk lost something; the same from then on.
         """
-        ...
+        return
 
     def sync_all(self) -> None:
         """Make everything below the root durable, whoever wrote it. Raises as `sync`."""
-        ...
+        return
+
+    # -- abilities of some stores ------------------------------------------------------------------------
+
+    def file_path(self, path: str) -> str | None:
+        """The file that holds an object, "" for the root's folder; None where objects are no files of this machine."""
+        return None
+
+    def put_filled(self, directory: str, fill: Callable[[int], str]) -> bool:
+        """`put_new` of an object that is never in memory as a whole.
+
+        fill     writes the open file of this descriptor, may read it again, and returns the object's path, which is
+                 in `directory`
+        returns  False where the store cannot: use `put_new`
+        """
+        return False
+
+    def copy_new(
+        self, path: str, source: ObjectStore, source_path: str, tail_bytes: int, check: Callable[[bytes], bool]
+    ) -> bool:
+        """`put_new` of another store's object without reading it into this process.
+
+        check    receives the object's last `tail_bytes` first; it may raise, or refuse by False
+        returns  False when nothing was copied: use `put_new`
+
+        Raises ObjectNotFoundError.
+        """
+        return False
+
+    def add_listener(self, listener: WriteListener) -> bool:
+        """Call `listener` at each write from now on. False where the store does not see every write."""
+        return False
+
+    def remove_listener(self, listener: WriteListener) -> None:
+        """End that; a listener that was never added is fine."""
+        return

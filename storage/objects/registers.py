@@ -1,11 +1,10 @@
 """A register on a local disk: one small value in one file, replaced in place, so that no write makes a file.
 
 I/O: plain system calls. The file holds two slots, and a write goes to the one that does not hold the newest
-value, so that a reader finds one whole value whenever the writer dies. Creating a file and renaming it over an
-old one costs 100 to 800 µs where inodes are freed often, a write in place about 10.
+value, so that a reader finds one whole value whenever the writer dies. That is cheaper than a new file and a rename.
 
     magic (8 bytes), capacity of a slot (4), zeros (4)
-    twice: sequence (8), length of the value (4), CRC32C of sequence, length and value (4), value, room to spare
+    twice: sequence (8), length of the value (4), CRC32C of sequence, length and value (4), value, room to grow
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ import crc32c
 
 MAGIC = b"\x89slog-r1"
 CAPACITY_MIN = 2_016
-"""Bytes of the smallest slot: the whole file then lies in one page."""
+"""Bytes of the smallest slot: the whole file is then in one page."""
 READ_TRIES = 100
-"""How often a value is read again that a writer was just replacing."""
+"""Reads of a value that a writer is replacing at that moment."""
 
 _HEADER = struct.Struct("<8sI4x")
 _SLOT = struct.Struct("<QII")
@@ -29,7 +28,7 @@ _PAGE_BYTES = 4_096
 
 
 class _Slot(NamedTuple):
-    """What stands in a slot. `value` is None when it is torn, or when it was never written (then sequence is 0)."""
+    """A slot's content. `value` is None when it is torn, or when it was never written (then sequence is 0)."""
 
     position: int
     sequence: int
@@ -46,7 +45,7 @@ def new_file(value: bytes) -> bytes:
 def replace_in_place(path: str, value: bytes) -> bool:
     """Replace a register's value. False when there is no register, or none with room: a new file is needed.
 
-    Two writers at once may spoil each other's values, never the one before. Raises OSError.
+    Two writers at once may spoil each other's values, never the value before. Raises OSError.
     """
     try:
         descriptor = os.open(path, os.O_RDWR)
@@ -58,7 +57,7 @@ def replace_in_place(path: str, value: bytes) -> bool:
         if capacity is None or len(value) > capacity:
             return False
         whole = _whole(descriptor, page, capacity)
-        newer = _newest_at_a_glance(whole, capacity) or max(_slots(whole, capacity), key=_age)
+        newer = _newest_if_sound(whole, capacity) or max(_slots(whole, capacity), key=_age)
         if newer.value is None:
             return False
         data = _slot(newer.sequence + 1, value)
@@ -71,7 +70,7 @@ def replace_in_place(path: str, value: bytes) -> bool:
 def read(path: str) -> bytes | None:
     """A register's value, None when there is none. A file that is no register is a value as a whole.
 
-    Both slots spoilt, which takes a power loss, are as good as no value. Raises OSError.
+    Two spoilt slots, as after a power loss, are no value. Raises OSError.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY)
@@ -82,18 +81,18 @@ def read(path: str) -> bytes | None:
         capacity = _capacity(page)
         if capacity is None:
             return page if len(page) < _PAGE_BYTES else page + _rest(descriptor)
-        newest = _newest_at_a_glance(_whole(descriptor, page, capacity), capacity)
+        newest = _newest_if_sound(_whole(descriptor, page, capacity), capacity)
         return newest.value if newest is not None else _read_closely(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _newest_at_a_glance(whole: bytes, capacity: int) -> _Slot | None:
-    """The newest slot as it nearly always is: sound, and one ahead of the other, which is not looked into then.
+def _newest_if_sound(whole: bytes, capacity: int) -> _Slot | None:
+    """The newest slot if it is sound and one ahead of the other, as nearly always; else None: read closely.
 
-    No write that came after it can have ended before the file was read: that would have gone to the other slot, whose
-    number would be higher. What is otherwise takes a closer look: a slot that is being written, or whose writer died,
-    is not sound and the higher one; if it was written while the one before it was being read, it is further ahead.
+    The other slot need not be decoded: no later write can have ended before the file was read, since it would have
+    gone to that slot and raised its number. A slot that is being written, or whose writer died, is the higher one and
+    not sound; one that was written while the slot before it was being read is further ahead.
     """
     second = _HEADER.size + _SLOT.size + capacity
     if len(whole) < second + _SLOT.size:
@@ -113,7 +112,7 @@ def _newest_at_a_glance(whole: bytes, capacity: int) -> _Slot | None:
 
 
 def _read_closely(descriptor: int) -> bytes | None:
-    """The newest whole value of a register of which a slot is not sound, or that is being written."""
+    """The newest whole value of a register with a slot that is not sound or is being written."""
     before: list[_Slot] = []
     newest: bytes | None = None
     for _ in range(READ_TRIES):
@@ -138,7 +137,7 @@ def _capacity(page: bytes) -> int | None:
 
 
 def _whole(descriptor: int, page: bytes, capacity: int) -> bytes:
-    """The register of which `page` is the beginning, or all."""
+    """The register whose first bytes, or all of them, are `page`."""
     size_bytes = _HEADER.size + 2 * (_SLOT.size + capacity)
     return page if size_bytes <= len(page) else os.pread(descriptor, size_bytes, 0)
 

@@ -1,8 +1,4 @@
-"""The object store port and its implementations: memory, local disk, and S3 / Azure / GCS through obstore.
-
-I/O: this is where objects are written and read.
-Paths are relative to the store's root, with `/` between names.
-"""
+"""Object stores of S3, Azure and GCS, and the store at a URL. I/O: through obstore."""
 
 from __future__ import annotations
 
@@ -17,13 +13,10 @@ from obstore.store import from_url
 
 from stratalog.storage.errors import LogDirNotFoundError, ObjectNotFoundError, StoreUnavailableError
 from stratalog.storage.objects.local import LocalStore
-from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore
 
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
-
-__all__ = ["LocalStore", "MemoryStore", "ObjectMeta", "ObjectStore", "ObstoreStore", "open_store"]
 
 Answer = TypeVar("Answer")
 
@@ -32,13 +25,13 @@ RETRY: RetryConfig = {
     "retry_timeout": timedelta(seconds=5),
     "backoff": {"init_backoff": timedelta(milliseconds=50), "max_backoff": timedelta(seconds=1), "base": 2},
 }
-"""Throttled (429, 503 SlowDown), failed (5xx) and broken requests are sent again by obstore, each pause drawn from
-50 ms up to twice the one before, at most 1 s. It gives up before `broker.session.timeout.ms`, since a broker's loop
-waits meanwhile; whoever called tries again later. So a create may meet itself: `commit_race` reads back."""
+"""Retries of throttled (429, 503 SlowDown), failed (5xx) and broken requests, each pause drawn from 50 ms up to twice
+the one before, at most 1 s. They end before `broker.session.timeout.ms`, since a broker's loop waits meanwhile; the
+caller retries later. A repeated create may find the object of its first request: `commit_race` reads back."""
 
 
-class ObstoreStore:
-    """An object store behind obstore: S3, Azure, GCS, whatever `obstore.store.from_url` knows."""
+class ObstoreStore(ObjectStore):
+    """An object store behind obstore: S3, Azure, GCS and all that `obstore.store.from_url` knows."""
 
     durable_on_answer = True
 
@@ -76,22 +69,13 @@ class ObstoreStore:
             size_bytes = self.size(path)
             if size_bytes is None or start < size_bytes:
                 raise
-            return b""  # a range behind the end is a fault of the store to obstore
+            return b""  # obstore takes a range behind the end for a fault of the store
 
     def get_optional(self, path: str) -> bytes | None:
         try:
             return self._call("get", path, lambda: obstore.get(self._store, path).bytes().to_bytes())
         except FileNotFoundError:
             return None
-
-    def put_register(self, path: str, data: bytes) -> None:
-        self.put(path, data)
-
-    def get_register(self, path: str) -> bytes | None:
-        return self.get_optional(path)
-
-    def exists(self, path: str) -> bool:
-        return self.size(path) is not None
 
     def size(self, path: str) -> int | None:
         try:
@@ -124,12 +108,6 @@ class ObstoreStore:
         while metas := self.list(path + "/"):
             for meta in metas:
                 self.delete(meta.path)
-
-    def sync(self, paths: Sequence[str]) -> None:
-        pass
-
-    def sync_all(self) -> None:
-        pass
 
     def _call(self, operation: str, path: str, call: Callable[[], Answer]) -> Answer:
         """Run an obstore call; FileNotFoundError and FileExistsError pass, other faults are StoreUnavailableError."""

@@ -6,15 +6,15 @@ from typing import Generic, TypeVar
 
 from stratalog.clients.consumer.classic_membership import ClassicMembership
 from stratalog.clients.consumer.membership import ListenerCall, Send
-from stratalog.clients.consumer.modern_membership import ConsumerMembership
+from stratalog.clients.consumer.modern_membership import ModernMembership
 
-Membership = TypeVar("Membership", ClassicMembership, ConsumerMembership)
+AnyMembership = TypeVar("AnyMembership", ClassicMembership, ModernMembership)
 
 
-class MemberDialogue(Generic[Membership]):
+class MemberDialogue(Generic[AnyMembership]):
     """`member` is subscribed to topic `t`; its `calls` are performed when they come."""
 
-    def __init__(self, member: Membership) -> None:
+    def __init__(self, member: AnyMembership) -> None:
         self.now_ms = 1_000
         self.member = member
         self.calls: list[ListenerCall] = []

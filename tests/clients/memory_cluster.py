@@ -18,7 +18,6 @@ from stratalog.replication.requests.coordinators import (
 from stratalog.replication.requests.produce import ProduceRequest, ProduceResponse, SentBatch
 from stratalog.replication.stores import replica_of
 from stratalog.storage.clock import RandomIds, SystemClock
-from stratalog.storage.delta.memory_table import MemoryDisk, MemoryLogTable
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import (
     CoordinatorNotAvailableError,
@@ -28,10 +27,11 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.log.append import Appended
 from stratalog.storage.log.partition_log import PartitionLog
-from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.topic_config import LogConfig
+from tests.storage.memory_store import MemoryStore
+from tests.storage.memory_table import MemoryDisk, MemoryLogTable
 
 ROOT = "memory:///metadata"
 

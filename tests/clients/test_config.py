@@ -34,7 +34,7 @@ def test_a_short_delivery_timeout_shortens_the_request() -> None:
 
 
 REFUSED: list[tuple[dict[str, object], str]] = [
-    ({"lingre.ms": 5}, "Unknown producer config name: lingre.ms"),
+    ({"lingre.ms": 5}, "Unknown producer config name: lingre.ms (did you mean linger.ms?)"),
     ({"acks": "2"}, "Invalid value 2 for configuration acks: String must be one of: all, -1, 0, 1"),
     ({"linger.ms": "soon"}, "Invalid value soon for configuration linger.ms: Not a number of type INT"),
     ({"linger.ms": -1}, "Invalid value -1 for configuration linger.ms: Value must be at least 0"),

@@ -14,17 +14,17 @@ import obstore.store
 
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.delta.delta_table import DeltaLogTable
-from stratalog.storage.delta.memory_table import MemoryDisk, MemoryLogTable
 from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.objects.local import LocalStore
 from stratalog.storage.objects.remote import ObstoreStore
+from tests.storage.memory_table import MemoryDisk, MemoryLogTable
 
 TABLE = "access-log-0"
 Fault = Callable[[], None]
 
 
 class Lab(Protocol):
-    """One disk with one table. `on` runs a fault once, at a low-level call (`create`, `create:done` …) on a version."""
+    """One disk with one table. `on` runs a fault once, at a low-level call (`create`, `create:done`) on a version."""
 
     def open(self, name: str = TABLE) -> DeltaLogTable | MemoryLogTable: ...
     def on(self, operation: str, version: int, fault: Fault) -> None: ...

@@ -1,4 +1,4 @@
-"""Every `LogTable`, on any store, keeps the port's contract: races, ghosts, lost answers, torn commits, clean-up."""
+"""Every `LogTable`, on any store, keeps the port: races, orphaned and torn commits, lost answers, clean-up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from stratalog.storage.delta.delta_table import DeltaLogTable
-from stratalog.storage.delta.memory_table import MemoryLogTable
 from stratalog.storage.delta.table import (
     LEADER_EPOCH,
     LOG_END,
@@ -23,6 +22,7 @@ from stratalog.storage.errors import CorruptMessageError, KafkaStorageError, Obj
 from stratalog.storage.files.data_file import FileEntry, RowsWanted
 from stratalog.storage.records import Header, NewRecordBatch, data_table, payload_table
 from tests.contract.table_labs import DeltaLab, Lab, MemoryLab, StoreLab
+from tests.storage.memory_table import MemoryLogTable
 from tests.stores.servers import SERVERS, StoreServer
 
 LATER_MS = 1 << 60
@@ -138,13 +138,13 @@ def test_a_version_without_the_one_before_it_is_a_conflict(lab: Lab, table: Tabl
 
 
 @pytest.mark.parametrize("cleaned_to", [5, 6, 7, 12])
-def test_a_sleeper_that_wins_a_cleaned_version_has_a_ghost(lab: Lab, table: Table, cleaned_to: int) -> None:
+def test_a_sleeper_that_wins_a_cleaned_version_has_an_orphaned_commit(lab: Lab, table: Table, cleaned_to: int) -> None:
     grow(table, 4)
     sleeper = lab.open()
     sleeper.snapshot()
     grow(table, 20, first=5)
     clean_up_to(table, cleaned_to)
-    assert sleeper.commit(5, empty("ghost")) == Conflict(5)
+    assert sleeper.commit(5, empty("orphan")) == Conflict(5)
     reopened = lab.open()
     snapshot = reopened.snapshot()
     assert snapshot is not None
@@ -152,7 +152,7 @@ def test_a_sleeper_that_wins_a_cleaned_version_has_a_ghost(lab: Lab, table: Tabl
     assert lab.has_commit(5) == (cleaned_to == 5)  # then it is the real one
 
 
-def test_two_sleepers_in_a_row_are_ghosts_both(lab: Lab, table: Table) -> None:
+def test_commits_of_two_sleepers_in_a_row_are_both_orphaned(lab: Lab, table: Table) -> None:
     grow(table, 4)
     first, second = lab.open(), lab.open()
     first.snapshot()
@@ -161,8 +161,8 @@ def test_two_sleepers_in_a_row_are_ghosts_both(lab: Lab, table: Table) -> None:
     grow(table, 20, first=6)
     clean_up_to(table, 12)
     outcomes: list[Committed | Conflict] = []
-    lab.on("create:done", 5, lambda: outcomes.append(second.commit(6, empty("ghost 6"))))
-    assert first.commit(5, empty("ghost 5")) == Conflict(5)
+    lab.on("create:done", 5, lambda: outcomes.append(second.commit(6, empty("orphan 6"))))
+    assert first.commit(5, empty("orphan 5")) == Conflict(5)
     assert outcomes == [Conflict(6)]
     assert not lab.has_commit(5)
     assert not lab.has_commit(6)
@@ -224,7 +224,7 @@ def test_create_never_revives_a_table_whose_first_commit_was_cleaned_up(lab: Lab
     assert not lab.has_commit(0)
 
 
-def test_a_creator_that_slept_until_version_0_was_cleaned_up_has_a_ghost(lab: Lab) -> None:
+def test_a_creator_that_slept_until_version_0_was_cleaned_up_has_an_orphaned_commit(lab: Lab) -> None:
     def live_on() -> None:
         other = lab.open()
         other.create({}, 1, "c0")
@@ -232,11 +232,11 @@ def test_a_creator_that_slept_until_version_0_was_cleaned_up_has_a_ghost(lab: La
         clean_up_to(other, 5)
 
     lab.on("create", 0, live_on)
-    assert not lab.open().create({}, 1, "ghost")
+    assert not lab.open().create({}, 1, "orphan")
     assert not lab.has_commit(0)
 
 
-def test_a_ghost_seen_by_a_tail_reader_is_nothing(lab: Lab, table: Table) -> None:
+def test_an_orphaned_commit_does_not_count_for_a_tail_reader(lab: Lab, table: Table) -> None:
     grow(table, 4)
     reader, sleeper = lab.open(), lab.open()
     sleeper.snapshot()
@@ -244,7 +244,7 @@ def test_a_ghost_seen_by_a_tail_reader_is_nothing(lab: Lab, table: Table) -> Non
     clean_up_to(table, 12)
     seen: list[Commit | None] = []
     lab.on("create:done", 5, lambda: seen.append(reader.read_commit(5)))
-    sleeper.commit(5, empty("ghost"))
+    sleeper.commit(5, empty("orphan"))
     assert seen == [None]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.follower.fetch_session import FollowerSession
+from stratalog.replication.follower.partitions import FetchJob, FollowedPartitions
 from stratalog.replication.metadata.log import MetadataLog
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.progress.of_leader import LeaderProgress
@@ -21,6 +22,10 @@ FOLLOWER, FOLLOWER_EPOCH = 2, 12
 
 def progress_path(name: str) -> str:
     return fetch_progress_path(FOLLOWER_EPOCH, f"0-{name}")
+
+
+def fetch_job(config: BrokerConfig = CONFIG) -> FetchJob:
+    return FetchJob(FOLLOWER, FOLLOWER_EPOCH, "broker-2", METADATA_ROOT, config)
 
 
 class Following:
@@ -56,32 +61,22 @@ class Following:
         self.published.publish([entry], 0, beat_is_due=False)
 
     def session(
-        self, name: str, *, share: int = 0, config: BrokerConfig = CONFIG, after: FollowerSession | None = None
+        self, name: str, *, fetcher_id: int = 0, config: BrokerConfig = CONFIG, after: FollowerSession | None = None
     ) -> FollowerSession:
         """`after`: the session that ran before in the same process."""
-        return FollowerSession(
-            FOLLOWER,
-            FOLLOWER_EPOCH,
-            "broker-2",
-            name,
-            config=config,
-            metadata_root=METADATA_ROOT,
-            stores=self.stores,
-            clock=self.stores.clock,
-            ids=self.stores.ids,
-            share=share,
-            followed=None if after is None else after.followed,
-        )
+        if after is not None:
+            return FollowerSession(after.followed, name)
+        return FollowerSession(FollowedPartitions(fetch_job(config), fetcher_id, self.stores.ports()), name)
 
     def turn(self, *sessions: FollowerSession, ms: int = 3_000) -> None:
-        """Both turn by turn for so long, long enough for every rescan and retry."""
+        """Turn the sessions by turns for `ms`; the default is long enough for every rescan and retry."""
         for _ in range(ms // 50):
             self.stores.clock.now_ms += 50
             for session in sessions:
                 session.step()
 
     def progress(self, name: str, leader: int = 1) -> ProgressReader:
-        """What session `name` of share 0 published to a leader."""
+        """What session `name` of fetcher 0 published to a leader."""
         path = follower_progress_path(FOLLOWER_EPOCH, leader, f"0-{name}")
         reader = ProgressReader(self.stores.objects("broker-2"), path)
         reader.poll()

@@ -15,9 +15,9 @@ from stratalog.replication.metadata.records import RegisterBrokerRecord
 from stratalog.replication.process.cluster import Cluster
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.objects.local import LocalStore
-from stratalog.storage.objects.memory import MemoryStore
 from tests.replication.broker.test_broker import Running
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores
+from tests.storage.memory_store import MemoryStore
 from tests.storage.power_cut_store import PowerCutStore, PowerFailure
 
 

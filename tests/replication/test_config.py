@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.replication.config import CLUSTER_TOML, TOPICS_TOML, BrokerConfig, flatten_toml, settings
+from stratalog.replication.config import BROKER_CONFIGS, CLUSTER_TOML, TOPICS_TOML, BrokerConfig, flatten_toml
+from stratalog.storage.config_def import spelled
 from stratalog.storage.errors import InvalidConfigError
-from stratalog.storage.topic_config import LogConfig
+from stratalog.storage.topic_config import TOPIC_CONFIGS, LogConfig
 
 
 def test_defaults_are_those_of_the_design() -> None:
@@ -77,12 +78,12 @@ def test_text_that_is_no_toml_is_refused_with_its_line() -> None:
 
 def test_cluster_toml_lists_every_setting_with_its_default() -> None:
     listed = flatten_toml(CLUSTER_TOML.read_text(encoding="utf-8"))
-    assert listed == {setting.name: setting.default for setting in settings()}
+    assert listed == {key.name: key.default for key in BROKER_CONFIGS}
 
 
 def test_topics_toml_lists_every_topic_config_with_its_default() -> None:
     listed = LogConfig.from_properties(flatten_toml(TOPICS_TOML.read_text(encoding="utf-8")))
-    assert listed.overrides == {each.name: each.default for each in LogConfig.describe()}
+    assert listed.overrides == {key.name: spelled(key.default) for key in TOPIC_CONFIGS}
 
 
 @pytest.mark.parametrize("path", [CLUSTER_TOML, TOPICS_TOML], ids=lambda path: path.name)

@@ -11,7 +11,7 @@ from stratalog.storage.errors import (
     StratalogError,
     UnsupportedVersionError,
 )
-from stratalog.storage.objects.memory import MemoryStore
+from tests.storage.memory_store import MemoryStore
 
 
 def test_a_new_root_is_marked_in_kafkas_format() -> None:

@@ -137,10 +137,10 @@ def test_copy_times_are_of_the_last_seconds() -> None:
     clock = CopyClock(1, now_ms=1_000)
     for took_ms in (2, 4, 9):
         clock.copied(took_ms)
-    told = clock.tell(now_ms=3_000, wall_ms=70_000, live_files_max=6_000, pause_ms_max=20)
+    told = clock.read(now_ms=3_000, wall_ms=70_000, live_files_max=6_000, pause_ms_max=20)
     assert told == CopyTimes(1, 70_000, 2_000, 3, 15, 9, 6_000, 20)
     assert CopyTimes.from_json(told.to_json()) == told
-    assert clock.tell(now_ms=4_000, wall_ms=71_000).turns == 0
+    assert clock.read(now_ms=4_000, wall_ms=71_000).turns == 0
     values = {m.name.rsplit("_", 1)[1]: dict(m.values) for m in fetch_metrics([told, None], wall_ms=72_000)}
     share = (("share", "1"),)
     assert values == {"CopiesPerSec": {share: 1.5}, "CopyTimeMs": {share: 5.0}, "CopyTimeMsMax": {share: 9}} | {

@@ -12,10 +12,10 @@ from stratalog.replication.broker.broker import Broker
 from stratalog.replication.controller.controller import Controller
 from stratalog.replication.metadata.log import open_metadata
 from stratalog.replication.metadata.records import MetadataRecord, PartitionRecord
-from stratalog.storage.delta.memory_table import MemoryDisk
 from stratalog.storage.records import TopicPartition
 from tests.simulation.cluster import METADATA_ROOT, Host, Setting, SimCluster
 from tests.simulation.faults import Faults
+from tests.storage.memory_table import MemoryDisk
 
 FOR_EVER_MS = 10**9
 INTERLEAVING = 0.2

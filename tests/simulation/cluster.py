@@ -18,7 +18,7 @@ from stratalog.replication.controller.sessions import session_path
 from stratalog.replication.controller.topics import create_topic
 from stratalog.replication.coordinator.runtime.kinds import CoordinatorKind
 from stratalog.replication.follower.fetch_session import FollowerSession
-from stratalog.replication.follower.partitions import FollowedPartitions
+from stratalog.replication.follower.partitions import FetchJob, FollowedPartitions
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.metadata.log import METADATA_COMMITS, open_metadata
 from stratalog.replication.metadata.records import FenceBrokerRecord, MetadataRecord, TopicRecord, record_from_json
@@ -26,7 +26,6 @@ from stratalog.replication.progress.progress import progress_rows
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.stores import Ports, replica_of
 from stratalog.storage.delta.commit_race import StoredCommit
-from stratalog.storage.delta.memory_table import MemoryLogTable
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
@@ -36,6 +35,7 @@ from tests.simulation.faults import Faults
 from tests.simulation.invariants import Invariants
 from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimIds
 from tests.simulation.stores import SimDisk, SimObjects, continues_log
+from tests.storage.memory_table import MemoryLogTable
 
 METADATA_ROOT = "memory:///metadata"
 TOPIC = "t"
@@ -179,9 +179,9 @@ class SimCluster:
 
     def objects(self, root: str) -> SimObjects:
         if root not in self._objects:
-            self._objects[root] = SimObjects(
-                root, self.scheduler, self.clock, self.object_written, self._object_read, tells=self.setting.is_told
-            )
+            seen = self.object_written, self._object_read
+            is_told = self.setting.is_told
+            self._objects[root] = SimObjects(root, self.scheduler, self.clock, *seen, reports_writes=is_told)
         return self._objects[root]
 
     def table(self, root: str, topic_partition: TopicPartition) -> LogTable:
@@ -201,7 +201,7 @@ class SimCluster:
 
     def _metadata_created(self, table: str, version: int, stored: StoredCommit) -> None:
         files = self.metadata_disk.tables[table]
-        self.objects(METADATA_ROOT).tell(f"{METADATA_COMMITS}{version}", is_new=True)
+        self.objects(METADATA_ROOT).report_write(f"{METADATA_COMMITS}{version}", is_new=True)
         commit = stored.commit
         if not commit.data_change or not continues_log(files, version, stored):
             return
@@ -353,21 +353,13 @@ class SimCluster:
             )
 
     def _run_sessions(self, host: Host, broker_epoch: int, slot: int) -> None:
+        job = FetchJob(host.broker_id, broker_epoch, host.root, METADATA_ROOT, CONFIG)
+        ports = Ports(self, self.clock, self.ids)
         followed: FollowedPartitions | None = None
         for number in range(10_000):
-            session = FollowerSession(
-                host.broker_id,
-                broker_epoch,
-                host.root,
-                f"{slot}-{number}-{self.ids.new_id()[:6]}",
-                config=CONFIG,
-                metadata_root=METADATA_ROOT,
-                stores=self,
-                clock=self.clock,
-                ids=self.ids,
-                upkeep_limits=self.setting.upkeep,
-                followed=followed,
-            )
+            name = f"{slot}-{number}-{self.ids.new_id()[:6]}"
+            followed = followed or FollowedPartitions(job, 0, ports, self.setting.upkeep)
+            session = FollowerSession(followed, name)
             try:
                 session.run(FETCH_SESSION_MS)
             except StratalogError as reason:

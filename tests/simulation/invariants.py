@@ -34,11 +34,11 @@ from stratalog.replication.metadata.records import (
     TopicRecord,
 )
 from stratalog.replication.progress.progress import ReplicaProgress
-from stratalog.storage.delta.memory_table import MemoryDisk
 from stratalog.storage.delta.table import LEADER_EPOCH, Commit
 from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.records import TopicPartition
 from tests.simulation.shadow import RowsCache, Shadow, ShadowMarker, ShadowRecord, folded, topic_id_of
+from tests.storage.memory_table import MemoryDisk
 
 Log = tuple[str, int]
 """Topic id and partition: a topic that was made anew under an old name is another one."""

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from stratalog.storage.delta.memory_table import MemoryFiles
 from stratalog.storage.delta.table import LEADER_EPOCH, LOG_END, LOG_START, Commit
 from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.log.state import TOPIC_ID_PROPERTY
 from stratalog.storage.records import CONTROL_ATTRIBUTE
 from stratalog.storage.transactions import marker_of
+from tests.storage.memory_table import MemoryFiles
 
 
 class ShadowRecord(NamedTuple):

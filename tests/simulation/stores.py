@@ -7,10 +7,10 @@ from functools import partial
 from random import Random
 
 from stratalog.storage.delta.commit_race import StoredCommit
-from stratalog.storage.delta.memory_table import MemoryCommitLog, MemoryDisk, MemoryFiles
-from stratalog.storage.objects.memory import MemoryStore
-from stratalog.storage.objects.remote import ObjectMeta
+from stratalog.storage.objects.port import ObjectMeta
 from tests.simulation.scheduler import Scheduler, SimClock
+from tests.storage.memory_store import MemoryStore
+from tests.storage.memory_table import MemoryCommitLog, MemoryDisk, MemoryFiles
 
 LATE_MS_MAX = 2_000
 
@@ -28,9 +28,9 @@ class SimObjects(MemoryStore):
         written: Callable[[str, str, bytes], None],
         looked_at: Callable[[str], None],
         *,
-        tells: bool,
+        reports_writes: bool,
     ) -> None:
-        super().__init__({}, clock.wall_ms, root, tells=tells)
+        super().__init__({}, clock.wall_ms, root, reports_writes=reports_writes)
         self._root = root
         self._scheduler = scheduler
         self._written = written

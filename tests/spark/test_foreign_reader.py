@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from stratalog.storage.log.partition_log import PartitionLog
-from tests.storage.files.test_few_rows_file import FILES, in_order, made
+from tests.storage.files.test_batch_file_fast import FILES, in_order, made
 from tests.storage.logs import Replicas, contents, write
 from tests.storage.upkeep.test_foreign_hands import STAGES
 

@@ -43,7 +43,7 @@ def test_only_an_open_local_master_grows_by_the_fetch_slots(master: str, slots: 
     assert local_master(master, slots, cores) == expected
 
 
-def test_what_is_given_comes_before_the_file() -> None:
+def test_given_settings_take_precedence_over_the_file() -> None:
     given = {"spark.driver.memory": "9g", "spark.master": "yarn"}
     settings = session_settings("job", 6, 2, given)
     assert (settings["spark.driver.memory"], settings["spark.master"]) == ("9g", "yarn")
@@ -74,7 +74,7 @@ def test_the_delta_jar_of_the_file_is_the_one_that_the_installed_delta_asks_for(
     assert parse_spark_defaults(SPARK_DEFAULTS.read_text(encoding="utf-8"))["spark.jars.packages"] == asked
 
 
-def test_java_that_is_missing_is_said_clearly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from stratalog.replication.spark import session as spark_session
 
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
@@ -104,7 +104,7 @@ def test_a_worker_imports_the_rooms(spark: SparkSession) -> None:
     assert spark.range(4).mapInArrow(codes, "id long").count() == 4
 
 
-def test_the_jvm_gives_back_what_it_freed_outside_its_heap(spark: SparkSession) -> None:
+def test_the_jvm_returns_what_it_freed_outside_its_heap(spark: SparkSession) -> None:
     options = ("-XX:+UnlockExperimentalVMOptions", "-XX:TrimNativeHeapInterval=10000", "-Xlog:trimnative")
     asked = subprocess.run(["java", *options, "-version"], capture_output=True, text=True, check=False)
     if "Periodic native trim enabled" not in asked.stdout:

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from stratalog.clients.admin.admin import Admin, NewTopic
 from stratalog.clients.producer.partitioner import partition_for_key
 from stratalog.clients.spark.committed_view import committed, create_committed_view
-from stratalog.clients.spark.hand_over import decode_note, note_path
+from stratalog.clients.spark.hand_over import decode_manifest, manifest_path
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.process.cluster import Cluster
 from stratalog.storage.records import TopicPartition
@@ -146,16 +146,16 @@ def test_a_stream_whose_commits_are_lost_writes_nothing_twice(
     assert values(spark, cluster, topic) == sorted([f"a{i}" for i in range(50)] + [f"b{i}" for i in range(50)])
 
 
-def test_a_stream_keeps_a_note_of_its_newest_batch(
+def test_a_stream_keeps_a_manifest_of_its_newest_batch(
     spark: SparkSession, cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
     put_file(tmp_path, "1", ["a"])
     query = start(spark, cluster, topic, tmp_path).trigger(availableNow=True).start()
     query.awaitTermination(60)
     view = ClusterView(cluster.root)
-    note = view.stores.objects(cluster.root).get_register(note_path(str(query.id)))
+    note = view.stores.objects(cluster.root).get_register(manifest_path(str(query.id)))
     assert note is not None
-    batch_id, files = decode_note(note)
+    batch_id, files = decode_manifest(note)
     assert (batch_id, len(files)) == (0, 1)
 
 

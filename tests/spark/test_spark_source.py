@@ -132,7 +132,7 @@ def test_batch_refusals_reach_the_user(
     assert text in str(refusal.value)
 
 
-def test_a_table_that_somebody_else_wrote_to_is_refused_by_name(
+def test_a_table_with_a_foreign_commit_is_refused_by_name_in_a_query(
     spark: SparkSession, cluster: StillCluster, read: Callable[..., DataFrame]
 ) -> None:
     (t0,) = cluster.create_topic("t", 1)
@@ -238,7 +238,7 @@ def test_a_leader_change_under_a_running_query(cluster: StillCluster, stream: St
         query.stop()
 
 
-def test_lost_data_fails_the_query_unless_told_otherwise(cluster: StillCluster, stream: Stream) -> None:
+def test_lost_data_fails_the_query_unless_the_option_is_false(cluster: StillCluster, stream: Stream) -> None:
     (t0,) = cluster.create_topic("t", 1)
     cluster.commit(t0, ["a"])
     stream.run(startingOffsets="earliest")

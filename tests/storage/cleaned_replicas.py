@@ -23,7 +23,7 @@ LIMITS = UpkeepLimits(checkpoint_commits=5, keep_commits=3, keep_ms=30_000, merg
 COPY_BYTES = (0, 500, 1 << 30)
 
 Sent = TypeVar("Sent")
-"""What stands at one offset."""
+"""The record of one offset."""
 
 
 def config_of(delete_retention_ms: int) -> LogConfig:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from stratalog.storage.objects.memory import MemoryStore
+from tests.storage.memory_store import MemoryStore
 
 
 class PowerFailure(Exception):  # noqa: N818 - no error of ours: nobody may catch it

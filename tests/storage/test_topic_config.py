@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from stratalog.storage.config_def import spelled
 from stratalog.storage.errors import InvalidConfigError
-from stratalog.storage.topic_config import CONFIG_KEYS, LONG_MAX, LogConfig, config_key
+from stratalog.storage.topic_config import LONG_MAX, TOPIC_CONFIGS, LogConfig
 
 SIXTEEN = [
     "unclean.leader.election.enable",
@@ -25,19 +26,23 @@ SIXTEEN = [
 ]
 
 
+def value_of(config: LogConfig, name: str) -> str:
+    return spelled(getattr(config, TOPIC_CONFIGS.key(name).field_name))
+
+
 def test_the_sixteen_topic_configs_are_known():
     throttled = {f"{side}.replication.throttled.replicas" for side in ("leader", "follower")}
-    assert {key.name for key in CONFIG_KEYS} == {*SIXTEEN, *throttled, "compression.type", "segment.files.max"}
+    assert {key.name for key in TOPIC_CONFIGS} == {*SIXTEEN, *throttled, "compression.type", "segment.files.max"}
 
 
 def test_every_field_has_the_default_of_its_key():
     config = LogConfig()
-    assert {k.name: getattr(config, k.field_name) for k in CONFIG_KEYS} == {k.name: k.default for k in CONFIG_KEYS}
+    assert {k.name: getattr(config, k.field_name) for k in TOPIC_CONFIGS} == {k.name: k.default for k in TOPIC_CONFIGS}
 
 
 def test_every_default_is_a_valid_value():
     config = LogConfig()
-    assert LogConfig.from_properties({n: config.value_of(n) for n in SIXTEEN}).retention_ms == config.retention_ms
+    assert LogConfig.from_properties({n: value_of(config, n) for n in SIXTEEN}).retention_ms == config.retention_ms
 
 
 @pytest.mark.parametrize(
@@ -58,7 +63,7 @@ def test_every_default_is_a_valid_value():
 )
 def test_a_property_becomes_a_typed_field(name, value, typed):
     config = LogConfig.from_properties({name: value})
-    assert getattr(config, config_key(name).field_name) == typed
+    assert getattr(config, TOPIC_CONFIGS.key(name).field_name) == typed
     assert set(config.overrides) == {name}
 
 
@@ -89,16 +94,16 @@ def test_a_bad_property_is_refused_in_kafkas_words(name, value, message):
 
 def test_values_are_spelled_as_kafka_spells_them():
     config = LogConfig.from_properties({"cleanup.policy": "compact,delete"})
-    assert config.value_of("cleanup.policy") == "compact,delete"
-    assert config.value_of("unclean.leader.election.enable") == "false"
+    assert value_of(config, "cleanup.policy") == "compact,delete"
+    assert value_of(config, "unclean.leader.election.enable") == "false"
     assert config.is_compacted
     assert config.is_deleted
 
 
 def test_describe_lists_every_config_by_name():
-    described = LogConfig.describe()
-    assert [d.name for d in described] == sorted(d.name for d in described)
-    assert all(d.doc.endswith(".") for d in described)
+    names = [key.name for key in TOPIC_CONFIGS]
+    assert names == sorted(names)
+    assert all(key.doc.endswith(".") for key in TOPIC_CONFIGS)
 
 
 def test_the_index_configs_steer_files_per_segment_and_the_size_of_merged_files():

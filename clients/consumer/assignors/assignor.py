@@ -1,11 +1,8 @@
-"""What every assignor of a classic group takes and gives, and the words for balance. Pure.
+"""The port of assignors of classic groups, the orders and racks that they share, and the score of a balance. Pure.
 
-An assignor shares the partitions of topics among the members that subscribe to them; the group's leader, a client,
-runs it. Source: `ConsumerPartitionAssignor` and `AbstractPartitionAssignor` of Kafka 4.3.1.
-
-Racks, as far as a sticky assignor looks at them: who may read a partition from a replica near by (KIP-881). Pure.
-
-Source: `AbstractStickyAssignor.RackInfo` of Kafka 4.3.1.
+An assignor spreads the partitions of topics over the members that subscribe to them; the group's leader, a client,
+runs it. Source: `ConsumerPartitionAssignor`, `AbstractPartitionAssignor` and `AbstractStickyAssignor.RackInfo` of
+Kafka 4.3.1.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ NO_RACKS: PartitionRacks = {}
 
 @dataclass(frozen=True, slots=True)
 class AssignorMember:
-    """One member as its group's leader sees it in the answer to JoinGroup."""
+    """One member in the leader's JoinGroup response."""
 
     subscription: Subscription
     group_instance_id: str | None = None
@@ -44,7 +41,7 @@ class Assignor(Protocol):
 
     @property
     def cooperative(self) -> bool:
-        """Whether members keep what they own during a rebalance and give up only what moves."""
+        """Whether members keep their partitions during a rebalance and revoke only those that move."""
         ...
 
     def assign(
@@ -58,19 +55,19 @@ class Assignor(Protocol):
         ...
 
     def user_data(self, partitions: Sequence[TopicPartition], generation_id: int) -> bytes | None:
-        """What a member that owns `partitions` since `generation_id` says in its next JoinGroup."""
+        """The user data of a member that owns `partitions` since `generation_id`, for its next JoinGroup."""
         ...
 
 
 def subscribed_counts(partition_counts: Mapping[str, int], members: Mapping[str, AssignorMember]) -> dict[str, int]:
-    """The topics that somebody subscribes to and that have partitions, with their numbers of partitions."""
+    """The topics with partitions that a member subscribes to, with their numbers of partitions."""
     subscribed = {topic for member in members.values() for topic in member.subscription.topics}
     return {topic: count for topic, count in partition_counts.items() if count > 0 and topic in subscribed}
 
 
 def member_order(members: Mapping[str, AssignorMember], member_id: str) -> tuple[bool, bytes]:
-    """A key that sorts static members first, by group instance id, then the others by member id: what keeps shares in
-    place when static members come back under new member ids. Source: `AbstractPartitionAssignor.MemberInfo`."""
+    """A key that sorts static members first, by group instance id, then the others by member id: so assignments stay
+    when static members come back with new member ids. Source: `AbstractPartitionAssignor.MemberInfo`."""
     instance_id = members[member_id].group_instance_id
     return (instance_id is None, string_order(member_id if instance_id is None else instance_id))
 
@@ -122,7 +119,7 @@ class StickyRacks:
         return rack is not None and rack not in self._partition_racks.get(partition, ())
 
     def scarcest_first(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Sorted by how many members have a rack of the partition, so that choices are not used up by others."""
+        """Sorted by how many members have a rack of the partition: those with the fewest choices come first."""
         if not self.matter:
             return partitions
         return sorted(

@@ -1,8 +1,7 @@
-"""Range and round robin: the two assignors that look at nobody's past. Pure.
+"""Range and round robin: the two assignors without regard to earlier assignments. Pure.
 
-Source: `RangeAssignor` and `RoundRobinAssignor` of Kafka 4.3.1. Range lays out each topic by itself, so three topics
-of three partitions give two members six and three. Kafka's documentation and code agree on this; texts that divide
-the nine partitions of all topics at once (five and four) describe another assignor.
+Source: `RangeAssignor` and `RoundRobinAssignor` of Kafka 4.3.1. Range assigns each topic by itself, so of three
+topics of three partitions two members get six and three partitions.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from stratalog.storage.records import TopicPartition
 class RangeAssignor:
     """Each topic's partitions in numeric order, cut into one range per subscribed member; the first members get one
     more when it does not come out even. With racks known on both sides, partitions go first to members on a rack of
-    theirs, as far as shares and equal numbers across topics allow it (KIP-881).
+    theirs, as far as the ranges' sizes and equal numbers across topics allow it (KIP-881).
 
     >>> members = {name: AssignorMember(Subscription(("t",))) for name in ("c0", "c1")}
     >>> {name: [at.partition for at in share] for name, share in RangeAssignor().assign({"t": 3}, members).items()}
@@ -91,7 +90,7 @@ class RoundRobinAssignor:
 
 
 class _TopicShares:
-    """One topic while it is shared out: what is left, and how many each member may still take."""
+    """One topic during its assignment: the partitions left, and the number that each member may still get."""
 
     def __init__(
         self, topic: str, count: int, members: Mapping[str, AssignorMember], partition_racks: PartitionRacks
@@ -112,15 +111,15 @@ class _TopicShares:
         rack = self.racks[member_id]
         return rack is None or rack in self._partition_racks.get(partition, ())
 
-    def may_take(self, member_id: str) -> int:
+    def room_of(self, member_id: str) -> int:
         return max(0, self._each + (self._extra_left > 0) - self._taken[member_id])
 
     def assign_ranges(self, assignments: MemberAssignments, fits: Callable[[str, TopicPartition], bool]) -> None:
         for member_id in self.members:
             fitting = (partition for partition in self._left if fits(member_id, partition))
-            self.give(member_id, list(islice(fitting, self.may_take(member_id))), assignments)
+            self.assign(member_id, list(islice(fitting, self.room_of(member_id))), assignments)
 
-    def give(self, member_id: str, partitions: Sequence[TopicPartition], assignments: MemberAssignments) -> None:
+    def assign(self, member_id: str, partitions: Sequence[TopicPartition], assignments: MemberAssignments) -> None:
         if not partitions:
             return
         assignments[member_id].extend(partitions)
@@ -132,11 +131,11 @@ class _TopicShares:
 
 
 def _assign_by_rack(topics: Sequence[_TopicShares], assignments: MemberAssignments) -> None:
-    """Topics with the same members and as many partitions are given out together, so that a member has the same
-    numbers of each: what joins by key rely on comes before the racks."""
+    """Topics with the same members and as many partitions are assigned together, so that a member has the same
+    partition numbers of each: joins by key rely on that, so it comes before racks."""
     together = defaultdict(list)
     for topic in topics:
-        # Kafka asks for the number of partitions whose racks it looked up: none where no member has a rack.
+        # Kafka uses the number of partitions whose racks it looked up: none when no member has a rack.
         placed_partitions = topic.count if any(topic.racks.values()) else 0
         together[(topic.members, placed_partitions)].append(topic)
     for (members, placed_partitions), same in together.items():
@@ -153,11 +152,11 @@ def _assign_same_numbers(
     for number in range(count):
         for member_id in remaining:
             if all(
-                topic.on_a_rack_of(member_id, TopicPartition(topic.topic, number)) and topic.may_take(member_id) > 0
+                topic.on_a_rack_of(member_id, TopicPartition(topic.topic, number)) and topic.room_of(member_id) > 0
                 for topic in topics
             ):
                 for topic in topics:
-                    topic.give(member_id, [TopicPartition(topic.topic, number)], assignments)
-                if all(topic.may_take(member_id) == 0 for topic in topics):
+                    topic.assign(member_id, [TopicPartition(topic.topic, number)], assignments)
+                if all(topic.room_of(member_id) == 0 for topic in topics):
                     remaining.remove(member_id)
                 break

@@ -1,7 +1,6 @@
-"""The assignors that a consumer of a classic group may name, by their names in Kafka. Pure.
+"""The assignors of `partition.assignment.strategy`, by Kafka's names. Pure.
 
-`partition.assignment.strategy` of Kafka's consumer is range and cooperative-sticky by default, in this order: a group
-uses the first one that all members offer.
+A group uses the first one that all members have.
 """
 
 from __future__ import annotations
@@ -17,5 +16,3 @@ ASSIGNORS: Mapping[str, Assignor] = {
     for assignor in (RangeAssignor(), RoundRobinAssignor(), StickyAssignor(), CooperativeStickyAssignor())
 }
 """`range`, `roundrobin`, `sticky` and `cooperative-sticky`."""
-
-DEFAULT_ASSIGNORS = (RangeAssignor.name, CooperativeStickyAssignor.name)

@@ -1,10 +1,10 @@
-"""Sticky and cooperative sticky: shares that are as even as can be and move as little as can be. Pure.
+"""Sticky and cooperative sticky: as even as possible, with as few moves as possible. Pure.
 
-Source: `AbstractStickyAssignor`, `StickyAssignor` and `CooperativeStickyAssignor` of Kafka 4.3.1, whose choices among
-equals are kept too (`java_strings.hash_order`), so that a group may have leaders of both kinds. We differ where Kafka
-4.3.1 gives a member a topic that it does not subscribe to: when the first member walked has no topics at all, and when
-a partition goes back to an owner of an older generation that has dropped the topic since. Owned partitions that a
-topic no longer has are forgotten, where Kafka hands others out twice.
+Source: `AbstractStickyAssignor`, `StickyAssignor` and `CooperativeStickyAssignor` of Kafka 4.3.1. Choices among equals
+are Kafka's, too (`java_strings.hash_order`), so that a group may have leaders of both implementations. Different: Kafka
+4.3.1 may assign a topic to a member that does not subscribe to it, when the first member has no topics, and when a
+partition returns to an owner of an older generation that has dropped the topic. Owned partitions that a topic no longer
+has are ignored, where Kafka assigns others twice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from stratalog.storage.records import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class _Holding:
-    """What a member says it owns, and since which generation."""
+    """The partitions that a member claims, and their generation."""
 
     partitions: tuple[TopicPartition, ...]
     generation: int
@@ -39,15 +39,15 @@ class _Holding:
 
 @dataclass(slots=True)
 class _Claims:
-    """Who owns what after disputes: `owned` by member, newer generations first; `contested` partitions, which two
-    members of one generation claim, are owned by nobody."""
+    """Owners after conflicts: `owned` by member, where the newer generation wins; `contested` partitions, which two
+    members of one generation claim, have no owner."""
 
     owned: dict[str, list[TopicPartition]] = field(default_factory=dict)
     contested: set[TopicPartition] = field(default_factory=set)
 
 
 class StickyAssignor:
-    """Members give up all partitions for a rebalance and remember them in their user data (KIP-54, KIP-341)."""
+    """Members revoke all partitions for a rebalance; their user data has them (KIP-54, KIP-341)."""
 
     name = "sticky"
     cooperative = False
@@ -58,7 +58,7 @@ class StickyAssignor:
         members: Mapping[str, AssignorMember],
         partition_racks: PartitionRacks = NO_RACKS,
     ) -> MemberAssignments:
-        holdings = {member_id: _remembered(member.subscription) for member_id, member in members.items()}
+        holdings = {member_id: _claim_of_user_data(member.subscription) for member_id, member in members.items()}
         return _shares(partition_counts, members, partition_racks, holdings)[0]
 
     def user_data(self, partitions: Sequence[TopicPartition], generation_id: int) -> bytes | None:
@@ -74,8 +74,8 @@ class StickyAssignor:
 
 
 class CooperativeStickyAssignor:
-    """The same shares, but a partition that moves is given to nobody until its owner has given it up: the next
-    rebalance, which that owner asks for, hands it on (KIP-429)."""
+    """As StickyAssignor, but a partition that moves stays unassigned until its owner has revoked it: that owner starts
+    the rebalance that assigns it (KIP-429)."""
 
     name = "cooperative-sticky"
     cooperative = True
@@ -86,7 +86,7 @@ class CooperativeStickyAssignor:
         members: Mapping[str, AssignorMember],
         partition_racks: PartitionRacks = NO_RACKS,
     ) -> MemberAssignments:
-        holdings = {member_id: _owned_since(member.subscription) for member_id, member in members.items()}
+        holdings = {member_id: _claim_of_subscription(member.subscription) for member_id, member in members.items()}
         assignments, moving = _shares(partition_counts, members, partition_racks, holdings)
         if moving is None:
             moving = _moving(members, assignments)
@@ -107,7 +107,7 @@ def _shares(
     partition_racks: PartitionRacks,
     holdings: Mapping[str, _Holding],
 ) -> tuple[MemberAssignments, dict[TopicPartition, str] | None]:
-    """Shares, and which partitions move to whom; None where that is to be seen from the shares."""
+    """Assignments, and the new owners of partitions that move; None if these follow from the assignments."""
     if not members:
         return {}, {}
     counts = subscribed_counts(partition_counts, members)
@@ -139,7 +139,7 @@ def _settle_claims(
             if partition.partition >= counts.get(partition.topic, 0):
                 continue
             other = owner.get(partition)
-            # Kafka takes the other's generation from the field of its subscription, not from its user data.
+            # Kafka uses the generation in the other's subscription, not that in its user data.
             other_generation = members[other].subscription.generation_id if other is not None else UNKNOWN_GENERATION
             if other is not None and generation < other_generation:
                 continue
@@ -154,7 +154,7 @@ def _settle_claims(
 
 
 def _previous_owners(walked: Sequence[str], holdings: Mapping[str, _Holding]) -> dict[TopicPartition, str]:
-    """Owners of an older generation than the newest, of each partition the newest of them."""
+    """The latest owner of each partition from a generation before the newest."""
     newest = max(holding.generation for holding in holdings.values())
     found: dict[TopicPartition, tuple[int, str]] = {}
     for member_id in walked:
@@ -168,7 +168,7 @@ def _previous_owners(walked: Sequence[str], holdings: Mapping[str, _Holding]) ->
 
 
 def _moving(members: Mapping[str, AssignorMember], assignments: MemberAssignments) -> dict[TopicPartition, str]:
-    """Partitions that somebody gives up and another gets, with who gets them."""
+    """Partitions that move from one member to another, with their new owners."""
     added: dict[TopicPartition, str] = {}
     given_up: set[TopicPartition] = set()
     for member_id, partitions in assignments.items():
@@ -178,8 +178,8 @@ def _moving(members: Mapping[str, AssignorMember], assignments: MemberAssignment
     return {partition: member_id for partition, member_id in added.items() if partition in given_up}
 
 
-def _remembered(subscription: Subscription) -> _Holding:
-    """What a sticky member's user data says; nothing if it cannot be read. Version 0 has no generation."""
+def _claim_of_user_data(subscription: Subscription) -> _Holding:
+    """The claim in a sticky member's user data; empty if it cannot be read. Version 0 has no generation."""
     if not subscription.user_data:
         return _Holding((), UNKNOWN_GENERATION)
     reader = KafkaReader(subscription.user_data, flexible=False)
@@ -195,8 +195,8 @@ def _remembered(subscription: Subscription) -> _Holding:
         return _Holding((), UNKNOWN_GENERATION)
 
 
-def _owned_since(subscription: Subscription) -> _Holding:
-    """What a cooperative member owns; its generation is in its user data before version 2."""
+def _claim_of_subscription(subscription: Subscription) -> _Holding:
+    """The claim of a cooperative member; its generation is in its user data before version 2."""
     generation = subscription.generation_id
     if generation < 0 and subscription.user_data is not None and len(subscription.user_data) >= 4:
         generation = KafkaReader(subscription.user_data, flexible=False).int32()

@@ -1,13 +1,10 @@
-"""Sticky shares of members that subscribe to different topics: as even as their subscriptions allow. Pure.
+"""Sticky assignment of members that subscribe to different topics: as even as their subscriptions allow. Pure.
 
-Source: `AbstractStickyAssignor.GeneralAssignmentBuilder` of Kafka 4.3.1: keep what is owned and still wanted, give
-what is left to whoever has least, then move single partitions to members with at least two less until none can be
-moved, and take that back if it did not make the whole more even. Kafka looks for balance anew at each partition, by
-walking all partitions of all members; here it is looked at once after each move, by topic, with the same answer.
-
-Which partitions a sticky assignor moved between whom, so that no two members swap partitions of one topic. Pure.
-
-Source: `AbstractStickyAssignor.PartitionMovements` of Kafka 4.3.1.
+Source: `AbstractStickyAssignor.GeneralAssignmentBuilder` and `PartitionMovements` of Kafka 4.3.1: keep what is owned
+and still subscribed to, assign the rest to the member with the fewest, then move single partitions to members with at
+least two fewer until none can be moved, and undo the moves if the whole is not more even. Kafka checks the balance at
+each partition, over all partitions of all members; here it is checked once after each move, by topic, with the same
+result.
 """
 
 from __future__ import annotations
@@ -24,10 +21,10 @@ from stratalog.storage.records import TopicPartition
 class UnevenShares:
     """One computation.
 
-    counts    partitions of each topic that somebody subscribes to
-    topics    of each member, those of `counts` that it subscribes to, in the order in which members are walked
-    owned     what each member has
-    previous  owners of an older generation, whom a partition rather goes back to
+    counts    partitions of each topic with subscribers
+    topics    of each member, those of `counts` that it subscribes to, in the order in which members are visited
+    owned     partitions of each member
+    previous  owners of an older generation, preferred when a partition moves
     """
 
     def __init__(
@@ -56,7 +53,7 @@ class UnevenShares:
         unassigned = [partition for partition in everything if partition not in kept]
         self._smallest_first = sorted(self._rank(member_id) for member_id in self._assignments)
         initializing = not self._assignments[self._smallest_first[-1][2]]
-        self._give_all(unassigned)
+        self._assign_all(unassigned)
         fixed = self._set_fixed_aside()
         unassigned = [partition for partition in unassigned if self._subscribers[partition.topic] > 1]
         everything = [partition for partition in everything if self._subscribers[partition.topic] > 1]
@@ -69,7 +66,7 @@ class UnevenShares:
         return self._assignments | fixed
 
     def _drop_unwanted(self) -> bool:
-        """Takes from members what they no longer subscribe to or what is not on their rack; whether there was any."""
+        """Remove partitions of topics without subscription or not on the member's rack; True if there were any."""
         dropped = False
         for member_id, partitions in self._assignments.items():
             wanted = [
@@ -86,14 +83,14 @@ class UnevenShares:
         topics = sorted(self._counts, key=lambda topic: (self._subscribers[topic], string_order(topic)))
         return [TopicPartition(topic, number) for topic in topics for number in range(self._counts[topic])]
 
-    def _give_all(self, unassigned: Sequence[TopicPartition]) -> None:
+    def _assign_all(self, unassigned: Sequence[TopicPartition]) -> None:
         left = list(unassigned)
         if self._racks.matter:
-            left = [partition for partition in left if not self._give(partition, by_rack=True)]
+            left = [partition for partition in left if not self._assign(partition, by_rack=True)]
         for partition in left:
-            self._give(partition, by_rack=False)
+            self._assign(partition, by_rack=False)
 
-    def _give(self, partition: TopicPartition, *, by_rack: bool) -> bool:
+    def _assign(self, partition: TopicPartition, *, by_rack: bool) -> bool:
         for _, _, member_id in self._smallest_first:
             if partition.topic not in self._topics[member_id]:
                 continue
@@ -107,7 +104,7 @@ class UnevenShares:
         return False
 
     def _set_fixed_aside(self) -> MemberAssignments:
-        """Members that have all they could get, of topics that nobody else subscribes to, take no part in moves."""
+        """Remove members with all partitions that they can get and no topic with other subscribers: none moves."""
         fixed = {}
         for member_id in list(self._assignments):
             most = sum(self._counts[topic] for topic in self._topics[member_id])
@@ -118,7 +115,7 @@ class UnevenShares:
         return fixed
 
     def _even_out(self, movable: Sequence[TopicPartition]) -> bool:
-        """Moves partitions until a pass over `movable` finds none to move; whether any was moved."""
+        """Move partitions until a pass over `movable` moves none; True if any was moved."""
         ever = False
         again = True
         while again:
@@ -133,7 +130,7 @@ class UnevenShares:
         return ever
 
     def _better_owner(self, partition: TopicPartition) -> str | None:
-        """A member that has at least two less than the owner: the previous owner, else the one that has least."""
+        """A member with at least two fewer than the owner: the previous owner, else the one with the fewest."""
         size = len(self._assignments[self._owner[partition]])
         previous = self._previous.get(partition)
         if (
@@ -165,7 +162,7 @@ class UnevenShares:
         self._balanced = None
 
     def _is_balanced(self) -> bool:
-        """Whether no member could take a partition from one that has at least two more."""
+        """Whether no member could get a partition of one that has at least two more."""
         if self._balanced is None:
             self._balanced = self._find_balanced()
         return self._balanced
@@ -191,19 +188,19 @@ class UnevenShares:
 
 
 _Way = tuple[str, str]
-"""From whom, to whom."""
+"""A partition's first owner and its last."""
 
 
 class PartitionMoves:
-    """The moves so far; a partition that moved twice went from its first owner to its last."""
+    """The moves so far, so that no two members swap partitions of one topic."""
 
     def __init__(self) -> None:
         self._way: dict[TopicPartition, _Way] = {}
         self._moved: dict[tuple[str, _Way], dict[TopicPartition, None]] = {}
 
     def better_moved(self, partition: TopicPartition, source: str, target: str) -> TopicPartition:
-        """The partition to move from `source` to `target` in place of this one: one of the same topic that came the
-        opposite way, which then goes home, if there is one."""
+        """The partition to move from `source` to `target` instead of this one: one of the same topic that moved in the
+        opposite direction before, if there is one."""
         origin = self._way[partition][0] if partition in self._way else source
         came = self._moved.get((partition.topic, (target, origin)))
         if not came:
@@ -212,7 +209,7 @@ class PartitionMoves:
         return candidates[bucket_order([_hash(candidate) for candidate in candidates])[0]]
 
     def moved(self, partition: TopicPartition, source: str, target: str) -> None:
-        """`partition` went from `source` to `target`; back at its first owner it never moved."""
+        """Record a move; a partition that is back at its first owner has not moved."""
         origin = source
         if partition in self._way:
             before = self._way.pop(partition)

@@ -25,20 +25,21 @@ from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.protocol.frames import served_versions
 from stratalog.clients.kafka.request.api import Api, Call, failed
 from stratalog.clients.kafka.request.broker import ServedBroker, attempted
-from stratalog.replication.config import settings
+from stratalog.replication.config import BROKER_CONFIGS
 from stratalog.replication.controller import topics
 from stratalog.replication.controller.topics import check_topic_name
 from stratalog.replication.metadata.acls import Operation, ResourceType
-from stratalog.replication.metadata.configs import SHARED_SETTINGS, alter_cluster_config, spelled
+from stratalog.replication.metadata.configs import CLUSTER_WIDE_CONFIGS, alter_cluster_config
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import DYNAMIC_DEFAULT
+from stratalog.storage.config_def import spelled
 from stratalog.storage.errors import (
     InvalidConfigError,
     InvalidRequestError,
     StratalogError,
     UnknownTopicOrPartitionError,
 )
-from stratalog.storage.topic_config import CONFIG_KEYS, LogConfig, config_key
+from stratalog.storage.topic_config import TOPIC_CONFIGS, LogConfig
 
 DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 44
 TOPIC, BROKER = 2, 4
@@ -52,7 +53,6 @@ SOURCE_CODES = {
 }
 """Kafka's DescribeConfigsResponse.ConfigSource."""
 TYPE_CODES = {"BOOLEAN": 1, "STRING": 2, "INT": 3, "SHORT": 4, "LONG": 5, "DOUBLE": 6, "LIST": 7}
-_KIND_OF_TYPE = {bool: "BOOLEAN", int: "INT", str: "STRING"}
 
 
 class Configs:
@@ -116,7 +116,7 @@ class Configs:
     def _static_configs(self) -> dict[str, ConfigInForce]:
         values = self._broker.config.properties()
         found = {}
-        for known in settings():
+        for known in BROKER_CONFIGS:
             default = ConfigSynonym(DEFAULT_CONFIG, known.name, spelled(known.default))
             own = ConfigSynonym(STATIC_BROKER_CONFIG, known.name, spelled(values[known.name]))
             found[known.name] = ConfigInForce(known.name, (default,) if own.value == default.value else (own, default))
@@ -161,21 +161,17 @@ class Configs:
 def _config_values(call: Call, kind: int, config: ConfigInForce) -> Values:
     is_topic = kind == TOPIC
     synonyms = config.synonyms if call.request.include_synonyms else ()
-    if is_topic:
-        key = config_key(config.name)
-        config_type, unit, doc = TYPE_CODES[key.kind], key.unit, key.doc
-    else:
-        known = _SETTINGS[config.name]
-        config_type, unit, doc = TYPE_CODES[_KIND_OF_TYPE[known.type]], known.unit, known.doc
+    key = (TOPIC_CONFIGS if is_topic else BROKER_CONFIGS).key(config.name)
+    doc = f"{key.doc} [{key.unit}]" if key.unit else key.doc
     return {
         "name": config.name,
         "value": config.value,
-        "read_only": not is_topic and config.name not in SHARED_SETTINGS,
+        "read_only": not is_topic and config.name not in CLUSTER_WIDE_CONFIGS,
         "config_source": SOURCE_CODES[config.source],
         "is_sensitive": False,
         "synonyms": [{"name": s.name, "value": s.value, "source": SOURCE_CODES[s.source]} for s in synonyms],
-        "config_type": config_type,
-        "documentation": (f"{doc} [{unit}]" if unit else doc) if call.given("include_documentation", False) else None,
+        "config_type": TYPE_CODES[key.type],
+        "documentation": doc if call.given("include_documentation", False) else None,
     }
 
 
@@ -193,7 +189,7 @@ def _check_operations(configs: Sequence[Any]) -> None:
 def _alter_topic(name: str, configs: Sequence[Any], image: ClusterImage) -> Result[dict[str, str]]:
     check_topic_name(name)
     in_force = {each.name: each.value for each in topic_configs(image, name)}
-    lists = {key.name for key in CONFIG_KEYS if key.kind == "LIST"}
+    lists = {key.name for key in TOPIC_CONFIGS if key.type == "LIST"}
     changes = {each.name: _changed(each, in_force, each.name in lists) for each in configs}
     return topics.alter_config(image, name, changes, check_configs=LogConfig.from_properties)
 
@@ -221,9 +217,6 @@ def _changed(config: Any, in_force: dict[str, str], is_list: bool) -> str | None
     if config.config_operation == APPEND:
         return ",".join(dict.fromkeys([*before, *named]))
     return ",".join(each for each in before if each not in named)
-
-
-_SETTINGS = {each.name: each for each in settings()}
 
 
 def _resource_error(resource: Any, error: StratalogError) -> Values:

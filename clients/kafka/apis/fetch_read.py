@@ -108,7 +108,7 @@ class PartitionFetch:
         Raises OffsetOutOfRangeError, LeaderNotAvailableError.
         """
         view, offset = self._broker.view, wanted.fetch_offset
-        marks = view.published(named, look=False) or view.watermarks(named, 0, needs_end=False)
+        marks = view.published(named, poll=False) or view.watermarks(named, 0, needs_end=False)
         if wanted.last_fetched_epoch != NO_EPOCH:
             end = end_of_epoch(self._broker, named, wanted.last_fetched_epoch)
             if end == UNDEFINED:

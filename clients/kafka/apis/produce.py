@@ -115,7 +115,7 @@ class Produce:
         named = TopicPartition(name, data.index)
         self._broker.partition(named)
         # Looked up here: who answers is the broker's own thread, which must not wait for a reader of this view.
-        marks = self._broker.view.published(named, look=False)
+        marks = self._broker.view.published(named, poll=False)
         log_start_offset = UNKNOWN if marks is None else marks.log_start_offset
         return _Part(place, named, data.records or b"", _batch(call.version, data.records), log_start_offset)
 

@@ -7,17 +7,15 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from stratalog.clients.consumer.assignors.registry import ASSIGNORS
-from stratalog.clients.consumer.classic_membership import ClassicMembership
+from stratalog.clients.consumer.classic_membership import ClassicMembership, ClassicMembershipState
 from stratalog.clients.consumer.membership import (
-    NO_COORDINATOR,
     FindCoordinator,
     ListenerCall,
     ListenerCallKind,
     MembershipConfig,
-    MembershipState,
     Send,
 )
-from stratalog.clients.records import Generation
+from stratalog.clients.records import NO_COORDINATOR, Generation
 from stratalog.replication.requests.consumer_protocol import (
     Assignment,
     Subscription,
@@ -134,7 +132,7 @@ def test_a_new_member_finds_its_coordinator_gets_an_id_joins_and_syncs() -> None
     assert sync.request == SyncGroupRequest("g", 5, "m-1", None, "consumer", "range", ())
     talk.sync(sync, parts(1, 2))
     assert talk.step() == []
-    assert (talk.member.state, talk.member.generation) == (MembershipState.STABLE, Generation(5, "m-1", "range"))
+    assert (talk.member.state, talk.member.generation) == (ClassicMembershipState.STABLE, Generation(5, "m-1", "range"))
     assert (talk.member.owned, talk.call_texts()) == (parts(1, 2), ["assigned 1,2"])
 
 
@@ -253,7 +251,7 @@ def test_heartbeats_go_every_interval_without_the_application() -> None:
         beat = talk.one(HeartbeatRequest, is_polling=False)
         assert beat.request == HeartbeatRequest("g", 1, "m", None)
         talk.answer(beat, HeartbeatResponse())
-    assert talk.member.state == MembershipState.STABLE
+    assert talk.member.state == ClassicMembershipState.STABLE
 
 
 def test_a_member_whose_join_is_on_its_way_sends_no_heartbeats() -> None:
@@ -273,7 +271,8 @@ def test_without_an_answer_for_the_session_timeout_the_coordinator_is_looked_up_
     assert talk.step(is_polling=False) == []
     assert talk.member.coordinator == -1
     talk.answer(talk.one(FindCoordinator, is_polling=False), 3)
-    assert (talk.one(HeartbeatRequest, is_polling=False).broker_id, talk.member.state) == (3, MembershipState.STABLE)
+    heartbeat = talk.one(HeartbeatRequest, is_polling=False)
+    assert (heartbeat.broker_id, talk.member.state) == (3, ClassicMembershipState.STABLE)
 
 
 def test_an_application_that_does_not_poll_leaves_the_group_and_loses_its_partitions() -> None:
@@ -332,7 +331,7 @@ def test_an_error_for_an_older_generation_says_nothing_of_the_new_one() -> None:
     talk.sync(talk.join(2), parts(0))
     talk.step()
     talk.answer(late, HeartbeatResponse(IllegalGenerationError("")))
-    assert (talk.member.state, talk.step()) == (MembershipState.STABLE, [])
+    assert (talk.member.state, talk.step()) == (ClassicMembershipState.STABLE, [])
 
 
 @pytest.mark.parametrize("error", [NotCoordinatorError(""), CoordinatorNotAvailableError(""), RequestTimedOutError("")])
@@ -341,7 +340,8 @@ def test_a_coordinator_that_moved_is_looked_up_and_the_member_stays(error: Strat
     talk.now_ms += HEARTBEAT_MS
     talk.answer(talk.one(HeartbeatRequest, is_polling=False), HeartbeatResponse(error))
     talk.find(3)
-    assert (talk.member.coordinator, talk.member.state, talk.member.owned) == (3, MembershipState.STABLE, parts(0))
+    assert (talk.member.coordinator, talk.member.owned) == (3, parts(0))
+    assert talk.member.state == ClassicMembershipState.STABLE
 
 
 # -- failures of a rebalance ----------------------------------------------------------------------------------
@@ -424,7 +424,7 @@ def test_leaving_revokes_what_is_owned_and_tells_the_coordinator() -> None:
     assert talk.member.leaving() == ListenerCall(ListenerCallKind.REVOKED, parts(0), parts())
     (send,) = talk.member.leave("the consumer is being closed")
     assert isinstance(send.request, LeaveGroupRequest)
-    assert talk.member.state == MembershipState.UNJOINED
+    assert talk.member.state == ClassicMembershipState.UNJOINED
 
 
 def test_a_goodbye_is_there_to_be_said_while_the_coordinator_is_looked_up() -> None:
@@ -456,7 +456,7 @@ def test_answers_that_come_after_leaving_are_passed_over() -> None:
     joining = talk.one(JoinGroupRequest)
     talk.member.leave("test")
     talk.answer(joining, JoinGroupResponse(1, "consumer", "range", "x", False, "m"))
-    assert talk.member.state == MembershipState.UNJOINED
+    assert talk.member.state == ClassicMembershipState.UNJOINED
 
 
 def test_a_commit_carries_the_generation_and_needs_one() -> None:
@@ -474,15 +474,15 @@ def test_a_commit_carries_the_generation_and_needs_one() -> None:
 @pytest.mark.parametrize(
     ("error", "seen", "state", "coordinator"),
     [
-        (NotCoordinatorError(""), NotCoordinatorError, MembershipState.STABLE, -1),
-        (RebalanceInProgressError(""), RebalanceInProgressError, MembershipState.STABLE, 2),
-        (IllegalGenerationError(""), CommitFailedError, MembershipState.UNJOINED, 2),
-        (UnknownMemberIdError(""), CommitFailedError, MembershipState.UNJOINED, 2),
-        (FencedInstanceIdError(""), FencedInstanceIdError, MembershipState.STABLE, 2),
+        (NotCoordinatorError(""), NotCoordinatorError, ClassicMembershipState.STABLE, -1),
+        (RebalanceInProgressError(""), RebalanceInProgressError, ClassicMembershipState.STABLE, 2),
+        (IllegalGenerationError(""), CommitFailedError, ClassicMembershipState.UNJOINED, 2),
+        (UnknownMemberIdError(""), CommitFailedError, ClassicMembershipState.UNJOINED, 2),
+        (FencedInstanceIdError(""), FencedInstanceIdError, ClassicMembershipState.STABLE, 2),
     ],
 )
 def test_what_a_commit_answers_concerns_the_membership(
-    error: StratalogError, seen: type, state: MembershipState, coordinator: int
+    error: StratalogError, seen: type, state: ClassicMembershipState, coordinator: int
 ) -> None:
     talk = Dialogue(instance_id="i").stable(parts(0))
     told = talk.member.commit_answered(error, talk.member.generation)

@@ -404,4 +404,5 @@ def test_settings_that_cannot_be_are_refused(cluster: MemoryCluster, settings: d
 
 def test_kafkas_classes_name_assignors_too(group: Group) -> None:
     classes = "org.apache.kafka.clients.consumer.RoundRobinAssignor,StickyAssignor"
-    assert group.consumer(partition_assignment_strategy=classes).config.assignors == ("roundrobin", "sticky")
+    config = group.consumer(partition_assignment_strategy=classes).config
+    assert config.partition_assignment_strategy == ("roundrobin", "sticky")

@@ -6,9 +6,10 @@ import re
 
 import pytest
 
-from stratalog.clients.consumer.membership import NO_COORDINATOR, FindCoordinator, MembershipConfig, Send
-from stratalog.clients.consumer.modern_membership import REQUEST_TIMEOUT_MS, ConsumerMembership, ConsumerMemberState
-from stratalog.clients.records import Generation
+from stratalog.clients.config import REQUEST_TIMEOUT_MS
+from stratalog.clients.consumer.membership import FindCoordinator, MembershipConfig, Send
+from stratalog.clients.consumer.modern_membership import ModernMembership, ModernMembershipState
+from stratalog.clients.records import NO_COORDINATOR, Generation
 from stratalog.replication.requests.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -38,13 +39,13 @@ def parts(*numbers: int) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition("t", number) for number in numbers)
 
 
-class Dialogue(MemberDialogue[ConsumerMembership]):
+class Dialogue(MemberDialogue[ModernMembership]):
     """One member `m` of group `g` at a time that the test sets; topic `t` has the id `T`."""
 
     def __init__(self, instance_id: str | None = None) -> None:
         self.names = {"T": "t"}
         config = MembershipConfig("g", instance_id, "client", 45_000, 3_000, POLL_MS, BACKOFF_MS, "rack-1", "uniform")
-        super().__init__(ConsumerMembership(config, "m", lambda topic_id: self.names.get(topic_id)))
+        super().__init__(ModernMembership(config, "m", lambda topic_id: self.names.get(topic_id)))
 
     def beat(self, *, is_polling: bool = True) -> tuple[Send, ConsumerGroupHeartbeatRequest]:
         """The one heartbeat that is due."""
@@ -82,7 +83,7 @@ class Dialogue(MemberDialogue[ConsumerMembership]):
         self.calls = []
         return texts
 
-    def state(self) -> tuple[ConsumerMemberState, Generation]:
+    def state(self) -> tuple[ModernMembershipState, Generation]:
         return self.member.state, self.member.generation
 
 
@@ -98,14 +99,14 @@ def test_a_member_joins_takes_its_assignment_and_tells_it_at_once() -> None:
     with pytest.raises(CommitFailedError):
         talk.member.identity_for_commit()
     talk.assign(send, 3, 0, 1)
-    assert talk.state() == (ConsumerMemberState.RECONCILING, Generation(3, "m"))
+    assert talk.state() == (ModernMembershipState.RECONCILING, Generation(3, "m"))
     assert talk.step(is_polling=False) == []
     send, told = talk.beat()
     assert talk.call_texts() == ["assigned 0,1"]
     assert (told.member_epoch, told.topic_partitions) == (3, (TopicPartitions("T", (0, 1)),))
     assert (told.subscribed_topic_names, told.subscribed_topic_regex, told.server_assignor) == (None, None, None)
     talk.stay(send, 3)
-    assert talk.member.state is ConsumerMemberState.STABLE
+    assert talk.member.state is ModernMembershipState.STABLE
     assert talk.member.identity_for_commit() == Generation(3, "m")
     assert talk.member.next_due_ms(is_polling=True) == talk.now_ms + INTERVAL_MS
     talk.now_ms += INTERVAL_MS

@@ -28,11 +28,11 @@ def test_the_one_served_longest_ago_is_first() -> None:
 def test_what_was_read_to_its_end_is_not_visited_until_it_moves() -> None:
     made = positions()
     for position in made.in_turn():
-        made.rest(position)
-    assert made.are_all_at_rest
-    made.look_at([B, TopicPartition("other", 0)])
+        made.has_no_more(position)
+    assert made.are_all_read
+    made.may_have_rows([B, TopicPartition("other", 0)])
     assert visited(made) == [B]
-    made.look_at(None)
+    made.may_have_rows(None)
     assert sorted(visited(made)) == [A, B, C]
 
 
@@ -41,7 +41,7 @@ def test_a_paused_partition_needs_no_visit() -> None:
     made.by_partition[B].is_paused = True
     assert visited(made) == [A, C]
     made.by_partition[B].is_paused = False
-    made.look_at([B])
+    made.may_have_rows([B])
     assert visited(made) == [A, C, B]
 
 

@@ -73,7 +73,7 @@ def test_filters_narrow_the_ranges(filters: list[Filter], expected: str) -> None
         EqualTo(("offset",), None),
     ],
 )
-def test_what_is_not_understood_takes_nothing_away(understood_by_spark_alone: Filter) -> None:
+def test_a_filter_that_is_not_understood_narrows_nothing(understood_by_spark_alone: Filter) -> None:
     assert narrowed(understood_by_spark_alone) == ALL
 
 

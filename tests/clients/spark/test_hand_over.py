@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.clients.spark.hand_over import HandOver, SinkBatchId, decode_note, encode_note, note_path
+from stratalog.clients.spark.hand_over import HandOver, SinkBatchId, decode_manifest, encode_manifest, manifest_path
 from stratalog.clients.spark.options import SinkOptions
 from stratalog.clients.spark.sink_task import WrittenFile
 from stratalog.clients.view.cluster_view import ClusterView
@@ -153,7 +153,7 @@ def test_a_batch_run_again_hands_over_its_first_files(brokers: Brokers) -> None:
     assert brokers.stored == {T0: [("query", 0, paths(first))], T1: [("query", 0, paths(other))]}
 
 
-def test_a_batch_before_the_noted_one_is_done(brokers: Brokers) -> None:
+def test_a_batch_before_that_of_the_manifest_is_done(brokers: Brokers) -> None:
     brokers.hand_over([brokers.write(T0)], batch_id=5)
     assert brokers.hand_over([brokers.write(T1)], batch_id=4) == []
     assert brokers.stored[T1] == []
@@ -165,17 +165,17 @@ def test_a_later_batch_is_stored(brokers: Brokers) -> None:
     assert [batch_id for _, batch_id, _ in brokers.stored[T0]] == [5, 8]
 
 
-def test_noted_files_that_are_gone_are_replaced_by_this_runs(brokers: Brokers) -> None:
+def test_files_of_the_manifest_that_are_gone_are_replaced_by_this_runs(brokers: Brokers) -> None:
     gone, again = brokers.write(T0), brokers.write(T0)
-    brokers.stores.objects(brokers.root).put(note_path("query"), encode_note(0, [gone]))
+    brokers.stores.objects(brokers.root).put(manifest_path("query"), encode_manifest(0, [gone]))
     (Path(brokers.roots[1]) / str(T0) / gone.file.path).unlink()
     brokers.hand_over([again])
     assert brokers.stored[T0] == [("query", 0, paths(again))]
 
 
-def test_noted_files_that_are_gone_without_a_replacement_are_named(brokers: Brokers) -> None:
+def test_files_of_the_manifest_that_are_gone_without_a_replacement_are_named(brokers: Brokers) -> None:
     gone = brokers.write(T0)
-    brokers.stores.objects(brokers.root).put(note_path("query"), encode_note(0, [gone]))
+    brokers.stores.objects(brokers.root).put(manifest_path("query"), encode_manifest(0, [gone]))
     (Path(brokers.roots[1]) / str(T0) / gone.file.path).unlink()
     with pytest.raises(UnknownServerError, match=gone.file.path):
         brokers.hand_over([brokers.write(T1)])
@@ -197,7 +197,7 @@ def test_a_partition_that_moves_is_handed_over_alone(brokers: Brokers) -> None:
     assert [len(stored) for stored in brokers.stored.values()] == [1, 1]
 
 
-def test_a_retriable_refusal_is_asked_again(brokers: Brokers) -> None:
+def test_a_retriable_refusal_is_retried(brokers: Brokers) -> None:
     refusals = [NotEnoughReplicasError("1 < 2")] * 3
     brokers.answer = lambda handed: refusals.pop() if refusals else None
     brokers.hand_over([brokers.write(T0)])
@@ -212,21 +212,21 @@ def test_no_broker_alive_is_a_timeout_that_names_the_reason(brokers: Brokers) ->
     assert "no live leader" in str(timeout.value)
 
 
-def test_an_unanswered_request_is_withdrawn_at_the_timeout(brokers: Brokers) -> None:
+def test_an_unanswered_request_is_cancelled_at_the_timeout(brokers: Brokers) -> None:
     brokers.silent = {1}
     with pytest.raises(RequestTimedOutError):
         brokers.hand_over([brokers.write(T0)], timeout_ms=500, is_replayable=False)
     assert not brokers.stores.objects(brokers.roots[1]).list(INBOX_PREFIX)
 
 
-def test_a_write_that_cannot_come_again_leaves_no_note(brokers: Brokers) -> None:
+def test_a_write_that_cannot_come_again_leaves_no_manifest(brokers: Brokers) -> None:
     brokers.hand_over([brokers.write(T0)], is_replayable=False)
-    assert not brokers.stores.objects(brokers.root).exists(note_path("query"))
+    assert not brokers.stores.objects(brokers.root).exists(manifest_path("query"))
 
 
-def test_notes_are_read_back_and_garbage_is_refused(brokers: Brokers) -> None:
+def test_manifests_are_read_back_and_garbage_is_refused(brokers: Brokers) -> None:
     file = brokers.write(T0)
-    assert decode_note(encode_note(3, [file])) == (3, (file,))
-    assert note_path("a/b ../c") == "sinks/a%2Fb%20..%2Fc.json"
-    with pytest.raises(CorruptMessageError, match="not a sink's note"):
-        decode_note(b'{"batch_id": 1}')
+    assert decode_manifest(encode_manifest(3, [file])) == (3, (file,))
+    assert manifest_path("a/b ../c") == "sinks/a%2Fb%20..%2Fc.json"
+    with pytest.raises(CorruptMessageError, match="not a sink's manifest"):
+        decode_manifest(b'{"batch_id": 1}')

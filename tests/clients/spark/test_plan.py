@@ -69,7 +69,7 @@ def test_the_end_of_a_first_batch_carries_its_start(start: OffsetsJson, end: Off
         (4, {A: 0}, {A: 100, B: 107}, {A: 2, B: 9}),
     ],
 )
-def test_a_rate_limit_is_shared_by_backlog_and_starves_nobody(
+def test_a_rate_limit_is_shared_by_backlog_and_starves_no_partition(
     limit: int, start: Offsets, end: Offsets, expected: Offsets
 ) -> None:
     assert rate_limited(limit, start, end, {B: 7}) == expected

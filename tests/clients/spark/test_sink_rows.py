@@ -20,7 +20,7 @@ from stratalog.clients.spark.sink_rows import (
     split_by_partition,
 )
 from stratalog.storage.errors import InvalidRecordError, RecordTooLargeError, UnknownTopicOrPartitionError
-from stratalog.storage.files.few_rows_file import few_rows
+from stratalog.storage.files.batch_file_fast import few_rows
 from stratalog.storage.records import PAYLOAD_SCHEMA, NewRecordBatch, data_table, payload_table
 
 
@@ -73,7 +73,7 @@ def test_strings_become_bytes_and_the_topic_option_wins() -> None:
     assert rows[0].payload["timestamp"].cast(pa.int64()).to_pylist() == [7, 7]
 
 
-def test_rows_are_told_apart_by_topic() -> None:
+def test_rows_are_grouped_by_topic() -> None:
     rows = list(rows_by_topic(batch(value=[b"1", b"2", b"3"], topic=["x", "y", "x"]), None, None, 7))
     assert [(r.topic, r.payload["value"].to_pylist()) for r in rows] == [("x", [b"1", b"3"]), ("y", [b"2"])]
 
@@ -149,7 +149,7 @@ def test_few_rows_are_those_that_a_table_of_them_gives() -> None:
     assert [len(part or ()) for part in parts] == [1, 2, 1]
 
 
-def test_rows_with_headers_or_a_time_that_cannot_be_stored_are_left_to_the_usual_way() -> None:
+def test_rows_with_headers_or_a_time_that_cannot_be_stored_are_no_few_rows() -> None:
     records = [(0, None, b"a", [("h", b"x")]), (0, None, b"b", None), (0, None, b"c", None)]
     table = payload_table(records)
     times = pa.array([0, 0, 2**63 - 1]).cast(PAYLOAD_SCHEMA.field("timestamp").type)

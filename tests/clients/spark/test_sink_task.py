@@ -14,8 +14,8 @@ from stratalog.clients.spark.options import SinkOptions
 from stratalog.clients.spark.sink_task import SENT_BYTES_MAX, SinkTask, WrittenFile, few_rows_limit
 from stratalog.replication.metadata.records import ConfigRecord
 from stratalog.storage.errors import RecordTooLargeError
+from stratalog.storage.files.batch_file_fast import TABLE_ROWS_MAX
 from stratalog.storage.files.codecs import SMALL_FILE_BYTES
-from stratalog.storage.files.few_rows_file import TABLE_ROWS_MAX
 from stratalog.storage.records import PAYLOAD_SCHEMA, NewRecordBatch, data_table
 from stratalog.storage.topic_config import LogConfig
 from tests.clients.still_cluster import StillCluster
@@ -60,7 +60,7 @@ def test_few_rows_of_many_tasks_become_one_file_a_partition(cluster: StillCluste
         executor.add(keyed(names[start + 5 : start + 10]))
         rows = pickle.loads(pickle.dumps(executor.send()))
         assert executor.finish() == ()
-        driver.take_sent(rows)
+        driver.add_sent(rows)
     files = driver.finish()
     assert len(files) == 3
     assert stored(cluster, files) == by_partition(names)
@@ -96,7 +96,7 @@ def test_a_file_of_few_rows_holds_what_any_other_would(cluster: StillCluster, co
     executor.add(pa.RecordBatch.from_arrays(columns, ["key", "value", "headers", "partition"]))
     sent = executor.send()
     assert sent is not None
-    driver.take_sent(sent)
+    driver.add_sent(sent)
     (written,) = driver.finish()
     rows = cluster.stores.table(written.root, written.topic_partition).read_file(written.file)
     payload = rows.select(PAYLOAD_SCHEMA.names)
@@ -116,7 +116,7 @@ def test_a_file_of_few_rows_holds_what_any_other_would(cluster: StillCluster, co
         ({"cleanup.policy": "compact"}, "zstd", -1),
     ],
 )
-def test_who_writes_few_rows_without_a_further_look(
+def test_when_few_rows_are_written_without_a_check(
     properties: dict[str, str], compression_type: str, limit: int
 ) -> None:
     assert few_rows_limit(LogConfig.from_properties(properties), compression_type) == limit
@@ -128,7 +128,7 @@ def test_few_rows_above_the_limit_of_a_topic_are_refused_as_many_are(cluster: St
     executor.add(keyed(["x" * 2_000]))
     sent = executor.send()
     assert sent is not None
-    driver.take_sent(sent)
+    driver.add_sent(sent)
     with pytest.raises(RecordTooLargeError):
         driver.finish()
 

@@ -24,12 +24,12 @@ def test_a_planner_loads_no_sink_and_no_broker() -> None:
 
 
 def test_what_was_loaded_after_a_call_began_is_kept_out_of_collections_from_the_next_call_on() -> None:
-    """pyarrow's first array loads pandas: 340 modules that the daemon would go through after every task."""
+    """pyarrow's first array loads pandas: hundreds of modules, which the daemon would collect after every task."""
     code = """
 import gc
-from stratalog.clients.spark.worker import settle
+from stratalog.clients.spark.worker import freeze_modules
 def frozen():
-    settle()
+    freeze_modules()
     return gc.get_freeze_count()
 first, same = frozen(), frozen()
 import pyarrow

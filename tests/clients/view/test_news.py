@@ -7,9 +7,9 @@ from pathlib import Path
 
 from stratalog.clients.view.news import Moves, NewsWait
 from stratalog.storage.clock import SystemClock
-from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.objects.remote import open_store
 from stratalog.storage.records import TopicPartition
+from tests.storage.memory_store import MemoryStore
 
 A, B, C = (TopicPartition("t", partition) for partition in range(3))
 
@@ -18,10 +18,10 @@ def test_each_reader_hears_what_moved_after_its_mark_newest_first() -> None:
     moves = Moves()
     first, everything = moves.since(-1)
     assert everything is None
-    moves.tell([A, B])
+    moves.add([A, B])
     second, moved = moves.since(first)
     assert moved == [B, A]
-    moves.tell([A, A])
+    moves.add([A, A])
     assert moves.since(second)[1] == [A]
     assert moves.since(first)[1] == [A, B]
     assert moves.since(moves.since(second)[0])[1] == []
@@ -30,9 +30,9 @@ def test_each_reader_hears_what_moved_after_its_mark_newest_first() -> None:
 def test_a_change_of_metadata_may_have_moved_any() -> None:
     moves = Moves()
     mark, _ = moves.since(-1)
-    moves.tell([A])
-    moves.tell_all()
-    moves.tell([C])
+    moves.add([A])
+    moves.add_all()
+    moves.add([C])
     mark, moved = moves.since(mark)
     assert moved is None
     assert moves.since(mark)[1] == []

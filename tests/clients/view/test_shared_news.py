@@ -38,7 +38,7 @@ class Crowd:
     def join(self, count: int) -> None:
         for _ in range(count):
             joined = ConsumerNews(self.view(), self.shared)
-            joined.want([B if self.news else A])
+            joined.watch([B if self.news else A])
             self.news.append(joined)
 
     def until(self, is_so: Callable[[], bool]) -> None:
@@ -55,7 +55,7 @@ class Crowd:
     def hear(self, news: ConsumerNews) -> None:
         """Wait until there is news, as a consumer's poll does."""
         end_ms = self.clock.monotonic_ms() + PATIENCE_MS
-        while not news.take():
+        while not news.poll():
             assert self.clock.monotonic_ms() < end_ms
             news.wait(1_000, 5)
 
@@ -63,12 +63,12 @@ class Crowd:
         """Nothing is new to the watcher any more: its first look tells everybody, its second of what it found there."""
         self.until(lambda: self.shared.is_crowded)
         for news in self.news:
-            news.take()
+            news.poll()
         for _ in range(3):  # each is another look
             self.move(A)
             self.hear(self.news[0])
         for news in self.news:
-            news.take()
+            news.poll()
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def crowd() -> Iterator[Crowd]:
 def test_few_consumers_watch_by_themselves(crowd: Crowd) -> None:
     crowd.join(ALONE_MAX)
     (first, *_) = crowd.news
-    assert [first.take(), first.take()] == [True, True], "it has to look each time"
+    assert [first.poll(), first.poll()] == [True, True], "it has to look each time"
     assert first.metadata_age_ms == METADATA_REFRESH_MS
     assert (crowd.shared.is_crowded, crowd.views_made) == (False, 0)
 
@@ -93,29 +93,29 @@ def test_in_a_crowd_each_hears_of_its_own_partitions_only(crowd: Crowd) -> None:
     crowd.settle()
     first, *others = crowd.news
     assert (crowd.views_made, first.metadata_age_ms) == (1, 0)
-    assert not any(news.take() for news in crowd.news)
+    assert not any(news.poll() for news in crowd.news)
     crowd.move(A)
     crowd.hear(first)
-    assert not any(news.take() for news in others)
+    assert not any(news.poll() for news in others)
     crowd.move(B)
     for news in others:
         crowd.hear(news)
-    assert not first.take()
+    assert not first.poll()
 
 
 def test_who_wants_other_partitions_hears_of_those_and_first_of_all_at_once(crowd: Crowd) -> None:
     crowd.join(ALONE_MAX + 1)
     crowd.settle()
     first, second, *_ = crowd.news
-    second.want([A])
-    assert second.take(), "what moved before it asked for it"
+    second.watch([A])
+    assert second.poll(), "what moved before it asked for it"
     crowd.move(A)
     crowd.hear(second)
     crowd.hear(first)
-    second.take()
+    second.poll()
     crowd.move(B)
     crowd.hear(crowd.news[2])
-    assert not second.take()
+    assert not second.poll()
 
 
 def test_everybody_hears_of_new_metadata_and_then_of_the_new_leader(crowd: Crowd) -> None:
@@ -147,19 +147,19 @@ def test_wake_ends_a_wait_without_news(crowd: Crowd) -> None:
     first.wake()
     assert ended.wait(PATIENCE_MS / 2_000)
     sleeper.join()
-    assert not first.take()
+    assert not first.poll()
 
 
 def test_news_that_comes_between_take_and_wait_is_not_slept_over(crowd: Crowd) -> None:
     crowd.join(ALONE_MAX + 1)
     crowd.settle()
     (first, *_) = crowd.news
-    assert not first.take()
-    first.tell()
+    assert not first.poll()
+    first.notify()
     began_ms = crowd.clock.monotonic_ms()
     first.wait(PATIENCE_MS, 5)
     assert crowd.clock.monotonic_ms() - began_ms < PATIENCE_MS / 2
-    assert first.take()
+    assert first.poll()
 
 
 def test_who_is_left_of_a_crowd_is_told_to_watch_alone(crowd: Crowd) -> None:
@@ -169,7 +169,7 @@ def test_who_is_left_of_a_crowd_is_told_to_watch_alone(crowd: Crowd) -> None:
     crowd.news.pop().close()
     crowd.hear(first)
     crowd.until(lambda: not crowd.shared.is_crowded)
-    assert [first.take(), first.take()] == [True, True]
+    assert [first.poll(), first.poll()] == [True, True]
     crowd.join(1)
     crowd.settle()
     assert crowd.views_made == 2, "a new watcher for the next crowd"
@@ -184,6 +184,6 @@ def test_the_consumers_of_a_cluster_share_a_watcher_until_the_last_one_left() ->
     for news in made:
         news.close()
     alone = ConsumerNews.of_process(crowd.view(), crowd.watchers_view)
-    assert [alone.take(), alone.take()] == [True, True]
+    assert [alone.poll(), alone.poll()] == [True, True]
     alone.close()
     assert crowd.views_made == 1

@@ -9,7 +9,7 @@ import pytest
 from stratalog.jobs.command.terminal import UsageError
 from stratalog.jobs.tools.configs import check_flags, main, parse_added, parser
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.metadata.configs import state_settings
+from stratalog.replication.metadata.configs import record_cluster_wide_configs
 from tests.clients.still_cluster import StillCluster
 
 
@@ -17,7 +17,7 @@ from tests.clients.still_cluster import StillCluster
 def cluster(tmp_path: Path) -> StillCluster:
     made = StillCluster(tmp_path)
     made.create_topic("t", 1)
-    made.metadata.propose(lambda image: state_settings(image, BrokerConfig(num_partitions=2)))
+    made.metadata.propose(lambda image: record_cluster_wide_configs(image, BrokerConfig(num_partitions=2)))
     return made
 
 

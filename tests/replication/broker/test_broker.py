@@ -164,7 +164,7 @@ def woken(running: Running) -> bool:
 
 def test_on_a_local_disk_it_sleeps_until_something_happens(on_disk: Running) -> None:
     rest(on_disk)
-    assert on_disk.broker.wakeup.is_armed
+    assert on_disk.broker.wakeup.is_active
     assert RETRY_MS < on_disk.broker.pause_ms() <= WATCHED_POLL_MS
     on_disk.produce("a")
     assert woken(on_disk)

@@ -18,7 +18,7 @@ from stratalog.replication.controller.brokers import (
     withdraw_replica,
 )
 from stratalog.replication.controller.eligible_leaders import with_eligible_leaders
-from stratalog.replication.follower.repair import may_heal
+from stratalog.replication.follower.repair import may_repair
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import PartitionRecord, record_from_json, record_to_json
 from stratalog.storage.files.damage import Damage
@@ -180,7 +180,7 @@ def test_an_eligible_replica_does_not_heal_before_it_has_withdrawn(
     isr: tuple[int, ...], elr: tuple[int, ...], may: bool
 ) -> None:
     """To heal is to truncate, and it may be elected meanwhile."""
-    assert may_heal(Damage("torn", leader_epoch=4), partition(REPLICAS, 1, isr, elr=elr), 2) is may
+    assert may_repair(Damage("torn", leader_epoch=4), partition(REPLICAS, 1, isr, elr=elr), 2) is may
 
 
 # -- records ---------------------------------------------------------------------------------------------

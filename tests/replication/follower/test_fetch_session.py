@@ -1,4 +1,4 @@
-"""Fetch sessions: they follow and end; one partition's trouble is not the others'."""
+"""Fetch sessions: they follow and end; one partition's failure does not stop the others."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ def test_a_leader_change_is_followed() -> None:
     assert [(entry.leader_epoch, entry.log_end_offset) for entry in (before, after)] == [(0, 2), (1, 2)]
 
 
-def test_what_it_leads_itself_or_nobody_leads_it_does_not_follow() -> None:
+def test_a_partition_that_it_leads_or_that_has_no_leader_is_not_followed() -> None:
     following = Following(partitions=2)
     session = following.session("s")
     following.turn(session)
     commit(following.metadata, led_by(2, epoch=1))
     commit(following.metadata, led_by(-1, partition=1, epoch=1))
     following.turn(session)
-    assert session.replicas == {}
+    assert session.followed.replicas == {}
 
 
 # -- one session after another in one process ----------------------------------------------------------------
 
 
-def test_the_next_session_goes_on_with_what_was_folded() -> None:
+def test_the_next_session_resumes_what_was_folded() -> None:
     following = Following()
     write(following.log(1), "a")
     first = following.session("1")
@@ -67,11 +67,11 @@ def test_the_next_session_goes_on_with_what_was_folded() -> None:
     first.end()
     write(following.log(1), "b")
     second = following.session("2", after=first)
-    tables = [(replica.own, replica.leader) for replica in second.replicas.values()]
+    tables = [(replica.own, replica.leader) for replica in second.followed.replicas.values()]
     following.turn(second)
     assert values(following.log(2)) == "a b"
-    assert [(replica.own, replica.leader) for replica in second.replicas.values()] == tables
-    assert second.copied_count == 1
+    assert [(replica.own, replica.leader) for replica in second.followed.replicas.values()] == tables
+    assert second.followed.copied_count == 1
     (entry,) = following.progress("2").entries.values()
     assert entry.log_end_offset == 2
 
@@ -112,7 +112,7 @@ def test_a_table_that_was_made_anew_meanwhile_is_folded_anew() -> None:
     second = following.session("2", after=first)
     following.turn(second)
     assert values(following.log(2)) == "a b"
-    assert second.replicas[TopicPartition("t", 0)].failure is None
+    assert second.followed.replicas[TopicPartition("t", 0)].failure is None
 
 
 def test_a_partition_that_went_offline_is_tried_again_by_the_next_session() -> None:
@@ -153,7 +153,7 @@ def test_it_is_over_when_its_broker_is_fenced() -> None:
     assert session.is_over
 
 
-def test_all_are_over_when_they_are_told_to_stop() -> None:
+def test_all_are_over_once_the_stop_object_exists() -> None:
     following = Following()
     elder, younger = following.session("elder"), following.session("younger")
     following.turn(elder, ms=50)
@@ -163,8 +163,8 @@ def test_all_are_over_when_they_are_told_to_stop() -> None:
     assert (elder.is_over, younger.is_over) == (True, True)
 
 
-def test_out_of_sight_of_the_metadata_log_for_a_session_timeout_it_ends_before_its_time() -> None:
-    """Another session may see it."""
+def test_without_the_metadata_log_for_a_session_timeout_it_ends_before_its_deadline() -> None:
+    """Another session may reach it."""
     following = Following()
     session = following.session("s")
     following.turn(session)
@@ -176,7 +176,7 @@ def test_out_of_sight_of_the_metadata_log_for_a_session_timeout_it_ends_before_i
     assert following.progress("s").state == ENDED
 
 
-def test_run_ends_at_its_deadline_and_says_so() -> None:
+def test_run_ends_at_its_deadline_and_publishes_that() -> None:
     following = Following()
     write(following.log(1), "a")
     session = following.session("s")
@@ -208,15 +208,15 @@ def test_a_deleted_topic_is_forgotten() -> None:
     following.turn(session)
     commit(following.metadata, RemoveTopicRecord("t", "id"))
     following.turn(session)
-    assert session.replicas == {}
+    assert session.followed.replicas == {}
 
 
-def test_a_leftover_of_an_older_topic_of_the_name_is_dropped() -> None:
+def test_a_stray_replica_of_an_older_topic_of_the_name_is_dropped() -> None:
     following = Following()
-    leftover = following.log(2)
-    leftover.exists_or_create("older topic")
-    started(leftover, 7)
-    write(leftover, "x", "y", "z", epoch=7)
+    stray = following.log(2)
+    stray.exists_or_create("older topic")
+    started(stray, 7)
+    write(stray, "x", "y", "z", epoch=7)
     write(following.log(1), "a")
     session = following.session("s")
     following.turn(session)
@@ -250,10 +250,10 @@ def new_table_is_kept(following: Following, session: FollowerSession) -> None:
     assert values(following.log(2)) == "kept"
 
 
-def test_a_session_that_is_behind_does_not_drop_the_new_topics_table() -> None:
-    """It still has the old topic in its fold and takes the new table for the leftover."""
+def test_a_session_that_lags_does_not_drop_the_new_topics_table() -> None:
+    """It still has the old topic in its fold and takes the new table for a stray one."""
     following = Following()
-    commit(following.metadata, led_by(1, epoch=5))  # whose start it waits for, looking at its own table each time
+    commit(following.metadata, led_by(1, epoch=5))  # whose start it waits for, checking its own table each time
     slow = BrokerConfig.from_properties({**CONFIG.properties(), "stratalog.metadata.poll.ms": 60_000})
     session = following.session("s", config=slow)
     following.turn(session)
@@ -264,7 +264,7 @@ def test_a_session_that_is_behind_does_not_drop_the_new_topics_table() -> None:
 
 
 def test_a_session_that_slept_while_the_metadata_log_was_cleaned_up_does_not_drop_the_new_topics_table() -> None:
-    """A look at the metadata log may then see nothing new for a while, and the old topic seems to be there still."""
+    """A refresh of the metadata log may then find nothing new for a while, and the old topic seems to exist still."""
     following = Following()
     commit(following.metadata, led_by(1, epoch=5))
     session = following.session("s")
@@ -275,10 +275,10 @@ def test_a_session_that_slept_while_the_metadata_log_was_cleaned_up_does_not_dro
     metadata = following.metadata.log.table
     assert list(metadata.clean_log(metadata.checkpoint(), keep_from_ms=1 << 60))
     new_table_is_kept(following, session)
-    assert session.replicas == {}
+    assert session.followed.replicas == {}
 
 
-# -- trouble with one partition ------------------------------------------------------------------------------
+# -- failures of one partition -------------------------------------------------------------------------------
 
 
 def test_one_partitions_unreadable_table_does_not_stop_the_others() -> None:
@@ -290,7 +290,7 @@ def test_one_partitions_unreadable_table_does_not_stop_the_others() -> None:
     session = following.session("s")
     following.turn(session)
     assert values(following.log(2, 1)) == "b"
-    assert session.replicas[TopicPartition("t", 0)].failure is not None
+    assert session.followed.replicas[TopicPartition("t", 0)].failure is not None
     assert [p.topic_partition.partition for p in following.progress("s").entries.values()] == [1]
 
 
@@ -302,7 +302,7 @@ def test_one_partition_that_is_out_of_reach_is_tried_again_later() -> None:
     following.stores.disk("broker-1").fault = lambda _operation, table, _detail: table == "t-0"
     following.turn(session)
     assert values(following.log(2, 1)) == "b"
-    assert session.replicas[TopicPartition("t", 0)].failure is None
+    assert session.followed.replicas[TopicPartition("t", 0)].failure is None
     following.stores.disk("broker-1").fault = None
     following.turn(session)
     assert values(following.log(2, 0)) == "a"

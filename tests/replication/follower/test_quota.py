@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stratalog.replication.follower.quota import (
-    LOOK_MS_MAX,
+    RECHECK_MS_MAX,
     Move,
     ReplicationQuota,
     TokenBucket,
@@ -28,15 +28,15 @@ def moving(isr: tuple[int, ...] = (1, 2)) -> ClusterImage:
     return image_of([1, 2, 3], partition((1, 2, 3), 1, isr))
 
 
-def test_what_is_taken_from_a_bucket_is_owed_and_comes_back_with_time() -> None:
+def test_what_a_bucket_gave_beyond_its_rate_is_a_debt_that_time_pays() -> None:
     bucket = TokenBucket(1_000, 1_000, 0)
     assert bucket.delay_ms(0) == 0
-    bucket.take(3_000)
+    bucket.consume(3_000)
     assert bucket.delay_ms(0) == 2_001
     assert bucket.delay_ms(1_500) == 501
     assert bucket.delay_ms(2_001) == 0
     assert bucket.delay_ms(60_000) == 0
-    bucket.take(1_001)
+    bucket.consume(1_001)
     assert bucket.delay_ms(60_000) == 2, "no more than a second's worth was saved"
 
 
@@ -51,7 +51,7 @@ def test_a_second_of_a_long_copy_takes_a_seconds_bytes() -> None:
             now_ms += delay_ms
             continue
         size = quota.max_bytes(image, TP, 1 << 20) - 1_000
-        quota.take(image, TP, size, now_ms)
+        quota.consume(image, TP, size, now_ms)
         copied += size
     assert 200_000 <= copied <= 220_000, "a second's worth at the begin, then 10,000 bytes a second"
 
@@ -68,7 +68,7 @@ def test_a_second_of_a_long_copy_takes_a_seconds_bytes() -> None:
         (3, (1, 2), {}, False),
     ],
 )
-def test_whose_copies_are_held_back(
+def test_which_copies_are_throttled(
     broker: int, isr: tuple[int, ...], configs: dict[str, str], held_back: bool
 ) -> None:
     image = moving(isr)
@@ -77,28 +77,28 @@ def test_whose_copies_are_held_back(
     for side, replicas in configs.items():
         image.replay(ConfigRecord(TOPIC, f"{side}.replication.throttled.replicas", replicas))
     quota = ReplicationQuota(broker, tasks=1)
-    quota.take(image, TP, 5_000, 0)
+    quota.consume(image, TP, 5_000, 0)
     assert (quota.delay_ms(image, TP, 0) > 0) == held_back
     assert (quota.max_bytes(image, TP, 1 << 20) == 1_000) == held_back
 
 
-def test_without_a_rate_nobody_is_held_back_and_tasks_share_one() -> None:
+def test_without_a_rate_no_copy_is_throttled_and_fetchers_share_one() -> None:
     image = moving()
     image.replay(ConfigRecord(TOPIC, "follower.replication.throttled.replicas", "*"))
     quota = ReplicationQuota(3, tasks=4)
-    quota.take(image, TP, 1 << 40, 0)
+    quota.consume(image, TP, 1 << 40, 0)
     assert quota.delay_ms(image, TP, 0) == 0
     image.replay(ConfigRecord(CLUSTER_WIDE, "follower.replication.throttled.rate", "1000"))
-    quota.take(image, TP, 350, 0)
+    quota.consume(image, TP, 350, 0)
     assert quota.delay_ms(image, TP, 0) == 401, "250 bytes/s for this task; it owes 100"
 
 
-def test_a_rate_that_changes_takes_hold() -> None:
+def test_a_changed_rate_is_applied() -> None:
     image = moving()
     commit(image, set_throttle(image, MOVE, 1_000))
     quota = ReplicationQuota(3, tasks=1)
-    quota.take(image, TP, 1_000_000, 0)
-    assert quota.delay_ms(image, TP, 0) == LOOK_MS_MAX
+    quota.consume(image, TP, 1_000_000, 0)
+    assert quota.delay_ms(image, TP, 0) == RECHECK_MS_MAX
     commit(image, set_throttle(image, MOVE, 1 << 30))
     assert quota.delay_ms(image, TP, 0) == 0
 

@@ -46,7 +46,7 @@ def test_a_follower_that_is_being_added_copies_so_many_bytes_a_second() -> None:
     assert copied(following) == len(WORDS)
 
 
-def test_a_follower_in_sync_is_not_held_back() -> None:
+def test_a_follower_in_sync_is_not_throttled() -> None:
     following = Following()
     throttle(following, 1, "*")
     write(following.log(1), *WORDS)
@@ -54,7 +54,7 @@ def test_a_follower_in_sync_is_not_held_back() -> None:
     assert copied(following) == len(WORDS)
 
 
-def test_a_throttle_that_goes_lets_the_copy_go_on() -> None:
+def test_a_copy_continues_once_its_throttle_is_removed() -> None:
     following = Following()
     commit(following.metadata, out_of_sync())
     write(following.log(1), *WORDS)
@@ -77,5 +77,5 @@ def test_a_replica_that_is_not_assigned_any_more_is_followed_no_more_and_not_mad
     following.leads(left)
     following.stores.table("broker-2", TopicPartition("t", 0)).drop()
     following.turn(session)
-    assert session.replicas == {}
+    assert session.followed.replicas == {}
     assert TopicPartition("t", 0) not in following.stores.replicas("broker-2")

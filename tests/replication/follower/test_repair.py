@@ -1,4 +1,4 @@
-"""A damaged replica leaves the ISR, is copied anew, and comes back equal; a leader looks for itself when it is told."""
+"""A damaged replica leaves the ISR, is copied anew, and is equal again; a leader checks its table after a report."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import pytest
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.brokers import withdraw_replica
 from stratalog.replication.follower.fetch_session import FollowerSession
-from stratalog.replication.follower.repair import ReplicaFinding, finding, may_heal, sound_end
+from stratalog.replication.follower.partitions import FetchJob, FollowedPartitions
+from stratalog.replication.follower.repair import ReplicaFinding, finding, may_repair, sound_end
 from stratalog.replication.metadata.log import open_metadata
 from stratalog.replication.metadata.records import PartitionRecord, RegisterBrokerRecord
 from stratalog.replication.requests.hand_over import decode_suspect, encode_suspect, suspect_path
-from stratalog.replication.stores import DeltaStores
+from stratalog.replication.stores import DeltaStores, Ports
 from stratalog.storage.errors import (
     CorruptMessageError,
     DamagedFileError,
@@ -59,11 +60,11 @@ OWN, LEADER = "file:///b-2/t-0", "file:///b-1/t-0"
         (CorruptMessageError("torn"), ReplicaFinding.OTHER),
     ],
 )
-def test_whose_table_it_is_and_whether_copying_heals_it(reason: StratalogError, expected: ReplicaFinding) -> None:
+def test_whose_table_it_is_and_whether_copying_repairs_it(reason: StratalogError, expected: ReplicaFinding) -> None:
     assert finding(reason, OWN, LEADER) is expected
 
 
-def test_tables_of_one_name_are_not_told_apart() -> None:
+def test_tables_of_one_name_are_not_distinguished() -> None:
     assert finding(CorruptMessageError(f"{OWN}: torn"), OWN, OWN) is ReplicaFinding.OTHER
 
 
@@ -76,11 +77,11 @@ def test_tables_of_one_name_are_not_told_apart() -> None:
         ((1, 3), 5, UNSETTLED, False),
     ],
 )
-def test_it_heals_outside_the_isr_under_a_later_epoch(
+def test_it_repairs_outside_the_isr_under_a_later_epoch(
     isr: tuple[int, ...], leader_epoch: int, noted_epoch: int, expected: bool
 ) -> None:
     state = partition((1, 2, 3), 1, isr, leader_epoch=leader_epoch)
-    assert may_heal(Damage("torn", "x", noted_epoch), state, 2) is expected
+    assert may_repair(Damage("torn", "x", noted_epoch), state, 2) is expected
 
 
 def test_what_lies_below_a_damaged_file_stays() -> None:
@@ -99,7 +100,7 @@ def test_what_lies_below_a_damaged_file_stays() -> None:
         (-1, (1, 2), True, None),
     ],
 )
-def test_a_follower_withdraws(
+def test_a_follower_leaves_the_isr(
     leader: int, isr: tuple[int, ...], ends_epoch: bool, expected: tuple[tuple[int, ...], int] | None
 ) -> None:
     image = image_of([1, 2, 3], partition((1, 2, 3), leader, isr))
@@ -122,7 +123,7 @@ def test_a_suspicion_is_handed_over() -> None:
         decode_suspect(b"{}")
 
 
-# -- healing on a local disk ---------------------------------------------------------------------------------
+# -- repair on a local disk ----------------------------------------------------------------------------------
 
 
 class Pair:
@@ -145,7 +146,7 @@ class Pair:
         started(self.leader, 0)
 
     def log(self, broker_id: int) -> PartitionLog:
-        """Another look at a replica."""
+        """Another instance on a replica."""
         table = self.stores.table(str(self.root / f"broker-{broker_id}"), TopicPartition("t", 0))
         return PartitionLog(table, LogConfig(), self.clock, self.ids)
 
@@ -156,20 +157,12 @@ class Pair:
 
     def session(self, name: str) -> FollowerSession:
         settings = {"stratalog.scrub.interval.ms": 2_000, "stratalog.upkeep.interval.ms": 50}
-        return FollowerSession(
-            2,
-            12,
-            str(self.root / "broker-2"),
-            name,
-            config=BrokerConfig.from_properties(settings),
-            metadata_root=str(self.root / "metadata"),
-            stores=self.stores,
-            clock=self.clock,
-            ids=self.ids,
-        )
+        config = BrokerConfig.from_properties(settings)
+        job = FetchJob(2, 12, str(self.root / "broker-2"), str(self.root / "metadata"), config)
+        return FollowerSession(FollowedPartitions(job, 0, Ports(self.stores, self.clock, self.ids)), name)
 
     def turn(self, session: FollowerSession, ms: int = 12_000) -> None:
-        """The leader starts every epoch that it hears of."""
+        """The leader starts every epoch that begins."""
         for _ in range(ms // 200):
             self.clock.now_ms += 200
             session.step()
@@ -233,13 +226,13 @@ DAMAGES: list[Harm] = [
 
 
 FOLDED_BEFORE = (a_flipped_commit, an_empty_commit)
-"""Who folded the commit before it was harmed goes on: the next opening sees it."""
+"""Harm of a commit that a session folded before: the next opening of the table finds it."""
 CASES = [(harm, is_warm) for harm in DAMAGES for is_warm in (False, True) if not (is_warm and harm in FOLDED_BEFORE)]
 
 
 @pytest.mark.parametrize(("harm", "is_warm"), CASES)
 def test_a_damaged_follower_leaves_the_isr_and_is_copied_anew(tmp_path: Path, harm: Harm, is_warm: bool) -> None:
-    """Cold: the table is opened after the damage. Warm: a session that knows it from before goes on."""
+    """Warm: a session that folded the table before the damage continues; otherwise it is opened after the damage."""
     pair = Pair(tmp_path)
     write(pair.leader, "a b", "c", "d e")
     session = pair.session("1")
@@ -259,12 +252,12 @@ def test_a_damaged_follower_leaves_the_isr_and_is_copied_anew(tmp_path: Path, ha
     assert contents(healed) == contents(pair.leader)
     assert [value for _, value in contents(healed)] == list("abcdefg")
     healed.table.check_files([entry.file for entry in healed.files], bits=True)
-    (replica,) = session.replicas.values()
+    (replica,) = session.followed.replicas.values()
     assert (replica.failure, replica.leader_epoch) == (None, pair.state.leader_epoch)
 
 
-def test_what_is_noted_is_healed_by_whoever_follows_next(tmp_path: Path) -> None:
-    """As after a leader went offline: its fetch sessions know only what stands beside the table."""
+def test_recorded_damage_is_repaired_by_the_next_session_that_follows(tmp_path: Path) -> None:
+    """As after a leader went offline: its fetch sessions know only what is recorded beside the table."""
     pair = Pair(tmp_path)
     write(pair.leader, "a", "b", "c")
     session = pair.session("1")
@@ -283,7 +276,7 @@ def test_what_is_noted_is_healed_by_whoever_follows_next(tmp_path: Path) -> None
     assert pair.state.leader_epoch == 1
 
 
-def test_a_follower_of_a_damaged_leader_keeps_what_it_has_and_tells_the_leader(tmp_path: Path) -> None:
+def test_a_follower_of_a_damaged_leader_keeps_what_it_has_and_reports_the_damage(tmp_path: Path) -> None:
     pair = Pair(tmp_path)
     write(pair.leader, "a")
     session = pair.session("1")
@@ -294,7 +287,7 @@ def test_a_follower_of_a_damaged_leader_keeps_what_it_has_and_tells_the_leader(t
     pair.turn(session, ms=2_000)
     assert pair.state.isr == (1, 2)
     assert contents(pair.log(2)) == [(0, "a")]
-    assert session.replicas[TopicPartition("t", 0)].failure is None
+    assert session.followed.replicas[TopicPartition("t", 0)].failure is None
     told = (pair.root / "broker-1" / "inbox" / "t-0.suspect").read_bytes()
     assert decode_suspect(told) == (TopicPartition("t", 0), damaged)
 
@@ -313,7 +306,7 @@ def test_what_decayed_on_the_leader_is_not_copied_from_it(tmp_path: Path) -> Non
     assert pair.state.isr == (1, 2)
 
 
-def test_a_foreign_commit_is_not_healed_but_nobody_waits_for_that_replica(tmp_path: Path) -> None:
+def test_a_foreign_commit_is_not_repaired_but_its_replica_leaves_the_isr(tmp_path: Path) -> None:
     pair = Pair(tmp_path)
     write(pair.leader, "a")
     session = pair.session("1")
@@ -323,7 +316,7 @@ def test_a_foreign_commit_is_not_healed_but_nobody_waits_for_that_replica(tmp_pa
     pair.path(2, f"_delta_log/{version:020}.json").write_text(foreign)
     pair.turn(session, ms=3_000)
     assert pair.state.isr == (1,)
-    replica = session.replicas[TopicPartition("t", 0)]
+    replica = session.followed.replicas[TopicPartition("t", 0)]
     assert isinstance(replica.failure, ForeignCommitError)
     assert f"version {version}" in str(replica.failure)
     assert "OPTIMIZE by Apache-Spark/4.2.0" in str(replica.failure)

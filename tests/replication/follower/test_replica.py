@@ -1,4 +1,4 @@
-"""A follower's rounds: when it may begin, where it cuts its log, what it copies (promises 6, 7 and 16)."""
+"""A follower's rounds: when it may begin, where it truncates its log, what it copies (promises 6, 7 and 16)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def run(follower: FollowedReplica, rounds: int = 50) -> int:
 # -- beginning -----------------------------------------------------------------------------------------------
 
 
-def test_it_takes_over_what_the_leader_has() -> None:
+def test_it_copies_what_the_leader_has() -> None:
     pair = Pair()
     pair.wrote(1, "0: a b c")
     follower = pair.caught_up(0)
@@ -109,7 +109,7 @@ def test_it_does_not_copy_another_topics_log_of_the_same_name() -> None:
     assert values(pair.log(2)) == ""
 
 
-def test_an_own_table_of_another_topic_is_for_others_to_judge() -> None:
+def test_an_own_table_of_another_topic_raises_inconsistent_topic_id() -> None:
     pair = Pair()
     pair.wrote(1, "0: a")
     pair.log(2, "older topic")
@@ -154,7 +154,7 @@ def test_a_session_of_an_older_epoch_does_not_begin_on_a_newer_table() -> None:
     assert follower.progress() is None
 
 
-# -- where the logs part (promise 16) ------------------------------------------------------------------------
+# -- where the logs diverge (promise 16) ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_a_session_of_an_older_epoch_does_not_begin_on_a_newer_table() -> None:
         pytest.param("0: a / 5: x y", "0: a / 6: ", "a", id="the leader has nothing above the common part"),
     ],
 )
-def test_it_cuts_its_log_where_the_leader_epochs_part(own: str, leader: str, agreed: str) -> None:
+def test_it_truncates_its_log_where_the_leader_epochs_diverge(own: str, leader: str, agreed: str) -> None:
     """Not by the high watermark: OffsetsForLeaderEpoch, KIP-101 and KIP-279."""
     pair = Pair()
     pair.wrote(2, own)
@@ -201,7 +201,7 @@ def test_a_batch_that_was_cut_off_is_forgotten_by_its_producer_state() -> None:
     assert values(pair.log(1)) == "a b"
 
 
-def test_it_goes_on_from_a_cut_that_another_session_made() -> None:
+def test_it_continues_from_a_truncation_by_another_session() -> None:
     pair = Pair()
     pair.wrote(2, "0: a z")
     pair.wrote(1, "0: a / 1: b c")
@@ -226,7 +226,7 @@ def test_rounds_are_bounded() -> None:
     assert follower.copied_count == 4, "nothing to copy costs no commit"
 
 
-def test_two_sessions_at_work_are_only_wasteful() -> None:
+def test_two_active_sessions_are_only_wasteful() -> None:
     """Promise 7: one loses the race, and continues from where the other ended."""
     pair = Pair()
     leader = pair.wrote(1, "0: a")
@@ -240,7 +240,7 @@ def test_two_sessions_at_work_are_only_wasteful() -> None:
 
 
 def test_lost_in_the_middle_of_a_round_nothing_is_half_done() -> None:
-    """Whichever access fails, a round stands as a whole or not at all, and the next one goes on."""
+    """Whichever access fails, a round is written as a whole or not at all, and the next one continues."""
     for failing in range(1, 60):
         pair = Pair()
         pair.stores.ids = CountingIds(failing * 1_000)
@@ -292,7 +292,7 @@ def test_a_failed_replica_does_nothing_more() -> None:
 
 
 def test_what_lies_below_the_leaders_log_start_is_hidden_with_the_first_commit() -> None:
-    """Nothing was compared there: shown by a replica that leads later, it would differ from what readers once got."""
+    """Nothing was compared there: if this replica leads later, it would show other records than readers once got."""
     pair = Pair()
     leader = pair.wrote(1, "0: a / 1: y z")
     pair.wrote(2, "0: a x")
@@ -314,7 +314,7 @@ def test_a_leaders_table_that_was_made_anew_up_to_the_same_version_is_not_taken_
     pair.log(1).table.drop()
     anew = pair.wrote(1, "0: x y z")
     assert anew.version == follower.leader.version
-    follower.leader.clock.sleep_ms(60_000)  # it looks now and then whether it still stands where it thinks
+    follower.leader.clock.sleep_ms(60_000)  # now and then it checks whether its fold still stands
     assert not follower.catch_up(ANY_BYTES)
     assert (follower.has_started, follower.failure, follower.progress()) == (False, None, None)
     assert not follower.stands()

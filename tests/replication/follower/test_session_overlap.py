@@ -1,4 +1,4 @@
-"""Two fetch sessions of a share: the younger waits, folds ahead, and takes over (promise 7)."""
+"""Two fetch sessions of a fetcher: the younger waits, folds ahead, and becomes active (promise 7)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from stratalog.replication.follower.fetch_session import (
     BEAT_INTERVAL_MS,
     CLOSE_UP_INTERVAL_MS,
     ENDING_MS,
+    FOLD_AHEAD_INTERVAL_MS,
     SILENCE_MS,
     STANDBY,
-    WARM_UP_INTERVAL_MS,
     FollowerSession,
 )
-from stratalog.replication.follower.replica import WARM_UP_COMMITS
+from stratalog.replication.follower.replica import FOLD_AHEAD_COMMITS
 from stratalog.replication.progress.of_session import notices_prefix
 from stratalog.replication.progress.progress import ENDED
 from stratalog.storage.log.partition_log import WHOLE_PRODUCERS_COMMITS
@@ -24,14 +24,14 @@ from tests.storage.logs import append, idempotent, values, write
 
 
 def overlapping(following: Following) -> tuple[FollowerSession, FollowerSession]:
-    """An elder at work and a younger that stands by."""
+    """An active elder and a younger on standby."""
     elder, younger = following.session("elder"), following.session("younger")
     following.turn(elder, ms=50)
     following.turn(elder, younger)
     return elder, younger
 
 
-def test_alone_it_takes_over_at_once() -> None:
+def test_alone_it_becomes_active_at_once() -> None:
     following = Following()
     write(following.log(1), "a")
     session = following.session("s")
@@ -41,18 +41,18 @@ def test_alone_it_takes_over_at_once() -> None:
     assert values(following.log(2)) == "a"
 
 
-def test_the_younger_stands_by_while_the_elder_works() -> None:
+def test_the_younger_is_on_standby_while_the_elder_is_active() -> None:
     following = Following()
     elder, younger = following.session("elder"), following.session("younger")
     write(following.log(1), "a")
     following.turn(elder, ms=50)
     following.turn(elder, younger, ms=10_000)
     assert (elder.state, younger.state) == (ACTIVE, STANDBY)
-    assert younger.copied_count == 0
+    assert younger.followed.copied_count == 0
     assert following.progress("younger").entries == {}
 
 
-def test_it_takes_over_when_the_elder_says_that_it_ended() -> None:
+def test_it_becomes_active_when_the_elder_publishes_that_it_ended() -> None:
     following = Following()
     elder, younger = overlapping(following)
     elder.end()
@@ -64,7 +64,7 @@ def test_it_takes_over_when_the_elder_says_that_it_ended() -> None:
     assert values(following.log(2)) == "a"
 
 
-def test_it_takes_over_when_the_elder_falls_silent() -> None:
+def test_it_becomes_active_when_the_elder_falls_silent() -> None:
     following = Following()
     _, younger = overlapping(following)
     following.turn(younger, ms=SILENCE_MS - 2 * BEAT_INTERVAL_MS)
@@ -73,20 +73,20 @@ def test_it_takes_over_when_the_elder_falls_silent() -> None:
     assert younger.state == ACTIVE
 
 
-def test_shares_follow_each_partition_once_and_stand_by_within_the_share() -> None:
+def test_fetchers_follow_each_partition_once_and_each_has_a_standby_session_of_its_own() -> None:
     """`num.replica.fetchers` tasks for one follower."""
     config = BrokerConfig.from_properties({**CONFIG.properties(), "num.replica.fetchers": 2})
     following = Following(partitions=8)
-    sessions = [following.session("s", share=share, config=config) for share in (0, 1)]
+    sessions = [following.session("s", fetcher_id=number, config=config) for number in (0, 1)]
     following.turn(*sessions)
     assert [session.state for session in sessions] == [ACTIVE, ACTIVE]
-    followed = [tp.partition for session in sessions for tp in session.replicas]
+    followed = [tp.partition for session in sessions for tp in session.followed.replicas]
     assert sorted(followed) == list(range(8))
-    assert all(session.replicas for session in sessions)
+    assert all(session.followed.replicas for session in sessions)
 
 
-def test_an_elder_that_wakes_up_again_stands_by() -> None:
-    """Whoever took over last goes on, until it falls silent itself."""
+def test_an_elder_that_wakes_up_again_returns_to_standby() -> None:
+    """The session that became active last continues until it falls silent itself."""
     following = Following()
     elder, younger = overlapping(following)
     following.turn(younger, ms=2 * SILENCE_MS)
@@ -102,7 +102,7 @@ def test_an_elder_that_wakes_up_again_stands_by() -> None:
     assert values(following.log(2)) == "a b c d"
 
 
-def test_standing_by_it_folds_what_it_will_need_and_writes_nothing() -> None:
+def test_on_standby_it_folds_what_it_will_need_and_commits_nothing() -> None:
     following = Following(partitions=3)
     elder, younger = following.session("elder"), following.session("younger")
     for partition in range(3):
@@ -110,34 +110,34 @@ def test_standing_by_it_folds_what_it_will_need_and_writes_nothing() -> None:
     following.turn(elder, ms=200)
     following.turn(elder, younger)
     following.leader_writes("b", partition=1)
-    following.turn(elder, younger, ms=WARM_UP_INTERVAL_MS)
-    for topic_partition, replica in younger.replicas.items():
+    following.turn(elder, younger, ms=FOLD_AHEAD_INTERVAL_MS)
+    for topic_partition, replica in younger.followed.replicas.items():
         end = 2 if topic_partition.partition == 1 else 1
         assert (replica.leader.log_end_offset, replica.own.log_end_offset) == (end, end)
         assert not replica.has_started
-    assert younger.copied_count == 0
+    assert younger.followed.copied_count == 0
 
 
-def test_standing_by_it_folds_a_long_log_some_commits_at_a_time() -> None:
+def test_on_standby_it_folds_a_long_log_some_commits_at_a_time() -> None:
     following = Following()
     elder, younger = overlapping(following)
-    (replica,) = younger.replicas.values()
+    (replica,) = younger.followed.replicas.values()
     seen = replica.leader.version
-    following.leader_writes(*("abcd" * WARM_UP_COMMITS))
+    following.leader_writes(*("abcd" * FOLD_AHEAD_COMMITS))
     following.turn(elder, ms=200)
     folded = [seen]
-    for _ in range(2 * WARM_UP_INTERVAL_MS // 50):
+    for _ in range(2 * FOLD_AHEAD_INTERVAL_MS // 50):
         following.turn(elder, younger, ms=50)
         if replica.leader.version != folded[-1]:
             folded.append(replica.leader.version)
-    assert [version - seen for version in folded] == [WARM_UP_COMMITS * times for times in range(5)]
-    assert replica.own.log_end_offset == 4 * WARM_UP_COMMITS
+    assert [version - seen for version in folded] == [FOLD_AHEAD_COMMITS * times for times in range(5)]
+    assert replica.own.log_end_offset == 4 * FOLD_AHEAD_COMMITS
 
 
 def test_once_the_elder_is_about_to_end_the_younger_folds_what_it_lacks() -> None:
     following = Following()
     elder, younger = overlapping(following)
-    (replica,) = younger.replicas.values()
+    (replica,) = younger.followed.replicas.values()
     following.leader_writes("a")
     following.turn(elder, younger, ms=1_000)
     assert (replica.leader.log_end_offset, replica.own.log_end_offset) == (0, 0)
@@ -148,11 +148,11 @@ def test_once_the_elder_is_about_to_end_the_younger_folds_what_it_lacks() -> Non
     following.turn(elder, ms=50)
     following.turn(elder, younger, ms=2 * CLOSE_UP_INTERVAL_MS)
     assert (replica.leader.log_end_offset, replica.own.log_end_offset) == (2, 2)
-    assert (younger.state, younger.copied_count) == (STANDBY, 0)
+    assert (younger.state, younger.followed.copied_count) == (STANDBY, 0)
 
 
-def test_who_takes_over_copies_first_and_then_looks_at_the_tables_that_have_nothing_new() -> None:
-    """With 333 tables that look takes 0.3 s of CPU. What the elder copied last, the younger has not folded yet."""
+def test_a_session_that_becomes_active_copies_first_and_then_checks_the_other_tables() -> None:
+    """Checking hundreds of tables takes long. What the elder copied last, the younger has not folded yet."""
     following = Following(partitions=6)
     elder, younger = overlapping(following)
     elder.announce_end()
@@ -167,11 +167,11 @@ def test_who_takes_over_copies_first_and_then_looks_at_the_tables_that_have_noth
     following.turn(younger)
     assert looked_at[0] == "t-4"
     assert sorted(set(looked_at)) == [f"t-{partition}" for partition in range(6)]
-    assert all(replica.has_started for replica in younger.replicas.values())
+    assert all(replica.has_started for replica in younger.followed.replicas.values())
     assert values(following.log(2, 4)) == "a"
 
 
-def test_standing_by_it_reads_the_producer_state_that_its_first_copy_needs() -> None:
+def test_on_standby_it_reads_the_producer_state_that_its_first_copy_needs() -> None:
     following = Following()
     for number in range(2 * WHOLE_PRODUCERS_COMMITS):
         append(following.log(1), idempotent(["a"], sequence=number))
@@ -179,7 +179,7 @@ def test_standing_by_it_reads_the_producer_state_that_its_first_copy_needs() -> 
     elder, younger = overlapping(following)
     elder.announce_end()
     following.turn(elder, younger, ms=3 * BEAT_INTERVAL_MS)
-    (replica,) = younger.replicas.values()
+    (replica,) = younger.followed.replicas.values()
     assert not replica.has_started
     for broker in (1, 2):
         following.stores.disk(f"broker-{broker}").fault = lambda *_: True
@@ -187,7 +187,7 @@ def test_standing_by_it_reads_the_producer_state_that_its_first_copy_needs() -> 
     assert last_sequences == [2 * WHOLE_PRODUCERS_COMMITS - 1] * 2
 
 
-def test_an_elder_that_slept_shortly_before_its_end_stands_by() -> None:
+def test_an_elder_that_slept_shortly_before_its_end_returns_to_standby() -> None:
     following = Following()
     elder, younger = overlapping(following)
     elder.announce_end()
@@ -196,8 +196,8 @@ def test_an_elder_that_slept_shortly_before_its_end_stands_by() -> None:
     assert (elder.state, younger.state) == (STANDBY, ACTIVE)
 
 
-def test_it_says_when_it_took_over_and_when_it_ended() -> None:
-    """Hand-overs can be counted from outside."""
+def test_it_publishes_when_it_became_active_and_when_it_ended() -> None:
+    """The changes of the active session can be counted from outside."""
     following = Following()
     objects = following.stores.objects("broker-2")
     elder, younger = following.session("elder"), following.session("younger")
@@ -213,7 +213,7 @@ def test_it_says_when_it_took_over_and_when_it_ended() -> None:
     assert told["younger"]["standby_ms"] < told["elder"]["ended_ms"] <= told["younger"]["active_ms"]
 
 
-def test_it_says_ahead_that_it_will_end() -> None:
+def test_it_publishes_ahead_that_it_will_end() -> None:
     following = Following()
     session = following.session("s")
     session.run(10_000)

@@ -11,6 +11,7 @@ import pytest
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.follower.fetch_session import FollowerSession
+from stratalog.replication.follower.partitions import FollowedPartitions
 from stratalog.replication.leader.append_queue import AppendQueue
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import LeaderPorts, LeaderReplica, WaitingAppend
@@ -27,8 +28,8 @@ from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.append_pause import STOPPED_MS
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits
 from stratalog.storage.upkeep.upkeep import Upkeep
-from tests.replication.following import FOLLOWER, FOLLOWER_EPOCH, Following
-from tests.replication.memory_stores import METADATA_ROOT, MemoryStores, led_by
+from tests.replication.following import Following, fetch_job
+from tests.replication.memory_stores import MemoryStores, led_by
 from tests.replication.replica.test_upkeep_rounds import HandExecutor
 from tests.storage.logs import batch, values, write
 
@@ -204,24 +205,14 @@ def test_a_follower_copies_slowly_until_its_upkeep_has_caught_up() -> None:
         "stratalog.upkeep.stop.count": 1_000,
         "replica.fetch.max.bytes": 1,
     }
-    session = FollowerSession(
-        FOLLOWER,
-        FOLLOWER_EPOCH,
-        "broker-2",
-        "s",
-        config=BrokerConfig.from_properties(settings),
-        metadata_root=METADATA_ROOT,
-        stores=following.stores,
-        clock=following.stores.clock,
-        ids=following.stores.ids,
-        upkeep_limits=UpkeepLimits(merge_files_min=16, merge_spread_files=0, leader_first_ms=0),
-        executor=executor,
-    )
+    limits = UpkeepLimits(merge_files_min=16, merge_spread_files=0, leader_first_ms=0)
+    job, ports = fetch_job(BrokerConfig.from_properties(settings)), following.stores.ports(executor)
+    session = FollowerSession(FollowedPartitions(job, 0, ports, limits), "s")
     write(following.log(1), *["a"] * 1_100)
     entry = ReplicaProgress(T0, 0, 1_100, 1_101, 1_100, topic_id="id")
     following.published.publish([entry], 0, beat_is_due=False)
     following.turn(session, ms=100)
-    own = session.replicas[T0].own
+    own = session.followed.replicas[T0].own
     while len(own.files) < 1_003:
         following.turn(session, ms=50)
     ends = []

@@ -6,7 +6,11 @@ import pytest
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.topics import create_topic
-from stratalog.replication.metadata.configs import SHARED_SETTINGS, alter_cluster_config, state_settings
+from stratalog.replication.metadata.configs import (
+    CLUSTER_WIDE_CONFIGS,
+    alter_cluster_config,
+    record_cluster_wide_configs,
+)
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import DYNAMIC_DEFAULT, ConfigRecord, record_from_json, record_to_json
 from stratalog.storage.errors import InvalidConfigError
@@ -17,7 +21,7 @@ from tests.replication.images import image_of
 def started(**settings: object) -> ClusterImage:
     """Three brokers, and what the cluster was started with."""
     image = image_of((1, 2, 3))
-    for record in state_settings(image, BrokerConfig(**settings)).records:  # type: ignore[arg-type]
+    for record in record_cluster_wide_configs(image, BrokerConfig(**settings)).records:  # type: ignore[arg-type]
         image.replay(record)
     return image
 
@@ -30,18 +34,17 @@ def altered(image: ClusterImage, **changes: str | None) -> ClusterImage:
 
 def test_all_shared_settings_are_stated_once() -> None:
     image = image_of((1,))
-    assert {r.name for r in state_settings(image, BrokerConfig()).records if isinstance(r, ConfigRecord)} == set(
-        SHARED_SETTINGS
-    )
-    assert state_settings(started(), BrokerConfig()).records == ()
-    changed = state_settings(started(), BrokerConfig(num_partitions=4)).records
+    records = record_cluster_wide_configs(image, BrokerConfig()).records
+    assert {r.name for r in records if isinstance(r, ConfigRecord)} == set(CLUSTER_WIDE_CONFIGS)
+    assert record_cluster_wide_configs(started(), BrokerConfig()).records == ()
+    changed = record_cluster_wide_configs(started(), BrokerConfig(num_partitions=4)).records
     assert changed == (ConfigRecord("", "num.partitions", "4"),)
 
 
 def test_what_is_altered_comes_first_and_outlives_a_restart_with_other_settings() -> None:
     image = altered(started(num_partitions=2), num_partitions="5")
     assert image.cluster_config("num.partitions", "1") == "5"
-    for record in state_settings(image, BrokerConfig(num_partitions=3)).records:
+    for record in record_cluster_wide_configs(image, BrokerConfig(num_partitions=3)).records:
         image.replay(record)
     assert image.cluster_config("num.partitions", "1") == "5"
     assert altered(image, num_partitions=None).cluster_config("num.partitions", "1") == "3"

@@ -1,4 +1,4 @@
-"""What a broker process is told: who it is beside the settings of its cluster; when a refusal is final."""
+"""The properties of a broker process: its identity beside the settings of its cluster; when a refusal is final."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_broker_toml_is_a_broker() -> None:
         (StoreUnavailableError("away"), 100_000, False),
     ],
 )
-def test_a_registration_is_tried_again_while_that_can_help(
+def test_a_registration_is_retried_while_that_can_help(
     refusal: StratalogError, waited_ms: int, final: bool
 ) -> None:
     assert is_final(refusal, waited_ms, session_timeout_ms=9_000) is final

@@ -1,4 +1,4 @@
-"""How brokers find, make and hold their cluster: locks, the cluster's id, settings that clients need."""
+"""How brokers find, make and lock their cluster: locks, the cluster's id, settings that clients need."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from stratalog.replication.stores import DeltaStores
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.errors import InconsistentClusterIdError, InvalidRequestError, KafkaStorageError
-from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.objects.remote import open_store
+from tests.storage.memory_store import MemoryStore
 
 CONFIG = BrokerConfig()
 
@@ -63,7 +63,7 @@ def test_a_known_root_without_its_metadata_makes_no_second_cluster(tmp_path: Pat
     assert list(elsewhere.iterdir()) == []
 
 
-def test_the_metadata_log_is_recovered_only_while_no_other_broker_is_at_work(
+def test_the_metadata_log_is_recovered_only_while_no_other_broker_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recovered: list[str] = []
@@ -88,7 +88,7 @@ def test_a_directory_is_held_by_one_and_free_after_it(tmp_path: Path) -> None:
     lock_alone(tmp_path, "taken").close()
 
 
-def test_a_shared_lock_keeps_out_who_wants_to_be_alone(tmp_path: Path) -> None:
+def test_a_shared_lock_refuses_an_exclusive_one(tmp_path: Path) -> None:
     firsts: list[int] = []
     shared = [lock_shared(tmp_path, lambda: firsts.append(1)) for _ in range(3)]
     assert firsts == [1]
@@ -99,7 +99,7 @@ def test_a_shared_lock_keeps_out_who_wants_to_be_alone(tmp_path: Path) -> None:
     lock_alone(tmp_path, "taken").close()
 
 
-def test_a_failed_beginning_lets_the_lock_go(tmp_path: Path) -> None:
+def test_a_failed_start_releases_the_lock(tmp_path: Path) -> None:
     def fail() -> None:
         raise KafkaStorageError("broken")
 

@@ -15,8 +15,8 @@ from stratalog.replication.progress.progress import (
     leader_progress_path,
 )
 from stratalog.replication.progress.progress_object import ProgressReader, ProgressWriter
-from stratalog.storage.objects.memory import MemoryStore
 from stratalog.storage.records import TopicPartition
+from tests.storage.memory_store import MemoryStore
 
 PATH = leader_progress_path(4)
 RING = 4

@@ -1,4 +1,4 @@
-"""The thread that does upkeep gives memory back behind long work, not before its end is told, and not too often."""
+"""The thread that does upkeep releases memory behind long work, after its future is done, and not too often."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from stratalog.replication.threads.upkeep_thread import GIVE_BACK_MS, LONG_MS, UpkeepThread
+from stratalog.replication.threads.upkeep_thread import LONG_MS, RELEASE_MS, UpkeepThread
 from tests.storage.logs import FakeClock
 
 
@@ -15,16 +15,16 @@ from tests.storage.logs import FakeClock
     [
         pytest.param([(0, LONG_MS)], ["work", "free"], id="behind a long piece"),
         pytest.param([(0, LONG_MS - 1)], ["work"], id="not behind a short one"),
-        pytest.param([(0, LONG_MS), (0, GIVE_BACK_MS - 1)], ["work", "free", "work"], id="not yet again"),
-        pytest.param([(0, LONG_MS), (0, GIVE_BACK_MS)], ["work", "free", "work", "free"], id="again when it is time"),
+        pytest.param([(0, LONG_MS), (0, RELEASE_MS - 1)], ["work", "free", "work"], id="not yet again"),
+        pytest.param([(0, LONG_MS), (0, RELEASE_MS)], ["work", "free", "work", "free"], id="again when it is time"),
         pytest.param(
-            [(0, LONG_MS), (GIVE_BACK_MS, 0), (0, LONG_MS)],
+            [(0, LONG_MS), (RELEASE_MS, 0), (0, LONG_MS)],
             ["work", "free", "work", "work", "free"],
             id="by the work, not by the rest before it",
         ),
     ],
 )
-def test_memory_is_given_back_behind_long_work(pieces_ms: list[tuple[int, int]], expected: list[str]) -> None:
+def test_memory_is_released_behind_long_work(pieces_ms: list[tuple[int, int]], expected: list[str]) -> None:
     """Each piece: a rest, then so long a work."""
     clock, done = FakeClock(), []
 
@@ -40,19 +40,19 @@ def test_memory_is_given_back_behind_long_work(pieces_ms: list[tuple[int, int]],
     assert done == expected
 
 
-def test_what_is_given_back_is_no_part_of_the_work() -> None:
-    """Its end is told as soon as it is done, with what came of it, whatever becomes of the rest."""
+def test_a_release_is_no_part_of_the_work() -> None:
+    """The future is done as soon as the work is, with its result, whatever becomes of the release."""
     clock, may_end = FakeClock(), threading.Event()
 
-    def give_back() -> None:
+    def release() -> None:
         may_end.wait()
-        raise OSError("no memory was given back")
+        raise OSError("no memory was released")
 
     def halved(number: int, by: int) -> int:
         clock.sleep_ms(LONG_MS)
         return number // by
 
-    thread = UpkeepThread(clock, give_back)
+    thread = UpkeepThread(clock, release)
     assert thread.submit(halved, 7, 2).result(timeout=60) == 3
     may_end.set()
     with pytest.raises(ZeroDivisionError):

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from stratalog.clients.consumer.membership import FindCoordinator, MembershipConfig, Send
-from stratalog.clients.consumer.modern_membership import ConsumerMembership, ConsumerMemberState
+from stratalog.clients.consumer.modern_membership import ModernMembership, ModernMembershipState
 from stratalog.replication.coordinator.groups.modern_assignors import TopicIdPartition
 from stratalog.replication.coordinator.groups.modern_records import (
     KEY_VERSIONS,
@@ -74,7 +74,7 @@ class ConsumerGroups(Groups):
         """Once faults have stopped: look whether every partition has one member that knows of it."""
         partitions = [tp for tp in self.sim.invariants.partitions if tp.topic == TOPIC]
         owned = [partition for each in self.members for partition in each.membership.owned]
-        are_stable = all(each.membership.state is ConsumerMemberState.STABLE for each in self.members)
+        are_stable = all(each.membership.state is ModernMembershipState.STABLE for each in self.members)
         self.is_over = are_stable and sorted(owned) == sorted(partitions)
 
     def check_end(self) -> None:
@@ -127,7 +127,7 @@ class ConsumerMember(GroupClient):
         config = MembershipConfig(
             GROUP_ID, self._instance_id, max_poll_interval_ms=REBALANCE_MS, retry_backoff_ms=20, client_id=self.name
         )
-        self.membership = ConsumerMembership(config, f"{self.name}.{self._lives}", self._topic_name)
+        self.membership = ModernMembership(config, f"{self.name}.{self._lives}", self._topic_name)
         self.membership.subscribe(frozenset({TOPIC}))
 
     def _topic_name(self, topic_id: str) -> str | None:
@@ -150,7 +150,7 @@ class ConsumerMember(GroupClient):
             self.rest(10, 100)
 
     def _end(self) -> None:
-        if self.membership.state is ConsumerMemberState.FATAL:
+        if self.membership.state is ModernMembershipState.FATAL:
             self._live_anew()
         self._consumers.settle()
 
@@ -159,7 +159,7 @@ class ConsumerMember(GroupClient):
         if draw < 0.03:
             for send in self.membership.leave(""):
                 self._send(send)
-        if draw < 0.06 or self.membership.state is ConsumerMemberState.FATAL:
+        if draw < 0.06 or self.membership.state is ModernMembershipState.FATAL:
             self._live_anew()
         elif draw < 0.10:
             self.rest(100, 2_500)

@@ -1,4 +1,4 @@
-"""A checkpoint says what the fold that it was made of says, in the words of Delta's actions."""
+"""A checkpoint holds the fold that it was made of, as Delta's actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits survive their way through Delta log files, and what is not ours or not whole is told apart."""
+"""Commits survive their way through Delta log files, and foreign or torn files are recognized."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Producer state as changes in commits and whole states now and then: equal whoever folds it, from wherever."""
+"""Producer state as changes in commits and whole states now and then: every fold from any version is equal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from stratalog.storage.delta.commit_json import decode_commit, encode_commit
 from stratalog.storage.delta.commit_race import StoredCommit
-from stratalog.storage.delta.memory_table import MemoryDisk, MemoryLogTable
 from stratalog.storage.delta.removed import producers_path
 from stratalog.storage.delta.table import LOG_END, PRODUCERS, PRODUCERS_VERSION, Commit, Committed, Conflict
 from stratalog.storage.errors import CorruptMessageError, FencedLeaderEpochError
@@ -36,6 +35,7 @@ from tests.storage.logs import (
     started,
     write,
 )
+from tests.storage.memory_table import MemoryDisk, MemoryLogTable
 
 
 @pytest.fixture(params=["memory", "delta"])

@@ -83,7 +83,7 @@ def test_a_wrong_footer_names_file_and_both_checksums() -> None:
 
 def test_a_name_without_checksum_is_refused() -> None:
     data, _ = encode(rows(1))
-    with pytest.raises(CorruptMessageError, match="states no footer"):
+    with pytest.raises(CorruptMessageError, match="has no footer"):
         check(data, "segment=0/part-00000.parquet")
 
 

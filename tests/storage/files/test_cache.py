@@ -1,4 +1,4 @@
-"""The file cache gives what a read would give, and no more than it may hold."""
+"""The file cache returns the rows of a read, and keeps no more than it may."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.errors import ObjectNotFoundError
-from stratalog.storage.files.cache import BLOCK_FILES, ENTRY_BYTES, ROWS_BYTES_MAX, FileCache, joined
+from stratalog.storage.files.cache import CACHED_FILES_MIN, ENTRY_BYTES, ROWS_BYTES_MAX, FileCache, joined
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.objects.remote import open_store
 from stratalog.storage.records import NewRecordBatch, OneRecord, data_rows, data_table, payload_table, table_of_rows
@@ -51,16 +51,16 @@ def test_large_files_are_not_kept_and_a_slice_does_not_hold_on_to_a_large_table(
     assert ENTRY_BYTES < cache.size_bytes < 2 * ENTRY_BYTES
 
 
-def test_small_files_of_one_table_share_a_block() -> None:
+def test_small_files_of_one_log_share_a_table() -> None:
     cache = FileCache()
-    written = {str(number): rows(count=1 + number % 3) for number in range(BLOCK_FILES)}
+    written = {str(number): rows(count=1 + number % 3) for number in range(CACHED_FILES_MIN)}
     for path, table in written.items():
         cache.put("t", path, table)
         cache.put("other", path, rows())
         if path == "4":
             cache.discard("t", ["2"])
-            cache.put("t", "3", written["3"])  # once more: it must not stand twice in the block
-    assert cache.size_bytes < BLOCK_FILES * ENTRY_BYTES
+            cache.put("t", "3", written["3"])  # once more: it must not be twice in the shared table
+    assert cache.size_bytes < CACHED_FILES_MIN * ENTRY_BYTES
     assert cache.get("t", "2") is None
     for path in set(written) - {"2"}:
         assert cache.get("t", path).equals(written[path])
@@ -69,15 +69,15 @@ def test_small_files_of_one_table_share_a_block() -> None:
     assert cache.size_bytes == 0
 
 
-def test_few_rows_are_kept_as_such_and_share_blocks_with_small_tables() -> None:
+def test_few_rows_are_kept_as_such_and_share_a_table_with_small_files() -> None:
     cache = FileCache()
-    records = [NewRecordBatch(OneRecord(number, None, b"v")) for number in range(BLOCK_FILES)]
+    records = [NewRecordBatch(OneRecord(number, None, b"v")) for number in range(CACHED_FILES_MIN)]
     single = {str(number): data_rows([record] * (1 + number % 3)) for number, record in enumerate(records)}
     written = {path: table_of_rows(row) for path, row in single.items()}
     for path in list(single)[:-1]:
         cache.put("t", path, written[path] if path == "5" else single[path])
         assert cache.get("t", path).equals(written[path])
-    last = str(BLOCK_FILES - 1)
+    last = str(CACHED_FILES_MIN - 1)
     cache.put("t", last, single[last])
     for path, rows_of_file in written.items():
         assert cache.get("t", path).equals(rows_of_file)
@@ -89,17 +89,17 @@ def test_few_rows_are_kept_as_such_and_share_blocks_with_small_tables() -> None:
     "wanted",
     [
         [0],
-        list(range(2 * BLOCK_FILES + 5)),  # two blocks and what is not in one yet
-        list(range(3, BLOCK_FILES + 3)),
-        [0, 1, 3, 4, BLOCK_FILES, 2 * BLOCK_FILES + 1],
+        list(range(2 * CACHED_FILES_MIN + 5)),  # two blocks and what is not in one yet
+        list(range(3, CACHED_FILES_MIN + 3)),
+        [0, 1, 3, 4, CACHED_FILES_MIN, 2 * CACHED_FILES_MIN + 1],
         [4, 2, 3],
-        [2 * BLOCK_FILES + 2, 0, 2 * BLOCK_FILES + 1],
+        [2 * CACHED_FILES_MIN + 2, 0, 2 * CACHED_FILES_MIN + 1],
     ],
 )
 def test_files_that_are_found_together_are_joined_in_the_order_asked_for(wanted: list[int]) -> None:
     cache = FileCache()
     written = []
-    for number in range(2 * BLOCK_FILES + 5):
+    for number in range(2 * CACHED_FILES_MIN + 5):
         batches = [NewRecordBatch(OneRecord(number, None, b"%d" % number))] * (1 + number % 3)
         row = data_rows(batches) if number % 5 else data_table(batches)
         cache.put("t", str(number), row)

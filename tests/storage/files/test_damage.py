@@ -1,4 +1,4 @@
-"""Damage is named with file and both values, noted beside the table, and found by scrubbing."""
+"""Damage is named with file and both values, recorded beside the table, and found by scrubbing."""
 
 from __future__ import annotations
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from stratalog.storage.delta.delta_table import DeltaLogTable
-from stratalog.storage.delta.memory_table import MemoryDisk
 from stratalog.storage.files import batch_file, row_groups
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.objects.local import LocalStore
 from tests.storage.log.test_replication import merge
 from tests.storage.logs import MIB, Replicas, append, batch, write
+from tests.storage.memory_table import MemoryDisk
 
 
 class CountingStore(LocalStore):

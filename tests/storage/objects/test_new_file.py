@@ -1,4 +1,4 @@
-"""A file that gets its name when it is complete: nobody sees a part of it, and nothing is left of one that failed."""
+"""A file that gets its name when it is complete: no reader sees a part, and nothing is left of one that failed."""
 
 from __future__ import annotations
 

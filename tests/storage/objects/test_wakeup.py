@@ -1,4 +1,4 @@
-"""Wakeups: told by the kernel of what others write, by other threads, and by the clock."""
+"""Wakeups by the kernel when others write, by other threads, and by the clock; reading of watched places."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from stratalog.storage.clock import SystemClock
+from stratalog.storage.errors import StoreUnavailableError
 from stratalog.storage.objects.local import LocalStore
-from stratalog.storage.objects.memory import MemoryStore
-from stratalog.storage.objects.wakeup import Wakeup
+from stratalog.storage.objects.wakeup import Wakeup, WatchedPlace
+from tests.storage.memory_store import MemoryStore
 
 LONG_MS = 20_000
 """A wait that ends long before this was woken."""
@@ -58,16 +59,16 @@ def test_another_process_that_writes_wakes(store: LocalStore, wakeup: Wakeup, wa
     if kind in ("in place", "rename"):
         store.put("a/b/object", b"old")
     watch = wakeup.watch(store, watched)
-    assert wakeup.is_armed
-    assert watch.take()  # the first look is always due
-    assert not watch.take()
+    assert wakeup.is_active
+    assert watch.was_written()  # the first look is always due
+    assert not watch.was_written()
     command = [sys.executable, "-c", OTHER_PROCESS, kind, f"{store.root}/a/b/object"]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as other:
         assert other.stdin is not None
         other.stdin.write(b"\n")
         other.stdin.close()
         deadline = time.monotonic() + LONG_MS / 1000
-        while not (watch.take() and store.get_optional("a/b/object")):
+        while not (watch.was_written() and store.get_optional("a/b/object")):
             assert wakeup.wait_ms(LONG_MS)
             assert time.monotonic() < deadline
 
@@ -123,36 +124,36 @@ def test_an_object_is_watched_on_after_it_was_replaced_removed_or_its_directory_
     for change in changes:
         while wakeup.wait_ms(0):
             pass
-        watch.take()
+        watch.was_written()
         change()
         assert wakeup.wait_ms(LONG_MS), store.get_optional("a/object")
-        assert watch.take()
-        assert wakeup.is_armed
+        assert watch.was_written()
+        assert wakeup.is_active
 
 
 @pytest.mark.parametrize("watched", ["a/object", "a/"])
 def test_what_is_beside_the_watched_does_not_wake(store: LocalStore, wakeup: Wakeup, watched: str) -> None:
     store.put("a/object", b"0")
     watch = wakeup.watch(store, watched)
-    watch.take()
+    watch.was_written()
     store.put("b/object", b"1")
     Path(f"{store.root}/a/object#12345").write_bytes(b"a temporary file")
     if watched == "a/object":
         store.put("a/other", b"1")
     assert not wakeup.wait_ms(1)
-    assert not watch.take()
+    assert not watch.was_written()
 
 
 def test_a_watch_for_new_objects_passes_over_what_is_written_in_place(store: LocalStore, wakeup: Wakeup) -> None:
     store.put("object", b"0")
     new, any_write = wakeup.watch(store, "", only_new=True), wakeup.watch(store, "/")
-    assert (new.take(), any_write.take()) == (True, True)
+    assert (new.was_written(), any_write.was_written()) == (True, True)
     _write(store)
     assert wakeup.wait_ms(LONG_MS)
-    assert (new.take(), any_write.take()) == (False, True)
+    assert (new.was_written(), any_write.was_written()) == (False, True)
     store.put("another", b"0")
     assert wakeup.wait_ms(LONG_MS)
-    assert (new.take(), any_write.take()) == (True, True)
+    assert (new.was_written(), any_write.was_written()) == (True, True)
 
 
 def test_each_of_many_watches_knows_whether_it_changed(store: LocalStore, wakeup: Wakeup) -> None:
@@ -161,12 +162,12 @@ def test_each_of_many_watches_knows_whether_it_changed(store: LocalStore, wakeup
     store.put("299/y", b"")
     while wakeup.wait_ms(0):
         pass
-    assert all(watch.take() for watch in watches)
+    assert all(watch.was_written() for watch in watches)
     store.put("7/x", b"")
     store.put("299/z", b"")
     while wakeup.wait_ms(0):
         pass
-    assert [n for n, watch in enumerate(watches) if watch.take()] == [7, 299]
+    assert [n for n, watch in enumerate(watches) if watch.was_written()] == [7, 299]
 
 
 def test_a_watch_that_ended_does_not_wake_while_another_of_the_same_directory_does(
@@ -175,10 +176,10 @@ def test_a_watch_that_ended_does_not_wake_while_another_of_the_same_directory_do
     store.put("a/x", b"")
     first, second = wakeup.watch(store, "a/"), wakeup.watch(store, "a/")
     wakeup.unwatch(first)
-    first.take()
+    first.was_written()
     store.put("a/x", b"")
     assert wakeup.wait_ms(LONG_MS)
-    assert second.take()
+    assert second.was_written()
     wakeup.unwatch(second)
     wakeup.unwatch(second)
     store.put("a/x", b"")
@@ -206,12 +207,12 @@ def test_a_wake_before_the_wait_is_kept(wakeup: Wakeup) -> None:
 
 def test_what_cannot_be_watched_is_always_due(store: LocalStore, wakeup: Wakeup) -> None:
     watch = wakeup.watch(MemoryStore(), "a/")
-    assert not wakeup.is_armed
-    assert watch.take()
-    assert watch.take()
+    assert not wakeup.is_active
+    assert watch.was_written()
+    assert watch.was_written()
     assert not wakeup.wait_ms(1)
     wakeup.unwatch(watch)
-    assert wakeup.is_armed
+    assert wakeup.is_active
 
 
 def test_with_a_virtual_clock_waiting_is_its_sleep(store: LocalStore) -> None:
@@ -228,8 +229,8 @@ def test_with_a_virtual_clock_waiting_is_its_sleep(store: LocalStore) -> None:
 
     clock = VirtualClock()
     wakeup = Wakeup(clock)
-    assert wakeup.watch(store, "a/").take()
-    assert not wakeup.is_armed
+    assert wakeup.watch(store, "a/").was_written()
+    assert not wakeup.is_active
     assert not wakeup.wait_ms(40)
     wakeup.wake()
     assert wakeup.wait_ms(2)
@@ -241,3 +242,56 @@ def test_a_closed_wakeup_ignores_late_callers(wakeup: Wakeup, store: LocalStore)
     wakeup.watch(store, "a/")
     wakeup.close()
     wakeup.wake()
+
+
+def reported(reports_writes: bool = True) -> tuple[MemoryStore, WatchedPlace]:
+    """A store and its place `a/`, the first write of which was read."""
+    store, wakeup = MemoryStore(reports_writes=reports_writes), Wakeup(SystemClock())
+    place = wakeup.watch(store, "a/")
+    assert place.read(lambda: "first", is_due=not reports_writes) == "first"
+    return store, place
+
+
+def test_a_place_is_read_once_for_all_writes_before_the_look() -> None:
+    store, place = reported()
+    assert place.read(lambda: "nothing was written") is None
+    store.put("a/1", b"")
+    store.put("a/2", b"")
+    assert place.read(lambda: [m.path for m in store.list("a/")]) == ["a/1", "a/2"]
+    assert place.read(lambda: "nothing was written") is None
+
+
+def test_a_write_during_a_look_is_read_by_the_next() -> None:
+    store, place = reported()
+    store.put("a/1", b"")
+    assert place.read(lambda: store.put("a/2", b"")) is None
+    assert place.read(lambda: "the second write") == "the second write"
+
+
+@pytest.mark.parametrize(("retries", "expected"), [(True, "the write"), (False, None)])
+def test_a_look_that_fails_is_repeated_by_the_next_read_unless_the_caller_repeats_it(
+    retries: bool, expected: str | None
+) -> None:
+    def fail() -> str:
+        raise StoreUnavailableError("away")
+
+    store, place = reported()
+    store.put("a/1", b"")
+    with pytest.raises(StoreUnavailableError):
+        place.read(fail, retries=retries)
+    assert place.read(lambda: "the write", retries=retries) == expected
+
+
+def test_a_place_is_read_without_a_write_when_that_is_due() -> None:
+    _, place = reported()
+    assert [place.read(lambda: "due", is_due=is_due) for is_due in (False, True, False)] == [None, "due", None]
+
+
+def test_where_writes_are_not_reported_only_time_or_each_read_looks() -> None:
+    _, place = reported(reports_writes=False)
+    assert [place.read(lambda: "look", is_due=is_due) for is_due in (False, True, None, None)] == [
+        None,
+        "look",
+        "look",
+        "look",
+    ]

@@ -145,7 +145,7 @@ def test_who_commits_to_a_live_table_is_named(
         log.refresh()
     assert (caught.value.name, caught.value.code) == ("KAFKA_STORAGE_ERROR", 56)
     assert isinstance(caught.value, KafkaStorageError)
-    with pytest.raises(ForeignCommitError, match=rf"version {version} was committed by somebody else"):
+    with pytest.raises(ForeignCommitError, match=rf"version {version} was committed by another writer"):
         Replicas.new(tmp_path).log()
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from stratalog.storage.delta.memory_table import MemoryDisk, MemoryLogTable
 from stratalog.storage.delta.table import Committed
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.topic_config import LogConfig
@@ -26,6 +25,7 @@ from tests.storage.logs import (
     values,
     write,
 )
+from tests.storage.memory_table import MemoryDisk, MemoryLogTable
 
 FOREVER = 1 << 60
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stratalog.clients.config import ConsumerConfig
 from stratalog.clients.consumer.assignors.assignor import (
     AssignorMember,
     MemberAssignments,
@@ -16,7 +17,7 @@ from stratalog.clients.consumer.assignors.assignor import (
     balance_score,
 )
 from stratalog.clients.consumer.assignors.range import RangeAssignor
-from stratalog.clients.consumer.assignors.registry import ASSIGNORS, DEFAULT_ASSIGNORS
+from stratalog.clients.consumer.assignors.registry import ASSIGNORS
 from stratalog.replication.requests.consumer_protocol import Subscription
 from stratalog.storage.records import TopicPartition
 from tests.replication.oracle.answers import recorded_lines
@@ -250,5 +251,5 @@ def test_the_balance_score_is_the_sum_of_differences_over_all_pairs(sizes: tuple
 
 
 def test_the_defaults_are_kafkas() -> None:
-    assert DEFAULT_ASSIGNORS == ("range", "cooperative-sticky")
+    assert ConsumerConfig().partition_assignment_strategy == ("range", "cooperative-sticky")
     assert [ASSIGNORS[name].cooperative for name in ASSIGNORS] == [False, False, False, True]

@@ -1,24 +1,24 @@
-"""Turns are paced only while many partitions move."""
+"""Turns begin further apart only while many partitions move."""
 
 from __future__ import annotations
 
 import pytest
 
-from stratalog.replication.threads.turn_pace import (
+from stratalog.replication.threads.turn_interval import (
     APART_MS,
     APART_MS_MAX,
     APART_TIMES,
     PARTITIONS_MIN,
     WINDOW_MS,
     WORK_MS_MANY,
-    TurnPace,
+    TurnInterval,
 )
 from stratalog.storage.records import TopicPartition
 
 
-def moved(pace: TurnPace, count: int, now_ms: int) -> None:
+def moved(turns: TurnInterval, count: int, now_ms: int) -> None:
     for number in range(count):
-        pace.moved(TopicPartition("t", number), now_ms)
+        turns.moved(TopicPartition("t", number), now_ms)
 
 
 @pytest.mark.parametrize(
@@ -30,17 +30,17 @@ def moved(pace: TurnPace, count: int, now_ms: int) -> None:
         (PARTITIONS_MIN, 2 * WINDOW_MS, 0),
     ],
 )
-def test_many_partitions_within_a_window_pace_the_turns_of_the_next(count: int, after_ms: int, rest_ms: int) -> None:
-    pace = TurnPace()
-    moved(pace, count, 1_000)
-    assert pace.rest_ms(begun_ms=999 + after_ms, now_ms=1_000 + after_ms) == rest_ms
+def test_many_partitions_within_a_window_space_the_turns_of_the_next(count: int, after_ms: int, rest_ms: int) -> None:
+    turns = TurnInterval()
+    moved(turns, count, 1_000)
+    assert turns.rest_ms(begun_ms=999 + after_ms, now_ms=1_000 + after_ms) == rest_ms
 
 
 def test_one_busy_partition_is_never_made_to_wait() -> None:
-    pace = TurnPace()
+    turns = TurnInterval()
     for now_ms in range(1_000, 1_200):
-        moved(pace, 1, now_ms)
-        assert pace.rest_ms(now_ms, now_ms) == 0
+        moved(turns, 1, now_ms)
+        assert turns.rest_ms(now_ms, now_ms) == 0
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,9 @@ def test_one_busy_partition_is_never_made_to_wait() -> None:
     ],
 )
 def test_the_longer_a_turn_took_the_further_apart_is_the_next_up_to_a_bound(took_ms: int, rest_ms: int) -> None:
-    pace = TurnPace()
-    moved(pace, PARTITIONS_MIN, 1_000)
-    assert pace.rest_ms(begun_ms=1_000, now_ms=1_000 + took_ms) == rest_ms
+    turns = TurnInterval()
+    moved(turns, PARTITIONS_MIN, 1_000)
+    assert turns.rest_ms(begun_ms=1_000, now_ms=1_000 + took_ms) == rest_ms
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_the_longer_a_turn_took_the_further_apart_is_the_next_up_to_a_bound(took
     ],
 )
 def test_a_turn_takes_up_more_while_many_partitions_move(count: int, few_ms: int, work_ms: int) -> None:
-    pace = TurnPace()
-    moved(pace, count, 1_000)
-    assert pace.work_ms(few_ms, now_ms=1_001) == work_ms
-    assert pace.work_ms(few_ms, now_ms=1_001 + 2 * WINDOW_MS) == few_ms
+    turns = TurnInterval()
+    moved(turns, count, 1_000)
+    assert turns.work_ms(few_ms, now_ms=1_001) == work_ms
+    assert turns.work_ms(few_ms, now_ms=1_001 + 2 * WINDOW_MS) == few_ms

@@ -1,11 +1,10 @@
-"""A record batch file of one row or a few, put together from its bytes. Pure (rows in, bytes out).
+"""The twin of `batch_file.encode` for a few small rows, put together from its bytes. Pure (rows in, bytes out).
 
-Where many partitions get a record here and there, most files hold one; the later a broker is, the more hold a few.
-Parquet's writer makes its objects for each column anew, 160 to 200 µs for such a file, and the Arrow columns that it
-wants take another 50; what differs from file to file are a few numbers and the rows' own bytes. The footer's schema is
-taken from a file that Parquet's writer made, and the rest is laid out as it does: uncompressed, one page with a
-checksum a column, statistics of timestamps and offsets. Thrift's compact protocol: each field is a byte of its id
-(counted from the one before) and type, then its value; a struct ends with 0.
+Where many partitions get a record now and then, most files hold one row or a few, and Parquet's writer makes its
+objects for each column anew. Here only what differs from file to file is encoded: a few numbers and the rows' bytes.
+The footer's schema is taken from a file of Parquet's writer, and the rest is laid out as it does: uncompressed, one
+page with a checksum a column, statistics of timestamps and offsets. Thrift's compact protocol: each field is a byte of
+its id (counted from the one before) and type, then its value; a struct ends with 0.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from stratalog.storage.records import DATA_SCHEMA, PAYLOAD_SCHEMA, DataRow, FewR
 MAGIC = b"PAR1"
 CREATED_BY = b"stratalog version 1.0"
 TABLE_ROWS_MAX = 31
-"""Of more rows Parquet's writer makes the smaller file, with dictionaries; and of so many not much more slowly."""
+"""Rows of the largest such file: of more rows Parquet's writer makes the smaller file, with dictionaries."""
 _NUMBERS_KEPT = 4_096
 _FOOTERS_KEPT = 1_024
 _INT32, _INT64, _BYTES = 1, 2, 6
@@ -33,8 +32,14 @@ _LETTERS = {_INT32: "i", _INT64: "q"}
 _LENGTH = struct.Struct("<I")
 
 
-def fits_one_page(rows: FewRows) -> bool:
-    """Whether the rows are few bytes, too: what is read of a large file is one page of each column at least."""
+def encode_fast(rows: pa.Table | FewRows) -> bytes | None:
+    """The file of these rows, uncompressed; None: use Parquet's writer."""
+    few = rows if isinstance(rows, tuple) else few_rows(rows)
+    return encode_few_rows(few) if few is not None and _fits_one_page(few) else None
+
+
+def _fits_one_page(rows: FewRows) -> bool:
+    """Whether the rows are few bytes, too: a reader of a large file reads at least one page of each column."""
     return len(rows) == 1 or sum([len(row.key or b"") + len(row.value or b"") for row in rows]) <= SMALL_FILE_BYTES
 
 
@@ -97,12 +102,12 @@ def _footer_around_statistics(count: int, chunk_bytes: tuple[int, ...]) -> tuple
 
 
 def _rows_and_groups(count: int) -> bytes:
-    """In the footer behind the schema: how many rows, one row group, whose columns follow."""
+    """The footer's fields behind the schema: the number of rows, and one row group, whose columns follow."""
     return b"\x16" + _zigzag(count) + b"\x19\x1c\x19"
 
 
 def _page(count: int, content: bytes) -> bytes:
-    """A column's only page with its header; the checksum is a signed number of 32 bits."""
+    """A column's only page with its header, which has the checksum as a signed number of 32 bits."""
     size, crc = _zigzag(len(content)), zlib.crc32(content)
     signed = _zigzag_of(crc - (crc >> 31 << 32))
     return b"".join((b"\x15\0\x15", size, b"\x15", size, b"\x15", signed, _after_crc(count), content))
@@ -110,7 +115,7 @@ def _page(count: int, content: bytes) -> bytes:
 
 @cache
 def _after_crc(count: int) -> bytes:
-    """The end of a page's header: a data page of so many values, plain, levels run-length encoded."""
+    """The end of a page's header: a data page of `count` values, plain, levels run-length encoded."""
     return b"\x1c\x15" + _zigzag(count) + b"\x15\0\x15\x06\x15\x06\0\0"
 
 
@@ -142,7 +147,7 @@ def _bytes(values: Sequence[bytes | None]) -> bytes:
 
 
 def _levels(values: Sequence[object]) -> bytes:
-    """The definition levels of an optional column: 1 where there is something."""
+    """The definition levels of an optional column: 1 where there is a value."""
     count, absent = len(values), values.count(None)
     if absent in (0, count):
         return _run(count, 0 if absent else 1)
@@ -169,7 +174,7 @@ def _statistics(parquet_type: int, values: Sequence[int], absent: int) -> bytes:
 
 @lru_cache(maxsize=_NUMBERS_KEPT)
 def _statistics_of_deltas(first: int, last: int) -> bytes:
-    """They ascend."""
+    """Of values that ascend."""
     return _statistics(_INT32, (first, last), 0)
 
 
@@ -240,6 +245,6 @@ def _type_of(arrow: pa.DataType) -> int:
 
 @cache
 def _end(column_count: int) -> bytes:
-    """Who made the file; and that each column's values are ordered as its type is."""
+    """The name of the file's writer, and the order of each column's values: that of its type."""
     orders = b"\x1c\0\0" * column_count
     return b"\x28" + bytes([len(CREATED_BY)]) + CREATED_BY + b"\x19" + bytes([column_count << 4 | 0xC]) + orders + b"\0"

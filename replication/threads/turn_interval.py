@@ -1,11 +1,10 @@
 """How far apart turns begin while many partitions move, a record here and a record there. Pure.
 
-Each turn costs a publication, and a look by everybody who waits for one, whether it tells of one partition or of
-fifty. As long as few partitions move, a turn begins as soon as something happens: that is the shortest way for a
-record. From `PARTITIONS_MIN` on, a turn waits a few milliseconds for company, and the longer the more turns take: a
-loop then works for a third of the time at most, so that three of them find room in one interpreter. For the same
-reason a turn then takes up more before it ends. One partition may be as busy as it likes: its records already go
-together into one commit.
+Each turn costs a publication and a read by each watcher, for one partition as for fifty. While few partitions move, a
+turn begins as soon as something happens: the shortest way for a record. From `PARTITIONS_MIN` on, a turn waits a few
+milliseconds so that more partitions share it, and longer if turns take longer: a loop then works for a third of the
+time at most, so that three of them fit into one interpreter. Each turn then also works longer. One busy partition is
+never delayed; its records share commits anyway.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ WINDOW_MS = 100
 PARTITIONS_MIN = 8
 APART_MS, APART_MS_MAX = 15, 25
 APART_TIMES = 3
-"""Turns begin so many times further apart than they take, within these bounds."""
+"""Factor by which turns begin further apart than they take, within these bounds."""
 WORK_MS_MANY = 8
-"""A turn that is cut off tells of what it did, and the next one follows at once: with many partitions that would be a
-publication, and looks at it, for every second record, and the more of them the more there is to catch up with."""
+"""Working time of a turn while many partitions move: a turn that is cut off publishes what it did, so short turns would
+publish for every second record."""
 
 
-class TurnPace:
-    """The pace of one loop.
+class TurnInterval:
+    """The turn interval of one loop.
 
-    >>> pace = TurnPace()
+    >>> turns = TurnInterval()
     >>> for number in range(8):
-    ...     pace.moved(TopicPartition("t", number), now_ms=100 + number)
-    >>> pace.rest_ms(begun_ms=107, now_ms=108), pace.rest_ms(begun_ms=107, now_ms=111)
+    ...     turns.moved(TopicPartition("t", number), now_ms=100 + number)
+    >>> turns.rest_ms(begun_ms=107, now_ms=108), turns.rest_ms(begun_ms=107, now_ms=111)
     (14, 11)
-    >>> pace.rest_ms(begun_ms=399, now_ms=400)  # nothing has moved for a while
+    >>> turns.rest_ms(begun_ms=399, now_ms=400)  # nothing has moved for a while
     0
     """
 
@@ -57,7 +56,7 @@ class TurnPace:
         return max(0, min(max(APART_MS, APART_TIMES * took_ms), APART_MS_MAX) - took_ms)
 
     def work_ms(self, few_ms: int, now_ms: int) -> int:
-        """How long a turn goes on to take up what waits, `few_ms` while few partitions move."""
+        """How long a turn works, `few_ms` while few partitions move."""
         return max(few_ms, WORK_MS_MANY) if self.moves_many(now_ms) else few_ms
 
     def _turn_window(self, now_ms: int) -> None:

@@ -1,7 +1,7 @@
 """A `LogTable` in memory, for rules and for simulation: the real commit race without any encoding. Pure.
 
-Every low-level call passes `MemoryDisk.access` twice, before its effect (`create`) and after it
-(`create:done`): the place where a simulation parks an actor, or loses a request or its answer.
+Every low-level call passes `MemoryDisk.access` twice, before its effect (`create`) and after it (`create:done`): there
+a simulation switches actors, or loses a request or its response.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _no_time() -> int:
 
 @dataclass(slots=True)
 class MemoryFiles:
-    """What a disk holds of one table. A commit that is None is torn: there, but unreadable."""
+    """One table on a disk. A commit that is None is torn: there, but unreadable."""
 
     commits: dict[int, StoredCommit | None] = field(default_factory=dict)
     data_files: dict[str, pa.Table] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class MemoryFiles:
 @dataclass(slots=True)
 class MemoryDisk:
     """One storage domain. `access(operation, table, detail)` may switch actors or raise StoreUnavailableError:
-    before the effect the call is not applied, after it (`…:done`) the answer is lost. `now_ms` dates objects."""
+    before the effect the call is not applied, after it (`...:done`) the response is lost. `now_ms` dates objects."""
 
     access: Callable[[str, str, str], None] = _no_access
     now_ms: Callable[[], int] = _no_time
@@ -65,7 +65,7 @@ class MemoryDisk:
         return MemoryCommitLog(self, table)
 
     def lose_unsynced(self) -> None:
-        """A power loss: of every table only what the last `sync=True` made durable stays."""
+        """A power loss: every table loses its commits after the last `sync=True`."""
         for files in self.tables.values():
             for version in [v for v in files.commits if v > files.durable_version]:
                 del files.commits[version]
@@ -133,7 +133,7 @@ class MemoryCommitLog:
         return self.checkpoint_hint()
 
     def write_checkpoint(self, snapshot: TableSnapshot) -> None:
-        """Replaces an older one; all up to it is then durable."""
+        """Replace an older one; everything up to it is then durable."""
         self.disk.access("put", self._name, "_delta_log/_last_checkpoint")
         files = self.files
         if files.checkpoint is None or files.checkpoint.version < snapshot.version:
@@ -142,7 +142,7 @@ class MemoryCommitLog:
         self.disk.access("put:done", self._name, "_delta_log/_last_checkpoint")
 
     def made_durable(self, version: int) -> None:
-        """A power loss takes nothing up to this version."""
+        """A power loss spares everything up to this version."""
         self.files.durable_version = max(self.files.durable_version, version)
 
 
@@ -171,7 +171,7 @@ class MemoryLogTable:
         while True:
             fold, last_id = self._folded()
             if self._log.checkpoint_hint() <= fold.version:
-                break  # otherwise a clean-up cut the tail while it was being read
+                break  # otherwise clean-up deleted from the tail while it was being read
         if fold.version < 0:
             return None
         self._race.loaded(fold.version, last_id)
@@ -202,14 +202,14 @@ class MemoryLogTable:
         commit: Commit,
         *,
         sync: bool = False,
-        since: int | None = None,  # noqa: ARG002 - a sync takes all up to a version, whoever made it
+        since: int | None = None,
     ) -> Committed | Conflict:
         outcome = self._race.commit(version, commit)
         if sync and isinstance(outcome, Committed):
             self._log.made_durable(version)
         return outcome
 
-    def flusher(self, version: int, since: int | None) -> Callable[[], None]:  # noqa: ARG002 - as above
+    def flusher(self, version: int, since: int | None) -> Callable[[], None]:
         return partial(self._log.made_durable, version)
 
     def write_file(self, rows: pa.Table | FewRows, segment: int, _codec: str = ZSTD, /) -> DataFile:
@@ -225,7 +225,7 @@ class MemoryLogTable:
         self,
         file: DataFile,
         columns: Sequence[str] | None = None,
-        wanted: RowsWanted | None = None,  # noqa: ARG002 - a file is one piece here
+        wanted: RowsWanted | None = None,
     ) -> pa.Table:
         self._disk.access("get", self._name, file.path)
         table = self._log.files.data_files.get(file.path)
@@ -245,8 +245,8 @@ class MemoryLogTable:
     def decays(self) -> bool:
         return False
 
-    def check_files(self, files: Sequence[DataFile], *, bits: bool) -> None:  # noqa: ARG002 - memory does not decay
-        """Without an access, as for damage: simulated histories stay as they are."""
+    def check_files(self, files: Sequence[DataFile], *, bits: bool) -> None:
+        """As the port says, without an `access`, as for damage."""
         for file in files:
             check_whole(file.size_bytes if file.path in self._log.files.data_files else None, self.name, file)
 
@@ -334,8 +334,6 @@ class MemoryLogTable:
         self._disk.access("delete:done", self._name, "_delta_log")
 
     def recover_tail(self) -> int:
-        """After an unclean stop: drop the commits from the first that is unreadable, does not follow the one before
-        it, or whose data file is missing, newest first. Returns the version kept, -1 when nothing is left."""
         files = self._log.files
         first = files.checkpoint.version + 1 if files.checkpoint else 0
         readable: list[StoredCommit] = []

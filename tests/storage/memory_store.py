@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from stratalog.storage.errors import ObjectNotFoundError
-from stratalog.storage.objects.port import ObjectMeta
+from stratalog.storage.objects.port import ObjectMeta, ObjectStore, WriteListener
 
 
-class MemoryStore:
+class MemoryStore(ObjectStore):
     """A store in a dictionary path -> bytes, which several stores may share. `now_ms` dates what is written.
 
-    tells      whether `storage.objects.wakeup` may count on being told of every write
-    listeners  each is told the path of what was written, and whether it was not there before
+    reports_writes  whether all writers use this object, so that its listeners miss none
     """
 
     durable_on_answer = True
@@ -23,25 +22,33 @@ class MemoryStore:
         now_ms: Callable[[], int] = lambda: 0,
         name: str = "",
         *,
-        tells: bool = False,
+        reports_writes: bool = False,
     ) -> None:
         self.objects = {} if objects is None else objects
         self.modified_ms: dict[str, int] = {}
         self.url = f"memory:///{name}"
-        self.tells = tells
-        self.listeners: dict[object, Callable[[str, bool], None]] = {}
+        self._reports_writes = reports_writes
+        self._listeners: dict[WriteListener, None] = {}
         self._now_ms = now_ms
 
     def put(self, path: str, data: bytes) -> None:
         is_new = path not in self.objects
         self.objects[path] = data
         self.modified_ms[path] = self._now_ms()
-        self.tell(path, is_new=is_new)
+        self.report_write(path, is_new=is_new)
 
-    def tell(self, path: str, *, is_new: bool) -> None:
-        """Tell the listeners that an object was written."""
-        for listen in list(self.listeners.values()):
-            listen(path, is_new)
+    def report_write(self, path: str, *, is_new: bool) -> None:
+        """Call the listeners for a write of this object."""
+        for listener in list(self._listeners):
+            listener(path, is_new)
+
+    def add_listener(self, listener: WriteListener) -> bool:
+        if self._reports_writes:
+            self._listeners[listener] = None
+        return self._reports_writes
+
+    def remove_listener(self, listener: WriteListener) -> None:
+        self._listeners.pop(listener, None)
 
     def put_new(self, path: str, data: bytes | memoryview) -> None:
         self.put(path, bytes(data))
@@ -63,15 +70,6 @@ class MemoryStore:
     def get_optional(self, path: str) -> bytes | None:
         return self.objects.get(path)
 
-    def put_register(self, path: str, data: bytes) -> None:
-        self.put(path, data)
-
-    def get_register(self, path: str) -> bytes | None:
-        return self.get_optional(path)
-
-    def exists(self, path: str) -> bool:
-        return path in self.objects
-
     def size(self, path: str) -> int | None:
         return len(self.objects[path]) if path in self.objects else None
 
@@ -85,13 +83,3 @@ class MemoryStore:
     def delete(self, path: str) -> None:
         self.objects.pop(path, None)
         self.modified_ms.pop(path, None)
-
-    def delete_tree(self, path: str, _tombstone_id: str, /) -> None:
-        for meta in self.list(path + "/"):
-            self.delete(meta.path)
-
-    def sync(self, paths: Sequence[str]) -> None:
-        pass
-
-    def sync_all(self) -> None:
-        pass

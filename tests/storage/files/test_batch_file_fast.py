@@ -13,8 +13,8 @@ from deltalake import DeltaTable, QueryBuilder, convert_to_deltalake
 from stratalog.storage.errors import CorruptMessageError
 from stratalog.storage.files import batch_file
 from stratalog.storage.files.batch_file import STATISTICS_COLUMNS
+from stratalog.storage.files.batch_file_fast import TABLE_ROWS_MAX, encode_few_rows, few_rows
 from stratalog.storage.files.codecs import SMALL_FILE_BYTES, UNCOMPRESSED, ZSTD
-from stratalog.storage.files.few_rows_file import TABLE_ROWS_MAX, encode_few_rows, few_rows
 from stratalog.storage.records import (
     DATA_SCHEMA,
     SMALL_BATCH_RECORDS,

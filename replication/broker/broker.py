@@ -313,7 +313,7 @@ class Broker:
         for topic_partition in sorted(turn.to_apply):
             if self._hosted.apply(topic_partition, image, now_ms):
                 turn.start(topic_partition)
-            self._coordinators.look_at(topic_partition)
+            self._coordinators.check_leader(topic_partition)
             turn.to_apply.discard(topic_partition)
             self._raise_high_watermark(topic_partition, now_ms)  # a smaller min.insync.replicas commits more
         self._coordinators.partitions_deleted(deleted_partitions(changed))
@@ -335,7 +335,7 @@ class Broker:
         return False
 
     def _forget_progress(self, topic_partition: TopicPartition) -> None:
-        self._coordinators.look_at(topic_partition)
+        self._coordinators.check_leader(topic_partition)
         if self._progress is not None:
             self._progress.forget(topic_partition)
 

@@ -15,7 +15,7 @@ from typing import Any
 from stratalog.clients.kafka.apis.find_coordinator import ask, coordinating_face
 from stratalog.clients.kafka.protocol.entities import Values, id_text
 from stratalog.clients.kafka.protocol.frames import served_versions
-from stratalog.clients.kafka.protocol.values import as_error, told_of, value_of
+from stratalog.clients.kafka.protocol.values import as_error, fields_of, value_of
 from stratalog.clients.kafka.request.api import Api, Call, Joined, error_only
 from stratalog.clients.kafka.request.broker import ServedBroker
 from stratalog.replication.metadata.acls import Operation, ResourceType
@@ -167,8 +167,8 @@ class GroupOffsets:
         request = replace(request, topics=tuple(topic for topic in request.topics if topic.name in wanted))
 
         def values(response: Any) -> Values:
-            told = told_of(response)
-            return {**told, "topics": [*map(told_of, response.topics), *_refused_topics(named)]}
+            told = fields_of(response)
+            return {**told, "topics": [*map(fields_of, response.topics), *_refused_topics(named)]}
 
         def refused(error: StratalogError) -> Values:
             return values(error_response(request, error))
@@ -208,7 +208,7 @@ def _group_values(group: OffsetFetchResponseGroup, named: _Named) -> Mapping[str
         {
             "name": topic.name,
             "topic_id": named.ids.get(topic.name),
-            "partitions": [told_of(each) for each in topic.partitions],
+            "partitions": [fields_of(each) for each in topic.partitions],
         }
         for topic in group.topics
     ]

@@ -13,7 +13,7 @@ from typing import Any
 from stratalog.clients.kafka.apis.find_coordinator import AskedGroups, ask, ask_each, coordinating_face
 from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.protocol.frames import served_versions
-from stratalog.clients.kafka.protocol.values import as_error, message_of, told_of, value_of
+from stratalog.clients.kafka.protocol.values import as_error, fields_of, message_of, value_of
 from stratalog.clients.kafka.request.api import Api, Call, error_only
 from stratalog.clients.kafka.request.broker import NOT_REQUESTED, ServedBroker
 from stratalog.replication.metadata.acls import Operation, ResourceType
@@ -71,17 +71,17 @@ class GroupApis:
             requires_known_member_id=call.version >= KNOWN_MEMBER_ID_FROM,
             supports_skipping_assignment=call.version >= SKIPPED_ASSIGNMENT_FROM,
         )
-        self._ask_as_member(call, request, told_of)
+        self._ask_as_member(call, request, fields_of)
 
     def _sync(self, call: Call) -> None:
-        self._ask_as_member(call, value_of(SyncGroupRequest, call.request), told_of)
+        self._ask_as_member(call, value_of(SyncGroupRequest, call.request), fields_of)
 
     def _heartbeat(self, call: Call) -> None:
-        self._ask_as_member(call, value_of(HeartbeatRequest, call.request), told_of)
+        self._ask_as_member(call, value_of(HeartbeatRequest, call.request), fields_of)
 
     def _leave(self, call: Call) -> None:
         if call.version >= SEVERAL_LEAVE_FROM:
-            self._ask_as_member(call, value_of(LeaveGroupRequest, call.request), told_of)
+            self._ask_as_member(call, value_of(LeaveGroupRequest, call.request), fields_of)
             return
         alone = LeaveGroupRequest(call.request.group_id, (MemberIdentity(call.request.member_id),))
         self._ask_as_member(call, alone, _left_alone)
@@ -111,7 +111,7 @@ class GroupApis:
         errors = [as_error(each) or getattr(each, "error", None) for each in answers]
         groups = [group for each in answers if as_error(each) is None for group in each.groups]
         seen = [
-            told_of(group)
+            fields_of(group)
             for group in groups
             if may_see_all or self._broker.refusal(call, Operation.DESCRIBE, ResourceType.GROUP, group.group_id) is None
         ]
@@ -125,7 +125,7 @@ class GroupApis:
 
         def values(group_id: str, answer: Any) -> Values:
             found: DescribedGroup = answer.groups[0]
-            told = {**told_of(found), "error_message": message_of(found.error)}
+            told = {**fields_of(found), "error_message": message_of(found.error)}
             if found.group_state == DEAD and call.version < GROUP_NOT_FOUND_FROM:
                 told["error_code"] = None
             is_told = wants_operations and found.error is None
@@ -141,7 +141,7 @@ class GroupApis:
 
         def values(_group_id: str, answer: Any) -> Values:
             result: DeletableGroupResult = answer.results[0]
-            return told_of(result)
+            return fields_of(result)
 
         each = AskedGroups(call.request.groups_names, Operation.DELETE, request, values, _group_error)
         ask_each(self._broker, call, each, "results")

@@ -12,7 +12,7 @@ from typing import Any
 from stratalog.clients.kafka.apis.find_coordinator import AskedGroups, ask, ask_each
 from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.protocol.frames import served_versions
-from stratalog.clients.kafka.protocol.values import told_of, value_of
+from stratalog.clients.kafka.protocol.values import fields_of, value_of
 from stratalog.clients.kafka.request.api import Api, Call, failed, top_level_error
 from stratalog.clients.kafka.request.broker import NOT_REQUESTED, ServedBroker
 from stratalog.replication.metadata.acls import Operation, ResourceType
@@ -77,7 +77,7 @@ class ModernGroupApis:
             is_told = wants_operations and found.error is None
             allowed = self._broker.allowed(call, ResourceType.GROUP, group_id) if is_told else NOT_REQUESTED
             members = [_member(each) for each in found.members]
-            told = told_of(found, {"members": lambda _members: members})
+            told = fields_of(found, {"members": lambda _members: members})
             return {**told, **failed(found.error), "authorized_operations": allowed}
 
         asked = AskedGroups(call.request.group_ids, Operation.DESCRIBE, request, values, _group_error)
@@ -93,14 +93,14 @@ def _beaten(response: ConsumerGroupHeartbeatResponse) -> Values:
             return None
         return {"topic_partitions": [{"topic_id": t.topic_id, "partitions": t.partitions} for t in topics]}
 
-    return {**told_of(response, {"assignment": assignment}), **failed(response.error)}
+    return {**fields_of(response, {"assignment": assignment}), **failed(response.error)}
 
 
 def _member(member: MemberDescription) -> Values:
     def assignment(topics: tuple[TopicPartitions, ...]) -> Values:
-        return {"topic_partitions": [told_of(topic) for topic in topics]}
+        return {"topic_partitions": [fields_of(topic) for topic in topics]}
 
-    return told_of(member, {"assignment": assignment, "target_assignment": assignment})
+    return fields_of(member, {"assignment": assignment, "target_assignment": assignment})
 
 
 def _topics_of(group: DescribedConsumerGroup) -> list[str]:

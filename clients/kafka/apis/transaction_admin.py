@@ -15,7 +15,7 @@ from typing import Any
 from stratalog.clients.kafka.apis.find_coordinator import coordinating_face
 from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.protocol.frames import served_versions
-from stratalog.clients.kafka.protocol.values import as_error, told_of, value_of
+from stratalog.clients.kafka.protocol.values import as_error, fields_of, value_of
 from stratalog.clients.kafka.request.api import Api, Call, Joined, error_only, failed
 from stratalog.clients.kafka.request.broker import ServedBroker, attempted
 from stratalog.replication.metadata.acls import Operation, ResourceType
@@ -67,7 +67,7 @@ class TransactionAdmin:
         self._broker.check(call, Operation.READ, ResourceType.TOPIC, named.topic)
         self._broker.led_partition(named)
         active = self._broker.view.look_at_log(named, lambda log: active_producers(log.producers), 0)
-        told = [told_of(each) for each in active]
+        told = [fields_of(each) for each in active]
         return {"partition_index": named.partition, **failed(None), "active_producers": told}
 
     # -- DescribeTransactions, ListTransactions ----------------------------------------------------------------
@@ -102,7 +102,7 @@ class TransactionAdmin:
             {"topic": topic, "partitions": [named.partition for named in partitions]}
             for topic, partitions in groupby(sorted(seen), key=lambda named: named.topic)
         ]
-        return told_of(found, {"topics": lambda _topics: topics})
+        return fields_of(found, {"topics": lambda _topics: topics})
 
     def _may_see(self, call: Call, topic: str) -> bool:
         return self._broker.refusal(call, Operation.DESCRIBE, ResourceType.TOPIC, topic) is None
@@ -124,7 +124,7 @@ class TransactionAdmin:
         errors = [as_error(each) or getattr(each, "error", None) for each in answers]
         told = [each for each in answers if as_error(each) is None]
         states = [
-            told_of(state)
+            fields_of(state)
             for each in told
             for state in each.transaction_states
             if (wanted is None or wanted.fullmatch(state.transactional_id))

@@ -17,7 +17,7 @@ from typing import Any, cast
 from stratalog.clients.kafka.apis.find_coordinator import ask, coordinating_face
 from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.protocol.frames import served_versions
-from stratalog.clients.kafka.protocol.values import as_error, told_of, value_of
+from stratalog.clients.kafka.protocol.values import as_error, fields_of, value_of
 from stratalog.clients.kafka.request.api import Api, Call, Joined, error_only
 from stratalog.clients.kafka.request.broker import ServedBroker
 from stratalog.replication.controller.producer_id_blocks import allocate_producer_ids
@@ -103,7 +103,7 @@ class TransactionApis:
         self._check_init(call, request)
         if request.transactional_id is None:
             return {"error_code": None, "producer_id": self._ids.next(), "producer_epoch": 0}
-        self._ask(call, request.transactional_id, request, told_of)
+        self._ask(call, request.transactional_id, request, fields_of)
         return None
 
     def _check_init(self, call: Call, request: InitProducerIdRequest) -> None:
@@ -125,12 +125,12 @@ class TransactionApis:
         self._broker.check(call, Operation.READ, ResourceType.GROUP, asked.group_id)
         partition = self._offsets_partition(asked.group_id)
         request = value_of(AddOffsetsToTxnRequest, asked, offsets_partition=partition)
-        self._ask(call, asked.transactional_id, request, told_of)
+        self._ask(call, asked.transactional_id, request, fields_of)
 
     def _end(self, call: Call) -> None:
         self._broker.check(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, call.request.transactional_id)
         request = value_of(EndTxnRequest, call.request, transaction_version=_transaction_version(call))
-        self._ask(call, request.transactional_id, request, told_of)
+        self._ask(call, request.transactional_id, request, fields_of)
 
     def _ask(self, call: Call, transactional_id: str, request: object, values: Callable[[Any], dict[str, Any]]) -> None:
         def told(response: Any) -> Values:
@@ -221,7 +221,7 @@ class TransactionApis:
         request = value_of(TxnOffsetCommitRequest, asked, topics=tuple(topics))
 
         def values(response: Any) -> Values:
-            return {"topics": [*map(told_of, response.topics), *refused]}
+            return {"topics": [*map(fields_of, response.topics), *refused]}
 
         if topics:
             self._commit_as_part(call, request, values)

@@ -24,13 +24,13 @@ from stratalog.replication.coordinator.groups.modern_records import (
     decode_group_epoch,
     decode_key,
 )
-from stratalog.replication.coordinator.groups.records import key_version
 from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC
 from stratalog.replication.requests.consumer_groups import (
     JOIN_EPOCH,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from stratalog.replication.requests.kafka_types import version_of
 from stratalog.storage.errors import RequestTimedOutError
 from stratalog.storage.records import TopicPartition
 from tests.simulation.cluster import TOPIC, SimCluster
@@ -88,7 +88,7 @@ class ConsumerGroups(Groups):
         epochs: dict[str, int] = {}
         owned: dict[str, set[TopicIdPartition]] = {}
         for stored, value in records:
-            if not stored or key_version(stored) not in KEY_VERSIONS:
+            if not stored or version_of(stored) not in KEY_VERSIONS:
                 continue
             key = decode_key(stored)
             if key.version == KeyVersion.GROUP:

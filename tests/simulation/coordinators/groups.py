@@ -17,7 +17,6 @@ from stratalog.replication.coordinator.groups.records import (
     GROUP_METADATA_KEY,
     decode_group_metadata,
     decode_key,
-    key_version,
 )
 from stratalog.replication.internal_topics import GROUP_METADATA_TOPIC
 from stratalog.replication.requests.groups import (
@@ -38,6 +37,7 @@ from stratalog.replication.requests.groups import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from stratalog.replication.requests.kafka_types import version_of
 from stratalog.storage.errors import StratalogError
 from tests.simulation.cluster import TOPIC, SimCluster
 from tests.simulation.coordinators.coordinator_clients import GROUP, CoordinatorClient
@@ -110,7 +110,7 @@ class Groups:
             newest: dict[bytes, int] = {}
             for _, record in sorted(history.committed.items()):
                 key = record.key or b""
-                if not key or key_version(key) != GROUP_METADATA_KEY:
+                if not key or version_of(key) != GROUP_METADATA_KEY:
                     continue
                 if record.value is None:
                     newest.pop(key, None)

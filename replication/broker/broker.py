@@ -372,7 +372,7 @@ class Broker:
         except InconsistentTopicIdError as reason:
             # The table is of a deleted topic of this name: remove it, if the newest metadata agrees.
             self._turn.applies_all = True
-            self.metadata.look()
+            self.metadata.refresh_image()
             if self.metadata.image.topic_ids.get(topic_partition.topic) == replica.topic_id:
                 self._hosted.drop_stray(replica, reason)
             return False

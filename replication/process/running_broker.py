@@ -95,10 +95,7 @@ class RunningBroker:
                 self.broker.incarnation_id,
                 shared.config,
                 shared.metadata_root,
-                DeltaStores(ports.ids),
-                ports.clock,
-                ports.ids,
-                executor=shared.executor,
+                Ports(DeltaStores(ports.ids), ports.clock, ports.ids, shared.executor),
             )
         except BaseException:
             self._lock.close()

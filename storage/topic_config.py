@@ -61,7 +61,7 @@ class LogConfig:
     )
     compression_type: str = config_field(
         "STRING", "producer", "",
-        "Codec of data files. 'producer': as the producer says; small files plain, merged ones zstd.", one_of(*_CODECS),
+        "Codec of data files. 'producer': that of the producer; small files plain, merged ones zstd.", one_of(*_CODECS),
     )
     delete_retention_ms: int = _long(86_400_000, "ms", 0, "How long compaction keeps a tombstone.")
     file_delete_delay_ms: int = _long(60_000, "ms", 0, "How long a file stays on storage after it left the log.")

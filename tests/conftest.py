@@ -27,7 +27,6 @@ FIRST_COMPILER_ONLY = "-XX:TieredStopAtLevel=1"
 
 
 FAST = {
-    "stratalog.storage.delta.commits": ("decode_fast", "encode_fast"),
     "stratalog.storage.files.batch_file": ("encode_fast",),
 }
 """Importing module -> functions of a `_fast` twin there, which return None where the other implementation is used: with

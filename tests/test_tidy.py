@@ -24,7 +24,7 @@ FLOORS = {
     "storage/objects": "port registers new_file sync < local wakeup < remote",
     "replication": """config java_strings stores threads < internal_topics < requests < metadata
         < metrics broker_root controller progress < replica < leader < follower coordinator
-        < broker spark < process""",
+        < broker fast_start < spark < process""",
     "replication/coordinator": "shard < groups transactions < runtime",
     "clients": """records config bootstrap offset_spec < view coordinator_calls < producer consumer < admin history
         < spark < kafka""",

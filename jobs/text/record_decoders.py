@@ -11,26 +11,19 @@ import json
 import re
 import struct
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 from stratalog.jobs.command.terminal import UsageError
-from stratalog.replication.coordinator.groups.modern_json import key_fields, value_fields
-from stratalog.replication.coordinator.groups.modern_records import KEY_VERSIONS
-from stratalog.replication.coordinator.groups.modern_records import decode_key as decode_consumer_group_key
-from stratalog.replication.coordinator.groups.records import (
-    GroupMetadataKey,
-    decode_key,
-    group_metadata_fields,
-    key_version,
-    offset_commit_fields,
-)
+from stratalog.replication.coordinator.groups.modern_records import MODERN_RECORDS
+from stratalog.replication.coordinator.groups.records import CLASSIC_RECORDS
+from stratalog.replication.requests.kafka_types import version_of
 from stratalog.storage.errors import CorruptMessageError
 
 Decoder = Callable[[int, bytes | None, bytes | None], tuple[str | None, str | None]]
 """`(offset, key, value)` -> the texts of key and payload; None is not printed."""
 Text = Callable[[bytes], str]
 
+_OFFSETS_RECORDS = {**CLASSIC_RECORDS, **MODERN_RECORDS}
 _WORD_START = re.compile(r"(?<!^)(?=[A-Z])")
 
 
@@ -101,39 +94,32 @@ def offsets_decoder(offset: int, key: bytes | None, value: bytes | None) -> tupl
             f"Failed to decode message at offset {offset} using the specified decoder (message had a missing key)"
         )
     try:
-        if key_version(key) in KEY_VERSIONS:
-            return _consumer_group_record(key, value)
-        decoded = decode_key(key)
-        if decoded is None:
-            return f"Unknown record type {key_version(key)} at offset {offset}, skipping.", None
-        key_text = _json({"type": str(key_version(key)), "data": asdict(decoded)})
+        key_version = version_of(key)
+        tables = _OFFSETS_RECORDS.get(key_version)
+        if tables is None:
+            return f"Unknown record type {key_version} at offset {offset}, skipping.", None
+        key_text = _json({"type": str(key_version), "data": _printed(tables.key.decode(key))})
         if value is None:
             return key_text, "<DELETE>"
-        is_group = isinstance(decoded, GroupMetadataKey)
-        version, body = group_metadata_fields(value) if is_group else offset_commit_fields(value)
-    except (CorruptMessageError, UnicodeDecodeError) as reason:
+        return key_text, _json({"version": str(version_of(value)), "data": _printed(tables.value.decode(value))})
+    except CorruptMessageError as reason:
         return f"Error at offset {offset}, skipping. {reason}", None
-    return key_text, _json({"version": str(version), "data": _printed(body)})
 
 
-def _consumer_group_record(data: bytes, value: bytes | None) -> tuple[str, str]:
-    key = decode_consumer_group_key(data)
-    key_text = _json({"type": str(key.version), "data": key_fields(key)})
-    if value is None:
-        return key_text, "<DELETE>"
-    return key_text, _json({"version": "0", "data": _printed(value_fields(key, value))})
-
-
-def _printed(fields: Any) -> Any:
-    """As Kafka's JSON has them: bytes in base 64, a topic id without padding."""
-    if isinstance(fields, dict):
-        printed = {name: _printed(value) for name, value in fields.items()}
-        if "topicId" in printed:
-            printed["topicId"] = base64.urlsafe_b64encode(fields["topicId"]).decode().rstrip("=")
-        return printed
-    if isinstance(fields, list):
-        return [_printed(each) for each in fields]
-    return base64.b64encode(fields).decode() if isinstance(fields, bytes) else fields
+def _printed(value: Any) -> Any:
+    """As Kafka's JSON has it: names in camel case, bytes in base 64, topic ids without padding."""
+    match value:
+        case dict():
+            printed = {_camel(name): _printed(each) for name, each in value.items()}
+            if "topicId" in printed:
+                printed["topicId"] = base64.urlsafe_b64encode(bytes.fromhex(value["topic_id"])).decode().rstrip("=")
+            return printed
+        case tuple():
+            return [_printed(each) for each in value]
+        case bytes():
+            return base64.b64encode(value).decode()
+        case _:
+            return value
 
 
 def _camel(name: str) -> str:

@@ -3,5 +3,5 @@
 shard/         the port between a state machine and its runtime
 groups/        consumer groups: `__consumer_offsets`
 transactions/  transactions: `__transaction_state`
-runtime/       what hosts shards on a broker: fold, decide, append, answer
+runtime/       hosts shards on a broker: fold, decide, append, answer
 """

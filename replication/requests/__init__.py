@@ -1,1 +1,12 @@
-"""Kafka's requests and responses as plain values."""
+"""Kafka's requests and responses as plain values, and Kafka's types as bytes.
+
+produce            records to a leader
+hand_over          data files to a leader through its inbox
+groups             classic groups and committed offsets
+group_errors       an error as the response of each group request
+consumer_groups    modern groups (KIP-848)
+consumer_protocol  subscriptions and assignments inside JoinGroup and SyncGroup
+coordinators       FindCoordinator
+transactions       producers' and coordinators' requests of transactions
+kafka_types        the codec: tables of fields, for frames, coordinator records and the consumer protocol
+"""

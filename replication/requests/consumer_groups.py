@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat and ConsumerGroupDescribe (KIP-848) as plain values of ours. Pure.
+"""Requests of modern groups (KIP-848): ConsumerGroupHeartbeat and ConsumerGroupDescribe as plain values. Pure.
 
 Names and nesting are those of Kafka's message JSON, version 1, in snake_case; `error` replaces error code and message,
 topic ids are 32 hexadecimal digits, and what Kafka takes from the connection a request carries itself (`client_id`,
@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from stratalog.storage.errors import StratalogError
 
 JOIN_EPOCH = 0
-"""A member epoch in a request: the member joins, or joins again after it was fenced."""
+"""Member epoch in a request: the member joins, or joins again after it was fenced."""
 LEAVE_EPOCH = -1
-"""The member leaves for good."""
+"""Member epoch of a member that leaves."""
 STATIC_LEAVE_EPOCH = -2
-"""The static member leaves and will be back under the same instance id."""
+"""Member epoch of a static member that leaves and will return under the same instance id."""
 NO_AUTHORIZED_OPERATIONS = -(2**31)
 CONSUMER_MEMBER = 1
-"""Of `MemberDescription.member_type`: 0 speaks the classic protocol, 1 KIP-848's."""
+"""Value of `MemberDescription.member_type`: 0 uses the classic protocol, 1 the modern one."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPartitions:
-    """`partitions` of one topic; `topic_name` only where ConsumerGroupDescribe tells it."""
+    """`partitions` of one topic; `topic_name` only in ConsumerGroupDescribe."""
 
     topic_id: str
     partitions: tuple[int, ...]
@@ -33,11 +33,11 @@ class TopicPartitions:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupHeartbeatRequest:
-    """What a member tells its coordinator every few seconds. None, and -1 of `rebalance_timeout_ms`: as before.
+    """A member's heartbeat, every few seconds. None, and -1 of `rebalance_timeout_ms`: unchanged.
 
-    member_epoch          the last one that it was given; 0 joins, -1 leaves, -2 leaves for a while
-    rebalance_timeout_ms  how long the coordinator waits for this member to give partitions up
-    topic_partitions      what it owns; told when it changed
+    member_epoch          the last one that it received; 0 joins, -1 leaves, -2 leaves for a while
+    rebalance_timeout_ms  the time in which this member has to revoke partitions
+    topic_partitions      the partitions that it owns; sent when they changed
     generates_member_id   the client spoke version 1 or newer: it makes its member id itself (KIP-1082)
     """
 
@@ -58,7 +58,7 @@ class ConsumerGroupHeartbeatRequest:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupHeartbeatResponse:
-    """`assignment` None: unchanged. What is in it may be used at once; what is not in it must be given up, and told."""
+    """`assignment` None: unchanged. Its partitions may be used at once; others have to be revoked, and reported so."""
 
     member_id: str | None = None
     member_epoch: int = 0
@@ -77,7 +77,7 @@ class ConsumerGroupDescribeRequest:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """Kafka's `Member`. `assignment` has also what the member is still asked to give up."""
+    """Kafka's `Member`. `assignment` has also the partitions that the member has to revoke."""
 
     member_id: str
     instance_id: str | None = None

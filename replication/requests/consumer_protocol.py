@@ -1,7 +1,7 @@
 """The bytes that consumers of one classic group exchange through JoinGroup and SyncGroup. Pure.
 
-The coordinator does not look into them: a member's subscription is the metadata of its JoinGroup, and the leader's
-plan for one member is the assignment of its SyncGroup. Source: `ConsumerProtocol`, with the schemas
+The coordinator does not read them: a member's subscription is the metadata of its JoinGroup, and the leader's plan for
+one member is the assignment of its SyncGroup. Source: `ConsumerProtocol`, with the schemas
 ConsumerProtocolSubscription and ConsumerProtocolAssignment, versions 0 to 3. Both begin with an int16 version; a
 newer one than 3 is read as 3, since later versions only append.
 
@@ -11,26 +11,50 @@ newer one than 3 is read as 3, since later versions only append.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from stratalog.replication.java_strings import string_order
-from stratalog.replication.requests.kafka_bytes import KafkaReader, KafkaWriter
+from stratalog.replication.requests.kafka_types import Field, Struct, Versioned, version_of
 from stratalog.storage.errors import CorruptMessageError
 from stratalog.storage.records import TopicPartition
 
 VERSION_MAX = 3
 UNKNOWN_GENERATION = -1
+PARTITIONS = Struct("TopicPartition", (Field("topic", "string"), Field("partitions", "int32", is_array=True)))
+"""Partitions of one topic; `topics_of` and `partitions_of` convert them."""
+_VERSIONS = range(VERSION_MAX + 1)
+_SUBSCRIPTION = Versioned(
+    Struct(
+        "ConsumerProtocolSubscription",
+        (
+            Field("topics", "string", is_array=True),
+            Field("user_data", "bytes", is_nullable=True),
+            Field("owned_partitions", PARTITIONS, first_version=1, is_array=True),
+            Field("generation_id", "int32", first_version=2),
+            Field("rack_id", "string", first_version=3, is_nullable=True),
+        ),
+    ),
+    _VERSIONS,
+)
+_ASSIGNMENT = Versioned(
+    Struct(
+        "ConsumerProtocolAssignment",
+        (Field("assigned_partitions", PARTITIONS, is_array=True), Field("user_data", "bytes", is_nullable=True)),
+    ),
+    _VERSIONS,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member wants and has: the metadata of its JoinGroup.
+    """A member's topics and its present assignment: the metadata of its JoinGroup.
 
-    user_data         what its assignor says to itself, None if nothing
-    owned_partitions  what it holds and would like to keep; of a cooperative member, which has not revoked it
-    generation_id     in which it got them, -1 if unknown
-    rack_id           where it reads from, None if unknown
+    user_data         the bytes that its assignor keeps for its next round, None if it has none
+    owned_partitions  the partitions that a cooperative member has not revoked
+    generation_id     the generation that assigned them, -1 if unknown
+    rack_id           the rack of the consumer, None if unknown
     """
 
     topics: tuple[str, ...]
@@ -42,7 +66,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What the group's leader gives a member: the bytes of SyncGroup."""
+    """The partitions that the group's leader assigns to a member: the bytes of SyncGroup."""
 
     partitions: tuple[TopicPartition, ...] = ()
     user_data: bytes | None = None
@@ -55,32 +79,23 @@ def encode_subscription(subscription: Subscription, version: int = VERSION_MAX) 
     >>> encode_subscription(Subscription(("t",)), version=0).hex()
     '000000000001000174ffffffff'
     """
-    version = _known_version(version)
-    writer = KafkaWriter(flexible=False)
-    writer.int16(version)
-    writer.array(sorted(subscription.topics, key=string_order), writer.string)
-    writer.byte_string(subscription.user_data)
-    if version >= 1:
-        ordered = sorted(subscription.owned_partitions, key=lambda owned: (string_order(owned.topic), owned.partition))
-        _write_partitions(writer, ordered)
-    if version >= 2:
-        writer.int32(subscription.generation_id)
-    if version >= 3:
-        writer.string(subscription.rack_id)
-    return writer.bytes_written()
+    owned = sorted(subscription.owned_partitions, key=lambda each: (string_order(each.topic), each.partition))
+    fields = {
+        "topics": sorted(subscription.topics, key=string_order),
+        "user_data": subscription.user_data,
+        "owned_partitions": topics_of(owned),
+        "generation_id": subscription.generation_id,
+        "rack_id": subscription.rack_id,
+    }
+    return _SUBSCRIPTION.encode(fields, min(version, VERSION_MAX))
 
 
 def decode_subscription(data: bytes) -> Subscription:
     """The subscription in a JoinGroup's metadata; CorruptMessageError if it is cut off."""
-    reader = KafkaReader(data, flexible=False)
-    version = _known_version(reader.int16())
-    return Subscription(
-        topics=tuple(reader.array(reader.string)),
-        user_data=reader.nullable_byte_string(),
-        owned_partitions=_read_partitions(reader) if version >= 1 else (),
-        generation_id=reader.int32() if version >= 2 else UNKNOWN_GENERATION,
-        rack_id=(reader.nullable_string() or None) if version >= 3 else None,
-    )
+    fields = _decoded(_SUBSCRIPTION, data)
+    fields["owned_partitions"] = partitions_of(fields.get("owned_partitions", ()))
+    fields["rack_id"] = fields.get("rack_id") or None
+    return Subscription(**fields)
 
 
 def encode_assignment(assignment: Assignment, version: int = VERSION_MAX) -> bytes:
@@ -89,48 +104,45 @@ def encode_assignment(assignment: Assignment, version: int = VERSION_MAX) -> byt
     >>> encode_assignment(Assignment((TopicPartition("t", 1),)), version=0).hex()
     '0000000000010001740000000100000001ffffffff'
     """
-    writer = KafkaWriter(flexible=False)
-    writer.int16(_known_version(version))
-    _write_partitions(writer, assignment.partitions)
-    writer.byte_string(assignment.user_data)
-    return writer.bytes_written()
+    fields = {"assigned_partitions": topics_of(assignment.partitions), "user_data": assignment.user_data}
+    return _ASSIGNMENT.encode(fields, min(version, VERSION_MAX))
 
 
 def decode_assignment(data: bytes) -> Assignment:
-    """The assignment in SyncGroup's bytes. None at all, as a member without a share may get, mean no partitions;
+    """The assignment in SyncGroup's bytes. No bytes, which a member without partitions may get, are no partitions;
     CorruptMessageError if they are cut off."""
     if not data:
         return Assignment()
-    reader = KafkaReader(data, flexible=False)
-    _known_version(reader.int16())
-    return Assignment(_read_partitions(reader), reader.nullable_byte_string())
+    fields = _decoded(_ASSIGNMENT, data)
+    return Assignment(partitions_of(fields["assigned_partitions"]), fields["user_data"])
 
 
-def partitions_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partition numbers of each topic, both in the order in which they come."""
+def partitions_by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    """Partition numbers of each topic, or topic id, both in the order in which they come.
+
+    >>> partitions_by_topic([TopicPartition("t", 2), TopicPartition("s", 0), TopicPartition("t", 1)])
+    {'t': [2, 1], 's': [0]}
+    """
     numbers: dict[str, list[int]] = {}
-    for partition in partitions:
-        numbers.setdefault(partition.topic, []).append(partition.partition)
+    for topic, number in partitions:
+        numbers.setdefault(topic, []).append(number)
     return numbers
 
 
-def _write_partitions(writer: KafkaWriter, partitions: Iterable[TopicPartition]) -> None:
-    def write_topic(topic: tuple[str, list[int]]) -> None:
-        writer.string(topic[0])
-        writer.array(topic[1], writer.int32)
-
-    writer.array(partitions_by_topic(partitions).items(), write_topic)
+def topics_of(partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:
+    """Partitions as `PARTITIONS` of each topic, both in the order in which they come."""
+    return [{"topic": topic, "partitions": numbers} for topic, numbers in partitions_by_topic(partitions).items()]
 
 
-def _read_partitions(reader: KafkaReader) -> tuple[TopicPartition, ...]:
-    def read_topic() -> list[TopicPartition]:
-        topic = reader.string()
-        return [TopicPartition(topic, number) for number in reader.array(reader.int32)]
-
-    return tuple(partition for topic in reader.array(read_topic) for partition in topic)
+def partitions_of(topics: Iterable[Mapping[str, Any]]) -> tuple[TopicPartition, ...]:
+    """The reverse of `topics_of`."""
+    return tuple(TopicPartition(each["topic"], number) for each in topics for number in each["partitions"])
 
 
-def _known_version(version: int) -> int:
+def _decoded(table: Versioned, data: bytes) -> dict[str, Any]:
+    """A newer version is read as the newest known one: later versions only append fields."""
+    version = version_of(data)
     if version < 0:
-        raise CorruptMessageError(f"consumer protocol version {version} < 0")
-    return min(version, VERSION_MAX)
+        raise CorruptMessageError(f"{table.struct.name}: version {version} < 0")
+    fields: dict[str, Any] = table.decode(data, min(version, VERSION_MAX))
+    return fields

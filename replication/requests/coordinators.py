@@ -1,7 +1,6 @@
-"""Who coordinates a group or a transactional id: Kafka's FindCoordinator as values. Pure.
+"""FindCoordinator: the coordinators of groups and transactional ids, as plain values. Pure.
 
-Names are those of FindCoordinator version 4 and newer, in snake_case. Host and port are the adapter's to add, from
-`node_id`.
+Names are those of FindCoordinator version 4 and newer, in snake_case. The adapter adds host and port, from `node_id`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ NO_NODE = -1
 
 @dataclass(frozen=True, slots=True)
 class FindCoordinatorRequest:
-    """Asks for the coordinators of several keys of one kind: group ids, or transactional ids."""
+    """The coordinators of several keys of one type: group ids, or transactional ids."""
 
     key_type: CoordinatorType
     coordinator_keys: tuple[str, ...]
@@ -25,7 +24,7 @@ class FindCoordinatorRequest:
 
 @dataclass(frozen=True, slots=True)
 class Coordinator:
-    """The coordinator of `key` is broker `node_id`; -1 with COORDINATOR_NOT_AVAILABLE while nobody is: ask again."""
+    """The coordinator of `key` is broker `node_id`; -1 with COORDINATOR_NOT_AVAILABLE (retriable) if there is none."""
 
     key: str
     node_id: int = NO_NODE
@@ -40,7 +39,7 @@ class FindCoordinatorResponse:
 
 
 class CoordinatorType(Enum):
-    """What a coordinator coordinates. `value` is FindCoordinator's key type (KIP-98)."""
+    """Type of a coordinator. `value` is FindCoordinator's key type (KIP-98)."""
 
     GROUP = 0
     TRANSACTION = 1

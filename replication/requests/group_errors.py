@@ -1,6 +1,6 @@
 """A StratalogError as the answer to a request of groups or offsets: the response that the request has. Pure.
 
-For what a coordinator raises, and for what its runtime says in its place: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE,
+For errors of a coordinator and of its runtime: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE,
 COORDINATOR_LOAD_IN_PROGRESS. Source: `getErrorResponse` of Kafka's requests, and `GroupCoordinatorService`.
 """
 
@@ -50,7 +50,7 @@ from stratalog.storage.errors import (
 
 
 def error_response(request: object, error: StratalogError) -> Any:
-    """The response that says `error` of the whole request; InvalidRequestError for a request of another kind.
+    """The response with `error` for the whole request; InvalidRequestError for a request that is not of groups.
 
     >>> error_response(SyncGroupRequest("g", 1, "m"), UnknownMemberIdError("m")).error.name
     'UNKNOWN_MEMBER_ID'
@@ -72,7 +72,7 @@ def with_error(response: Any, error: StratalogError) -> Any:
 
 
 def _heartbeat(_request: HeartbeatRequest, error: StratalogError) -> HeartbeatResponse:
-    """While a coordinator loads, members are left alone: they would look for another one."""
+    """No error while a coordinator loads: members would find another one."""
     return HeartbeatResponse(None if isinstance(error, CoordinatorLoadInProgressError) else error)
 
 

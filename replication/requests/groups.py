@@ -7,8 +7,8 @@ them by name. What is different:
 - There is no `throttle_time_ms`: nothing throttles.
 - What Kafka takes from the connection, a request carries itself: `client_id`, `client_host`, and for JoinGroup what
   only follows from the version that the client spoke (`requires_known_member_id`, `supports_skipping_assignment`).
-- Old spellings are the adapter's to convert: LeaveGroup below version 3 is one of `members`, OffsetFetch below
-  version 8 is one of `groups`.
+- The adapter converts older forms: LeaveGroup below version 3 is one of `members`, OffsetFetch below version 8 is one
+  of `groups`.
 
 Requests that name one group go to its coordinator. DescribeGroups, DeleteGroups and OffsetFetch name several: split
 them by coordinator and join the answers; a coordinator answers what it is given. ListGroups goes to every partition of
@@ -25,15 +25,15 @@ from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
 
 UNKNOWN_MEMBER_ID = ""
-"""A JoinGroup of a member that has no id yet. Kafka's `JoinGroupRequest.UNKNOWN_MEMBER_ID`."""
+"""Member id in a JoinGroup of a member that has none yet. Kafka's `JoinGroupRequest.UNKNOWN_MEMBER_ID`."""
 UNKNOWN_GENERATION_ID = -1
-"""Of a commit by something that is in no group: Kafka's simple consumer."""
+"""Generation in a commit without a group: Kafka's simple consumer."""
 NO_OFFSET = -1
-"""What OffsetFetch answers for a partition without a committed offset (`INVALID_OFFSET`)."""
+"""Offset in OffsetFetch's answer for a partition without a committed one (`INVALID_OFFSET`)."""
 NO_LEADER_EPOCH = -1
 NO_RETENTION_TIME_MS = -1
 NO_AUTHORIZED_OPERATIONS = -(2**31)
-"""DescribeGroups was not asked for authorized operations."""
+"""Value when DescribeGroups did not request authorized operations."""
 
 
 # Joining
@@ -55,7 +55,7 @@ class JoinGroupRequest:
                                    (clients of version 0)
     requires_known_member_id       the client spoke version 4 or newer: a dynamic member without an id gets
                                    MEMBER_ID_REQUIRED and an id first (KIP-394)
-    supports_skipping_assignment   version 9 or newer: a static leader that comes back is told not to assign (KIP-814)
+    supports_skipping_assignment   version 9 or newer: a static leader that returns does not assign (KIP-814)
     """
 
     group_id: str
@@ -83,7 +83,7 @@ class JoinGroupResponseMember:
 
 @dataclass(frozen=True, slots=True)
 class JoinGroupResponse:
-    """`members` is for the leader only: it assigns, and sends the assignments with SyncGroup."""
+    """`members` is only in the leader's: it assigns, and sends the assignments with SyncGroup."""
 
     generation_id: int = -1
     protocol_type: str | None = None
@@ -106,7 +106,7 @@ class SyncGroupRequestAssignment:
 
 @dataclass(frozen=True, slots=True)
 class SyncGroupRequest:
-    """`assignments` is empty unless the member is the leader. Answered when the leader's has come."""
+    """`assignments` is empty unless the member is the leader. Answered after the leader's SyncGroup."""
 
     group_id: str
     generation_id: int
@@ -138,7 +138,7 @@ class HeartbeatRequest:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatResponse:
-    """REBALANCE_IN_PROGRESS: the member is to join again."""
+    """REBALANCE_IN_PROGRESS: the member has to join again."""
 
     error: StratalogError | None = None
 
@@ -192,10 +192,10 @@ class OffsetCommitRequestTopic:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitRequest:
-    """A member's commit, or with generation -1 and no member id that of something outside the group.
+    """A member's commit, or with generation -1 and no member id one without a group.
 
-    `generation_id_or_member_epoch` is the generation of a classic group, the member epoch of one of KIP-848.
-    `retention_time_ms`: versions 2 to 4 only. A group that is not there: GROUP_ID_NOT_FOUND, for clients below
+    `generation_id_or_member_epoch` is the generation of a classic group, the member epoch of a modern one.
+    `retention_time_ms`: versions 2 to 4 only. A group that does not exist: GROUP_ID_NOT_FOUND, for clients below
     version 9 ILLEGAL_GENERATION.
     """
 
@@ -228,8 +228,8 @@ class OffsetCommitResponse:
 class TxnOffsetCommitRequest:
     """Offsets that count when the transaction of this producer commits. Topics are those of OffsetCommit.
 
-    `verified_offset` is the log end of the group's partition when the transaction's coordinator was asked about it, -1
-    before that; see `replication.coordinator.transactions.transactional_offsets`.
+    `verified_offset` is the log end of the group's partition when the transaction's coordinator verified it, -1 before
+    that; see `replication.coordinator.transactions.add_partitions`.
     """
 
     transactional_id: str
@@ -259,7 +259,7 @@ class OffsetFetchRequestTopic:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchRequestGroup:
-    """`topics` None: every committed offset of the group. Member id and epoch are checked for consumer groups only."""
+    """`topics` None: every committed offset of the group. Member id and epoch are checked for modern groups only."""
 
     group_id: str
     topics: tuple[OffsetFetchRequestTopic, ...] | None = None
@@ -326,14 +326,14 @@ class OffsetDeleteRequest:
 
 @dataclass(frozen=True, slots=True)
 class OffsetDeleteResponse:
-    """`error` is about the group (then `topics` is empty); a partition of a subscribed topic has
+    """`error` is the group's (then `topics` is empty); a partition of a subscribed topic has
     GROUP_SUBSCRIBED_TO_TOPIC. Topics are those of OffsetCommit."""
 
     topics: tuple[OffsetCommitResponseTopic, ...] = ()
     error: StratalogError | None = None
 
 
-# Looking at groups and deleting them
+# Describing, listing and deleting groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +358,7 @@ class DescribedGroupMember:
 class DescribedGroup:
     """`group_state` is Empty, PreparingRebalance, CompletingRebalance, Stable or Dead; `protocol_data` the assignor.
 
-    A group that is not there: state Dead and GROUP_ID_NOT_FOUND, which clients below version 6 are not told.
+    A group that does not exist: state Dead and GROUP_ID_NOT_FOUND, which is left out for clients below version 6.
     """
 
     group_id: str
@@ -418,7 +418,8 @@ class DeleteGroupsResponse:
 
 @dataclass(frozen=True, slots=True)
 class PartitionsDeleted:
-    """Partitions that are gone: their offsets go from every group. Ours; for every partition of `__consumer_offsets`.
+    """Deleted partitions: their offsets are removed from every group. Ours; for every partition of
+    `__consumer_offsets`.
 
     Source: Kafka's `GroupCoordinator.onPartitionsDeleted`.
     """
@@ -428,4 +429,4 @@ class PartitionsDeleted:
 
 @dataclass(frozen=True, slots=True)
 class PartitionsDeletedDone:
-    """The answer to `PartitionsDeleted`: their offsets are dropped, or are being dropped if they are very many."""
+    """The answer to `PartitionsDeleted`: their offsets are removed, or are being removed if there are very many."""

@@ -1,14 +1,13 @@
-"""What producers, coordinators, partition leaders and admin clients ask about transactions, as plain values. Pure.
+"""Requests of transactions by producers, coordinators, partition leaders and admin clients, as plain values. Pure.
 
 Field names are those of Kafka's messages, newest version. Partitions are `TopicPartition`s in one flat tuple where
-Kafka nests them below topics. One value asks about one transactional id where Kafka's message takes several
-(AddPartitionsToTxn from version 4 on, DescribeTransactions): each may belong to another coordinator.
+Kafka nests them below topics. A request has one transactional id where Kafka's has several (AddPartitionsToTxn from
+version 4 on, DescribeTransactions): each may belong to another coordinator.
 
-`transaction_version` is KIP-890's: 0 is a client of before, 2 one whose producer epoch is bumped with each
-transaction (EndTxn from version 5 on, Produce from version 12 on, TxnOffsetCommit from version 5 on).
+`transaction_version` is KIP-890's: 0 is an older client, 2 one whose producer epoch is bumped with each transaction
+(EndTxn from version 5 on, Produce from version 12 on, TxnOffsetCommit from version 5 on). `active_producers` is the
+answer to DescribeProducers for one partition.
 Kafka: `clients/src/main/resources/common/message/*Txn*.json`, `InitProducerId*.json`, `*Transactions*.json`.
-
-What DescribeProducers tells of a partition: its producers and which of them have a transaction open. Pure.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from stratalog.storage.producers import ProducerEntry, ProducerStates
 from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 TRANSACTION_VERSION_0, TRANSACTION_VERSION_2 = 0, 2
-"""Without and with the epoch bump. Kafka's 1 says how the coordinator's records are written, no more."""
+"""Versions without and with the epoch bump. Kafka's 1 only concerns how the coordinator's records are written."""
 
 
 @dataclass(frozen=True, slots=True)
 class InitProducerIdRequest:
-    """A producer asks for its id. With a `transactional_id` older producers of that name are fenced.
+    """The request of a producer id. With a `transactional_id` older producers of that id are fenced.
 
     `transactional_id` None: an idempotent producer, which any broker answers without a coordinator.
-    `producer_id` and `producer_epoch` are those held until now, after an error that can be recovered from; else -1.
+    `producer_id` and `producer_epoch` are the present ones, after a recoverable error; else -1.
     """
 
     transactional_id: str | None
@@ -48,10 +47,10 @@ class InitProducerIdResponse:
 
 @dataclass(frozen=True, slots=True)
 class AddPartitionsToTxnRequest:
-    """Partitions that the transaction writes to from now on, before the first record goes there.
+    """Partitions that the transaction writes to from now on, before the first record is sent.
 
-    `verify_only` asks whether they are in it (a leader asks for clients of before KIP-890) and changes nothing.
-    A leader that adds a partition for a client of version 2 says `transaction_version` 2.
+    `verify_only` only checks whether they are in it (a leader does, for clients before KIP-890).
+    A leader that adds a partition for a client of version 2 sends `transaction_version` 2.
     """
 
     transactional_id: str
@@ -64,7 +63,7 @@ class AddPartitionsToTxnRequest:
 
 @dataclass(frozen=True, slots=True)
 class AddPartitionsToTxnResponse:
-    """One error or None for each partition asked for, in order.
+    """One error or None for each requested partition, in order.
 
     INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS (again later), TRANSACTION_ABORTABLE (not in
     the transaction: `verify_only`), OPERATION_NOT_ATTEMPTED (another partition was not authorized).
@@ -77,7 +76,7 @@ class AddPartitionsToTxnResponse:
 class AddOffsetsToTxnRequest:
     """The transaction is about to commit offsets of a group: adds the group's partition of `__consumer_offsets`.
 
-    `offsets_partition` is that partition; who asks has computed it from `group_id`.
+    `offsets_partition` is that partition; the sender computes it from `group_id`.
     """
 
     transactional_id: str
@@ -106,10 +105,10 @@ class EndTxnRequest:
 
 @dataclass(frozen=True, slots=True)
 class EndTxnResponse:
-    """`producer_id` and `producer_epoch` are those to go on with; under version 2 the epoch has grown or the id is new.
+    """`producer_id` and `producer_epoch` are the next ones; under version 2 the epoch has grown or the id is new.
 
-    INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS (a retry that came while
-    the markers are under way: it is ended already).
+    INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS (a retry while the
+    markers are under way: it is ended already).
     """
 
     producer_id: int = NO_PRODUCER_ID
@@ -140,7 +139,7 @@ class WriteTxnMarkersRequest:
 
 @dataclass(frozen=True, slots=True)
 class WritableTxnMarkerResult:
-    """What became of one marker: one error or None for each of its partitions, in order."""
+    """The outcome of one marker: one error or None for each of its partitions, in order."""
 
     producer_id: int
     topics: tuple[tuple[TopicPartition, StratalogError | None], ...]
@@ -148,21 +147,21 @@ class WritableTxnMarkerResult:
 
 @dataclass(frozen=True, slots=True)
 class WriteTxnMarkersResponse:
-    """One result for each marker asked for, in order."""
+    """One result for each marker of the request, in order."""
 
     markers: tuple[WritableTxnMarkerResult, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DescribeProducersRequest:
-    """Asks the leaders of these partitions for their producers."""
+    """The producers of these partitions, from their leaders."""
 
     topics: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
-    """What a partition knows of a producer (Kafka: ProducerState). `last_sequence` -1: it has no batch of this epoch.
+    """The state of a producer in a partition (Kafka: ProducerState). `last_sequence` -1: no batch of this epoch.
 
     `last_timestamp` is in milliseconds. `current_txn_start_offset` -1: no transaction of it is open in this partition.
     """
@@ -213,9 +212,10 @@ class DescribeTransactionsResponse:
 
 @dataclass(frozen=True, slots=True)
 class ListTransactionsRequest:
-    """Of one coordinator partition; who asks a broker joins the answers of all that it leads.
+    """The transactional ids of one coordinator partition; a broker's answer joins those of all that it leads.
 
-    Empty filters take everything, `duration_filter` below 0 too; else what has been running for longer than so many ms.
+    Empty filters pass everything, as does a `duration_filter` below 0; else transactions open for longer than so many
+    ms.
     """
 
     state_filters: tuple[str, ...] = ()
@@ -232,7 +232,7 @@ class TransactionListing:
 
 @dataclass(frozen=True, slots=True)
 class ListTransactionsResponse:
-    """`unknown_state_filters` are those of the request that no state has as its name."""
+    """`unknown_state_filters` are those of the request that are no state's name."""
 
     transaction_states: tuple[TransactionListing, ...] = ()
     unknown_state_filters: tuple[str, ...] = ()
@@ -240,7 +240,7 @@ class ListTransactionsResponse:
 
 
 def active_producers(states: ProducerStates) -> tuple[ActiveProducer, ...]:
-    """The producers that a log remembers, by id. Kafka: `ProducerStateManager.activeProducers`.
+    """The producers in a log's state, by id. Kafka: `ProducerStateManager.activeProducers`.
 
     A transaction that stays open long after its coordinator ended it shows as `current_txn_start_offset` here.
     """

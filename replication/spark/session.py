@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
 from stratalog.replication.config import CONF_DIR
+from stratalog.replication.fast_start.environment import FAST_START, fast_environment
 from stratalog.storage.errors import UnknownServerError
 
 SPARK_DEFAULTS = CONF_DIR / "spark-defaults.conf"
@@ -107,7 +108,10 @@ def local_master(master: str, fetch_slots: int, core_count: int) -> str:
 def _start_with_jvm(conf: SparkConf, log_file: Path) -> None:
     _require_java()
     output_file = log_file.with_suffix(".out")
-    with output_file.open("ab") as output, _environment(_jvm_environment(log_file)):
+    environment = _jvm_environment(log_file)
+    if conf.get("spark.master", "").startswith("local") and conf.get(FAST_START, "true") == "true":
+        environment |= fast_environment(_own_folder(), environment)
+    with output_file.open("ab") as output, _environment(environment):
         java_options = conf.get("spark.driver.extraJavaOptions", "")
         conf.set("spark.driver.extraJavaOptions", f"{_LOGGING_OPTION} {java_options}".strip())
         try:

@@ -5,7 +5,6 @@ delta_table       the table on an object store
 commit_race       the decision of one commit attempt: committed or conflict
 commits           `_delta_log` of one table on storage
 commit_json       one commit as Delta's JSON lines
-commit_json_fast  the twin of it for most commits
 snapshot          the fold of commits into a snapshot
 checkpoint        Delta's checkpoints
 removed           objects that left the log, until they are deleted

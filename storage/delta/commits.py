@@ -23,7 +23,6 @@ from stratalog.storage.delta.checkpoint import (
     pointed_version,
 )
 from stratalog.storage.delta.commit_json import decode_commit, encode_commit
-from stratalog.storage.delta.commit_json_fast import decode_fast, encode_fast
 from stratalog.storage.delta.commit_race import StoredCommit
 from stratalog.storage.delta.table import TableSnapshot
 from stratalog.storage.errors import CorruptMessageError
@@ -45,11 +44,11 @@ class DeltaCommitLog:
         return f"{self._log}/{commit_file(version)}"
 
     def create_version(self, version: int, stored: StoredCommit) -> bool:
-        return self._store.create(self.path_of(version), encode_fast(stored) or encode_commit(stored))
+        return self._store.create(self.path_of(version), encode_commit(stored))
 
     def read_version(self, version: int) -> StoredCommit | None:
         data = self._store.get_optional(self.path_of(version))
-        return None if data is None else decode_fast(data) or decode_commit(data, f"{self.name} version {version}")
+        return None if data is None else decode_commit(data, f"{self.name} version {version}")
 
     def has_version(self, version: int, commit_id: str | None) -> bool:
         if commit_id is None:

@@ -67,7 +67,7 @@ class MemoryCoordinator:
 
         def move(_: object) -> None:
             for shard in self.shards.values():
-                for token, response in shard.give_up(NotCoordinatorError("moved")):
+                for token, response in shard.unload(NotCoordinatorError("moved")):
                     self._waiting.pop(token)(response)
             self.shards.clear()
             self.leader = leader

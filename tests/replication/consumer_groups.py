@@ -12,7 +12,7 @@ from stratalog.replication.coordinator.groups.modern_assignors import TopicIdPar
 from stratalog.replication.coordinator.groups.modern_group import ModernGroup
 from stratalog.replication.coordinator.groups.modern_heartbeat import owned_partitions
 from stratalog.replication.coordinator.groups.modern_requests import ModernGroups
-from stratalog.replication.coordinator.groups.table import Draft, GroupTable
+from stratalog.replication.coordinator.groups.table import DecisionBuilder, GroupTable
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import PartitionRecord, TopicRecord
@@ -79,45 +79,45 @@ class Coordinator:
         return found
 
     def heartbeat(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
-        draft = Draft(self.now_ms)
-        self.kind.requests[ConsumerGroupHeartbeatRequest](request, 7, draft)
-        (answer,) = draft.answers
+        decision = DecisionBuilder(self.now_ms)
+        self.kind.requests[ConsumerGroupHeartbeatRequest](request, 7, decision)
+        (answer,) = decision.answers
         assert answer.token == 7
         assert isinstance(answer.response, ConsumerGroupHeartbeatResponse)
-        self._commit(draft)
+        self._commit(decision)
         return answer.response
 
     def describe(self, group_id: str = GROUP) -> DescribedConsumerGroup:
-        draft = Draft(self.now_ms)
-        self.kind.requests[ConsumerGroupDescribeRequest](ConsumerGroupDescribeRequest((group_id,)), 8, draft)
-        response = draft.answers[0].response
+        decision = DecisionBuilder(self.now_ms)
+        self.kind.requests[ConsumerGroupDescribeRequest](ConsumerGroupDescribeRequest((group_id,)), 8, decision)
+        response = decision.answers[0].response
         assert isinstance(response, ConsumerGroupDescribeResponse)
         return response.groups[0]
 
     def pass_time(self, duration_ms: int) -> None:
         """All that is due comes in one decision, as in `GroupShard.expire`."""
         self.now_ms += duration_ms
-        draft = Draft(self.now_ms)
+        decision = DecisionBuilder(self.now_ms)
         for key in self.table.timers.pop_due(self.now_ms):
-            self.kind.expire(key, draft)
-        self._commit(draft)
+            self.kind.expire(key, decision)
+        self._commit(decision)
 
     def fail_over(self, log: Iterable[CoordinatorRecord] | None = None) -> None:
         """Another coordinator folds the log, or what compaction left of it."""
         self._start()
         for record in list(self.log if log is None else log):
             self.kind.replay(record, self.now_ms)
-        self.kind.loaded(Draft(self.now_ms))
+        self.kind.loaded(DecisionBuilder(self.now_ms))
 
     def compacted(self) -> list[CoordinatorRecord]:
         """The newest record of each key, without tombstones."""
         newest = {record.key: at for at, record in enumerate(self.log)}
         return [self.log[at] for at in sorted(newest.values()) if self.log[at].value is not None]
 
-    def _commit(self, draft: Draft) -> None:
-        for record in draft.records:
+    def _commit(self, decision: DecisionBuilder) -> None:
+        for record in decision.records:
             self.kind.replay(record, self.now_ms)
-        self.log += draft.records
+        self.log += decision.records
 
 
 @dataclass

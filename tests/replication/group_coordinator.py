@@ -140,7 +140,7 @@ class Coordinator:
     def crash(self) -> None:
         """Another broker takes over with what is committed; whatever was not answered is NOT_COORDINATOR."""
         error = NotCoordinatorError("moved")
-        given_up = dict(self.shard.give_up(error))
+        given_up = dict(self.shard.unload(error))
         self.uncommitted = []
         for token in self.asked.keys() - self.answered.keys():
             self.answered[token] = given_up.get(token, error)

@@ -166,5 +166,5 @@ class ListShard:
     def held(self) -> dict[Held, int]:
         return {}
 
-    def give_up(self, error: StratalogError) -> tuple[Answered, ...]:
+    def unload(self, error: StratalogError) -> tuple[Answered, ...]:
         return tuple(Answered(token, error) for token in self.waiting)

@@ -23,10 +23,21 @@ from stratalog.clients.consumer.assignors.assignor import (
 from stratalog.clients.consumer.assignors.sticky_even import share_evenly
 from stratalog.clients.consumer.assignors.sticky_uneven import UnevenShares
 from stratalog.replication.java_strings import hash_order
-from stratalog.replication.requests.consumer_protocol import UNKNOWN_GENERATION, Subscription, partitions_by_topic
-from stratalog.replication.requests.kafka_bytes import KafkaReader, KafkaWriter
+from stratalog.replication.requests.consumer_protocol import (
+    PARTITIONS,
+    UNKNOWN_GENERATION,
+    Subscription,
+    partitions_of,
+    topics_of,
+)
+from stratalog.replication.requests.kafka_types import Field, Struct, layout
 from stratalog.storage.errors import CorruptMessageError
 from stratalog.storage.records import TopicPartition
+
+_GENERATION = Field("generation", "int32", first_version=1)
+_STICKY_DATA = Struct("StickyAssignorUserData", (Field("previous_assignment", PARTITIONS, is_array=True), _GENERATION))
+_COOPERATIVE_DATA = layout(Struct("CooperativeStickyAssignorUserData", (_GENERATION,)), 1)
+_GENERATION_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +73,8 @@ class StickyAssignor:
         return _shares(partition_counts, members, partition_racks, holdings)[0]
 
     def user_data(self, partitions: Sequence[TopicPartition], generation_id: int) -> bytes | None:
-        writer = KafkaWriter(flexible=False)
-
-        def write_topic(topic: tuple[str, list[int]]) -> None:
-            writer.string(topic[0])
-            writer.array(topic[1], writer.int32)
-
-        writer.array(partitions_by_topic(partitions).items(), write_topic)
-        writer.int32(generation_id)
-        return writer.bytes_written()
+        fields = {"previous_assignment": topics_of(partitions), "generation": generation_id}
+        return layout(_STICKY_DATA, 1).write(fields)
 
 
 class CooperativeStickyAssignor:
@@ -96,9 +100,7 @@ class CooperativeStickyAssignor:
         }
 
     def user_data(self, _partitions: Sequence[TopicPartition], generation_id: int) -> bytes | None:
-        writer = KafkaWriter(flexible=False)
-        writer.int32(generation_id)
-        return writer.bytes_written()
+        return _COOPERATIVE_DATA.write({"generation": generation_id})
 
 
 def _shares(
@@ -182,22 +184,18 @@ def _claim_of_user_data(subscription: Subscription) -> _Holding:
     """The claim in a sticky member's user data; empty if it cannot be read. Version 0 has no generation."""
     if not subscription.user_data:
         return _Holding((), UNKNOWN_GENERATION)
-    reader = KafkaReader(subscription.user_data, flexible=False)
-
-    def read_topic() -> list[TopicPartition]:
-        topic = reader.string()
-        return [TopicPartition(topic, number) for number in reader.array(reader.int32)]
-
     try:
-        partitions = tuple(partition for topic in reader.array(read_topic) for partition in topic)
-        return _Holding(partitions, reader.int32() if reader.left >= 4 else UNKNOWN_GENERATION)
-    except (CorruptMessageError, UnicodeDecodeError):
+        fields, end = layout(_STICKY_DATA, 0).read(subscription.user_data)
+        if len(subscription.user_data) - end >= _GENERATION_BYTES:
+            fields, end = layout(_STICKY_DATA, 1).read(subscription.user_data)
+    except CorruptMessageError:
         return _Holding((), UNKNOWN_GENERATION)
+    return _Holding(partitions_of(fields["previous_assignment"]), fields.get("generation", UNKNOWN_GENERATION))
 
 
 def _claim_of_subscription(subscription: Subscription) -> _Holding:
     """The claim of a cooperative member; its generation is in its user data before version 2."""
     generation = subscription.generation_id
-    if generation < 0 and subscription.user_data is not None and len(subscription.user_data) >= 4:
-        generation = KafkaReader(subscription.user_data, flexible=False).int32()
+    if generation < 0 and subscription.user_data is not None and len(subscription.user_data) >= _GENERATION_BYTES:
+        generation = _COOPERATIVE_DATA.read(subscription.user_data)[0]["generation"]
     return _Holding(subscription.owned_partitions, max(generation, UNKNOWN_GENERATION))

@@ -1,21 +1,18 @@
-"""Kafka's messages built from plain values, whatever version the client speaks. Pure.
+"""Kafka's messages of any version, built from plain values. Pure.
 
-A response is given as a mapping with the fields of all versions, named as kio names them. What the version does not
-have is left out, what is not given has Kafka's default. Numbers of milliseconds, hexadecimal ids and errors become
-kio's types.
+A message is given as a mapping with the fields of all versions by kio's names. Fields that the version does not have
+are left out, missing ones have Kafka's default. Milliseconds, hexadecimal ids and errors become kio's types.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import io
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
-from kio.serial import entity_writer
 
 from stratalog.clients.kafka.protocol.schema import Entity, EntityType, FieldShape, names_in_any_version, shape_of
 from stratalog.storage.errors import StratalogError
@@ -43,15 +40,8 @@ def build(entity_type: EntityType, values: Values) -> Entity:
     return entity_type(**given)
 
 
-def encoded(entity: Entity) -> bytes:
-    """The message's bytes."""
-    with io.BytesIO() as buffer:
-        entity_writer(type(entity))(buffer, entity)
-        return buffer.getvalue()
-
-
 def milliseconds(duration: dt.timedelta) -> int:
-    """A duration of a request as Kafka has it."""
+    """A duration of a request in milliseconds."""
     return duration // _MILLISECOND
 
 
@@ -65,13 +55,13 @@ def code_of(error: StratalogError | int | None) -> ErrorCode:
 
 
 def id_text(topic_id: UUID | None) -> str | None:
-    """A request's topic id as ours are written; None for the zero id, which stands for none."""
+    """A request's topic id as 32 hexadecimal digits; None for the zero id, which means none."""
     return None if topic_id is None or topic_id.int == 0 else topic_id.hex
 
 
 @cache
 def _plan(entity_type: EntityType) -> tuple[tuple[str, _Convert, Any], ...]:
-    """For each field its name, how to convert a value, and what it is when there is none."""
+    """Name, conversion and default of each field."""
     return tuple((field.name, _converter(field), default_of(field)) for field in shape_of(entity_type))
 
 
@@ -121,7 +111,7 @@ _CONVERTERS: dict[str, _Convert] = {
 
 
 def default_of(field: FieldShape) -> Any:
-    """What a field is that nobody gave: Kafka's default, else the empty value of its type."""
+    """The value of a missing field: Kafka's default, else the empty value of its type."""
     if field.has_default:
         return field.default
     if field.is_array:

@@ -1,32 +1,32 @@
 """Requests and responses as bytes: a frame's header and body, without the length before it. Pure.
 
-A frame is what stands between two lengths on a connection. What cannot be read is InvalidRequestError: the connection
-is to be closed, as Kafka does. The one exception is ApiVersions of an unknown version, which is answered in version 0
-with UNSUPPORTED_VERSION, so that a newer client can try again (KIP-511).
+A frame is what stands between two lengths on a connection. Bytes that are no request are InvalidRequestError: the
+connection is to be closed, as Kafka does. The one exception is ApiVersions of an unknown version, which is answered in
+version 0 with UNSUPPORTED_VERSION, so that a newer client can try again (KIP-511).
 Source: Kafka's `RequestContext.parseRequest`, `RequestHeader`, `ApiVersionsRequest`.
 """
 
 from __future__ import annotations
 
-import io
-from dataclasses import dataclass
-from struct import Struct
-from typing import Any
+from collections.abc import Mapping
+from functools import cache
+from struct import Struct as Packed
+from typing import Any, NamedTuple
 
-from kio.serial import entity_reader, entity_writer
-from kio.serial.errors import SerialError
-
-from stratalog.clients.kafka.protocol.frame_check import checked
-from stratalog.clients.kafka.protocol.frame_writer import written
+from stratalog.clients.kafka.protocol.layouts import layout_of
 from stratalog.clients.kafka.protocol.schema import Entity, EntityType, known_versions, request_type, response_type
-from stratalog.storage.errors import InvalidRequestError, UnsupportedVersionError
+from stratalog.replication.requests.kafka_types import Field, Layout, Struct, layout, sequence
+from stratalog.storage.errors import CorruptMessageError, InvalidRequestError, UnsupportedVersionError
 
 API_VERSIONS = 18
-_START = Struct(">hhi")
+_START = Packed(">hhi")
+"""The beginning of every request's header: API key, version, correlation id."""
+_REQUEST_HEADER = Struct("RequestHeader", (Field("client_id", "string", is_nullable=True, is_compact=False),))
+"""The rest of it."""
+_RESPONSE_HEADER = Struct("ResponseHeader", (Field("correlation_id", "int32"),))
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFrame:
+class RequestFrame(NamedTuple):
     """A decoded request. `entity` is None only for ApiVersions of a version that is not known."""
 
     api_key: int
@@ -36,12 +36,12 @@ class RequestFrame:
     entity: Entity | None
 
 
-def decode_request(frame: bytes, served: dict[int, range]) -> RequestFrame:
+def decode_request(frame: bytes, served: Mapping[int, range]) -> RequestFrame:
     """A request frame, header and body.
 
     served   the versions that are answered, by API key
-    Raises InvalidRequestError for bytes that are no request, UnsupportedVersionError for one that is not served: in
-    both cases nothing can be answered.
+    Raises InvalidRequestError for bytes that are no request, UnsupportedVersionError for one that is not served:
+    neither can be answered.
     """
     if len(frame) < _START.size:
         raise InvalidRequestError(f"a request begins with {_START.size} bytes of header, the frame has {len(frame)}")
@@ -52,48 +52,44 @@ def decode_request(frame: bytes, served: dict[int, range]) -> RequestFrame:
         versions = served.get(api_key)
         known = "is not served" if versions is None else f"is served in versions {versions[0]} to {versions[-1]}"
         raise UnsupportedVersionError(f"API {api_key} version {version}: it {known}")
-    body_type = request_type(api_key, version)
-    header_type = body_type.__header_schema__
-    frame = checked(header_type, body_type, frame)
-    header, at = _read(header_type, frame, 0)
-    entity, _ = _read(body_type, frame, at)
-    return RequestFrame(api_key, version, correlation_id, header.client_id, entity)
+    header, entity = _decode(frame, _START.size, request_type(api_key, version), _REQUEST_HEADER)
+    return RequestFrame(api_key, version, correlation_id, header["client_id"], entity)
 
 
-def _read(entity_type: EntityType, frame: bytes, start: int) -> tuple[Any, int]:
+def decode_response(frame: bytes, api_key: int, version: int) -> tuple[int, Entity]:
+    """(correlation id, response) of a response frame, as clients read it. InvalidRequestError as `decode_request`."""
+    header, entity = _decode(frame, 0, response_type(api_key, version), _RESPONSE_HEADER)
+    return header["correlation_id"], entity
+
+
+def _decode(frame: bytes, start: int, entity_type: EntityType, header: Struct) -> tuple[dict[str, Any], Entity]:
     try:
-        entity, size_bytes = entity_reader(entity_type)(frame, start)
-    except (SerialError, ValueError, OverflowError) as reason:
-        raise InvalidRequestError(f"not a {entity_type.__name__}: {reason}") from reason
-    return entity, start + size_bytes
+        (values, entity), _ = _frame_layout(entity_type, header).read(frame, start)
+    except CorruptMessageError as reason:
+        raise InvalidRequestError(str(reason)) from reason
+    return values, entity
 
 
-def encode_response(correlation_id: int, response: Entity) -> bytes:
-    """A response frame, header and body."""
-    header_type = response.__header_schema__
-    return written(header_type(correlation_id=correlation_id)) + written(response)
+def _layout_for(entity: Entity, header: Struct) -> Layout:
+    entity_type: EntityType = type(entity)
+    return _frame_layout(entity_type, header)
+
+
+@cache
+def _frame_layout(entity_type: EntityType, header: Struct) -> Layout:
+    is_flexible = bool(entity_type.__header_schema__.__flexible__)
+    return sequence(entity_type.__name__, layout(header, is_flexible=is_flexible), layout_of(entity_type))
 
 
 def encode_request(correlation_id: int, client_id: str | None, request: Entity) -> bytes:
     """A request frame, as clients send it."""
-    header_type = request.__header_schema__
-    header = header_type(
-        request_api_key=request.__api_key__,
-        request_api_version=request.__version__,
-        correlation_id=correlation_id,
-        client_id=client_id,
-    )
-    with io.BytesIO() as buffer:
-        entity_writer(header_type)(buffer, header)
-        entity_writer(type(request))(buffer, request)
-        return buffer.getvalue()
+    start = _START.pack(request.__api_key__, request.__version__, correlation_id)
+    return start + _layout_for(request, _REQUEST_HEADER).write(({"client_id": client_id}, request))
 
 
-def decode_response(frame: bytes, api_key: int, version: int) -> tuple[int, Entity]:
-    """(correlation id, response) of a response frame, as clients read it."""
-    entity_type = response_type(api_key, version)
-    header, at = _read(entity_type.__header_schema__, frame, 0)
-    return header.correlation_id, _read(entity_type, frame, at)[0]
+def encode_response(correlation_id: int, response: Entity) -> bytes:
+    """A response frame, header and body. struct.error for a number out of bounds."""
+    return _layout_for(response, _RESPONSE_HEADER).write(({"correlation_id": correlation_id}, response))
 
 
 def served_versions(api_key: int, newest: int | None = None) -> range:

@@ -1,7 +1,7 @@
-"""What a message of Kafka's protocol consists of, as kio's classes for its versions say it. Pure.
+"""The fields of Kafka's messages in each version, from the dataclasses of kio. Pure.
 
-kio has one dataclass for each API and version. Here their fields are told apart by kind, once for each class, for
-those who build messages (`kafka_entities`) and those who look at bytes before kio does (`kafka_frame_check`).
+kio has one dataclass for each API and version. Their fields are classified here, once for each class, for `entities`,
+which builds messages of plain values, and `layouts`, which reads and writes bytes.
 """
 
 from __future__ import annotations
@@ -78,14 +78,14 @@ def response_type(api_key: int, version: int) -> EntityType:
 
 @cache
 def known_versions(api_key: int) -> frozenset[int]:
-    """The versions of an API's requests that kio has; none for an unknown API."""
+    """The versions of an API's requests in kio; none for an unknown API."""
     versions = schema_name_map[api_key_map[api_key]] if api_key in api_key_map else {}
     return frozenset(version for version, types in versions.items() if Kind.request in types)
 
 
 @cache
 def names_in_any_version(api_key: int) -> frozenset[str]:
-    """The names of all fields of an API's messages and their parts, over all versions: what else is a misspelling."""
+    """The names of all fields of an API's messages and their parts in any version; any other name is a defect."""
     names: set[str] = set()
     versions = known_versions(api_key)
     waiting: list[EntityType] = [

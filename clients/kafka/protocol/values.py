@@ -1,7 +1,7 @@
-"""Kafka's messages to and from values of ours that have the same fields by name. Pure.
+"""Kafka's messages to and from the dataclasses of `replication.requests`, which have the same fields by name. Pure.
 
-The values of groups and transactions name and nest their fields as the message JSON does. kio leaves `_ms` out where
-it has durations and times, and says `error_code` where a value has `error`.
+Values of groups and transactions name and nest their fields as the message JSON does. kio leaves out `_ms` where it has
+durations and times, and has `error_code` where a value has `error`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ABSENT = object()
 
 
 def value_of(value_type: type[V], entity: Entity, **given: Any) -> V:
-    """A value of ours from a message or a part of one; what the version lacks has the value's default.
+    """A value from a message or a part of one; fields that the version lacks have the value's default.
 
     given  fields that the message does not have, or not in this form
     """
@@ -32,28 +32,29 @@ def value_of(value_type: type[V], entity: Entity, **given: Any) -> V:
         if name in given:
             found[name] = given[name]
             continue
-        told = getattr(entity, short, _ABSENT)
-        if told is _ABSENT:
+        content = getattr(entity, short, _ABSENT)
+        if content is _ABSENT:
             if default is MISSING:
                 raise TypeError(f"{type(entity).__name__} has no {short} for {value_type.__name__}")
             continue
-        found[name] = _plain(told, part)
+        found[name] = _plain(content, part)
     return value_type(**found)
 
 
-def _plain(told: Any, part: Any) -> Any:
-    if isinstance(told, dt.timedelta):
-        return milliseconds(told)
-    if isinstance(told, UUID):
-        return told.hex
-    if part is not None and told is not None:
-        return tuple(value_of(part, each) for each in told) if isinstance(told, tuple) else value_of(part, told)
-    return told
+def _plain(content: Any, part: Any) -> Any:
+    if isinstance(content, dt.timedelta):
+        return milliseconds(content)
+    if isinstance(content, UUID):
+        return content.hex
+    if part is not None and content is not None:
+        is_array = isinstance(content, tuple)
+        return tuple(value_of(part, each) for each in content) if is_array else value_of(part, content)
+    return content
 
 
 @cache
 def _fields(value_type: Any) -> tuple[tuple[str, str, Any, Any], ...]:
-    """Of each field its name, kio's name, the class of its parts, and its default."""
+    """Name, kio's name, class of the parts, and default of each field."""
     hints = get_type_hints(value_type)
     return tuple((f.name, _short(f.name), _part(hints[f.name]), f.default) for f in fields(value_type))
 
@@ -71,36 +72,36 @@ def _part(hint: Any) -> Any:
     return hint if hasattr(hint, "__dataclass_fields__") else None
 
 
-def told_of(value: Any, rename: Mapping[str, Callable[[Any], Any]] | None = None) -> dict[str, Any]:
-    """A response of ours, or a part of one, as the fields of a message.
+def fields_of(value: Any, rename: Mapping[str, Callable[[Any], Any]] | None = None) -> dict[str, Any]:
+    """A response, or a part of one, as the fields of a message.
 
     rename  for fields of the outermost value that the message has in another form
     """
-    told: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for each in fields(value):
         content = getattr(value, each.name)
         if each.name == "error":
-            told["error_code"] = content
+            found["error_code"] = content
         elif rename is not None and each.name in rename:
-            told[each.name] = rename[each.name](content)
+            found[each.name] = rename[each.name](content)
         else:
-            told[_short(each.name)] = _told(content)
-    return told
+            found[_short(each.name)] = _nested(content)
+    return found
 
 
-def _told(content: Any) -> Any:
+def _nested(content: Any) -> Any:
     if hasattr(content, "__dataclass_fields__"):
-        return told_of(content)
+        return fields_of(content)
     if isinstance(content, tuple) and content and hasattr(content[0], "__dataclass_fields__"):
-        return [told_of(each) for each in content]
+        return [fields_of(each) for each in content]
     return content
 
 
 def as_error(answer: object) -> StratalogError | None:
-    """The error that a coordinator gave instead of a response."""
+    """The error that a coordinator answered instead of a response; None for a response."""
     return answer if isinstance(answer, StratalogError) else None
 
 
 def message_of(error: StratalogError | None) -> str | None:
-    """An error's message; none where there is none."""
+    """An error's message; None without an error."""
     return None if error is None else str(error)

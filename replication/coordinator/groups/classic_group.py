@@ -1,13 +1,13 @@
 """A classic consumer group: members, generation, and what is allowed in which state. Pure.
 
     Empty -> PreparingRebalance -> CompletingRebalance -> Stable -> PreparingRebalance …
-                  any of them -> Dead; PreparingRebalance -> Empty when nobody is left
+                  any of them -> Dead; PreparingRebalance -> Empty when no member is left
 
 Members join (PreparingRebalance), get a generation and a leader among them that assigns partitions
-(CompletingRebalance), and read once its assignments are stored (Stable). What happens when is decided in
-`replication.coordinator.groups.classic_membership`; here is what one group is. Of it, the log holds the generation that
-was stable last, or that the group became empty: a coordinator that takes over goes on from there, and members of a
-rebalance under way join again.
+(CompletingRebalance), and read once its assignments are stored (Stable). Requests and timers are handled in
+`replication.coordinator.groups.classic_membership`; this is the state of one group. The log holds the newest stable
+generation, or that the group became empty: a new coordinator continues from there, and members of a rebalance that was
+under way join again.
 
 Source: Kafka's `ClassicGroup` and `ClassicGroupMember`. Where Java walks a HashMap, members come in the order in which
 they were added; of protocols with equal votes the one wins that the HashMap gives first, as in Kafka.
@@ -51,11 +51,11 @@ from stratalog.storage.errors import (
 )
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
-"""The protocol type whose subscriptions the coordinator can read: consumers', not Kafka Connect's."""
+"""Protocol type whose subscriptions the coordinator can read: consumers', not Kafka Connect's."""
 
 
 class GroupState(Enum):
-    """Kafka's `ClassicGroupState`; `value` is the word that tools show."""
+    """Kafka's `ClassicGroupState`; `value` is the word that tools print."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -76,7 +76,7 @@ VALID_PREVIOUS_STATES = {
 @dataclass(slots=True)
 class ClassicMember:
     """One member. `protocols` are its assignors in its order of preference, each with its subscription. `is_new`: it
-    has not been in a generation yet, so its session ends even while it waits."""
+    has not been in a generation yet, so that its session ends even while its request waits."""
 
     member_id: str
     group_instance_id: str | None
@@ -90,24 +90,26 @@ class ClassicMember:
     is_new: bool = False
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Its subscription under that protocol; IllegalStateError if it does not have it."""
+        """The subscription under that protocol; IllegalStateError if the member does not support it."""
         for protocol in self.protocols:
             if protocol.name == protocol_name:
                 return protocol.metadata
         raise IllegalStateError(f"member {self.member_id} does not support protocol {protocol_name}")
 
     def vote(self, candidates: set[str]) -> str:
-        """Its favourite of the candidates."""
+        """The candidate that the member prefers."""
         return next(protocol.name for protocol in self.protocols if protocol.name in candidates)
 
 
 class ClassicGroup:
     """One group. `awaiting_join` and `awaiting_sync`: tokens of the members whose requests wait, by member id.
 
-    stated        the value of the group's newest record, None before the first: what a refold begins with
-    pending_join  ids given out with MEMBER_ID_REQUIRED whose members have not come yet
-    pending_sync  members that have not asked for their assignment in this generation
+    last_value    the value of the group's newest record, None before the first
+    pending_join  ids assigned with MEMBER_ID_REQUIRED whose members have not joined yet
+    pending_sync  members that have not sent SyncGroup in this generation
     """
+
+    group_type = CLASSIC
 
     def __init__(self, group_id: str, state_timestamp_ms: int | None) -> None:
         self.group_id = group_id
@@ -129,17 +131,17 @@ class ClassicGroup:
         self.new_member_added = False
         self.initial_delay_ms = 0
         self.initial_remaining_ms = 0
-        self.stated: bytes | None = None
+        self.last_value: bytes | None = None
 
     # Records
 
     @classmethod
     def folded(cls, group_id: str, data: bytes) -> ClassicGroup:
-        """The group that a record's value states: Stable with members, else Empty."""
+        """The group of a record's value: Stable with members, else Empty."""
         value = decode_group_metadata(data)
         timestamp = value.current_state_timestamp
         group = cls(group_id, None if timestamp == NO_TIMESTAMP else timestamp)
-        group.stated = data
+        group.last_value = data
         group.generation_id, group.protocol_name, group.leader = value.generation, value.protocol, value.leader
         for each in value.members:
             group.add(_member_of(each, value))
@@ -149,7 +151,7 @@ class ClassicGroup:
         return group
 
     def metadata_value(self) -> GroupMetadataValue:
-        """What the group's record states now."""
+        """The value of the group's next record."""
         members = tuple(
             MemberMetadata(
                 member.member_id,
@@ -174,19 +176,19 @@ class ClassicGroup:
 
     def state_record(self) -> CoordinatorRecord:
         """The record of the generation that just became stable, or of the group that just became empty."""
-        return self._stating(self.metadata_value())
+        return self._record_of(self.metadata_value())
 
     def creation_record(self) -> CoordinatorRecord:
-        """The record of a group that was just made: without members, whoever is joining it."""
+        """The record of a group that was just made: without the member that is joining it."""
         timestamp = NO_TIMESTAMP if self.state_timestamp_ms is None else self.state_timestamp_ms
-        return self._stating(GroupMetadataValue(current_state_timestamp=timestamp))
+        return self._record_of(GroupMetadataValue(current_state_timestamp=timestamp))
 
     def tombstones(self) -> tuple[CoordinatorRecord, ...]:
         return (CoordinatorRecord(group_metadata_key(self.group_id), None),)
 
-    def _stating(self, value: GroupMetadataValue) -> CoordinatorRecord:
-        self.stated = encode_group_metadata(value)
-        return CoordinatorRecord(group_metadata_key(self.group_id), self.stated)
+    def _record_of(self, value: GroupMetadataValue) -> CoordinatorRecord:
+        self.last_value = encode_group_metadata(value)
+        return CoordinatorRecord(group_metadata_key(self.group_id), self.last_value)
 
     # Members
 
@@ -203,7 +205,7 @@ class ClassicGroup:
         self.pending_join.discard(member.member_id)
 
     def remove(self, member_id: str) -> None:
-        """Take a member or a pending id out; the next member leads if it led. Its tokens are the caller's to answer."""
+        """Remove a member or a pending id; the next member leads if it led. The caller answers its tokens."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count_protocols(member, -1)
@@ -223,15 +225,15 @@ class ClassicGroup:
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
     ) -> None:
-        """What a member that joins again says of itself now."""
+        """Update a member that joins again."""
         self._count_protocols(member, -1)
         member.protocols = protocols
         self._count_protocols(member, 1)
         member.rebalance_timeout_ms, member.session_timeout_ms = rebalance_timeout_ms, session_timeout_ms
 
     def replace_static(self, group_instance_id: str, new_member_id: str) -> ClassicMember:
-        """The static member goes on under a new id; with the old one it is fenced (KIP-345). Assignment, place among
-        the members and leadership stay; the old id's tokens are the caller's to answer."""
+        """The static member continues under a new id; the old one is fenced (KIP-345). Assignment, place among the
+        members and leadership stay; the caller answers the old id's tokens."""
         old_member_id = self.static_members[group_instance_id]
         member = self.members[old_member_id]
         member.member_id, member.is_new = new_member_id, False
@@ -247,7 +249,7 @@ class ClassicGroup:
         return member
 
     def elect_joined_leader(self) -> bool:
-        """Let a member that has joined lead if the leader has not; False if nobody has."""
+        """Make a member that has joined the leader if the leader has not; False if no member has."""
         if self.leader is None:
             return False
         if self.leader not in self.awaiting_join:
@@ -276,7 +278,7 @@ class ClassicGroup:
     # Protocols
 
     def supports_protocols(self, protocol_type: str, protocols: Iterable[JoinGroupRequestProtocol]) -> bool:
-        """Whether a member with these could join: some protocol is everybody's, or the group is empty."""
+        """Whether a member with these could join: all members have one of them, or the group is empty."""
         names = {protocol.name for protocol in protocols}
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(names)
@@ -309,7 +311,7 @@ class ClassicGroup:
             self.supported_protocols[name] = self.supported_protocols.get(name, 0) + by
 
     def _read_subscribed_topics(self) -> frozenset[str] | None:
-        """None where it cannot be known: other protocol types, or subscriptions that are no consumer's."""
+        """None if they cannot be read: other protocol types, or subscriptions that are no consumer's."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return None
         if not self.members:
@@ -319,7 +321,7 @@ class ClassicGroup:
         try:
             subscriptions = [member.metadata(self.protocol_name) for member in self.members.values()]
             return frozenset(topic for each in set(subscriptions) for topic in decode_subscription(each).topics)
-        except (CorruptMessageError, UnicodeDecodeError):
+        except CorruptMessageError:
             return None
 
     # States
@@ -339,18 +341,14 @@ class ClassicGroup:
         self.previous_state, self.state, self.state_timestamp_ms = self.state, state, now_ms
 
     def begin_generation(self, now_ms: int) -> None:
-        """The next generation: CompletingRebalance with a protocol, or Empty when nobody is left."""
+        """The next generation: CompletingRebalance with a protocol, or Empty without members."""
         self.generation_id += 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.subscribed_topics = self._read_subscribed_topics()
         self.transition_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms)
         self.pending_sync.clear()
 
-    # What the shard asks of any group
-
-    @property
-    def group_type(self) -> str:
-        return CLASSIC
+    # `Group`
 
     @property
     def state_name(self) -> str:
@@ -361,7 +359,7 @@ class ClassicGroup:
         return self.state is GroupState.EMPTY
 
     def validate_member(self, member_id: str, group_instance_id: str | None) -> None:
-        """Raises UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if its instance goes on under another member id."""
+        """Raises UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if its instance continues under another member id."""
         if group_instance_id is not None:
             existing = self.static_members.get(group_instance_id)
             if existing is None:
@@ -380,15 +378,15 @@ class ClassicGroup:
             raise IllegalGenerationError(f"generation {generation_id} != {self.generation_id} of group {self.group_id}")
 
     def validate_alive(self) -> None:
-        """Raises COORDINATOR_NOT_AVAILABLE for a dead group: the member is to look for the coordinator again."""
+        """Raises COORDINATOR_NOT_AVAILABLE for a dead group: the member finds the coordinator again."""
         if self.state is GroupState.DEAD:
             raise CoordinatorNotAvailableError(f"group {self.group_id} is dead")
 
     def validate_offset_commit(
         self, member_id: str, group_instance_id: str | None, generation_id_or_member_epoch: int, is_transactional: bool
     ) -> None:
-        """Anybody's while the group is empty, else a member's of this generation; not before its assignments are
-        stored (REBALANCE_IN_PROGRESS), but for a transaction's, which hold whatever state the group is in."""
+        """Any commit while the group is empty, else one of a member in this generation; not before its assignments are
+        stored (REBALANCE_IN_PROGRESS), except in a transaction, which is allowed in every state of the group."""
         self.validate_alive()
         generation_id = generation_id_or_member_epoch
         if generation_id < 0 and self.state is GroupState.EMPTY:
@@ -404,14 +402,14 @@ class ClassicGroup:
             )
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:  # noqa: ARG002
-        """Anybody's. Raises GROUP_ID_NOT_FOUND if it is dead."""
+        """Allowed for every client. Raises GROUP_ID_NOT_FOUND if the group is dead."""
         self._validate_not_dead()
 
     def validate_offset_delete(self) -> None:
         self._validate_not_dead()
         if self.state is not GroupState.EMPTY and self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             raise NonEmptyGroupError(
-                f"group {self.group_id} of type {self.protocol_type} is {self.state.value}: what it reads is not known"
+                f"group {self.group_id} of type {self.protocol_type} is {self.state.value}: its topics are not known"
             )
 
     def validate_delete(self) -> None:
@@ -424,14 +422,14 @@ class ClassicGroup:
             raise GroupIdNotFoundError(f"Group {self.group_id} is in dead state.")
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Where subscriptions cannot be read, a consumers' group counts as subscribed to everything."""
+        """A group of consumers whose subscriptions cannot be read counts as subscribed to every topic."""
         if self.subscribed_topics is None:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return topic in self.subscribed_topics
 
     def retained_from_ms(self, commit_timestamp_ms: int) -> int | None:
-        """KIP-211: of a group with members, topics that it dropped count from the commit; of an empty one all offsets
-        from when it became empty; of a user without a group from the commit."""
+        """KIP-211. Group with members: from the commit, for topics that it dropped. Empty group: from when it became
+        empty. Commits without a group: from the commit."""
         if self.protocol_type is None:
             return commit_timestamp_ms
         if self.state is GroupState.EMPTY:
@@ -443,7 +441,7 @@ class ClassicGroup:
         return ListedGroup(self.group_id, self.protocol_type or "", self.state.value, CLASSIC)
 
     def described(self) -> DescribedGroup:
-        """Subscriptions and the assignor only of a stable group, as in Kafka."""
+        """Subscriptions and the assignor are those of a stable group only, as in Kafka."""
         is_stable = self.state is GroupState.STABLE
         members = tuple(
             DescribedGroupMember(

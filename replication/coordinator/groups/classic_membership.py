@@ -1,19 +1,19 @@
-"""How members get into a classic group, through its rebalances and out again. Pure.
+"""The requests of classic groups' members: JoinGroup, SyncGroup, Heartbeat, LeaveGroup. Pure.
 
     JoinGroup    waits until every member has joined, or the longest rebalance timeout is over; then all are answered
                  with the next generation, and the leader also with the members
     SyncGroup    waits for the leader's, whose assignments are one record; then all are answered with theirs
-    Heartbeat    keeps the session; tells of a rebalance
-    LeaveGroup   takes members out at once, others go when their session times out
+    Heartbeat    keeps the session; is answered REBALANCE_IN_PROGRESS during a rebalance
+    LeaveGroup   removes members at once, others are removed when their sessions end
 
 A rebalance begins when a member joins, leaves or times out, changes its protocols, when the leader joins again (a
-topic's partitions changed), or when a member does not ask for its assignment in time. What a rebalance does
-is in `replication.coordinator.groups.classic_rebalance`.
+topic's partitions changed), or when a member does not send SyncGroup in time. Its steps are in
+`replication.coordinator.groups.classic_rebalance`.
 
 Source: the classic part of Kafka's `GroupMetadataManager`. Two differences. A generation is Stable in memory as soon as
-its leader's assignments came, not when they are stored: answers wait for that anyway, in order, and a shard whose
-record is not stored is thrown away. A request that is sent again while the first waits takes its place; the first is
-answered REBALANCE_IN_PROGRESS, which Kafka never answers.
+its leader's assignments are received, not when they are stored: answers wait for that anyway, in order, and a shard
+whose record is not stored is discarded. A request that is sent again while the first waits replaces it; the first is
+answered REBALANCE_IN_PROGRESS, which Kafka does not do.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from stratalog.replication.coordinator.groups.classic_rebalance import (
     Rebalances,
 )
 from stratalog.replication.coordinator.groups.records import GROUP_METADATA_KEY, GroupMetadataKey, decode_key
-from stratalog.replication.coordinator.groups.table import CLASSIC, Draft, GroupTable, TimerKey
+from stratalog.replication.coordinator.groups.table import CLASSIC, DecisionBuilder, GroupTable, TimerKey
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.requests.groups import (
     UNKNOWN_MEMBER_ID,
@@ -63,6 +63,10 @@ from stratalog.storage.errors import (
 class ClassicGroups:
     """The classic groups of a shard: a `GroupKind`."""
 
+    group_type = CLASSIC
+    key_versions = frozenset((GROUP_METADATA_KEY,))
+    timer_kinds = frozenset((JOIN, SYNC, SESSION))
+
     def __init__(self, table: GroupTable) -> None:
         self.rebalances = Rebalances(table)
         self._table = table
@@ -70,11 +74,7 @@ class ClassicGroups:
         self._config = table.config
 
     @property
-    def group_type(self) -> str:
-        return CLASSIC
-
-    @property
-    def requests(self) -> Mapping[type, Callable[[Any, int, Draft], None]]:
+    def requests(self) -> Mapping[type, Callable[[Any, int, DecisionBuilder], None]]:
         return {
             JoinGroupRequest: self.join,
             SyncGroupRequest: self.sync,
@@ -82,45 +82,32 @@ class ClassicGroups:
             LeaveGroupRequest: self.leave,
         }
 
-    @property
-    def key_versions(self) -> frozenset[int]:
-        return frozenset({GROUP_METADATA_KEY})
-
-    @property
-    def timer_kinds(self) -> frozenset[str]:
-        return frozenset({JOIN, SYNC, SESSION})
-
     # JoinGroup
 
-    def join(self, request: JoinGroupRequest, token: int, draft: Draft) -> None:
-        """Answered when the rebalance completes, at once if there is none or with an error."""
+    def join(self, request: JoinGroupRequest, token: int, decision: DecisionBuilder) -> None:
+        """Answered when the rebalance completes, at once if there is none or on an error."""
         if request.rebalance_timeout_ms < 0:
             request = replace(request, rebalance_timeout_ms=request.session_timeout_ms)
         is_unknown = request.member_id == UNKNOWN_MEMBER_ID
-        try:
-            self._validate_join(request)
-        except StratalogError as error:
-            draft.answer(token, JoinGroupResponse(member_id=request.member_id, error=error))
-            return
-        self._table.remove_if_empty_of_other_kind(request.group_id, CLASSIC, draft)
+        self._validate_join(request)
+        self._table.remove_if_empty_of_other_type(request.group_id, CLASSIC, decision)
         group = self._table.groups.get(request.group_id)
         is_new_group = group is None
         if group is None:
-            group = self._table.groups[request.group_id] = ClassicGroup(request.group_id, draft.now_ms)
+            group = self._table.groups[request.group_id] = ClassicGroup(request.group_id, decision.now_ms)
         assert isinstance(group, ClassicGroup)
-        records = len(draft.records)
+        records = len(decision.records)
         try:
             self._validate_joining(group, request)
             if is_unknown:
-                self._join_new(group, request, token, draft)
+                self._join_new(group, request, token, decision)
             else:
-                self._join_existing(group, request, token, draft)
+                self._join_existing(group, request, token, decision)
         except StratalogError as error:
-            # A member without an id is told none; it is not in the group.
             member_id = UNKNOWN_MEMBER_ID if isinstance(error, GroupMaxSizeReachedError) else request.member_id
-            draft.answer(token, JoinGroupResponse(member_id=member_id, error=error))
-        if is_new_group and len(draft.records) == records:
-            draft.records.append(group.creation_record())
+            decision.answer(token, JoinGroupResponse(member_id=member_id, error=error))
+        if is_new_group and len(decision.records) == records:
+            decision.records.append(group.creation_record())
 
     def _validate_join(self, request: JoinGroupRequest) -> None:
         if not request.group_id:
@@ -134,9 +121,9 @@ class ClassicGroups:
         group = self._table.groups.get(request.group_id)
         if group is not None and group.group_type != CLASSIC and not group.is_empty:
             raise InconsistentGroupProtocolError(f"group {request.group_id} is a {group.group_type} group")
-        is_there = group is not None and group.group_type == CLASSIC
-        if not is_there and request.member_id != UNKNOWN_MEMBER_ID:
-            raise UnknownMemberIdError(f"group {request.group_id} is not there, nor its member {request.member_id!r}")
+        exists = group is not None and group.group_type == CLASSIC
+        if not exists and request.member_id != UNKNOWN_MEMBER_ID:
+            raise UnknownMemberIdError(f"group {request.group_id} does not exist, nor its member {request.member_id!r}")
 
     def _validate_joining(self, group: ClassicGroup, request: JoinGroupRequest) -> None:
         member_id = request.member_id
@@ -154,8 +141,7 @@ class ClassicGroups:
             )
 
     def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
-        """While members join, those that wait count: so the last ones to come again are left out if the limit was
-        lowered."""
+        """While members join, those that wait count: after the limit was lowered the last ones to join are refused."""
         size_max = self._config.group_max_size
         if group.state is GroupState.PREPARING_REBALANCE:
             return member_id in group.awaiting_join or len(group.awaiting_join) < size_max
@@ -163,43 +149,47 @@ class ClassicGroups:
             return member_id in group.members or len(group.members) < size_max
         return True
 
-    def _join_new(self, group: ClassicGroup, request: JoinGroupRequest, token: int, draft: Draft) -> None:
+    def _join_new(self, group: ClassicGroup, request: JoinGroupRequest, token: int, decision: DecisionBuilder) -> None:
         instance_id = request.group_instance_id
         member_id = f"{request.client_id if instance_id is None else instance_id}-{self._new_id()}"
         if instance_id is not None and instance_id in group.static_members:
-            self._join_replacing(group, request, member_id, token, draft)
+            self._join_replacing(group, request, member_id, token, decision)
         elif instance_id is None and request.requires_known_member_id:
             group.pending_join.add(member_id)
-            self.rebalances.schedule(SESSION, group, request.session_timeout_ms, draft, member_id)
+            self.rebalances.schedule(SESSION, group, request.session_timeout_ms, decision, member_id)
             required = MemberIdRequiredError(f"group {group.group_id}: join again as member {member_id!r}")
-            draft.answer(token, JoinGroupResponse(member_id=member_id, error=required))
+            decision.answer(token, JoinGroupResponse(member_id=member_id, error=required))
         else:
-            self._add(group, request, member_id, token, draft)
+            self._add(group, request, member_id, token, decision)
 
     def _new_id(self) -> str:
-        """128 bits in the form of a UUID, which Kafka's member ids end with."""
+        """128 bits in the form of a UUID, as at the end of Kafka's member ids."""
         digits = self._table.ids.new_id()
         return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
-    def _join_existing(self, group: ClassicGroup, request: JoinGroupRequest, token: int, draft: Draft) -> None:
+    def _join_existing(
+        self, group: ClassicGroup, request: JoinGroupRequest, token: int, decision: DecisionBuilder
+    ) -> None:
         member_id = request.member_id
         if member_id in group.pending_join and request.group_instance_id is None:
-            self._add(group, request, member_id, token, draft)
+            self._add(group, request, member_id, token, decision)
             return
         group.validate_member(member_id, request.group_instance_id)
         member = group.members[member_id]
         is_same = member.protocols == request.protocols
         if group.state is GroupState.COMPLETING_REBALANCE and is_same:
-            # It may not have got the answer to the JoinGroup that this generation began with.
-            draft.answer(token, self.rebalances.joined(group, member))
+            # The answer to the JoinGroup of this generation may have been lost.
+            decision.answer(token, self.rebalances.joined(group, member))
         elif group.state is GroupState.STABLE and is_same and group.leader != member_id:
-            draft.answer(token, self.rebalances.joined(group, member))
+            decision.answer(token, self.rebalances.joined(group, member))
         else:
             group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
-            self.rebalances.await_join(group, member_id, token, draft)
-            self.rebalances.rebalance_or_complete(group, draft)
+            self.rebalances.await_join(group, member_id, token, decision)
+            self.rebalances.rebalance_or_complete(group, decision)
 
-    def _add(self, group: ClassicGroup, request: JoinGroupRequest, member_id: str, token: int, draft: Draft) -> None:
+    def _add(
+        self, group: ClassicGroup, request: JoinGroupRequest, member_id: str, token: int, decision: DecisionBuilder
+    ) -> None:
         member = ClassicMember(
             member_id,
             request.group_instance_id,
@@ -214,61 +204,58 @@ class ClassicGroups:
         if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
             group.new_member_added = True
         group.add(member)
-        self.rebalances.await_join(group, member_id, token, draft)
-        self.rebalances.schedule(SESSION, group, NEW_MEMBER_JOIN_TIMEOUT_MS, draft, member_id)
-        self.rebalances.rebalance_or_complete(group, draft)
+        self.rebalances.await_join(group, member_id, token, decision)
+        self.rebalances.schedule(SESSION, group, NEW_MEMBER_JOIN_TIMEOUT_MS, decision, member_id)
+        self.rebalances.rebalance_or_complete(group, decision)
 
     def _join_replacing(
-        self, group: ClassicGroup, request: JoinGroupRequest, member_id: str, token: int, draft: Draft
+        self, group: ClassicGroup, request: JoinGroupRequest, member_id: str, token: int, decision: DecisionBuilder
     ) -> None:
-        """A static member came back, without its member id: it goes on under a new one. No rebalance if it changes
-        nothing in a stable group."""
+        """A static member returns without its member id and continues under a new one. In a stable group there is no
+        rebalance if its protocols select the same one."""
         instance_id = request.group_instance_id or ""
         old_member_id, old_leader = group.static_members[instance_id], group.leader
-        fenced = FencedInstanceIdError(f"static member {instance_id} came back as {member_id!r}")
-        self.rebalances.answer_waiting(group, old_member_id, old_member_id, fenced, draft)
+        fenced = FencedInstanceIdError(f"static member {instance_id} returned as {member_id!r}")
+        self.rebalances.answer_waiting(group, old_member_id, old_member_id, fenced, decision)
         member = group.replace_static(instance_id, member_id)
         self._timers.cancel(TimerKey(SESSION, group.group_id, old_member_id))
         group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
-        self.rebalances.schedule(SESSION, group, member.session_timeout_ms, draft, member_id)
+        self.rebalances.schedule(SESSION, group, member.session_timeout_ms, decision, member_id)
         if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
-            draft.records.append(group.state_record())
+            decision.records.append(group.state_record())
+            joined = self.rebalances.joined(group, member)
             if request.supports_skipping_assignment:
-                is_leader = group.leader == member_id
-                draft.answer(token, replace(self.rebalances.joined(group, member), skip_assignment=is_leader))
+                joined = replace(joined, skip_assignment=group.leader == member_id)
             else:
-                # An older client that heard that it leads would assign anew, and nobody would ask for it.
-                draft.answer(token, replace(self.rebalances.joined(group, member), leader=old_leader or "", members=()))
+                # An older client that is told that it leads would assign anew, though no rebalance is under way.
+                joined = replace(joined, leader=old_leader or "", members=())
+            decision.answer(token, joined)
             return
-        self.rebalances.await_join(group, member_id, token, draft)
+        self.rebalances.await_join(group, member_id, token, decision)
         if group.state in WITH_GENERATION:
-            self.rebalances.prepare_rebalance(group, draft)
+            self.rebalances.prepare_rebalance(group, decision)
         else:
-            self.rebalances.complete_if_all_joined(group, draft)
+            self.rebalances.complete_if_all_joined(group, decision)
 
     # SyncGroup
 
-    def sync(self, request: SyncGroupRequest, token: int, draft: Draft) -> None:
-        """Answered when the leader's assignments are there."""
-        try:
-            group = self._of_member(request.group_id)
-            self._validate_sync(group, request)
-        except StratalogError as error:
-            draft.answer(token, SyncGroupResponse(error=error))
-            return
+    def sync(self, request: SyncGroupRequest, token: int, decision: DecisionBuilder) -> None:
+        """Answered when the leader's assignments are received."""
+        group = self._of_member(request.group_id)
+        self._validate_sync(group, request)
         member = group.members[request.member_id]
         earlier = group.awaiting_sync.get(member.member_id)
         if earlier is not None:
             again = RebalanceInProgressError(f"member {member.member_id!r} sent another SyncGroup")
-            draft.answer(earlier, SyncGroupResponse(error=again))
+            decision.answer(earlier, SyncGroupResponse(error=again))
         group.awaiting_sync[member.member_id] = token
         group.pending_sync.pop(member.member_id, None)
         if not group.pending_sync:
             self._timers.cancel(TimerKey(SYNC, group.group_id))
         if group.state is GroupState.STABLE:
-            self.rebalances.answer_sync(group, member, draft, restarts_session=False)
+            self.rebalances.answer_sync(group, member, decision, restarts_session=False)
         elif group.leader == member.member_id:
-            self.rebalances.assign(group, {each.member_id: each.assignment for each in request.assignments}, draft)
+            self.rebalances.assign(group, {each.member_id: each.assignment for each in request.assignments}, decision)
 
     def _validate_sync(self, group: ClassicGroup, request: SyncGroupRequest) -> None:
         if group.is_empty:
@@ -284,43 +271,30 @@ class ClassicGroups:
 
     # Heartbeat and LeaveGroup
 
-    def heartbeat(self, request: HeartbeatRequest, token: int, draft: Draft) -> None:
-        """REBALANCE_IN_PROGRESS while members join; the session goes on all the same."""
-        try:
-            group = self._of_member(request.group_id)
-            group.validate_alive()
-            group.validate_member(request.member_id, request.group_instance_id)
-            group.validate_generation(request.generation_id)
-        except StratalogError as error:
-            draft.answer(token, HeartbeatResponse(error))
-            return
-        self.rebalances.touch(group, request.member_id, draft)
-        if group.state is GroupState.PREPARING_REBALANCE:
-            draft.answer(token, HeartbeatResponse(RebalanceInProgressError(f"group {group.group_id} rebalances")))
-        else:
-            draft.answer(token, HeartbeatResponse())
+    def heartbeat(self, request: HeartbeatRequest, token: int, decision: DecisionBuilder) -> None:
+        """REBALANCE_IN_PROGRESS while members join; the session continues all the same."""
+        group = self._of_member(request.group_id)
+        group.validate_alive()
+        group.validate_member(request.member_id, request.group_instance_id)
+        group.validate_generation(request.generation_id)
+        self.rebalances.touch(group, request.member_id, decision)
+        is_joining = group.state is GroupState.PREPARING_REBALANCE
+        error = RebalanceInProgressError(f"group {group.group_id} rebalances") if is_joining else None
+        decision.answer(token, HeartbeatResponse(error))
 
-    def leave(self, request: LeaveGroupRequest, token: int, draft: Draft) -> None:
-        """Each member with its own error. A rebalance, if one of them was in the group."""
-        try:
-            group = self._of_member(request.group_id)
-            group.validate_alive()
-        except UnknownMemberIdError as error:
-            members = tuple(MemberResponse(each.member_id, each.group_instance_id, error) for each in request.members)
-            draft.answer(token, LeaveGroupResponse(members))
-            return
-        except StratalogError as error:
-            draft.answer(token, LeaveGroupResponse(error=error))
-            return
-        responses = tuple(self._leave_one(group, identity, draft) for identity in request.members)
-        draft.answer(token, LeaveGroupResponse(responses))
+    def leave(self, request: LeaveGroupRequest, token: int, decision: DecisionBuilder) -> None:
+        """Each member has its own error. A rebalance begins if one of them was in the group."""
+        group = self._of_member(request.group_id)
+        group.validate_alive()
+        responses = tuple(self._leave_one(group, identity, decision) for identity in request.members)
+        decision.answer(token, LeaveGroupResponse(responses))
         if any(response.error is None for response in responses):
             if group.state in WITH_GENERATION:
-                self.rebalances.prepare_rebalance(group, draft)
+                self.rebalances.prepare_rebalance(group, decision)
             else:
-                self.rebalances.complete_if_all_joined(group, draft)
+                self.rebalances.complete_if_all_joined(group, decision)
 
-    def _leave_one(self, group: ClassicGroup, identity: MemberIdentity, draft: Draft) -> MemberResponse:
+    def _leave_one(self, group: ClassicGroup, identity: MemberIdentity, decision: DecisionBuilder) -> MemberResponse:
         member_id, instance_id = identity.member_id, identity.group_instance_id
         if member_id == UNKNOWN_MEMBER_ID and instance_id is not None:
             member_id = group.static_members.get(instance_id, UNKNOWN_MEMBER_ID)
@@ -329,11 +303,11 @@ class ClassicGroups:
                 group.validate_member(member_id, instance_id)
         except StratalogError as error:
             return MemberResponse(identity.member_id, instance_id, error)
-        self.rebalances.remove(group, member_id, draft)
+        self.rebalances.remove(group, member_id, decision)
         return MemberResponse(identity.member_id, instance_id)
 
     def _of_member(self, group_id: str) -> ClassicGroup:
-        """The classic group that a member speaks of."""
+        """The group of a member's request. Raises UNKNOWN_MEMBER_ID if there is no classic group of that id."""
         if not group_id:
             raise InvalidGroupIdError("the group id is empty")
         group = self._table.groups.get(group_id)
@@ -341,20 +315,20 @@ class ClassicGroups:
             raise UnknownMemberIdError(f"Group {group_id} not found.")
         return group
 
-    def expire(self, key: TimerKey, draft: Draft) -> None:
+    def expire(self, key: TimerKey, decision: DecisionBuilder) -> None:
         group = self._table.groups.get(key.group_id)
         if isinstance(group, ClassicGroup) and group.state is not GroupState.DEAD:
-            self.rebalances.expire(group, key, draft)
+            self.rebalances.expire(group, key, decision)
 
-    def loaded(self, draft: Draft) -> None:
-        """Sessions begin anew; a group above a limit that was lowered rebalances."""
+    def loaded(self, decision: DecisionBuilder) -> None:
+        """Sessions begin anew; a group above a lowered limit rebalances."""
         for group in list(self._table.groups.values()):
             if not isinstance(group, ClassicGroup):
                 continue
             for member_id in group.members:
-                self.rebalances.touch(group, member_id, draft)
+                self.rebalances.touch(group, member_id, decision)
             if len(group.members) > self._config.group_max_size:
-                self.rebalances.prepare_rebalance(group, draft)
+                self.rebalances.prepare_rebalance(group, decision)
 
     def unload(self, now_ms: int) -> list[tuple[int, object]]:
         found: list[tuple[int, object]] = []
@@ -373,6 +347,6 @@ class ClassicGroups:
         if record.value is None:
             if isinstance(group, ClassicGroup):
                 del self._table.groups[key.group]
-        elif not (isinstance(group, ClassicGroup) and group.stated == record.value):
-            # Not what this group stated itself a moment ago: a record of the log.
+        elif not (isinstance(group, ClassicGroup) and group.last_value == record.value):
+            # A record of the log, not of the decision just made.
             self._table.groups[key.group] = ClassicGroup.folded(key.group, record.value)

@@ -1,18 +1,18 @@
 """The offsets that one partition of `__consumer_offsets` holds, committed and in open transactions. Pure.
 
-An offset is one record; the newest of a key counts. What a transaction commits waits, by producer id, for its marker:
-committed, it counts unless a plain commit came after it in the log; aborted, it is forgotten. A tombstone removes an
-offset, also the waiting ones.
+An offset is one record; the newest of a key counts. Offsets of a transaction wait, by producer id, for its marker:
+after a commit they count unless a plain commit follows them in the log; after an abort they are dropped. A tombstone
+removes an offset, and those that wait.
 
-Offsets expire `offsets.retention.minutes` (7 days) after their group became empty; while a group has members, those of
-topics that it dropped count from their commit; of users without a group from their commit, too (KIP-211). An offset
-whose partition has one in an open transaction stays.
+Offsets expire `offsets.retention.minutes` (7 days) after their group became empty; while a group has members, offsets
+of topics that it dropped expire that long after their commit, as do offsets without a group (KIP-211). An offset whose
+partition has one in an open transaction stays.
 
-Of an own decision, what a transaction commits is folded only when it is stored, while other records are at once. So it
-takes its place among them when it is decided (`expect`), and what removes an offset removes also what is on its way.
+Records of a decision are folded at once, but those of a transaction when they are stored. So their place in the order
+is recorded at the decision (`expect`), and a tombstone removes them even before they are stored.
 
-Source: Kafka's `OffsetMetadataManager`. Kafka compares record offsets to tell which of two commits is newer; here it
-is the order of the decisions, which is the log's.
+Source: Kafka's `OffsetMetadataManager`. Kafka compares record offsets to find the newer of two commits; here it is the
+order of the decisions, which is the log's.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from stratalog.replication.coordinator.groups.records import (
 )
 from stratalog.replication.coordinator.groups.table import Group
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
+from stratalog.replication.requests.consumer_protocol import partitions_by_topic
 from stratalog.replication.requests.groups import (
     NO_RETENTION_TIME_MS,
     OffsetCommitRequestPartition,
@@ -51,10 +52,10 @@ from stratalog.storage.records import NO_PRODUCER_ID, TopicPartition
 
 MINUTE_MS = 60_000
 PRODUCER_EPOCH_KEPT_MS = 24 * 60 * MINUTE_MS
-"""For how long a producer's newest epoch is remembered, to refuse older ones; the log refuses them for good."""
+"""Time for which a producer's newest epoch is kept, to refuse older ones early; the log refuses them in any case."""
 
-IN_FLIGHT_MS_MAX = 10 * MINUTE_MS
-"""What was not stored after that time is not going to be: the shard would have been given up."""
+PENDING_MS_MAX = 10 * MINUTE_MS
+"""Time after which a decided offset is never stored: the shard would have been closed."""
 
 
 class CommittedOffset(NamedTuple):
@@ -68,8 +69,8 @@ Offsets = dict[str, dict[TopicPartition, CommittedOffset]]
 """By group id and partition."""
 
 
-class InFlight(NamedTuple):
-    """Of a transaction: decided at `since_ms`, and stored soon, unless the log refuses the producer."""
+class PendingOffset(NamedTuple):
+    """An offset of a transaction, decided at `since_ms` and not stored yet; the log may refuse its producer."""
 
     committed: CommittedOffset
     since_ms: int
@@ -82,7 +83,7 @@ class _Producer:
 
 
 class CommittedOffsets:
-    """Folded by `replay` and `end_transaction`. `is_loaded`: what is replayed are the shard's own decisions."""
+    """Folded by `replay` and `end_transaction`. `is_loaded`: replayed records are those of the shard's decisions."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
@@ -90,7 +91,7 @@ class CommittedOffsets:
         self._offsets: Offsets = {}
         self._pending: dict[int, Offsets] = {}
         self._open: dict[str, set[int]] = {}
-        self._in_flight: dict[str, dict[tuple[int, TopicPartition], list[InFlight]]] = {}
+        self._decided: dict[str, dict[tuple[int, TopicPartition], list[PendingOffset]]] = {}
         self._producers: dict[int, _Producer] = {}
         self._order = 0
         self.is_loaded = False
@@ -100,15 +101,15 @@ class CommittedOffsets:
     def replay(
         self, group_id: str, partition: TopicPartition, value: OffsetCommitValue | None, producer_id: int
     ) -> bool:
-        """One record: a commit, a transaction's commit (`producer_id`), or a tombstone. False for a transaction's that
-        was removed while it was on its way."""
+        """Fold a commit, a transaction's commit (`producer_id`), or a tombstone. False for a transaction's commit that
+        was removed before it was stored."""
         if value is None:
             self._remove(group_id, partition)
             return True
         if producer_id == NO_PRODUCER_ID:
             self._offsets.setdefault(group_id, {})[partition] = self._next(value)
             return True
-        committed = self._arrived(group_id, (producer_id, partition), value) if self.is_loaded else self._next(value)
+        committed = self._stored(group_id, (producer_id, partition), value) if self.is_loaded else self._next(value)
         if committed is None:
             return False
         self._open.setdefault(group_id, set()).add(producer_id)
@@ -122,31 +123,31 @@ class CommittedOffsets:
     def expect(
         self, group_id: str, producer_id: int, values: Iterable[tuple[TopicPartition, OffsetCommitValue]], now_ms: int
     ) -> None:
-        """A transaction's commits were decided: `replay` gets them when they are stored, perhaps after later ones."""
+        """A transaction's commits were decided; they are replayed when they are stored, perhaps after later commits."""
         for partition, value in values:
-            in_flight = self._in_flight.setdefault(group_id, {})
-            in_flight.setdefault((producer_id, partition), []).append(InFlight(self._next(value), now_ms))
+            decided = self._decided.setdefault(group_id, {})
+            decided.setdefault((producer_id, partition), []).append(PendingOffset(self._next(value), now_ms))
 
-    def _arrived(
+    def _stored(
         self, group_id: str, key: tuple[int, TopicPartition], value: OffsetCommitValue
     ) -> CommittedOffset | None:
-        """The one that was expected; those before it were refused, as they are stored in order. None if it was removed
-        on its way."""
-        expected = self._in_flight.get(group_id, {}).get(key, [])
+        """The expected commit that is stored; those before it were refused, as commits are stored in order. None if it
+        was removed before it was stored."""
+        expected = self._decided.get(group_id, {}).get(key, [])
         for at, (committed, _) in enumerate(expected):
             if committed.value == value:
                 del expected[: at + 1]
                 if not expected:
-                    self._expect_no_more(group_id, [key])
+                    self._stop_expecting(group_id, [key])
                 return committed
         return None
 
-    def _expect_no_more(self, group_id: str, keys: Iterable[tuple[int, TopicPartition]]) -> None:
-        in_flight = self._in_flight[group_id]
+    def _stop_expecting(self, group_id: str, keys: Iterable[tuple[int, TopicPartition]]) -> None:
+        decided = self._decided[group_id]
         for key in keys:
-            del in_flight[key]
-        if not in_flight:
-            del self._in_flight[group_id]
+            del decided[key]
+        if not decided:
+            del self._decided[group_id]
 
     def _remove(self, group_id: str, partition: TopicPartition) -> None:
         _remove(self._offsets, group_id, partition)
@@ -154,11 +155,11 @@ class CommittedOffsets:
             _remove(self._pending[producer], group_id, partition)
             if group_id not in self._pending[producer]:
                 self._close(group_id, producer)
-        if group_id in self._in_flight:
-            self._expect_no_more(group_id, [key for key in self._in_flight[group_id] if key[1] == partition])
+        if group_id in self._decided:
+            self._stop_expecting(group_id, [key for key in self._decided[group_id] if key[1] == partition])
 
     def _close(self, group_id: str, producer_id: int) -> None:
-        """The producer has no offset of the group in a transaction any more."""
+        """The producer has no offset of the group in a transaction anymore."""
         self._open[group_id].discard(producer_id)
         if not self._open[group_id]:
             del self._open[group_id]
@@ -166,7 +167,7 @@ class CommittedOffsets:
             self._pending.pop(producer_id, None)
 
     def end_transaction(self, producer_id: int, is_commit: bool) -> None:
-        """A marker: what the producer committed in its transaction counts from here on, or never."""
+        """A marker: the offsets of the producer's transaction count from now on, or are dropped."""
         for group_id, offsets in self._pending.pop(producer_id, {}).items():
             self._close(group_id, producer_id)
             if not is_commit:
@@ -191,9 +192,9 @@ class CommittedOffsets:
         now_ms: int,
         retention_time_ms: int = NO_RETENTION_TIME_MS,
     ) -> tuple[list[tuple[TopicPartition, OffsetCommitValue]], tuple[OffsetCommitResponseTopic, ...]]:
-        """What is to be stored of each partition, and the answers. Metadata longer than `offset.metadata.max.bytes`
-        (4,096), which Kafka counts in characters: OFFSET_METADATA_TOO_LARGE for that partition. A retention of its own
-        gives an offset an expiry time."""
+        """The values to store by partition, and the answers. OFFSET_METADATA_TOO_LARGE for a partition with metadata
+        longer than `offset.metadata.max.bytes` (4,096), which Kafka counts in characters. A `retention_time_ms` gives
+        the offsets an expiry time."""
         expire_timestamp = NO_TIMESTAMP if retention_time_ms == NO_RETENTION_TIME_MS else now_ms + retention_time_ms
         values: list[tuple[TopicPartition, OffsetCommitValue]] = []
         answers = []
@@ -221,7 +222,7 @@ class CommittedOffsets:
         return OffsetMetadataTooLargeError(f"{length} > {length_max} characters (offset.metadata.max.bytes)")
 
     def validate_producer(self, producer_id: int, producer_epoch: int) -> None:
-        """Raises INVALID_PRODUCER_EPOCH for one that a newer one has fenced, before its append is refused."""
+        """Raises INVALID_PRODUCER_EPOCH for an epoch that a newer one has fenced, before its append is refused."""
         known = self._producers.get(producer_id)
         if known is not None and producer_epoch < known.epoch:
             raise InvalidProducerEpochError(f"producer {producer_id}: epoch {producer_epoch} < {known.epoch}")
@@ -229,13 +230,11 @@ class CommittedOffsets:
     # Fetches
 
     def fetch(self, request: OffsetFetchRequestGroup, require_stable: bool) -> tuple[OffsetFetchResponseTopic, ...]:
-        """The partitions asked for, or all with an offset. Nothing committed is offset -1 without an error;
-        with `require_stable` one in an open transaction is UNSTABLE_OFFSET_COMMIT (KIP-447)."""
+        """The partitions asked for, or all with an offset. Without a committed offset: -1 and no error. With
+        `require_stable`: UNSTABLE_OFFSET_COMMIT for a partition with an offset in an open transaction (KIP-447)."""
         offsets = self._offsets.get(request.group_id, {})
         if request.topics is None:
-            wanted: dict[str, list[int]] = {}
-            for partition in offsets:
-                wanted.setdefault(partition.topic, []).append(partition.partition)
+            wanted = partitions_by_topic(offsets)
         else:
             wanted = {topic.name: list(topic.partition_indexes) for topic in request.topics}
         return tuple(
@@ -276,7 +275,7 @@ class CommittedOffsets:
     def delete(
         self, request: OffsetDeleteRequest, group: Group
     ) -> tuple[list[CoordinatorRecord], tuple[OffsetCommitResponseTopic, ...]]:
-        """Tombstones; GROUP_SUBSCRIBED_TO_TOPIC for topics that members read (KIP-496). Without an offset: success."""
+        """Tombstones; GROUP_SUBSCRIBED_TO_TOPIC for topics that members read (KIP-496). No offset is no error."""
         records: list[CoordinatorRecord] = []
         answers = []
         for topic in request.topics:
@@ -287,8 +286,8 @@ class CommittedOffsets:
             if error is None:
                 found = self._all_of(request.group_id)
                 records += [_tombstone(request.group_id, each) for each in partitions if each in found]
-            told = tuple(OffsetCommitResponsePartition(each.partition, error) for each in partitions)
-            answers.append(OffsetCommitResponseTopic(topic.name, told))
+            partition_answers = tuple(OffsetCommitResponsePartition(each.partition, error) for each in partitions)
+            answers.append(OffsetCommitResponseTopic(topic.name, partition_answers))
         return records, tuple(answers)
 
     def delete_all(self, group_id: str) -> list[CoordinatorRecord]:
@@ -311,53 +310,54 @@ class CommittedOffsets:
                 yield _tombstone(group.group_id, partition)
 
     def count(self, group_id: str) -> int:
-        """How many offsets of a group count."""
+        """The number of a group's committed offsets."""
         return len(self._offsets.get(group_id, ()))
 
     @property
     def total(self) -> int:
-        """How many offsets of all groups count. Any thread may ask."""
+        """The number of committed offsets of all groups. Any thread may call it."""
         return sum(len(offsets) for offsets in list(self._offsets.values()))
 
     def has_more(self, group_id: str, expired: int) -> bool:
         """Whether a group has more offsets than those `expired`, or one of a transaction."""
-        is_waited_for = group_id in self._open or bool(self._in_flight.get(group_id))
-        return is_waited_for or self.count(group_id) > expired
+        is_pending = group_id in self._open or bool(self._decided.get(group_id))
+        return is_pending or self.count(group_id) > expired
 
     def of_partitions(self, last_orders: Mapping[TopicPartition, int]) -> Iterator[CoordinatorRecord]:
         """Tombstones for these partitions' offsets in every group, up to the commit of that `order` of each."""
-        for group_id in {*self._offsets, *self._open, *self._in_flight}:
+        for group_id in {*self._offsets, *self._open, *self._decided}:
             for partition, committed in self._all_of(group_id).items():
                 if committed.order <= last_orders.get(partition, -1):
                     yield _tombstone(group_id, partition)
 
     @property
     def order(self) -> int:
-        """How many commits were folded or decided."""
+        """The number of commits that were folded or decided."""
         return self._order
 
     def forget(self, now_ms: int) -> None:
-        """Producers that have not been seen for a day and have no transaction open, and what was refused on its way."""
+        """Drop producers without a record for a day and without an open transaction, and pending offsets that the log
+        refused."""
         self._producers = {
             producer_id: producer
             for producer_id, producer in self._producers.items()
             if producer_id in self._pending or now_ms - producer.seen_ms < PRODUCER_EPOCH_KEPT_MS
         }
-        oldest_ms = now_ms - IN_FLIGHT_MS_MAX
-        for group_id, in_flight in list(self._in_flight.items()):
-            refused = [key for key, expected in in_flight.items() if expected[-1].since_ms < oldest_ms]
-            self._expect_no_more(group_id, refused)
+        oldest_ms = now_ms - PENDING_MS_MAX
+        for group_id, decided in list(self._decided.items()):
+            refused = [key for key, expected in decided.items() if expected[-1].since_ms < oldest_ms]
+            self._stop_expecting(group_id, refused)
 
     def _all_of(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-        """Of each partition what counts, else what waits."""
+        """The committed offset of each partition, else the one that waits."""
         return self._of_transactions(group_id) | self._offsets.get(group_id, {})
 
     def _of_transactions(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-        """What waits for a marker or is on its way."""
+        """Offsets that wait for a marker or are not stored yet."""
         found: dict[TopicPartition, CommittedOffset] = {}
         for producer in self._open.get(group_id, ()):
             found |= self._pending[producer].get(group_id, {})
-        for (_, partition), expected in self._in_flight.get(group_id, {}).items():
+        for (_, partition), expected in self._decided.get(group_id, {}).items():
             found[partition] = expected[-1].committed
         return found
 

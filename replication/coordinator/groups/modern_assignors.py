@@ -1,21 +1,16 @@
-"""The assignors that a coordinator runs for groups of KIP-848: uniform and range. Pure.
+"""The assignors that a coordinator runs for modern groups (KIP-848): uniform and range. Pure.
 
-Source: `UniformAssignor`, `UniformHomogeneousAssignmentBuilder` and `RangeAssignor` of Kafka 4.3.1's group coordinator.
-Neither looks at racks, as in Kafka: 4.3.1 offers assignors the racks of members and replicas
-(`MemberSubscription.rackId`, `SubscribedTopicDescriber.racksForPartition`), and none of its own asks for them, though
-`UniformAssignor` says "potentially rack aware" of itself. The classic assignors do look.
+Neither considers racks, as in Kafka 4.3.1, which offers assignors the racks of members and replicas
+(`MemberSubscription.rackId`, `SubscribedTopicDescriber.racksForPartition`) but uses them in the classic assignors only.
+Where Kafka's choice among equals is the order of a hash map, here it is the order of the ids of members and topics.
 
-Where Kafka's choice among equals is the order of a hash map, members and topics are taken in order of their ids here.
+The uniform assignor for members that subscribe to different topics (`UnevenTargets`): topics with the most partitions
+per subscriber come first. Partitions without an owner go to the least loaded subscribers of their topic; then single
+partitions move from the most to the least loaded subscribers, topic by topic and at most sixteen times through all
+topics, until nothing improves.
 
-What the coordinator's assignors share out and to whom. Pure.
-
-Source: Kafka's `GroupSpec`, `MemberSubscription` and `MemberAssignment`.
-
-The uniform assignor's targets for members that subscribe to different topics. Pure.
-
-Source: `UniformHeterogeneousAssignmentBuilder` of Kafka 4.3.1. Topics with the most partitions per subscriber come
-first. What nobody has goes to the least loaded subscribers of its topic; then single partitions move from the most to
-the least loaded subscribers, topic by topic and at most sixteen times through all topics, until nothing improves.
+Source: `UniformAssignor`, `UniformHomogeneousAssignmentBuilder`, `UniformHeterogeneousAssignmentBuilder`,
+`RangeAssignor`, `GroupSpec`, `MemberSubscription` and `MemberAssignment` of Kafka 4.3.1's group coordinator.
 """
 
 from __future__ import annotations
@@ -31,22 +26,22 @@ from stratalog.storage.errors import IllegalStateError
 
 
 class ServerAssignor(Protocol):
-    """A strategy of the coordinator; `name` is what members may ask for as `group.remote.assignor`."""
+    """A strategy of the coordinator. Members select it by `name` with `group.remote.assignor`."""
 
     @property
     def name(self) -> str: ...
 
     def assign(self, partition_counts: Mapping[str, int], members: Mapping[str, MemberSpec]) -> Shares:
-        """Shares of the partitions of each subscribed topic id. `partition_counts` has every id in `members`."""
+        """The targets of all members. `partition_counts` has every topic id in `members`."""
         ...
 
 
 class UniformAssignor:
-    """As even as subscriptions allow, and as little moved as that allows; the default.
+    """The most even targets that subscriptions allow, with the fewest moves among these; the default.
 
     >>> members = {"a": MemberSpec(frozenset("t")), "b": MemberSpec(frozenset("t"))}
     >>> {name: len(share) for name, share in UniformAssignor().assign({"t": 5}, members).items()}
-    {'a': 3, 'b': 2}
+    {'a': 2, 'b': 3}
     """
 
     name = "uniform"
@@ -58,7 +53,7 @@ class UniformAssignor:
 
 
 class ServerRangeAssignor:
-    """Each topic cut into one range per subscribed member, static members first: as the classic range assignor."""
+    """One range of each topic per subscribed member, static members first, as the classic range assignor."""
 
     name = "range"
 
@@ -89,7 +84,7 @@ def _range_order(members: Mapping[str, MemberSpec], member_id: str) -> tuple[boo
 
 @dataclass(slots=True)
 class _Quotas:
-    """Each member may have `each` partitions, and the next `extra_left` of them that want it one more."""
+    """Each member may have `each` partitions, and `extra_left` of the next ones one more."""
 
     each: int
     extra_left: int
@@ -97,12 +92,12 @@ class _Quotas:
     open: list[tuple[str, int]] = field(default_factory=list)
 
     def keep(self, member_id: str, owned: list[TopicIdPartition]) -> list[TopicIdPartition]:
-        """What a member keeps of `owned`; if it may take more, it is noted in `open`."""
+        """The partitions of `owned` that a member keeps; if it may have more, it is added to `open`."""
         has_extra = self.extra_left > 0
         quota = self.each + has_extra
         room = max(0, quota - len(owned))
         if room and has_extra and self.members_left > self.extra_left:
-            # Others may have the extra partition already; only the last ones must take it.
+            # Others may have the extra partition already; only the last members have to take it.
             has_extra = False
             room -= 1
         if room:
@@ -139,7 +134,7 @@ def _without(
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition of a topic that is named by its id (32 hexadecimal digits): what a member owns and is assigned."""
+    """A partition of a topic that is named by its id (32 hexadecimal digits)."""
 
     topic_id: str
     partition: int
@@ -151,7 +146,7 @@ Shares = dict[str, frozenset[TopicIdPartition]]
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
-    """A member as an assignor sees it: the existing topics that it subscribes to, and its target so far."""
+    """A member's existing topics, and its target so far."""
 
     topic_ids: frozenset[str]
     target: frozenset[TopicIdPartition] = frozenset()
@@ -159,13 +154,11 @@ class MemberSpec:
 
 
 _ROUNDS_MAX = 16
-
-
-_NOBODY = -1
+_NO_OWNER = -1
 
 
 class UnevenTargets:
-    """One computation. Members are numbered in the order of their ids; of equally loaded ones the lower comes first."""
+    """One computation. Members are numbered in the order of their ids; of equally loaded ones the lower is first."""
 
     def __init__(self, partition_counts: Mapping[str, int], members: Mapping[str, MemberSpec]) -> None:
         self._member_ids = sorted(members, key=string_order)
@@ -174,7 +167,7 @@ class UnevenTargets:
         self._subscribers = {
             topic_id: [at for at, spec in enumerate(specs) if topic_id in spec.topic_ids] for topic_id in topic_ids
         }
-        self._owners = {topic_id: [_NOBODY] * partition_counts[topic_id] for topic_id in topic_ids}
+        self._owners = {topic_id: [_NO_OWNER] * partition_counts[topic_id] for topic_id in topic_ids}
         self._loads = [0] * len(specs)
         for at, spec in enumerate(specs):
             for topic_id, partition in spec.target:
@@ -185,7 +178,7 @@ class UnevenTargets:
 
     def share(self) -> Shares:
         for topic_id in self._topics:
-            self._give_unowned(topic_id)
+            self._assign_unowned(topic_id)
         self._balance([topic_id for topic_id in self._topics if len(self._subscribers[topic_id]) > 1])
         shares: list[set[TopicIdPartition]] = [set() for _ in self._member_ids]
         for topic_id, owners in self._owners.items():
@@ -199,22 +192,22 @@ class UnevenTargets:
         high, low = struct.unpack(">qq", bytes.fromhex(topic_id.zfill(32)))
         return (-len(self._owners[topic_id]) / subscribers, subscribers, (high, low))
 
-    def _give_unowned(self, topic_id: str) -> None:
-        unowned = [partition for partition, at in enumerate(self._owners[topic_id]) if at == _NOBODY]
+    def _assign_unowned(self, topic_id: str) -> None:
+        unowned = [partition for partition, at in enumerate(self._owners[topic_id]) if at == _NO_OWNER]
         if unowned:
             loads = _LoadRanges(self._loads, self._subscribers[topic_id])
             for partition in unowned:
-                self._give(topic_id, partition, loads.next_least_loaded())
+                self._assign(topic_id, partition, loads.next_least_loaded())
 
-    def _give(self, topic_id: str, partition: int, at: int) -> None:
+    def _assign(self, topic_id: str, partition: int, at: int) -> None:
         before = self._owners[topic_id][partition]
-        if before != _NOBODY:
+        if before != _NO_OWNER:
             self._loads[before] -= 1
         self._owners[topic_id][partition] = at
         self._loads[at] += 1
 
     def _balance(self, topic_ids: Sequence[str]) -> None:
-        """Ends when a whole round since the last topic that changed anything has changed nothing."""
+        """Ends when a whole round after the last topic with a move had none."""
         last_changed = None
         for _ in range(_ROUNDS_MAX):
             for topic_id in topic_ids:
@@ -233,20 +226,20 @@ class UnevenTargets:
             owned.setdefault(at, []).append(partition)
         moved = False
         while not loads.balanced:
-            giver = self._next_giver(loads, owned)
-            if giver is None:
+            loaded_most = self._next_most_loaded_owner(loads, owned)
+            if loaded_most is None:
                 break
-            partition = owned[giver].pop()
-            taker = loads.next_least_loaded()
+            partition = owned[loaded_most].pop()
+            least_loaded = loads.next_least_loaded()
             if loads.balanced:
                 break
-            self._give(topic_id, partition, taker)
+            self._assign(topic_id, partition, least_loaded)
             moved = True
         return moved
 
     @staticmethod
-    def _next_giver(loads: _LoadRanges, owned: Mapping[int, Sequence[int]]) -> int | None:
-        """The next of the most loaded members that has partitions of the topic to give."""
+    def _next_most_loaded_owner(loads: _LoadRanges, owned: Mapping[int, Sequence[int]]) -> int | None:
+        """The next of the most loaded members that owns partitions of the topic."""
         while (at := loads.next_most_loaded()) is not None:
             if owned.get(at):
                 return at
@@ -255,8 +248,8 @@ class UnevenTargets:
 
 
 class _LoadRanges:
-    """The subscribers of one topic sorted by load as it was at first, with the range of least loaded ones growing from
-    the left and that of most loaded ones from the right, each walked through level by level."""
+    """The subscribers of one topic sorted by their load at the beginning. The range of the least loaded ones grows from
+    the left and that of the most loaded ones from the right, level by level."""
 
     def __init__(self, loads: Sequence[int], members: Sequence[int]) -> None:
         self._loads = loads
@@ -298,7 +291,7 @@ class _LoadRanges:
         return self._sorted[self._next_most + 1]
 
     def exclude_most_loaded(self) -> None:
-        """Leaves out the member that was given last: it has nothing to give."""
+        """Leaves out the member that was returned last: it owns no partition of the topic."""
         here, end = self._next_most + 1, self._most_end - 1
         self._sorted[here], self._sorted[end] = self._sorted[end], self._sorted[here]
         self._most_end -= 1

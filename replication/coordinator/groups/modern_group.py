@@ -1,8 +1,8 @@
-"""A consumer group of KIP-848: members, target assignment, epochs, as folded from its records. Pure.
+"""A modern group (KIP-848): members, target assignment, epochs, as folded from its records. Pure.
 
-The group epoch goes up when members or their topics change; the target assignment is that of `target_epoch`, computed
-from the group's state at that epoch; each member moves towards it (`consumer_group_member`). Only records change a
-group, so what a coordinator knows is what the next one folds. Source: `ModernGroup` of Kafka 4.3.1's coordinator.
+The group epoch grows when members or their topics change; the target assignment is that of `target_epoch`, computed
+from the group's state at that epoch; each member moves towards it (`replication.coordinator.groups.modern_member`).
+Only records change a group, so that the next coordinator folds the same one. Source: Kafka 4.3.1's `ModernGroup`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
+from typing import ClassVar
 
 from stratalog.replication.coordinator.groups.modern_assignors import TopicIdPartition
 from stratalog.replication.coordinator.groups.modern_member import ModernMember
@@ -42,7 +42,9 @@ EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "St
 
 @dataclass(slots=True)
 class ModernGroup:
-    """One group. `replay` is what changes it; `regexes_checked_ms` alone is not in the log."""
+    """One group, changed by `replay`; only `regexes_checked_ms` is not in the log."""
+
+    group_type: ClassVar[str] = CONSUMER
 
     group_id: str
     group_epoch: int = 1
@@ -59,7 +61,7 @@ class ModernGroup:
     # The fold
 
     def replay(self, key: ModernGroupKey, value: bytes | None) -> None:
-        """Fold in a record of this group, but for the one that removes it."""
+        """Fold a record of this group; not the one that removes it."""
         match key.version:
             case KeyVersion.GROUP if value is not None:
                 self.group_epoch, self.metadata_hash = decode_group_epoch(value)
@@ -82,19 +84,19 @@ class ModernGroup:
     def _replay_member(self, member_id: str, value: bytes | None) -> None:
         known = self.members.get(member_id)
         if value is not None:
-            told = decode_member(member_id, value)
+            stored = decode_member(member_id, value)
             if known is not None:
-                told = replace(
-                    told,
+                stored = replace(
+                    stored,
                     member_epoch=known.member_epoch,
                     previous_member_epoch=known.previous_member_epoch,
                     state=known.state,
                     assigned=known.assigned,
                     pending_revocation=known.pending_revocation,
                 )
-            self.members[member_id] = told
-            if told.instance_id is not None:
-                self.static_members[told.instance_id] = member_id
+            self.members[member_id] = stored
+            if stored.instance_id is not None:
+                self.static_members[stored.instance_id] = member_id
         elif known is not None:
             self._own(known, ())
             del self.members[member_id]
@@ -104,14 +106,14 @@ class ModernGroup:
     def _replay_current(self, member_id: str, value: bytes | None) -> None:
         known = self.members.get(member_id)
         if value is not None:
-            told = decode_current(value)
+            stored = decode_current(value)
             member = replace(
                 known or ModernMember(member_id),
-                member_epoch=told.member_epoch,
-                previous_member_epoch=told.previous_member_epoch,
-                state=told.state,
-                assigned=told.assigned,
-                pending_revocation=told.pending_revocation,
+                member_epoch=stored.member_epoch,
+                previous_member_epoch=stored.previous_member_epoch,
+                state=stored.state,
+                assigned=stored.assigned,
+                pending_revocation=stored.pending_revocation,
             )
             self._own(known, (*member.assigned, *member.pending_revocation), member_id)
             self.members[member_id] = member
@@ -128,11 +130,7 @@ class ModernGroup:
                     del self.owners[partition]
         self.owners.update((partition, member_id) for partition in partitions)
 
-    # What it tells
-
-    @property
-    def group_type(self) -> str:
-        return CONSUMER
+    # `Group`
 
     @property
     def is_empty(self) -> bool:
@@ -140,7 +138,7 @@ class ModernGroup:
 
     @property
     def state_name(self) -> str:
-        """Empty; Assigning: the target is older than the group; Reconciling: some member is not there yet; Stable."""
+        """Empty; Assigning: the target is older than the group; Reconciling: a member has not reached it; Stable."""
         if not self.members:
             return EMPTY
         if self.group_epoch > self.target_epoch:
@@ -160,21 +158,20 @@ class ModernGroup:
         return None if member_id is None else self.members[member_id]
 
     def topics_of(self, member: ModernMember, regexes: Mapping[str, ResolvedRegex] | None = None) -> set[str]:
-        """Names that the member subscribes to, by name and by its regular expression as it was last resolved."""
+        """Topics that the member subscribes to, by name and by its regular expression as it was last resolved."""
         resolved = (self.regexes if regexes is None else regexes).get(member.subscribed_topic_regex)
         return set(member.subscribed_topic_names).union(resolved.topics if resolved else ())
 
     def preferred_assignor(self, members: Iterable[ModernMember]) -> str | None:
-        """The server assignor that most of them ask for; of equals the first by name."""
+        """The server assignor that most of the members request; of equals the first by name."""
         asked = Counter(member.server_assignor for member in members if member.server_assignor)
         return min(asked, key=lambda name: (-asked[name], name)) if asked else None
 
-    # What a shard asks of any group
 
     def validate_offset_commit(
         self, member_id: str, _group_instance_id: str | None, member_epoch: int, is_transactional: bool
     ) -> None:
-        """Members commit with their current epoch; without a member only while the group is empty. Kafka 4.3 takes an
+        """Members commit with their current epoch; without a member only while the group is empty. Kafka 4.3 accepts an
         older epoch, too, for partitions that the member has had since then (KIP-1251)."""
         if member_epoch < 0 and not self.members:
             return
@@ -188,7 +185,7 @@ class ModernGroup:
         self._check_epoch(self.member(member_id or ""), member_epoch)
 
     def validate_offset_delete(self) -> None:
-        """Always allowed: what members read is known, and asked by `is_subscribed_to`."""
+        """Always allowed: `is_subscribed_to` knows the topics of all members."""
 
     def validate_delete(self) -> None:
         if self.members:
@@ -217,12 +214,10 @@ class ModernGroup:
         error = GroupIdNotFoundError(f"Group {self.group_id} is not a classic group.")
         return DescribedGroup(self.group_id, "Dead", error=error)
 
-    def _check_epoch(self, member: ModernMember, member_epoch: int) -> None:
-        if member_epoch != member.member_epoch:
-            self._refuse_epoch(member_epoch, member.member_epoch)
-
     @staticmethod
-    def _refuse_epoch(received: int, expected: int) -> NoReturn:
-        raise StaleMemberEpochError(
-            f"The received member epoch {received} does not match the expected member epoch {expected}."
-        )
+    def _check_epoch(member: ModernMember, member_epoch: int) -> None:
+        if member_epoch != member.member_epoch:
+            raise StaleMemberEpochError(
+                f"The received member epoch {member_epoch} does not match"
+                f" the expected member epoch {member.member_epoch}."
+            )

@@ -1,4 +1,4 @@
-"""One heartbeat of a KIP-848 group's member: what is refused, and the records that it makes. Pure.
+"""One heartbeat of a modern group's member: its checks, and the records that it makes. Pure.
 
 Source: `consumerGroupHeartbeat` of Kafka 4.3.1's `GroupMetadataManager`, and `TargetAssignmentBuilder`.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.groups.modern_assignors import SERVER_ASSIGNORS, MemberSpec, TopicIdPartition
@@ -42,13 +43,20 @@ from stratalog.replication.requests.consumer_groups import (
 from stratalog.storage.errors import FencedMemberEpochError, InvalidRequestError, UnsupportedAssignorError
 
 REGEX_REFRESH_MS_MIN = 10_000
-"""Regular expressions are matched again at the first heartbeat after this (REGEX_BATCH_REFRESH_MIN_INTERVAL_MS)."""
+"""Time after which the next heartbeat matches regular expressions again (REGEX_BATCH_REFRESH_MIN_INTERVAL_MS)."""
+
+
+class HeartbeatSender(NamedTuple):
+    """The member of a heartbeat until now, and the static member that it replaces."""
+
+    before: ModernMember
+    replaced: ModernMember | None = None
 
 
 class Heartbeat:
-    """A heartbeat that is not a leave. `before` is the member as it was, `replaced` the static one in whose place.
+    """A heartbeat that is not a leave.
 
-    `rebalances` says afterwards whether it began a group epoch.
+    After `decide`, `rebalances`: it began a group epoch; `moved`: the member's assignment or epoch changed.
     """
 
     def __init__(
@@ -56,31 +64,30 @@ class Heartbeat:
         config: BrokerConfig,
         image: ClusterImage,
         group: ModernGroup,
-        before: ModernMember,
-        replaced: ModernMember | None,
+        sender: HeartbeatSender,
         request: ConsumerGroupHeartbeatRequest,
         now_ms: int,
     ) -> None:
         self._config = config
         self._image = image
         self._group = group
-        self._before = before
+        self._before = sender.before
         self._request = request
         self._now_ms = now_ms
         self._records: list[CoordinatorRecord] = []
         self._regexes = dict(group.regexes)
         self.moved = False
         self.rebalances = False
-        gone = replaced.member_id if replaced else ""
+        gone = sender.replaced.member_id if sender.replaced else ""
         self._members = {name: member for name, member in group.members.items() if name != gone}
-        inherited = group.targets.get(gone or before.member_id, frozenset())
+        inherited = group.targets.get(gone or self._before.member_id, frozenset())
         self._targets = {name: target for name, target in group.targets.items() if name != gone}
-        if inherited or before.member_id in group.targets:
-            self._targets[before.member_id] = inherited
+        if inherited or self._before.member_id in group.targets:
+            self._targets[self._before.member_id] = inherited
 
     def decide(self) -> tuple[ModernMember, list[CoordinatorRecord]]:
         """The member after this heartbeat, and the records in their order. Raises INVALID_REGULAR_EXPRESSION."""
-        member = self._told_member()
+        member = self._updated_member()
         if member != self._before:
             self._records.append(member_record(self._group.group_id, member))
         regex_changed = member.subscribed_topic_regex != self._before.subscribed_topic_regex
@@ -93,14 +100,14 @@ class Heartbeat:
             member = self._reconcile(member, target_epoch, subscription_changed=changed)
         return member, self._records
 
-    def tells_assignment(self, member: ModernMember) -> bool:
-        """Whether the answer has the assignment: it changed, or the member sent all it has, so it may have lost it."""
+    def has_assignment(self, member: ModernMember) -> bool:
+        """Whether the answer has the assignment: it changed, or the member sent all fields, as after a lost answer."""
         request = self._request
         subscribes = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
         full = request.rebalance_timeout_ms != -1 and subscribes and request.topic_partitions is not None
         return request.member_epoch == JOIN_EPOCH or full or member.assigned != self._before.assigned
 
-    def _told_member(self) -> ModernMember:
+    def _updated_member(self) -> ModernMember:
         request, before = self._request, self._before
         names = request.subscribed_topic_names
         regex = request.subscribed_topic_regex
@@ -120,7 +127,7 @@ class Heartbeat:
         return member
 
     def _match_regexes(self) -> bool:
-        """Resolves regular expressions that are new, all of them now and then; whether the topics of any changed."""
+        """Resolves new regular expressions, and all of them at times; whether the topics of any changed."""
         group = self._group
         used = {member.subscribed_topic_regex for member in self._members.values()} - {""}
         for regex in self._regexes.keys() - used:
@@ -153,7 +160,7 @@ class Heartbeat:
         return epoch.epoch
 
     def _compute_targets(self, group_epoch: int) -> int:
-        """The epoch of the newest target assignment, computed here if it is older than the group and may be by now."""
+        """The epoch of the newest target assignment, which is computed if it is older than the group and due."""
         group, interval_ms = self._group, self._config.group_consumer_assignment_interval_ms
         known_ms = group.target_timestamp_ms
         wait = known_ms and interval_ms and self._now_ms < known_ms + interval_ms
@@ -196,7 +203,7 @@ class Heartbeat:
 
 
 def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> frozenset[TopicIdPartition] | None:
-    """What the member says that it owns; None if it does not say."""
+    """The partitions that the member reports as owned; None if it reports none."""
     if request.topic_partitions is None:
         return None
     return frozenset(
@@ -205,7 +212,7 @@ def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> frozenset[TopicI
 
 
 def check_request(request: ConsumerGroupHeartbeatRequest, assignors: Collection[str] | Mapping[str, object]) -> None:
-    """Raises INVALID_REQUEST for what no member may say, UNSUPPORTED_ASSIGNOR for an unknown server assignor."""
+    """Raises INVALID_REQUEST for fields that contradict each other, UNSUPPORTED_ASSIGNOR for an unknown assignor."""
     epoch = request.member_epoch
     if request.generates_member_id or epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH:
         _not_empty("MemberId", request.member_id)
@@ -225,8 +232,8 @@ def check_request(request: ConsumerGroupHeartbeatRequest, assignors: Collection[
 
 
 def check_member_epoch(member: ModernMember, request: ConsumerGroupHeartbeatRequest) -> None:
-    """Raises FENCED_MEMBER_EPOCH unless the member has the epoch that it was given last, or the one before and nothing
-    that is not its own: then it is the answer that was lost."""
+    """Raises FENCED_MEMBER_EPOCH unless the member sends its newest epoch, or the one before with none but its own
+    partitions: then the last answer was lost."""
     received, known = request.member_epoch, member.member_epoch
     if received in (JOIN_EPOCH, known):
         return

@@ -1,8 +1,8 @@
-"""A member of a KIP-848 group and how its assignment moves towards its target. Pure.
+"""A member of a modern group (KIP-848), and the steps of its assignment towards its target. Pure.
 
-A member is STABLE when it has what its target of `member_epoch` says. On the way it may have to give partitions up
-first (UNREVOKED_PARTITIONS: it stays in its epoch until it no longer reports them as owned), or to wait for others to
-do so (UNRELEASED_PARTITIONS: it is in the new epoch and gets the rest as it becomes free). So no partition is ever
+A member is STABLE when its assignment is its target of `member_epoch`. Before that it may have to revoke partitions
+(UNREVOKED_PARTITIONS: it stays in its epoch until it no longer reports them as owned), or to wait until others revoke
+them (UNRELEASED_PARTITIONS: it is in the new epoch and receives the rest as it becomes free). So no partition is ever
 assigned to two members.
 
 Source: `ModernMember` and `CurrentAssignmentBuilder` of Kafka 4.3.1's group coordinator.
@@ -18,7 +18,7 @@ from stratalog.replication.coordinator.groups.modern_assignors import TopicIdPar
 from stratalog.storage.errors import FencedMemberEpochError
 
 Epochs = Mapping[TopicIdPartition, int]
-"""Partitions, each with the member epoch in which the member got it."""
+"""Partitions, each with the member epoch in which it was assigned."""
 
 
 class ModernMemberState(IntEnum):
@@ -34,9 +34,9 @@ class ModernMemberState(IntEnum):
 class ModernMember:
     """Subscription and assignment of one member; both are records of the log.
 
-    previous_member_epoch  the epoch before; a member whose answer was lost still comes with it
-    assigned               what the member may use
-    pending_revocation     what it was asked to give up and has not yet; still its own
+    previous_member_epoch  the epoch before; a member whose answer was lost still sends it
+    assigned               partitions that the member may use
+    pending_revocation     partitions that it has to revoke and still owns
     """
 
     member_id: str
@@ -70,14 +70,14 @@ class ModernMember:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What a member is brought to at one heartbeat.
+    """The step of a member at one heartbeat.
 
     target_epoch          the epoch of the target assignment
-    target                the member's share in it
-    subscribed            ids of the topics that it subscribes to now: of others it gets nothing, whatever the target
-    subscription_changed  in this heartbeat: then it loses topics that it dropped at once
-    owned                 what it says that it owns; None if it does not say
-    owner                 who has a partition now, or is to give it up; None if it is free
+    target                the member's partitions in it
+    subscribed            ids of the topics that it subscribes to now: no others are assigned, whatever the target
+    subscription_changed  in this heartbeat: then it loses the topics that it dropped at once
+    owned                 the partitions that it reports as owned; None if it reports none
+    owner                 the member that has a partition, or has to revoke it; None if it is free
     """
 
     target_epoch: int
@@ -88,7 +88,7 @@ class Reconciliation:
     owner: Callable[[TopicIdPartition], str | None]
 
     def apply(self, member: ModernMember) -> ModernMember:
-        """The member after this step; the same one if it cannot get on. Raises FENCED_MEMBER_EPOCH for a member in a
+        """The member after this step; the same one if nothing changes. Raises FENCED_MEMBER_EPOCH for a member in a
         state that this version does not know."""
         match member.state:
             case ModernMemberState.STABLE if member.member_epoch == self.target_epoch:

@@ -1,4 +1,4 @@
-"""Keys and values of `__consumer_offsets` for KIP-848 groups, in Kafka's binary schemas. Pure.
+"""Keys and values of `__consumer_offsets` for modern groups (KIP-848), in Kafka's binary schemas. Pure.
 
     key 3    group           group epoch, hash of the subscribed topics       ConsumerGroupMetadata
     key 5    group, member   subscription of a member                         ConsumerGroupMemberMetadata
@@ -7,9 +7,10 @@
     key 8    group, member   what a member has                                ConsumerGroupCurrentMemberAssignment
     key 16   group, regex    the topics that a regular expression matched     ConsumerGroupRegularExpression
 
-A key begins with its version as int16, a value with schema version 0, which is flexible. Key 4, the subscribed topics
-of Kafka before 4.1, is neither read nor written. Kafka marks members of the classic protocol in such a group by a
-tagged field of key 5; we have none and pass over it. Source: the message JSON of Kafka 4.3.1's group-coordinator.
+A key begins with its version as int16, a value with schema version 0, which is flexible. Values of key 4, the
+subscribed topics of Kafka before 4.1, are neither read nor written. Members of the classic protocol in such a group are
+not served: the tagged field that Kafka marks them with is written as null, and passed over.
+Source: the message JSON of Kafka 4.3.1's group-coordinator.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stratalog.replication.coordinator.groups.modern_assignors import TopicIdPartition
 from stratalog.replication.coordinator.groups.modern_member import Epochs, ModernMember, ModernMemberState
+from stratalog.replication.coordinator.groups.records import RecordTables
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.java_strings import string_order
-from stratalog.replication.requests.kafka_bytes import KafkaReader, KafkaWriter
+from stratalog.replication.requests.consumer_protocol import partitions_by_topic
+from stratalog.replication.requests.kafka_types import Field, Struct, Versioned, version_of
 from stratalog.storage.errors import CorruptMessageError
 
 
@@ -39,11 +42,88 @@ class KeyVersion(IntEnum):
     REGEX = 16
 
 
-KEY_VERSIONS = frozenset(map(int, KeyVersion))
-_GROUP_ONLY = frozenset((KeyVersion.GROUP, KeyVersion.LEGACY_TOPICS, KeyVersion.TARGET_EPOCH))
-_HASH_TAG = _TIMESTAMP_TAG = _EPOCHS_TAG = _CLASSIC_TAG = 0
-_NO_CLASSIC_METADATA = b"\x00"
-"""Kafka writes the tagged field of a classic member even where it is null: as an absent structure of one byte."""
+VALUE_VERSION = 0
+_GROUP_ID, _MEMBER_ID = Field("group_id", "string"), Field("member_id", "string")
+_TOPIC_NAMES = Field("topics", "string", is_array=True)
+_PARTITIONS = (Field("topic_id", "uuid"), Field("partitions", "int32", is_array=True))
+_EPOCHS = Field("assignment_epochs", "int32", is_array=True, is_nullable=True, tag=0)
+_TOPIC = Struct("TopicPartitions", _PARTITIONS)
+_TOPIC_WITH_EPOCHS = Struct("TopicPartitions", (*_PARTITIONS, _EPOCHS))
+_CLASSIC_PROTOCOL = Struct("ClassicProtocol", (Field("name", "string"), Field("metadata", "bytes")))
+_CLASSIC_MEMBER = Struct(
+    "ClassicMemberMetadata",
+    (Field("session_timeout_ms", "int32"), Field("supported_protocols", _CLASSIC_PROTOCOL, is_array=True)),
+)
+_NOT_NULL = ()
+"""A default that is not null: Kafka writes the tagged field of a classic member even where it is null."""
+
+
+def _tables(version: KeyVersion, name: str, key: tuple[Field, ...], value: tuple[Field, ...]) -> RecordTables:
+    return RecordTables(
+        Versioned(Struct(f"{name}Key", key), range(version, version + 1)),
+        Versioned(Struct(f"{name}Value", value), range(1 if value else 0), flexible_from=0),
+    )
+
+
+_TABLES = (
+    _tables(
+        KeyVersion.GROUP,
+        "ConsumerGroupMetadata",
+        (_GROUP_ID,),
+        (Field("epoch", "int32"), Field("metadata_hash", "int64", tag=0, default=0)),
+    ),
+    _tables(KeyVersion.LEGACY_TOPICS, "ConsumerGroupPartitionMetadata", (_GROUP_ID,), ()),
+    _tables(
+        KeyVersion.MEMBER,
+        "ConsumerGroupMemberMetadata",
+        (_GROUP_ID, _MEMBER_ID),
+        (
+            Field("instance_id", "string", is_nullable=True),
+            Field("rack_id", "string", is_nullable=True),
+            Field("client_id", "string"),
+            Field("client_host", "string"),
+            Field("subscribed_topic_names", "string", is_array=True),
+            Field("subscribed_topic_regex", "string", is_nullable=True),
+            Field("rebalance_timeout_ms", "int32"),
+            Field("server_assignor", "string", is_nullable=True),
+            Field("classic_member_metadata", _CLASSIC_MEMBER, is_nullable=True, tag=0, default=_NOT_NULL),
+        ),
+    ),
+    _tables(
+        KeyVersion.TARGET_EPOCH,
+        "ConsumerGroupTargetAssignmentMetadata",
+        (_GROUP_ID,),
+        (Field("assignment_epoch", "int32"), Field("assignment_timestamp", "int64", tag=0, default=0)),
+    ),
+    _tables(
+        KeyVersion.TARGET,
+        "ConsumerGroupTargetAssignmentMember",
+        (_GROUP_ID, _MEMBER_ID),
+        (Field("topic_partitions", _TOPIC, is_array=True),),
+    ),
+    _tables(
+        KeyVersion.CURRENT,
+        "ConsumerGroupCurrentMemberAssignment",
+        (_GROUP_ID, _MEMBER_ID),
+        (
+            Field("member_epoch", "int32"),
+            Field("previous_member_epoch", "int32"),
+            Field("state", "int8"),
+            Field("assigned_partitions", _TOPIC_WITH_EPOCHS, is_array=True),
+            Field("partitions_pending_revocation", _TOPIC_WITH_EPOCHS, is_array=True),
+        ),
+    ),
+    _tables(
+        KeyVersion.REGEX,
+        "ConsumerGroupRegularExpression",
+        (_GROUP_ID, Field("regular_expression", "string")),
+        (_TOPIC_NAMES, Field("version", "int64"), Field("timestamp", "int64")),
+    ),
+)
+MODERN_RECORDS = {tables.key.versions[0]: tables for tables in _TABLES}
+"""Tables by the version of the key."""
+
+KEY_VERSIONS = frozenset(map(int, MODERN_RECORDS))
 
 
 class ModernGroupKey(NamedTuple):
@@ -88,22 +168,17 @@ class ResolvedRegex(NamedTuple):
 
 
 def encode_key(key: ModernGroupKey) -> bytes:
-    writer = KafkaWriter(flexible=False)
-    writer.int16(key.version)
-    writer.string(key.group_id)
-    if key.version not in _GROUP_ONLY:
-        writer.string(key.name)
-    return writer.bytes_written()
+    table = MODERN_RECORDS[key.version].key
+    names = (field.name for field in table.struct.fields)
+    return table.encode(dict(zip(names, key[1:], strict=False)), key.version)
 
 
 def decode_key(data: bytes) -> ModernGroupKey:
     """CorruptMessageError for keys of something else."""
-    reader = KafkaReader(data, flexible=False)
-    version = reader.int16()
-    if version not in KEY_VERSIONS:
-        raise CorruptMessageError(f"key version {version} is not of a consumer group: {sorted(KEY_VERSIONS)}")
-    group_id = reader.string()
-    return ModernGroupKey(version, group_id, "" if version in _GROUP_ONLY else reader.string())
+    version = version_of(data)
+    if version not in MODERN_RECORDS:
+        raise CorruptMessageError(f"key version {version} is not of a modern group: {sorted(MODERN_RECORDS)}")
+    return ModernGroupKey(version, *MODERN_RECORDS[version].key.decode(data).values())
 
 
 def tombstone(version: int, group_id: str, name: str = "") -> CoordinatorRecord:
@@ -111,179 +186,120 @@ def tombstone(version: int, group_id: str, name: str = "") -> CoordinatorRecord:
 
 
 def group_epoch_record(group_id: str, value: GroupEpoch) -> CoordinatorRecord:
-    writer = _value_writer()
-    writer.int32(value.epoch)
-    _write_tagged_int64(writer, _HASH_TAG, value.metadata_hash)
-    return _record(ModernGroupKey(KeyVersion.GROUP, group_id), writer)
+    return _record(ModernGroupKey(KeyVersion.GROUP, group_id), value._asdict())
 
 
 def decode_group_epoch(data: bytes) -> GroupEpoch:
-    reader = _value_reader(data)
-    return GroupEpoch(reader.int32(), _tagged_int64(reader, _HASH_TAG))
+    return GroupEpoch(**_decoded(KeyVersion.GROUP, data))
 
 
 def member_record(group_id: str, member: ModernMember) -> CoordinatorRecord:
     """The member's subscription; its assignment is `current_record`."""
-    writer = _value_writer()
-    for text in (member.instance_id, member.rack_id, member.client_id, member.client_host):
-        writer.string(text)
-    writer.array(sorted(member.subscribed_topic_names, key=string_order), writer.string)
-    writer.string(member.subscribed_topic_regex)
-    writer.int32(member.rebalance_timeout_ms)
-    writer.string(member.server_assignor)
-    writer.tagged_fields({_CLASSIC_TAG: _NO_CLASSIC_METADATA})
-    return _record(ModernGroupKey(KeyVersion.MEMBER, group_id, member.member_id), writer)
+    fields = {
+        "instance_id": member.instance_id,
+        "rack_id": member.rack_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "subscribed_topic_names": sorted(member.subscribed_topic_names, key=string_order),
+        "subscribed_topic_regex": member.subscribed_topic_regex,
+        "rebalance_timeout_ms": member.rebalance_timeout_ms,
+        "server_assignor": member.server_assignor,
+        "classic_member_metadata": None,
+    }
+    return _record(ModernGroupKey(KeyVersion.MEMBER, group_id, member.member_id), fields)
 
 
 def decode_member(member_id: str, data: bytes) -> ModernMember:
     """The member with its subscription only."""
-    reader = _value_reader(data)
-    instance_id, rack_id = reader.nullable_string(), reader.nullable_string()
-    client_id, client_host = reader.string(), reader.string()
-    topic_names = frozenset(reader.array(reader.string))
-    regex, rebalance_timeout_ms = reader.nullable_string() or "", reader.int32()
-    return ModernMember(
-        member_id,
-        instance_id,
-        rack_id,
-        client_id,
-        client_host,
-        rebalance_timeout_ms,
-        topic_names,
-        regex,
-        reader.nullable_string(),
-    )
+    fields = _decoded(KeyVersion.MEMBER, data)
+    fields.pop("classic_member_metadata", None)
+    fields["subscribed_topic_names"] = frozenset(fields["subscribed_topic_names"])
+    fields["subscribed_topic_regex"] = fields["subscribed_topic_regex"] or ""
+    return ModernMember(member_id, **fields)
 
 
 def target_epoch_record(group_id: str, value: TargetEpoch) -> CoordinatorRecord:
-    writer = _value_writer()
-    writer.int32(value.epoch)
-    _write_tagged_int64(writer, _TIMESTAMP_TAG, value.timestamp_ms)
-    return _record(ModernGroupKey(KeyVersion.TARGET_EPOCH, group_id), writer)
+    fields = {"assignment_epoch": value.epoch, "assignment_timestamp": value.timestamp_ms}
+    return _record(ModernGroupKey(KeyVersion.TARGET_EPOCH, group_id), fields)
 
 
 def decode_target_epoch(data: bytes) -> TargetEpoch:
-    reader = _value_reader(data)
-    return TargetEpoch(reader.int32(), _tagged_int64(reader, _TIMESTAMP_TAG))
+    return TargetEpoch(*_decoded(KeyVersion.TARGET_EPOCH, data).values())
 
 
 def target_record(group_id: str, member_id: str, partitions: Iterable[TopicIdPartition]) -> CoordinatorRecord:
-    writer = _value_writer()
-
-    def write_topic(topic: tuple[str, list[int]]) -> None:
-        writer.uuid(topic[0])
-        writer.array(topic[1], writer.int32)
-        writer.no_tagged_fields()
-
-    writer.array(numbers_by_topic(partitions).items(), write_topic)
-    writer.no_tagged_fields()
-    return _record(ModernGroupKey(KeyVersion.TARGET, group_id, member_id), writer)
+    by_topic = partitions_by_topic(sorted(partitions))
+    topics = [{"topic_id": topic_id, "partitions": numbers} for topic_id, numbers in by_topic.items()]
+    return _record(ModernGroupKey(KeyVersion.TARGET, group_id, member_id), {"topic_partitions": topics})
 
 
 def decode_target(data: bytes) -> frozenset[TopicIdPartition]:
-    reader = _value_reader(data)
-
-    def read_topic() -> list[TopicIdPartition]:
-        topic_id = reader.uuid()
-        partitions = [TopicIdPartition(topic_id, number) for number in reader.array(reader.int32)]
-        reader.tagged_fields()
-        return partitions
-
-    return frozenset(partition for topic in reader.array(read_topic) for partition in topic)
+    topics = _decoded(KeyVersion.TARGET, data)["topic_partitions"]
+    return frozenset(TopicIdPartition(topic["topic_id"], number) for topic in topics for number in topic["partitions"])
 
 
 def current_record(group_id: str, member: ModernMember) -> CoordinatorRecord:
-    writer = _value_writer()
-    writer.int32(member.member_epoch)
-    writer.int32(member.previous_member_epoch)
-    writer.int8(member.state)
-    for epochs in (member.assigned, member.pending_revocation):
-        _write_epochs(writer, epochs)
-    writer.no_tagged_fields()
-    return _record(ModernGroupKey(KeyVersion.CURRENT, group_id, member.member_id), writer)
+    fields = {
+        "member_epoch": member.member_epoch,
+        "previous_member_epoch": member.previous_member_epoch,
+        "state": member.state,
+        "assigned_partitions": _with_epochs(member.assigned),
+        "partitions_pending_revocation": _with_epochs(member.pending_revocation),
+    }
+    return _record(ModernGroupKey(KeyVersion.CURRENT, group_id, member.member_id), fields)
 
 
 def decode_current(data: bytes) -> CurrentAssignment:
-    """States that this version does not know are UNKNOWN. Partitions without epochs were got in the member's."""
-    reader = _value_reader(data)
-    member_epoch, previous_member_epoch, state = reader.int32(), reader.int32(), reader.int8()
-    known = ModernMemberState(state) if state in list(map(int, ModernMemberState)) else ModernMemberState.UNKNOWN
-    assigned, pending = (_read_epochs(reader, member_epoch) for _ in range(2))
-    return CurrentAssignment(member_epoch, previous_member_epoch, known, assigned, pending)
+    """States that this version does not know are UNKNOWN. Partitions without epochs have the member's."""
+    fields = _decoded(KeyVersion.CURRENT, data)
+    member_epoch, state = fields["member_epoch"], fields["state"]
+    return CurrentAssignment(
+        member_epoch,
+        fields["previous_member_epoch"],
+        ModernMemberState(state) if state in list(map(int, ModernMemberState)) else ModernMemberState.UNKNOWN,
+        _epochs(fields["assigned_partitions"], member_epoch),
+        _epochs(fields["partitions_pending_revocation"], member_epoch),
+    )
 
 
 def regex_record(group_id: str, regex: str, value: ResolvedRegex) -> CoordinatorRecord:
-    writer = _value_writer()
-    writer.array(sorted(value.topics, key=string_order), writer.string)
-    writer.int64(value.version)
-    writer.int64(value.timestamp_ms)
-    writer.no_tagged_fields()
-    return _record(ModernGroupKey(KeyVersion.REGEX, group_id, regex), writer)
+    topics = sorted(value.topics, key=string_order)
+    fields = {"topics": topics, "version": value.version, "timestamp": value.timestamp_ms}
+    return _record(ModernGroupKey(KeyVersion.REGEX, group_id, regex), fields)
 
 
 def decode_regex(data: bytes) -> ResolvedRegex:
-    reader = _value_reader(data)
-    return ResolvedRegex(frozenset(reader.array(reader.string)), reader.int64(), reader.int64())
+    fields = _decoded(KeyVersion.REGEX, data)
+    return ResolvedRegex(frozenset(fields["topics"]), fields["version"], fields["timestamp"])
 
 
-def numbers_by_topic(partitions: Iterable[TopicIdPartition]) -> dict[str, list[int]]:
-    """Partition numbers of each topic id, sorted."""
-    numbers: dict[str, list[int]] = {}
-    for topic_id, number in sorted(partitions):
-        numbers.setdefault(topic_id, []).append(number)
-    return numbers
+def _record(key: ModernGroupKey, fields: Mapping[str, Any]) -> CoordinatorRecord:
+    return CoordinatorRecord(encode_key(key), MODERN_RECORDS[key.version].value.encode(fields, VALUE_VERSION))
 
 
-def _record(key: ModernGroupKey, writer: KafkaWriter) -> CoordinatorRecord:
-    return CoordinatorRecord(encode_key(key), writer.bytes_written())
+def _decoded(version: KeyVersion, data: bytes) -> dict[str, Any]:
+    fields: dict[str, Any] = MODERN_RECORDS[version].value.decode(data)
+    return fields
 
 
-def _value_writer() -> KafkaWriter:
-    writer = KafkaWriter(flexible=True)
-    writer.int16(0)
-    return writer
+def _with_epochs(epochs: Epochs) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic_id": topic_id,
+            "partitions": numbers,
+            "assignment_epochs": [epochs[TopicIdPartition(topic_id, number)] for number in numbers],
+        }
+        for topic_id, numbers in partitions_by_topic(sorted(epochs)).items()
+    ]
 
 
-def _value_reader(data: bytes) -> KafkaReader:
-    reader = KafkaReader(data, flexible=True)
-    version = reader.int16()
-    if version != 0:
-        raise CorruptMessageError(f"value version {version} of a consumer group's record is not 0")
-    return reader
-
-
-def _write_tagged_int64(writer: KafkaWriter, tag: int, number: int) -> None:
-    """The only tagged field of a value, left out at its default 0."""
-    fields = KafkaWriter(flexible=True)
-    fields.int64(number)
-    writer.tagged_fields({tag: fields.bytes_written()} if number else {})
-
-
-def _tagged_int64(reader: KafkaReader, tag: int) -> int:
-    data = reader.tagged_fields().get(tag)
-    return 0 if data is None else KafkaReader(data, flexible=True).int64()
-
-
-def _write_epochs(writer: KafkaWriter, epochs: Epochs) -> None:
-    def write_topic(topic: tuple[str, list[int]]) -> None:
-        topic_id, numbers = topic
-        writer.uuid(topic_id)
-        writer.array(numbers, writer.int32)
-        tagged = KafkaWriter(flexible=True)
-        tagged.array([epochs[TopicIdPartition(topic_id, number)] for number in numbers], tagged.int32)
-        writer.tagged_fields({_EPOCHS_TAG: tagged.bytes_written()})
-
-    writer.array(numbers_by_topic(epochs).items(), write_topic)
-
-
-def _read_epochs(reader: KafkaReader, member_epoch: int) -> dict[TopicIdPartition, int]:
-    def read_topic() -> Mapping[TopicIdPartition, int]:
-        topic_id = reader.uuid()
-        partitions = [TopicIdPartition(topic_id, number) for number in reader.array(reader.int32)]
-        tagged = reader.tagged_fields().get(_EPOCHS_TAG)
-        if tagged is None:
-            return dict.fromkeys(partitions, member_epoch)
-        epochs = KafkaReader(tagged, flexible=True)
-        return dict(zip(partitions, epochs.array(epochs.int32), strict=True))
-
-    return {partition: epoch for topic in reader.array(read_topic) for partition, epoch in topic.items()}
+def _epochs(topics: Iterable[Mapping[str, Any]], member_epoch: int) -> dict[TopicIdPartition, int]:
+    epochs: dict[TopicIdPartition, int] = {}
+    for topic in topics:
+        numbers = topic["partitions"]
+        of_topic = topic.get("assignment_epochs")
+        if of_topic is None:
+            of_topic = [member_epoch] * len(numbers)
+        partitions = (TopicIdPartition(topic["topic_id"], number) for number in numbers)
+        epochs.update(zip(partitions, of_topic, strict=True))
+    return epochs

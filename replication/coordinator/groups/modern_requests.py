@@ -1,14 +1,14 @@
-"""What a coordinator decides for groups of KIP-848: heartbeats, leaves, time-outs, descriptions. Pure.
+"""The requests of modern groups (KIP-848): ConsumerGroupHeartbeat and ConsumerGroupDescribe, and time-outs. Pure.
 
-One request does it all. A heartbeat joins, changes the subscription, tells what was given up, and is answered with the
-member's epoch and, where it changed, what the member may use now. In a decision, in this order: the member's record;
-the group epoch, if topics or subscriptions changed; the target assignment, if it is older than the group; the member's
-step towards it. All of it is records, which the group folds right after the decision.
+A heartbeat joins, changes the subscription, reports revoked partitions, and is answered with the member's epoch and,
+if it changed, its assignment. The records of a decision, in this order: the member; the group epoch, if topics or
+subscriptions changed; the target assignment, if it is older than the group; the member's step towards it. The group
+folds them right after the decision.
 
 Source: `GroupMetadataManager` and `GroupCoordinatorService` of Kafka 4.3.1. We differ: a group with members cannot
 change between the classic protocol and this one (Kafka with `group.consumer.migration.policy=disabled`), regular
-expressions are resolved at once and by Python's `re` (`consumer_group_topics`), and a change of topics is seen at the
-next heartbeat of any member, not when the broker hears of it.
+expressions are resolved at once and by Python's `re` (`replication.coordinator.groups.modern_topics`), and a change of
+topics takes effect at the next heartbeat of any member, not when the broker receives it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ from typing import Any
 
 from stratalog.replication.coordinator.groups.modern_assignors import SERVER_ASSIGNORS, TopicIdPartition
 from stratalog.replication.coordinator.groups.modern_group import ModernGroup
-from stratalog.replication.coordinator.groups.modern_heartbeat import Heartbeat, check_member_epoch, check_request
+from stratalog.replication.coordinator.groups.modern_heartbeat import (
+    Heartbeat,
+    HeartbeatSender,
+    check_member_epoch,
+    check_request,
+)
 from stratalog.replication.coordinator.groups.modern_member import ModernMember, ModernMemberState
 from stratalog.replication.coordinator.groups.modern_records import (
     KEY_VERSIONS,
@@ -29,12 +34,11 @@ from stratalog.replication.coordinator.groups.modern_records import (
     decode_key,
     group_epoch_record,
     member_record,
-    numbers_by_topic,
     target_record,
     tombstone,
 )
 from stratalog.replication.coordinator.groups.modern_topics import metadata_hash, topic_names
-from stratalog.replication.coordinator.groups.table import CONSUMER, Draft, GroupTable, TimerKey
+from stratalog.replication.coordinator.groups.table import CONSUMER, DecisionBuilder, GroupTable, TimerKey
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.java_strings import string_order
 from stratalog.replication.metadata.image import ClusterImage
@@ -50,6 +54,7 @@ from stratalog.replication.requests.consumer_groups import (
     MemberDescription,
     TopicPartitions,
 )
+from stratalog.replication.requests.consumer_protocol import partitions_by_topic
 from stratalog.storage.errors import (
     FencedInstanceIdError,
     GroupIdNotFoundError,
@@ -64,24 +69,24 @@ DEFAULT_ASSIGNOR = next(iter(SERVER_ASSIGNORS))
 
 
 class ModernGroups:
-    """A `GroupKind`. `image` gives the cluster's metadata as this broker knows it now."""
-
-    def __init__(self, table: GroupTable, image: Callable[[], ClusterImage]) -> None:
-        self._table = table
-        self._image = image
+    """A `GroupKind`. `image` returns the broker's newest metadata image."""
 
     group_type = CONSUMER
     key_versions = KEY_VERSIONS
     timer_kinds = frozenset((SESSION, REBALANCE))
 
+    def __init__(self, table: GroupTable, image: Callable[[], ClusterImage]) -> None:
+        self._table = table
+        self._image = image
+
     @property
-    def requests(self) -> Mapping[type, Callable[[Any, int, Draft], None]]:
+    def requests(self) -> Mapping[type, Callable[[Any, int, DecisionBuilder], None]]:
         return {ConsumerGroupHeartbeatRequest: self._heartbeat, ConsumerGroupDescribeRequest: self._describe}
 
     # The fold
 
     def replay(self, record: CoordinatorRecord, _timestamp_ms: int) -> None:
-        """A record of a group makes it, unless it is a tombstone; that of its epoch goes last and removes it."""
+        """The first record of a group creates it; the tombstone of its epoch is the last one and removes it."""
         key = decode_key(record.key)
         group = self._table.groups.get(key.group_id)
         if not isinstance(group, ModernGroup):
@@ -93,64 +98,66 @@ class ModernGroups:
         else:
             group.replay(key, record.value)
 
-    def loaded(self, draft: Draft) -> None:
-        """Each member has a whole session to be heard of, and its rebalance timeout to give partitions up."""
+    def loaded(self, decision: DecisionBuilder) -> None:
+        """Each member has a whole session for its next heartbeat, and its rebalance timeout to revoke partitions."""
         for group in self._table.groups.values():
             if isinstance(group, ModernGroup):
                 for member in group.members.values():
-                    self._start_session(group.group_id, member.member_id, draft.now_ms)
-                    self._time_rebalance(group.group_id, member, draft.now_ms)
+                    self._start_session(group.group_id, member.member_id, decision.now_ms)
+                    self._time_rebalance(group.group_id, member, decision.now_ms)
 
-    def expire(self, key: TimerKey, draft: Draft) -> None:
-        """A member that was silent for a session, or did not give partitions up in time, is removed."""
+    def expire(self, key: TimerKey, decision: DecisionBuilder) -> None:
+        """A member without a heartbeat for a session, or that did not revoke partitions in time, is removed."""
         group = self._table.groups.get(key.group_id)
         member = group.members.get(key.member_id) if isinstance(group, ModernGroup) else None
         if not isinstance(group, ModernGroup) or member is None:
             return
         if key.kind == SESSION or _is_revoking(member):
-            self._remove(group, member, draft)
+            self._remove(group, member, decision)
 
     def unload(self, _now_ms: int) -> list[tuple[int, object]]:
-        """Nobody ever waits."""
+        """No request waits."""
         return []
 
     # Heartbeats
 
-    def _heartbeat(self, request: ConsumerGroupHeartbeatRequest, token: int, draft: Draft) -> None:
+    def _heartbeat(self, request: ConsumerGroupHeartbeatRequest, token: int, decision: DecisionBuilder) -> None:
         try:
             check_request(request, SERVER_ASSIGNORS)
             if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
-                response = self._leave(request, draft)
+                response = self._leave(request, decision)
             else:
-                response = self._stay(request, draft)
+                response = self._stay(request, decision)
         except StratalogError as error:
             response = ConsumerGroupHeartbeatResponse(error=error)
-        draft.answer(token, response)
+        decision.answer(token, response)
 
-    def _stay(self, request: ConsumerGroupHeartbeatRequest, draft: Draft) -> ConsumerGroupHeartbeatResponse:
+    def _stay(
+        self, request: ConsumerGroupHeartbeatRequest, decision: DecisionBuilder
+    ) -> ConsumerGroupHeartbeatResponse:
         joins = request.member_epoch == JOIN_EPOCH
         group = self._group(request.group_id, make=joins)
         limit = self._table.config.group_consumer_max_size
         if len(group.members) >= limit and request.member_id not in group.members:
             raise GroupMaxSizeReachedError(f"The consumer group has reached its maximum capacity of {limit} members.")
         member_id = request.member_id or self._table.ids.new_id()
-        member, replaced = self._member(group, member_id, request)
-        heartbeat = Heartbeat(self._table.config, self._image(), group, member, replaced, request, draft.now_ms)
+        sender = self._sender(group, member_id, request)
+        heartbeat = Heartbeat(self._table.config, self._image(), group, sender, request, decision.now_ms)
         updated, records = heartbeat.decide()
-        self._table.remove_if_empty_of_other_kind(request.group_id, CONSUMER, draft)
-        if replaced is not None:
-            self._stop_timers(group.group_id, replaced.member_id)
-            draft.records += _replacement(group, replaced, member)
-        draft.records += records
+        self._table.remove_if_empty_of_other_type(request.group_id, CONSUMER, decision)
+        if sender.replaced is not None:
+            self._stop_timers(group.group_id, sender.replaced.member_id)
+            decision.records += _replacement(group, sender.replaced, sender.before)
+        decision.records += records
         self._table.counts.consumer_group_rebalances += heartbeat.rebalances
         if heartbeat.moved:
-            self._time_rebalance(group.group_id, updated, draft.now_ms)
-        self._start_session(group.group_id, member_id, draft.now_ms)
+            self._time_rebalance(group.group_id, updated, decision.now_ms)
+        self._start_session(group.group_id, member_id, decision.now_ms)
         return ConsumerGroupHeartbeatResponse(
             member_id,
             updated.member_epoch,
             self._table.config.group_consumer_heartbeat_interval_ms,
-            _by_topic(updated.assigned) if heartbeat.tells_assignment(updated) else None,
+            _by_topic(updated.assigned) if heartbeat.has_assignment(updated) else None,
         )
 
     def _group(self, group_id: str, *, make: bool) -> ModernGroup:
@@ -163,10 +170,7 @@ class ModernGroups:
             raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
         return ModernGroup(group_id)
 
-    def _member(
-        self, group: ModernGroup, member_id: str, request: ConsumerGroupHeartbeatRequest
-    ) -> tuple[ModernMember, ModernMember | None]:
-        """The member as it was, and the static member that it takes the place of."""
+    def _sender(self, group: ModernGroup, member_id: str, request: ConsumerGroupHeartbeatRequest) -> HeartbeatSender:
         joins = request.member_epoch == JOIN_EPOCH
         if request.instance_id is None:
             member = ModernMember(member_id) if joins and member_id not in group.members else None
@@ -174,14 +178,16 @@ class ModernGroups:
         else:
             known = group.static_member(request.instance_id)
             if joins and known is None:
-                return group.members.get(member_id) or ModernMember(member_id), None
+                return HeartbeatSender(group.members.get(member_id) or ModernMember(member_id))
             if joins and known is not None:
-                return _returned(known, member_id, request.instance_id), known
+                return HeartbeatSender(_returned(known, member_id, request.instance_id), known)
             member = _static_member(group, member_id, request.instance_id)
         check_member_epoch(member, request)
-        return member, None
+        return HeartbeatSender(member)
 
-    def _leave(self, request: ConsumerGroupHeartbeatRequest, draft: Draft) -> ConsumerGroupHeartbeatResponse:
+    def _leave(
+        self, request: ConsumerGroupHeartbeatRequest, decision: DecisionBuilder
+    ) -> ConsumerGroupHeartbeatResponse:
         group = self._group(request.group_id, make=False)
         if request.instance_id is None:
             member = group.member(request.member_id)
@@ -194,22 +200,22 @@ class ModernGroups:
                 assigned=dict.fromkeys(member.assigned, 0),
                 pending_revocation={},
             )
-            draft.records.append(current_record(group.group_id, away))
-            self._time_rebalance(group.group_id, away, draft.now_ms)
+            decision.records.append(current_record(group.group_id, away))
+            self._time_rebalance(group.group_id, away, decision.now_ms)
         else:
-            self._remove(group, member, draft)
+            self._remove(group, member, decision)
         return ConsumerGroupHeartbeatResponse(request.member_id, request.member_epoch)
 
-    def _remove(self, group: ModernGroup, member: ModernMember, draft: Draft) -> None:
-        """Out of the group: what it had is free, and the others' targets are to be computed anew."""
-        draft.records += _removal(group.group_id, member.member_id)
-        leaving = _removed_members(group.group_id, draft)
+    def _remove(self, group: ModernGroup, member: ModernMember, decision: DecisionBuilder) -> None:
+        """Remove a member: its partitions are free, and the targets of the others will be computed anew."""
+        decision.records += _removal(group.group_id, member.member_id)
+        leaving = _removed_members(group.group_id, decision)
         others = [other for other in group.members.values() if other.member_id not in leaving]
         unused = [regex for regex in group.regexes if all(other.subscribed_topic_regex != regex for other in others)]
         topics = {topic for other in others for topic in group.topics_of(other)}
-        draft.records += [tombstone(KeyVersion.REGEX, group.group_id, regex) for regex in unused]
+        decision.records += [tombstone(KeyVersion.REGEX, group.group_id, regex) for regex in unused]
         epoch = GroupEpoch(group.group_epoch + 1, metadata_hash(self._image(), topics))
-        draft.records.append(group_epoch_record(group.group_id, epoch))
+        decision.records.append(group_epoch_record(group.group_id, epoch))
         self._stop_timers(group.group_id, member.member_id)
 
     # Timers
@@ -231,7 +237,7 @@ class ModernGroups:
 
     # Descriptions
 
-    def _describe(self, request: ConsumerGroupDescribeRequest, token: int, draft: Draft) -> None:
+    def _describe(self, request: ConsumerGroupDescribeRequest, token: int, decision: DecisionBuilder) -> None:
         names = topic_names(self._image())
         described = []
         for group_id in request.group_ids:
@@ -239,11 +245,11 @@ class ModernGroups:
                 described.append(_described(self._group(group_id, make=False), names))
             except StratalogError as error:
                 described.append(DescribedConsumerGroup(group_id, error=error))
-        draft.answer(token, ConsumerGroupDescribeResponse(tuple(described)))
+        decision.answer(token, ConsumerGroupDescribeResponse(tuple(described)))
 
 
 def _is_revoking(member: ModernMember) -> bool:
-    """A static member that is away has nothing to give up, whatever its state was when it left."""
+    """A static member that has left for a while has nothing to revoke, whatever its state was when it left."""
     return member.state is ModernMemberState.UNREVOKED_PARTITIONS and bool(member.pending_revocation)
 
 
@@ -259,7 +265,8 @@ def _static_member(group: ModernGroup, member_id: str, instance_id: str) -> Mode
 
 
 def _returned(known: ModernMember, member_id: str, instance_id: str) -> ModernMember:
-    """A static member that is back: what it had, under its new member id; raises while the old one has not left."""
+    """A static member that returns: its assignment under its new member id. Raises UNRELEASED_INSTANCE_ID while the
+    old one has not left."""
     if known.member_epoch != STATIC_LEAVE_EPOCH:
         raise UnreleasedInstanceIdError(
             f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance id"
@@ -278,25 +285,25 @@ def _replacement(group: ModernGroup, before: ModernMember, member: ModernMember)
 
 
 def _removal(group_id: str, member_id: str) -> list[CoordinatorRecord]:
-    """In Kafka's order: what it has, its target, then the member itself."""
+    """In Kafka's order: assignment, target, member."""
     versions = (KeyVersion.CURRENT, KeyVersion.TARGET, KeyVersion.MEMBER)
     return [tombstone(version, group_id, member_id) for version in versions]
 
 
-def _removed_members(group_id: str, draft: Draft) -> set[str]:
-    """Members whose removal is in the draft already: several sessions may end at once."""
+def _removed_members(group_id: str, decision: DecisionBuilder) -> set[str]:
+    """Members that the decision removes already: several sessions may end at once."""
     prefix = KeyVersion.MEMBER.to_bytes(2, "big")
-    removed = (record.key for record in draft.records if record.value is None and record.key.startswith(prefix))
+    removed = (record.key for record in decision.records if record.value is None and record.key.startswith(prefix))
     return {key.name for key in map(decode_key, removed) if key.group_id == group_id}
 
 
 def _by_topic(
     partitions: Mapping[TopicIdPartition, int] | frozenset[TopicIdPartition], names: Mapping[str, str] | None = None
 ) -> tuple[TopicPartitions, ...]:
-    """By topic id; with `names` only topics that exist, and with their names."""
+    """Partitions by topic id; with `names` only of topics that exist, with their names."""
     return tuple(
         TopicPartitions(topic_id, tuple(numbers), "" if names is None else names[topic_id])
-        for topic_id, numbers in numbers_by_topic(partitions).items()
+        for topic_id, numbers in partitions_by_topic(sorted(partitions)).items()
         if names is None or topic_id in names
     )
 

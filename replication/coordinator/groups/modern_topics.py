@@ -1,4 +1,4 @@
-"""Topics as groups see them: ids, what a regular expression matches, a hash that tells when they change. Pure.
+"""Topics of modern groups: ids, matches of regular expressions, a hash that detects changes. Pure.
 
 Source: `CoordinatorMetadataImage`, `Utils.computeGroupHash` and `TopicRegexResolver` of Kafka 4.3.1. The hash is not
 Kafka's (XXH3, with racks): it is only ever compared with itself.
@@ -49,7 +49,7 @@ def metadata_hash(image: ClusterImage, names: Iterable[str]) -> int:
 
 
 def compiled(regex: str) -> re.Pattern[str]:
-    """Raises INVALID_REGULAR_EXPRESSION, with the expression and what is wrong."""
+    """Raises INVALID_REGULAR_EXPRESSION, with the expression and the reason."""
     if _NOT_IN_RE2.search(regex):
         raise InvalidRegularExpressionError(
             f"SubscribedTopicRegex `{regex}` is not a valid regular expression: no RE2."

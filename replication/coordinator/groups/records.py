@@ -1,8 +1,7 @@
 """Keys and values of `__consumer_offsets` in Kafka's binary schemas: committed offsets and classic groups. Pure.
 
-A key begins with its version, by which one tells what a record is: 0 and 1 an offset, 2 a classic group, 3 and more
-what groups of KIP-848 consist of (`replication.coordinator.groups.modern_records`). A value begins with the version of
-its schema.
+A key begins with its version, which says what a record is: 0 and 1 an offset, 2 a classic group, 3 and more a part of a
+modern group (`replication.coordinator.groups.modern_records`). A value begins with the version of its schema.
 
     key 1    group, topic, partition   -> OffsetCommitValue     version 3 is written, 1 if the offset expires by itself
     key 2    group                     -> GroupMetadataValue    version 3 is written
@@ -13,58 +12,84 @@ group-coordinator, and `GroupCoordinatorRecordHelpers`, which writes the newest 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from stratalog.replication.requests.kafka_bytes import KafkaReader, KafkaWriter
-from stratalog.storage.errors import CorruptMessageError
+from stratalog.replication.requests.groups import NO_LEADER_EPOCH
+from stratalog.replication.requests.kafka_types import Field, Struct, Versioned, version_of
 
 OFFSET_COMMIT_KEYS = (0, 1)
 GROUP_METADATA_KEY = 2
-VALUE_VERSION_MAX = 4
+VALUE_VERSIONS = range(5)
 FLEXIBLE_FROM = 4
-"""From this version on values have compact lengths and tagged fields (KIP-482)."""
-TOPIC_ID_TAG = 0
-"""Of OffsetCommitValue, version 4."""
+"""The first version of values with compact lengths and tagged fields (KIP-482)."""
 WRITTEN_VERSION, EXPIRING_VERSION = 3, 1
 NO_TIMESTAMP = -1
-NO_LEADER_EPOCH = -1
 
 
-class Field(NamedTuple):
-    """A field of a schema: Kafka's name, its primitive type, and the versions that have it, `first` to `last`."""
-
-    name: str
-    kind: str
-    first: int = 0
-    last: int = VALUE_VERSION_MAX
-
-
-OFFSET_COMMIT_FIELDS = (
-    Field("offset", "int64"),
-    Field("leaderEpoch", "int32", first=3),
-    Field("metadata", "string"),
-    Field("commitTimestamp", "int64"),
-    Field("expireTimestamp", "int64", first=1, last=1),
+_MEMBER = Struct(
+    "MemberMetadata",
+    (
+        Field("member_id", "string"),
+        Field("group_instance_id", "string", first_version=3, is_nullable=True),
+        Field("client_id", "string"),
+        Field("client_host", "string"),
+        Field("rebalance_timeout", "int32", first_version=1),
+        Field("session_timeout", "int32"),
+        Field("subscription", "bytes"),
+        Field("assignment", "bytes"),
+    ),
 )
-GROUP_METADATA_FIELDS = (
-    Field("protocolType", "string"),
-    Field("generation", "int32"),
-    Field("protocol", "nullable_string"),
-    Field("leader", "nullable_string"),
-    Field("currentStateTimestamp", "int64", first=2),
+_OFFSET_KEY = Versioned(
+    Struct("OffsetCommitKey", (Field("group", "string"), Field("topic", "string"), Field("partition", "int32"))),
+    range(2),
 )
-MEMBER_FIELDS = (
-    Field("memberId", "string"),
-    Field("groupInstanceId", "nullable_string", first=3),
-    Field("clientId", "string"),
-    Field("clientHost", "string"),
-    Field("rebalanceTimeout", "int32", first=1),
-    Field("sessionTimeout", "int32"),
-    Field("subscription", "byte_string"),
-    Field("assignment", "byte_string"),
+_OFFSET_VALUE = Versioned(
+    Struct(
+        "OffsetCommitValue",
+        (
+            Field("offset", "int64"),
+            Field("leader_epoch", "int32", first_version=3),
+            Field("metadata", "string"),
+            Field("commit_timestamp", "int64"),
+            Field("expire_timestamp", "int64", first_version=1, last_version=1),
+            Field("topic_id", "uuid", first_version=4, tag=0),
+        ),
+    ),
+    VALUE_VERSIONS,
+    FLEXIBLE_FROM,
 )
+_GROUP_KEY = Versioned(Struct("GroupMetadataKey", (Field("group", "string"),)), range(2, 3))
+_GROUP_VALUE = Versioned(
+    Struct(
+        "GroupMetadataValue",
+        (
+            Field("protocol_type", "string"),
+            Field("generation", "int32"),
+            Field("protocol", "string", is_nullable=True),
+            Field("leader", "string", is_nullable=True),
+            Field("current_state_timestamp", "int64", first_version=2),
+            Field("members", _MEMBER, is_array=True),
+        ),
+    ),
+    VALUE_VERSIONS,
+    FLEXIBLE_FROM,
+)
+
+
+class RecordTables(NamedTuple):
+    """What the records of one key version consist of."""
+
+    key: Versioned
+    value: Versioned
+
+
+CLASSIC_RECORDS = {
+    0: RecordTables(_OFFSET_KEY, _OFFSET_VALUE),
+    1: RecordTables(_OFFSET_KEY, _OFFSET_VALUE),
+    GROUP_METADATA_KEY: RecordTables(_GROUP_KEY, _GROUP_VALUE),
+}
+"""Tables by the version of the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,26 +141,12 @@ class GroupMetadataValue:
     members: tuple[MemberMetadata, ...] = ()
 
 
-def key_version(key: bytes) -> int:
-    """What kind of record a key is of; CorruptMessageError if it is shorter than that.
-
-    >>> key_version(group_metadata_key("g"))
-    2
-    """
-    return KafkaReader(key, flexible=False).int16()
-
-
 def offset_commit_key(group: str, topic: str, partition: int) -> bytes:
     """
     >>> offset_commit_key("g", "t", 3).hex()
     '000100016700017400000003'
     """
-    writer = KafkaWriter(flexible=False)
-    writer.int16(OFFSET_COMMIT_KEYS[-1])
-    writer.string(group)
-    writer.string(topic)
-    writer.int32(partition)
-    return writer.bytes_written()
+    return _OFFSET_KEY.encode({"group": group, "topic": topic, "partition": partition}, OFFSET_COMMIT_KEYS[-1])
 
 
 def group_metadata_key(group: str) -> bytes:
@@ -143,122 +154,42 @@ def group_metadata_key(group: str) -> bytes:
     >>> group_metadata_key("g").hex()
     '0002000167'
     """
-    writer = KafkaWriter(flexible=False)
-    writer.int16(GROUP_METADATA_KEY)
-    writer.string(group)
-    return writer.bytes_written()
+    return _GROUP_KEY.encode({"group": group}, GROUP_METADATA_KEY)
 
 
 def decode_key(key: bytes) -> OffsetCommitKey | GroupMetadataKey | None:
     """The key of an offset or of a classic group; None if it is neither's. CorruptMessageError if it is cut off."""
-    reader = KafkaReader(key, flexible=False)
-    version = reader.int16()
+    version = version_of(key)
     if version in OFFSET_COMMIT_KEYS:
-        return OffsetCommitKey(reader.string(), reader.string(), reader.int32())
-    return GroupMetadataKey(reader.string()) if version == GROUP_METADATA_KEY else None
+        return OffsetCommitKey(**_OFFSET_KEY.decode(key))
+    return GroupMetadataKey(**_GROUP_KEY.decode(key)) if version == GROUP_METADATA_KEY else None
 
 
 def encode_offset_commit(value: OffsetCommitValue) -> bytes:
-    """Version 3, or 1 if it expires by itself, which later versions cannot say."""
+    """Version 3, or 1 if it expires by itself, for which later versions have no field."""
     version = WRITTEN_VERSION if value.expire_timestamp == NO_TIMESTAMP else EXPIRING_VERSION
-    writer = KafkaWriter(flexible=False)
-    writer.int16(version)
-    fields = (value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp)
-    _write(writer, OFFSET_COMMIT_FIELDS, fields, version)
-    return writer.bytes_written()
+    return _OFFSET_VALUE.encode(_fields_of(value), version)
 
 
 def decode_offset_commit(data: bytes) -> OffsetCommitValue:
     """CorruptMessageError for what is cut off or of a version above 4; the topic id of version 4 is not kept."""
-    _version, fields = offset_commit_fields(data)
-    return OffsetCommitValue(
-        fields["offset"],
-        fields.get("leaderEpoch", NO_LEADER_EPOCH),
-        fields["metadata"],
-        fields["commitTimestamp"],
-        fields.get("expireTimestamp", NO_TIMESTAMP),
-    )
+    fields = _OFFSET_VALUE.decode(data)
+    fields.pop("topic_id", None)
+    return OffsetCommitValue(**fields)
 
 
 def encode_group_metadata(value: GroupMetadataValue) -> bytes:
     """Version 3."""
-    writer = KafkaWriter(flexible=False)
-    writer.int16(WRITTEN_VERSION)
-    fields = (value.protocol_type, value.generation, value.protocol, value.leader, value.current_state_timestamp)
-    _write(writer, GROUP_METADATA_FIELDS, fields, WRITTEN_VERSION)
-    writer.array(value.members, lambda member: _write(writer, MEMBER_FIELDS, _member_values(member), WRITTEN_VERSION))
-    return writer.bytes_written()
+    fields = _fields_of(value) | {"members": [_fields_of(member) for member in value.members]}
+    return _GROUP_VALUE.encode(fields, WRITTEN_VERSION)
 
 
 def decode_group_metadata(data: bytes) -> GroupMetadataValue:
     """CorruptMessageError for what is cut off or of a version above 4."""
-    _version, fields = group_metadata_fields(data)
-    return GroupMetadataValue(
-        fields["protocolType"],
-        fields["generation"],
-        fields["protocol"],
-        fields["leader"],
-        fields.get("currentStateTimestamp", NO_TIMESTAMP),
-        tuple(_member(each) for each in fields["members"]),
-    )
+    fields = _GROUP_VALUE.decode(data)
+    members = tuple(MemberMetadata(**member) for member in fields.pop("members"))
+    return GroupMetadataValue(**fields, members=members)
 
 
-def offset_commit_fields(data: bytes) -> tuple[int, dict[str, Any]]:
-    """(version, fields by Kafka's names): those that the version has, `topicId` (16 bytes) if it is there."""
-    reader, version = _versioned(data)
-    fields = _read(reader, OFFSET_COMMIT_FIELDS, version)
-    topic_id = reader.tagged_fields().get(TOPIC_ID_TAG)
-    return version, fields if topic_id is None else fields | {"topicId": topic_id}
-
-
-def group_metadata_fields(data: bytes) -> tuple[int, dict[str, Any]]:
-    """(version, fields by Kafka's names), `members` a list of such fields."""
-    reader, version = _versioned(data)
-
-    def member() -> dict[str, Any]:
-        fields = _read(reader, MEMBER_FIELDS, version)
-        reader.tagged_fields()
-        return fields
-
-    fields = _read(reader, GROUP_METADATA_FIELDS, version)
-    fields["members"] = reader.array(member)
-    reader.tagged_fields()
-    return version, fields
-
-
-def _versioned(data: bytes) -> tuple[KafkaReader, int]:
-    reader = KafkaReader(data, flexible=False)
-    version = reader.int16()
-    if not 0 <= version <= VALUE_VERSION_MAX:
-        raise CorruptMessageError(f"value version {version} is not within 0 to {VALUE_VERSION_MAX}")
-    reader.flexible = version >= FLEXIBLE_FROM
-    return reader, version
-
-
-def _read(reader: KafkaReader, schema: tuple[Field, ...], version: int) -> dict[str, Any]:
-    return {field.name: getattr(reader, field.kind)() for field in schema if field.first <= version <= field.last}
-
-
-def _write(writer: KafkaWriter, schema: tuple[Field, ...], values: tuple[Any, ...], version: int) -> None:
-    for field, value in zip(schema, values, strict=True):
-        if field.first <= version <= field.last:
-            getattr(writer, field.kind.removeprefix("nullable_"))(value)
-
-
-def _member(fields: Mapping[str, Any]) -> MemberMetadata:
-    return MemberMetadata(
-        fields["memberId"],
-        fields.get("groupInstanceId"),
-        fields["clientId"],
-        fields["clientHost"],
-        fields.get("rebalanceTimeout", -1),
-        fields["sessionTimeout"],
-        fields["subscription"],
-        fields["assignment"],
-    )
-
-
-def _member_values(member: MemberMetadata) -> tuple[Any, ...]:
-    identity = (member.member_id, member.group_instance_id, member.client_id, member.client_host)
-    timeouts = (member.rebalance_timeout, member.session_timeout)
-    return (*identity, *timeouts, member.subscription, member.assignment)
+def _fields_of(value: OffsetCommitValue | GroupMetadataValue | MemberMetadata) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__slots__}

@@ -1,8 +1,9 @@
-"""What the kinds of groups in one shard share: the table of groups, timers, and a decision while it is made. Pure.
+"""What classic and modern groups of one shard share: the table of groups, timers, the builder of a decision. Pure.
 
-A partition of `__consumer_offsets` holds classic groups (`replication.coordinator.groups.classic_group`) and consumer
-groups of KIP-848, and a group id belongs to one kind at a time: a group without members may be replaced by one of the
-other kind. `replication.coordinator.groups.shard` gives each request, record and timer to the kind that it is of.
+A partition of `__consumer_offsets` holds classic groups (`replication.coordinator.groups.classic_group`) and modern
+ones (`replication.coordinator.groups.modern_group`). A group id belongs to one protocol at a time: a group without
+members may be replaced by one of the other protocol. `replication.coordinator.groups.shard` dispatches requests,
+records and timers to the protocol that they belong to.
 
 Source: Kafka's `Group` interface and the maps of `GroupMetadataManager`.
 """
@@ -26,8 +27,8 @@ CLASSIC, CONSUMER = "classic", "consumer"
 """Types of groups, as ListGroups names them."""
 
 
-class Draft:
-    """A decision while it is made: what happens at `now_ms` (ms since 1970), and what comes of it so far.
+class DecisionBuilder:
+    """Collects the records and answers of a decision at `now_ms` (ms since 1970).
 
     A `producer_id` makes the records a batch of that producer's transaction; `verified_offset` and `is_read` are
     `Decision`'s.
@@ -43,22 +44,22 @@ class Draft:
         self.answers: list[Answered] = []
 
     def answer(self, token: int, response: object) -> None:
-        """Tell `response` to whoever waits with `token`, once the records are committed."""
+        """Answer the request of `token` with `response`, once the records are committed."""
         self.answers.append(Answered(token, response))
 
-    def decision(self) -> Decision:
-        producer = self.producer_id, self.producer_epoch
+    def build(self) -> Decision:
         return Decision(
             tuple(self.records),
             tuple(self.answers),
-            *producer,
+            self.producer_id,
+            self.producer_epoch,
             is_read=self.is_read,
             verified_offset=self.verified_offset,
         )
 
 
 class TimerKey(NamedTuple):
-    """`kind` tells whose timer it is: each kind of group has its own words."""
+    """`kind` is a word of the protocol that the timer belongs to."""
 
     kind: str
     group_id: str
@@ -66,7 +67,7 @@ class TimerKey(NamedTuple):
 
 
 class Group(Protocol):
-    """What a shard asks of a group whatever its kind."""
+    """A group of either protocol, as a shard needs it."""
 
     group_id: str
 
@@ -82,21 +83,21 @@ class Group(Protocol):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members: it may be deleted then, or replaced by a group of another kind."""
+        """Whether it has no members: it may be deleted then, or replaced by a group of the other protocol."""
         ...
 
     def validate_offset_commit(
         self, member_id: str, group_instance_id: str | None, generation_id_or_member_epoch: int, is_transactional: bool
     ) -> None:
-        """Raises what an OffsetCommit or TxnOffsetCommit of that member is refused with."""
+        """Raises the error that refuses an OffsetCommit or TxnOffsetCommit of that member."""
         ...
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Raises what an OffsetFetch of that member is refused with; without a member it is always allowed."""
+        """Raises the error that refuses an OffsetFetch of that member; without a member it is always allowed."""
         ...
 
     def validate_offset_delete(self) -> None:
-        """Raises NON_EMPTY_GROUP where offsets cannot be deleted, as it is not known what the members read."""
+        """Raises NON_EMPTY_GROUP if the topics that members read are not known."""
         ...
 
     def validate_delete(self) -> None:
@@ -108,7 +109,7 @@ class Group(Protocol):
         ...
 
     def retained_from_ms(self, commit_timestamp_ms: int) -> int | None:
-        """Since when the retention of an offset counts that was committed then; None: it does not expire now."""
+        """The time from which the retention of an offset committed then counts; None: it does not expire now."""
         ...
 
     def tombstones(self) -> tuple[CoordinatorRecord, ...]:
@@ -118,21 +119,21 @@ class Group(Protocol):
     def listed(self) -> ListedGroup: ...
 
     def described(self) -> DescribedGroup:
-        """DescribeGroups' answer; GROUP_ID_NOT_FOUND for a group of KIP-848, which has a request of its own."""
+        """DescribeGroups' answer; GROUP_ID_NOT_FOUND for a modern group, which has a request of its own."""
         ...
 
 
 class GroupKind(Protocol):
-    """One kind of group in the dispatch of a shard.
+    """The groups of one protocol in the dispatch of a shard.
 
-    requests      by class: handlers of (request, token, draft). A request that names a group with members goes to the
-                  kind that the group is of, if that has a handler; else to the first kind that has one
-    key_versions  of the records that this kind replays
-    timer_kinds   first words of its timers' keys
+    requests      handlers of (request, token, decision) by the request's class. A request that names a group with
+                  members goes to the group's protocol, if that has a handler; else to the first one that has
+    key_versions  of the records that it replays
+    timer_kinds   kinds of its timers' keys
     """
 
     @property
-    def requests(self) -> Mapping[type, Callable[[Any, int, Draft], None]]: ...
+    def requests(self) -> Mapping[type, Callable[[Any, int, DecisionBuilder], None]]: ...
 
     @property
     def group_type(self) -> str: ...
@@ -144,26 +145,25 @@ class GroupKind(Protocol):
     def timer_kinds(self) -> frozenset[str]: ...
 
     def replay(self, record: CoordinatorRecord, timestamp_ms: int) -> None:
-        """Fold a record in: one of the log, or an own one right after its decision, which the group's state already
-        shows or is going to show by this."""
+        """Fold a record of the log, or of a decision just made, which the group's state may show already."""
         ...
 
-    def loaded(self, draft: Draft) -> None:
-        """The log was folded: start the sessions of this kind's members."""
+    def loaded(self, decision: DecisionBuilder) -> None:
+        """The log was folded: start the sessions of the members."""
         ...
 
-    def expire(self, key: TimerKey, draft: Draft) -> None:
-        """A timer of this kind is due; the group may be gone, or of another kind, by now."""
+    def expire(self, key: TimerKey, decision: DecisionBuilder) -> None:
+        """A timer is due; the group may be gone, or of the other protocol, by now."""
         ...
 
     def unload(self, now_ms: int) -> list[tuple[int, object]]:
-        """The shard is given up. (token, response without its error) of each request that waits."""
+        """The shard ends. (token, response without its error) of each request that waits."""
         ...
 
 
 @dataclass(slots=True)
 class GroupTable:
-    """The groups of one shard by id, its timers and settings, the broker's counters, shared by the kinds."""
+    """The groups of one shard by id, its timers and settings, the broker's counters, shared by both protocols."""
 
     config: BrokerConfig
     ids: Ids
@@ -178,9 +178,9 @@ class GroupTable:
             raise GroupIdNotFoundError(f"Group {group_id} not found.")
         return found
 
-    def remove_if_empty_of_other_kind(self, group_id: str, group_type: str, draft: Draft) -> None:
-        """Make room for a group of `group_type`: an empty one of another kind goes, with tombstones."""
+    def remove_if_empty_of_other_type(self, group_id: str, group_type: str, decision: DecisionBuilder) -> None:
+        """Make room for a group of `group_type`: an empty one of the other protocol goes, with tombstones."""
         found = self.groups.get(group_id)
         if found is not None and found.group_type != group_type and found.is_empty:
-            draft.records.extend(found.tombstones())
+            decision.records.extend(found.tombstones())
             del self.groups[group_id]

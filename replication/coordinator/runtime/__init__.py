@@ -1,1 +1,9 @@
-"""What hosts coordinator shards on a broker: fold, decide, append, answer."""
+"""Hosts coordinator shards on a broker: fold, decide, append, answer.
+
+runtime            the shards of a broker: requests to the right one, elections, timers
+hosted_shard       one shard: its fold, its decisions, its waiting answers
+writes             the appends of decisions, and what becomes of them
+remote_appends     appends to other partitions of the cluster, such as transaction markers
+find_coordinator   FindCoordinator
+kinds              which state machine belongs to which internal topic
+"""

@@ -1,4 +1,4 @@
-"""Where a coordinator is, and how its topic comes to be: decisions on the cluster's image. Pure.
+"""FindCoordinator, and the creation of the coordinators' topics: decisions on the metadata image. Pure.
 
 Kafka: `KafkaApis.getCoordinator`, `AutoTopicCreationManager`.
 """
@@ -23,7 +23,7 @@ from stratalog.storage.topic_config import LogConfig
 def coordinator_partition(image: ClusterImage, kind: CoordinatorType, key: str) -> TopicPartition | None:
     """The partition that holds this key's state; None while its topic does not exist.
 
-    The number of partitions is that of the topic as it is, which its setting only says for when it is made.
+    The number of partitions is the topic's; its setting only counts when the topic is created.
     """
     partitions = len(image.partitions_by_topic.get(kind.topic, ()))
     return TopicPartition(kind.topic, partition_of_key(key, partitions)) if partitions else None
@@ -34,8 +34,8 @@ def find_coordinators(
 ) -> FindCoordinatorResponse:
     """The live broker that leads each key's partition.
 
-    refusal  why the topic could not be made, if it was tried: its text is in the error of each key
-    COORDINATOR_NOT_AVAILABLE, which is retriable, when there is none right now.
+    refusal  why the topic could not be created, if it was tried: its text is in the error of each key
+    COORDINATOR_NOT_AVAILABLE, which is retriable, while there is none.
     """
     return FindCoordinatorResponse(
         tuple(_find(image, request.key_type, key, refusal) for key in request.coordinator_keys)
@@ -43,7 +43,7 @@ def find_coordinators(
 
 
 def no_coordinators(request: FindCoordinatorRequest, error: StratalogError) -> FindCoordinatorResponse:
-    """The answer of a broker that cannot tell."""
+    """The answer of a broker that does not know."""
     return FindCoordinatorResponse(tuple(Coordinator(key, error=error) for key in request.coordinator_keys))
 
 
@@ -64,10 +64,10 @@ def _find(image: ClusterImage, kind: CoordinatorType, key: str, refusal: Stratal
 def create_internal_topic(
     image: ClusterImage, topic: InternalTopic, topic_id: str, *, start_index: int = 0, shift: int = 0
 ) -> Result[str]:
-    """Make an internal topic as the settings say, unless it is there; its topic id.
+    """Create an internal topic by the settings, unless it exists; its topic id.
 
-    CoordinatorNotAvailableError when fewer brokers live than it is to have replicas (Kafka: the creation fails with
-    INVALID_REPLICATION_FACTOR, again and again, and clients see COORDINATOR_NOT_AVAILABLE).
+    CoordinatorNotAvailableError with fewer live brokers than its replication factor (Kafka: each creation fails with
+    INVALID_REPLICATION_FACTOR, and clients receive COORDINATOR_NOT_AVAILABLE).
     """
     if topic.name in image.topic_ids:
         return Result((), image.topic_ids[topic.name])

@@ -1,7 +1,7 @@
-"""One shard of a coordinator at work: folded from its partition's log, then asked, under one leader epoch.
+"""One hosted shard of a coordinator: folded from its partition's log, then active under one leader epoch.
 
-I/O: reads the log of the replica that this broker leads, and puts appends into the broker's queue. Everything happens
-in the broker's loop. What fails on the way into the log makes the whole shard fail: whoever owns it folds another one.
+I/O: reads the log of the replica that this broker leads, and queues appends at the broker. Everything happens in the
+broker's loop. A failed append makes the whole shard fail: its owner folds another one.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -53,35 +54,46 @@ from stratalog.storage.records import (
 _LOG = logging.getLogger("stratalog.coordinator")
 
 FOLD_BYTES = 256 << 10
-"""Read at a time: about 2,000 records, some 10 ms."""
+"""Bytes that are read at a time: about 2,000 records."""
 APPEND_TIMEOUT_MS = 30_000
 ABORT, COMMIT = 0, 1
 """Types of a transaction marker (Kafka: ControlRecordType)."""
 _CONTROL_KEY = struct.Struct(">hh")
 
 Answer = Callable[[object], None]
-"""Told a response value or a StratalogError, once; it must neither raise nor block."""
+"""Receives a response value or a StratalogError, once; it must neither raise nor block."""
+
+
+class ShardOutlets(NamedTuple):
+    """The calls of a shard to its owner.
+
+    append   queue an append at the broker
+    perform  perform an effect
+    ended    an append ended
+    """
+
+    append: Callable[[WaitingAppend], None]
+    perform: Callable[[HostedShard, RemoteAppend], None]
+    ended: Callable[[HostedShard], None]
 
 
 class HostedShard:
-    """`fold` until it `is_active`, then `request`, `end_transaction`, `expire`; `give_up` ends it.
+    """`fold` until it `is_active`, then `request`, `end_transaction`, `expire`; `unload` ends it.
 
     failure     why it has to be replaced by a newly folded one
-    has_defect  it failed by a defect, which may come again at once
+    has_defect  it failed by a defect, which may occur again at once
     """
 
     def __init__(
         self,
         replica: LeaderReplica,
         make: Callable[[], CoordinatorShard],
-        append: Callable[[WaitingAppend], None],
-        perform: Callable[[HostedShard, RemoteAppend], None],
-        on_moved: Callable[[HostedShard], None],
+        outlets: ShardOutlets,
         timeout_ms: int,
         predecessor: HostedShard | None = None,
     ) -> None:
-        """`make` gives an empty shard. `on_moved` is called when an append came to its end. `timeout_ms` bounds the
-        wait of an answer for its records. `predecessor` is an earlier one of the same replica."""
+        """`make` returns an empty shard. `timeout_ms` bounds the wait of an answer for its records. `predecessor` is an
+        earlier one of the same replica."""
         self.replica = replica
         self.topic_partition = replica.state.topic_partition
         self.is_active = False
@@ -89,9 +101,7 @@ class HostedShard:
         self.has_defect = False
         self._sent = 0
         self._make = make
-        self._append = append
-        self._perform = perform
-        self._on_moved = on_moved
+        self._outlets = outlets
         self._timeout_ms = timeout_ms
         self._predecessor = predecessor._last_to_send() if predecessor is not None else None
         self._shard: CoordinatorShard | None = None
@@ -106,9 +116,9 @@ class HostedShard:
     # -- folding -----------------------------------------------------------------------------------------
 
     def fold(self, now_ms: int) -> bool:
-        """Fold one more piece of the log; active once all of it is folded and committed. True when something moved.
+        """Fold the next piece of the log; active once all of it is folded and committed. True if there was progress.
 
-        Raises what reading raises; then it may be tried again.
+        Raises the errors of reading; then it may be tried again.
         """
         partition = self.replica.partition
         if partition is None or self.outstanding:
@@ -124,17 +134,16 @@ class HostedShard:
             return False
         self.is_active = True
         self._predecessor = None
-        self._take(self._shard.loaded(now_ms), now_ms)
+        self._apply(self._shard.loaded(now_ms), now_ms)
         return True
 
     @property
     def outstanding(self) -> int:
-        """Appends of this epoch that were not answered yet, also of shards before this one: they may still come to
-        stand in the log."""
+        """Number of appends of this epoch without an answer, also of earlier shards: they may still be stored."""
         return self._sent + (self._predecessor.outstanding if self._predecessor is not None else 0)
 
     def _last_to_send(self) -> HostedShard | None:
-        """The newest one, this or before it, of which appends may still come: shards that sent nothing are let go."""
+        """The newest shard, this one or before, with appends under way; shards without are released."""
         if self._sent or self._predecessor is None:
             return self if self._sent else None
         return self._predecessor._last_to_send()
@@ -150,7 +159,7 @@ class HostedShard:
     # -- requests and time -------------------------------------------------------------------------------
 
     def request(self, request: object, answer: Answer | None, now_ms: int) -> None:
-        """Let the shard decide. `answer` None: nobody waits."""
+        """Let the shard decide. `answer` None: the request has no answer."""
         shard, token = self._active(), NO_TOKEN
         if answer is not None:
             token = next(self._tokens)
@@ -158,27 +167,26 @@ class HostedShard:
         self._run(lambda: self._decide(shard, request, token, now_ms), token, now_ms)
 
     def _decide(self, shard: CoordinatorShard, request: object, token: int, now_ms: int) -> Decision:
-        """What the log would refuse when it is appended is refused before it is decided, as far as it is known."""
+        """Refuses records that the log would refuse before the shard decides, as far as it is known."""
         if isinstance(request, TxnOffsetCommitRequest):
             log, producer = self.replica.log, (request.producer_id, request.producer_epoch)
             log.producers.check_transactional(*producer, True, request.verified_offset, log.log_end_offset)
         return shard.decide(request, token, now_ms)
 
     def end_transaction(self, marker: NewRecordBatch, answer: Answer, now_ms: int) -> None:
-        """Append a transaction marker; the shard hears of it when it is stored. The answer is None or an error."""
+        """Append a transaction marker; the shard replays it when it is stored. The answer is None or an error."""
         token = next(self._tokens)
         self._answers[token] = answer
-        told = (Answered(token, None),)
-        self._writes.add(Write((), now_ms, now_ms + self._timeout_ms, told, marker=marker))
+        self._writes.add(Write((), now_ms, now_ms + self._timeout_ms, (Answered(token, None),), marker=marker))
 
     def expire(self, now_ms: int) -> None:
-        """What time brings: the shard's own timers, and answers that have waited too long."""
+        """Run the shard's timers, and answer requests that have waited too long."""
         shard = self._active()
         due_ms = shard.next_due_ms
         if due_ms is not None and due_ms <= now_ms:
             self._run(lambda: shard.expire(now_ms), NO_TOKEN, now_ms)
         for late in self._writes.overdue(now_ms):
-            reason = f"{self.topic_partition}: not replicated in {self._timeout_ms} ms; it may be yet"
+            reason = f"{self.topic_partition}: not replicated in {self._timeout_ms} ms; it may be later"
             self._answer(Answered(late.token, CoordinatorNotAvailableError(reason)))
         while self._reads and self._reads[0].deadline_ms <= now_ms:
             reason = f"{self.topic_partition}: not known for {self._timeout_ms} ms whether another broker leads it"
@@ -187,7 +195,7 @@ class HostedShard:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When `expire` has something to do; None when only a request can bring it on."""
+        """The time of the next `expire`; None without timers and deadlines."""
         if self._shard is None or not self.is_active or self.failure is not None:
             return None
         read_ms = self._reads[0].deadline_ms if self._reads else None
@@ -195,7 +203,7 @@ class HostedShard:
         return min((due for due in dues if due is not None), default=None)
 
     def held(self) -> Mapping[Held, int]:
-        """What the shard holds; nothing before it serves. Any thread may ask."""
+        """The shard's gauges; none before it is active. Any thread may call it."""
         return self._shard.held() if self._shard is not None and self.is_active else {}
 
     def _active(self) -> CoordinatorShard:
@@ -204,7 +212,7 @@ class HostedShard:
         return self._shard
 
     def _run(self, decide: Callable[[], Decision], token: int, now_ms: int) -> None:
-        """One call of the shard. It refuses a request by raising; what else it raises is a defect."""
+        """One call of the shard. A StratalogError refuses the request; any other exception is a defect."""
         if self.failure is not None:
             return
         try:
@@ -214,16 +222,16 @@ class HostedShard:
                 if token == NO_TOKEN:
                     raise
                 decision = Decision(answers=(Answered(token, refusal),))
-            self._take(decision, now_ms)
+            self._apply(decision, now_ms)
         except RecordTooLargeError as reason:
             self._fail(reason, token)
         except Exception as defect:  # noqa: BLE001 - whatever it is, the shard may be half changed
             self._fail_by(defect, token)
 
-    def _take(self, decision: Decision, now_ms: int) -> None:
+    def _apply(self, decision: Decision, now_ms: int) -> None:
         write = write_of(decision, now_ms, now_ms + self._timeout_ms)
         if not write.is_appended and self._writes.is_empty:
-            self._tell(write)
+            self._return_answers(write)
             return
         self._writes.add(write)
         if not write.is_of_transaction:
@@ -241,7 +249,7 @@ class HostedShard:
     # -- appends and answers -----------------------------------------------------------------------------
 
     def flush(self) -> bool:
-        """Send what was decided to the log, unless an append is under way; True when something was sent."""
+        """Append the decisions, unless an append is under way; True if something was sent."""
         if self.failure is not None:
             return False
         appends = self._writes.next_append()
@@ -250,22 +258,22 @@ class HostedShard:
             request = ProduceRequest(
                 self.topic_partition, append.batch, ACKS_ALL, APPEND_TIMEOUT_MS, self.replica.leader_epoch
             )
-            self._append(WaitingAppend(request, partial(self._appended, append)))
+            self._outlets.append(WaitingAppend(request, partial(self._appended, append)))
         return bool(appends)
 
     def _appended(self, append: Append, response: ProduceResponse) -> None:
         self._sent -= 1
         if self.failure is None:
-            self._note(append, response)
+            self._record_outcome(append, response)
         if self.failure is None:
             self.advance()
-        self._on_moved(self)
+        self._outlets.ended(self)
 
-    def _note(self, append: Append, response: ProduceResponse) -> None:
+    def _record_outcome(self, append: Append, response: ProduceResponse) -> None:
         error = response.error
         if error is None:
             return
-        if isinstance(error, RequestTimedOutError):  # it is in the log; `advance` looks when it is committed
+        if isinstance(error, RequestTimedOutError):  # stored; `advance` checks when it is committed
             self._stored_end = max(self._stored_end, response.last_offset + 1)
         elif leaves_shard_sound(append.writes[0], error):
             for write in append.writes:
@@ -274,7 +282,7 @@ class HostedShard:
             self._fail(error)
 
     def advance(self) -> None:
-        """Tell what the high watermark has passed, once the whole append that was under way is below it."""
+        """Return answers, once the whole append under way is below the high watermark."""
         partition = self.replica.partition
         if self._sent or (self._stored_end and (partition is None or partition.high_watermark < self._stored_end)):
             return
@@ -283,7 +291,7 @@ class HostedShard:
             for write in self._writes.stored():
                 if write.is_of_transaction and write.refusal is None:
                     self._replay(write)
-                self._tell(write)
+                self._return_answers(write)
         except Exception as defect:  # noqa: BLE001 - whatever it is, the shard may be half changed
             self._fail_by(defect, NO_TOKEN)
             return
@@ -291,7 +299,7 @@ class HostedShard:
 
     @property
     def is_stalled(self) -> bool:
-        """Appends are stored, but took too long to be committed: `advance` is to be called now and then."""
+        """Appends are stored, but took too long to be committed: `advance` has to be called at times."""
         return self._stored_end > 0 and self.failure is None
 
     @property
@@ -300,13 +308,13 @@ class HostedShard:
         return bool(self._reads)
 
     def confirm(self) -> None:
-        """Nobody else coordinated before these reads came: tell their answers."""
+        """No other broker coordinated before these reads: return their answers."""
         reads, self._reads = self._reads, []
         for read in reads:
             for token, response in read.answers:
                 self._answer(Answered(token, response))
 
-    def _tell(self, write: Write) -> None:
+    def _return_answers(self, write: Write) -> None:
         if write.is_read and write.refusal is None:
             self._reads.append(write)
             return
@@ -314,7 +322,7 @@ class HostedShard:
             self._answer(Answered(token, response if write.refusal is None else write.refusal))
         if write.refusal is None:
             for effect in write.effects:
-                self._perform(self, effect)
+                self._outlets.perform(self, effect)
 
     def _answer(self, answered: Answered) -> None:
         answer = self._answers.pop(answered.token, None)
@@ -322,7 +330,7 @@ class HostedShard:
             answer(answered.response)
 
     def _fail(self, reason: StratalogError, token: int = NO_TOKEN) -> None:
-        """It is not certain any more that the shard is what its log says."""
+        """It is no longer certain that the shard equals its log."""
         if self.failure is None:
             _LOG.warning("%s: the shard is folded anew: %s", self.topic_partition, reason)
             self.failure = as_coordinator_error(reason)
@@ -333,25 +341,25 @@ class HostedShard:
         self.has_defect = True
         self._fail(UnknownServerError(f"{type(defect).__name__}: {defect}"), token)
 
-    def give_up(self, error: StratalogError) -> None:
-        """Answer everybody who waits, in order: with what made it fail those whose decisions were on their way, with
-        `error` those that the shard kept waiting."""
+    def unload(self, error: StratalogError) -> None:
+        """Answer all waiting requests, in order: with its failure those whose decisions were not committed, with
+        `error` those that waited in the shard."""
         lost = self.failure if self.failure is not None else error
         self.failure = lost
-        for write in self._writes.given_up():
+        for write in self._writes.drain():
             for token, _ in write.answers:
                 self._answer(Answered(token, lost))
         if self._shard is not None and self.is_active:
-            for answered in self._given_up(self._shard, error):
+            for answered in self._unloaded(self._shard, error):
                 self._answer(answered)
         for token in list(self._answers):
             self._answer(Answered(token, error))
 
-    def _given_up(self, shard: CoordinatorShard, error: StratalogError) -> tuple[Answered, ...]:
+    def _unloaded(self, shard: CoordinatorShard, error: StratalogError) -> tuple[Answered, ...]:
         try:
-            return shard.give_up(error)
+            return shard.unload(error)
         except Exception:  # noqa: BLE001 - a defect of one shard must not end the broker's turn
-            _LOG.exception("%s: everybody is answered all the same", self.topic_partition)
+            _LOG.exception("%s: all requests are answered all the same", self.topic_partition)
             return ()
 
 
@@ -361,7 +369,7 @@ def is_commit_marker(key: bytes | None) -> bool:
 
 
 def _replay_rows(rows: pa.Table, shard: CoordinatorShard) -> None:
-    """Rows of the log in order. Control rows without a key are what compaction has emptied."""
+    """Rows of the log in order. Control rows without a key were emptied by compaction."""
     columns = (
         rows["key"].to_pylist(),
         rows["value"].to_pylist(),

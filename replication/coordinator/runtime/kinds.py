@@ -1,4 +1,4 @@
-"""Which coordinators there are: what makes the shards of each internal topic. Pure."""
+"""The coordinators' state machines: the shard factory of each internal topic. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from stratalog.storage.records import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorKind:
-    """What there is to know of a kind of coordinator.
+    """A coordinator's state machine.
 
-    make                what makes its shards
-    partitions_deleted  the request that tells each shard of partitions that are gone; None when it need not know
+    make                its shard factory
+    partitions_deleted  makes the request that notifies each shard of deleted partitions; None if it has none
     """
 
     make: ShardFactory
@@ -29,4 +29,4 @@ COORDINATOR_KINDS: Mapping[CoordinatorType, CoordinatorKind] = {
     CoordinatorType.GROUP: CoordinatorKind(group_shard, PartitionsDeleted),
     CoordinatorType.TRANSACTION: CoordinatorKind(TransactionShard.at),
 }
-"""What a broker hosts unless it is told otherwise."""
+"""Default of a broker."""

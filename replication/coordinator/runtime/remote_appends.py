@@ -1,9 +1,9 @@
-"""What coordinators append to partitions that are not theirs: transaction markers, through each partition's leader.
+"""Appends of coordinators to other partitions, such as transaction markers, through each partition's leader.
 
-I/O: through the brokers that can be called. The outcome comes back to the shard that asked, once. A broker that was
-killed or stands still answers nobody: as soon as another leader epoch has begun the outcome is NOT_LEADER_OR_FOLLOWER,
-and after a time without an answer REQUEST_TIMED_OUT. Kafka: `TransactionMarkerChannelManager`, which waits for the
-connection's end or `request.timeout.ms`; meanwhile the transaction's partitions could not be read to their ends.
+I/O: through the brokers of this process. The shard receives each outcome once. A broker that was killed or hangs does
+not answer: as soon as another leader epoch has begun the outcome is NOT_LEADER_OR_FOLLOWER, and after a time without an
+answer REQUEST_TIMED_OUT. Kafka: `TransactionMarkerChannelManager`, which waits for the connection's end or
+`request.timeout.ms`; meanwhile the transaction's partitions could not be read to their ends.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Outcome = Callable[[HostedShard, RemoteAppended, int], None]
 
 
 class Appends(Protocol):
-    """What is called of the broker that leads a partition: the own one, or another of the same process."""
+    """The broker that leads a partition: this one, or another of the same process."""
 
     def produce_then(self, request: ProduceRequest, complete: Callable[[ProduceResponse], None]) -> None:
         """Queue a batch; `complete` is called once, possibly from another thread. Does not block."""
@@ -51,21 +51,21 @@ class _Open:
 
 
 class RemoteAppends:
-    """Everything but what `put` brings in happens in the broker's loop."""
+    """All methods are called in the broker's loop; answers of other threads enter it through `put`."""
 
     def __init__(
         self,
         image: Callable[[], ClusterImage],
         peers: Mapping[int, Appends],
         put: Callable[[Callable[[int], None]], None],
-        tell: Outcome,
+        notify: Outcome,
     ) -> None:
-        """`peers` are the brokers of this process by id, the own one included. `put` takes work from any thread, to be
-        done in the loop with its time; `tell` gives an outcome to its shard."""
+        """`peers` are the brokers of this process by id, this one included. `put` queues work from any thread, and the
+        loop calls it with its time; `notify` passes an outcome to its shard."""
         self._image = image
         self._peers = peers
         self._put = put
-        self._tell = tell
+        self._notify = notify
         self._open: dict[int, _Open] = {}
         self._numbers = count()
 
@@ -94,17 +94,17 @@ class RemoteAppends:
 
     def _end(self, number: int, error: StratalogError | None, now_ms: int) -> None:
         ended = self._open.pop(number, None)
-        if ended is not None:  # else its time was over before
+        if ended is not None:  # else it has timed out
             outcome = RemoteAppended(ended.effect.topic_partition, ended.effect.context, error)
-            self._tell(ended.shard, outcome, now_ms)
+            self._notify(ended.shard, outcome, now_ms)
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When the first of them has waited too long; None when none is under way."""
+        """When the first append times out; None when none is under way."""
         return next((each.deadline_ms for each in self._open.values()), None)
 
     def expire(self, now_ms: int) -> None:
-        """Give up what has waited too long, or for a leader that is none any more."""
+        """End appends that have timed out, or whose leader has changed."""
         for number, each in list(self._open.items()):
             topic_partition = each.effect.topic_partition
             epoch = self._leader_epoch(topic_partition)
@@ -115,6 +115,6 @@ class RemoteAppends:
                 self._end(number, RequestTimedOutError(f"{topic_partition}: no answer in {TIMEOUT_MS} ms"), now_ms)
 
     def _leader_epoch(self, topic_partition: TopicPartition) -> int:
-        """As the metadata has it now; -1 for a partition that is gone."""
+        """The leader epoch of the newest metadata image; -1 for a deleted partition."""
         state = self._image().partitions.get(topic_partition)
         return -1 if state is None else state.leader_epoch

@@ -1,17 +1,17 @@
 """The coordinators of one broker: a shard for each partition of the internal topics that it leads.
 
-I/O: reads these partitions' logs, appends through the broker's queue, makes the internal topics in the metadata log.
-Any thread may ask; everything else happens in the broker's loop, a turn at a time (`step`), so shards need no locks and
-the same code runs in the simulation. What it costs grows with what is asked and what is due, not with how many shards
-there are.
+I/O: reads these partitions' logs, appends through the broker's queue, creates the internal topics in the metadata log.
+Any thread may send requests; everything else happens in the broker's loop, a turn at a time (`step`), so shards need no
+locks and the same code runs in the simulation. The cost of a turn grows with its requests and timers, not with the
+number of shards.
 
-A read (OffsetFetch) is answered once a look at the metadata log, begun after the read came, shows that this broker
-still leads in the shard's epoch: so nobody else has acknowledged anything before. One look is for all reads of a turn.
+A read (OffsetFetch) is answered once the metadata log, read after the request was received, shows that this broker
+still leads in the shard's epoch: so no other broker has acknowledged a commit before. All reads of a turn share one
+read of the log.
 
-Kafka: `CoordinatorRuntime`. Where we differ: Kafka answers reads from memory, so a coordinator that was deposed and
-does not know it tells old offsets; an append that fails is not rolled back in memory, the shard is folded
-anew from its log; and the fold ends when the high watermark has passed it, so that all that a shard begins with is
-committed.
+Kafka: `CoordinatorRuntime`. Where we differ: Kafka answers reads from memory, so a coordinator that was deposed without
+knowing it returns old offsets; after a failed append nothing is rolled back in memory, the shard is folded anew from
+its log; and the fold ends when the high watermark has passed it, so that a shard begins with committed records only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from stratalog.replication.coordinator.runtime.find_coordinator import (
     find_coordinators,
     no_coordinators,
 )
-from stratalog.replication.coordinator.runtime.hosted_shard import Answer, HostedShard
+from stratalog.replication.coordinator.runtime.hosted_shard import Answer, HostedShard, ShardOutlets
 from stratalog.replication.coordinator.runtime.kinds import CoordinatorKind
 from stratalog.replication.coordinator.runtime.remote_appends import Appends, RemoteAppends
 from stratalog.replication.coordinator.shard.metrics import CoordinatorCounts, coordinator_metrics
@@ -58,18 +58,18 @@ from stratalog.storage.records import CONTROL_ATTRIBUTE, NewRecordBatch, TopicPa
 _LOG = logging.getLogger("stratalog.coordinator")
 
 FOLD_MS_MAX = 20
-"""Shards are folded for so long in one turn; whoever appends to other partitions waits meanwhile."""
+"""Time for folding shards in one turn; appends to other partitions wait meanwhile."""
 REQUESTS_MS_MAX = 10
-"""Requests of one turn are begun within this time: then what they decided is appended, and others have their turn."""
+"""Time within which requests of one turn are begun: then their decisions are appended, and the turn continues."""
 STORE_RETRY_MS = 100
 FAILED_RETRY_MS = 1_000
-"""A log that could not be folded is tried again."""
+"""Pause before a log that could not be folded is tried again."""
 CLOCK_STEP_MS_MAX = 60_000
-"""When the wall clock was set by more than this, shards begin anew with the new time."""
+"""Change of the wall clock above which shards are folded anew with the new time."""
 
 
 class CoordinatorHost(Protocol):
-    """What coordinators need of their broker."""
+    """The broker of the coordinators."""
 
     broker_id: int
     broker_epoch: int
@@ -83,17 +83,17 @@ class CoordinatorHost(Protocol):
 
 
 class LedReplicas(Protocol):
-    """The replicas that the broker leads; the map changes under way."""
+    """The replicas that the broker leads; the map changes."""
 
     leaders: dict[TopicPartition, LeaderReplica]
 
     def examine(self, topic_partition: TopicPartition, path: str) -> None:
-        """Look whether this file of a led replica is damaged, which others would have to lead then."""
+        """Check whether this file of a led replica is damaged; another replica would have to lead then."""
         ...
 
 
 class CoordinatorRuntime:
-    """`look_at` tells it of partitions whose leader may have changed, `step` is its part of the broker's turn."""
+    """`check_leader` queues partitions whose leader may have changed, `step` is its part of the broker's turn."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class CoordinatorRuntime:
         self._decided: dict[TopicPartition, HostedShard] = {}
         self._due_ms: dict[TopicPartition, int] = {}
         self._reading: set[TopicPartition] = set()
-        self._look_due_ms = 0
+        self._confirm_due_ms = 0
         self._begun_ms: dict[TopicPartition, int] = {}
         self._counts = CoordinatorCounts()
         self._remote = RemoteAppends(
@@ -127,25 +127,24 @@ class CoordinatorRuntime:
         self._base_ms = clock.wall_ms() - clock.monotonic_ms()
         self._stopped_by: str | None = None
 
-    # -- what is asked, from any thread ------------------------------------------------------------------
+    # -- requests, from any thread -----------------------------------------------------------------------
 
     def request(self, kind: CoordinatorType, key: str | int, request: object, answer: Answer) -> None:
-        """Ask the shard of a key, or of a partition by number. See `Broker.coordinator`."""
+        """Send a request to the shard of a key, or of a partition by number. See `Broker.coordinator`."""
         self._put(lambda now_ms: self._request(kind, key, request, answer, now_ms), answer)
 
     def every(self, kind: CoordinatorType, request: object, answer: Callable[[list[object]], None]) -> None:
-        """Ask every shard of a kind that is here; the answers, or errors, in order of partition."""
+        """Send a request to every shard of a kind here; the answers, or errors, in order of partition."""
         self._put(lambda now_ms: self._every(kind, request, answer, now_ms), lambda error: answer([error]))
 
     def find(self, request: FindCoordinatorRequest, answer: Callable[[FindCoordinatorResponse], None]) -> None:
-        """Who coordinates these keys, as this broker knows it."""
-
+        """The coordinators of these keys in this broker's metadata image."""
         self._put(
             lambda _now_ms: self._find(request, answer), lambda _error: answer(no_coordinators(request, self._down()))
         )
 
     def append(self, waiting: WaitingAppend) -> None:
-        """What clients want to append to an internal topic: refused, unless it is a transaction's marker."""
+        """An append of a client to an internal topic: refused, unless it is a transaction's marker."""
         request = waiting.request
         topic_partition = request.topic_partition
         batch = request.batch if isinstance(request, ProduceRequest) else None
@@ -169,46 +168,46 @@ class CoordinatorRuntime:
             refuse(self._down())
             return
         self._inbound.append(work)
-        if self._stopped_by is not None:  # it stopped in between, and nobody may come by again
+        if self._stopped_by is not None:  # it stopped in between, and no other caller may follow
             self._refuse_inbound()
         self._host.wakeup.wake()
 
     def _refuse_inbound(self) -> None:
-        with suppress(IndexError):  # whoever asks at this moment does the same
+        with suppress(IndexError):  # another thread may do the same now
             while True:
                 self._inbound.popleft()(0)
 
     def metrics(self) -> list[Metric]:
-        """What the coordinators here count and hold."""
+        """Counters and gauges of the coordinators here."""
         return coordinator_metrics(self._counts, [shard.held() for shard in list(self._shards.values())])
 
-    # -- what the broker's loop tells --------------------------------------------------------------------
+    # -- from the broker's loop ---------------------------------------------------------------------------
 
-    def look_at(self, topic_partition: TopicPartition) -> None:
-        """Whether this broker leads it may have changed."""
+    def check_leader(self, topic_partition: TopicPartition) -> None:
+        """The partition's leader may have changed."""
         if topic_partition.topic in self._kinds:
             self._changed.add(topic_partition)
             self._host.wakeup.wake()
 
     def partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
-        """These partitions are gone with their topics."""
+        """These partitions were deleted with their topics."""
         gone = tuple(partitions)
         for topic, kind in self._kinds.items():
             if gone and kind.partitions_deleted is not None:
                 for shard in [each for tp, each in self._shards.items() if tp.topic == topic and each.is_active]:
                     shard.request(kind.partitions_deleted(gone), None, self._now_ms())
-                    self._noted(shard)
+                    self._reschedule(shard)
                     self._host.wakeup.wake()
 
     def stop(self, reason: str) -> None:
-        """Nothing is coordinated here any more; everybody who waits and whoever asks later is told so."""
+        """Refuse all waiting and later requests."""
         self._stopped_by = reason
         for topic_partition in list(self._shards):
             self._drop(topic_partition, reason)
         self._refuse_inbound()
 
     def step(self) -> bool:
-        """One turn; True when something moved that the broker's turn should go on with."""
+        """One turn; True if there was progress, so that the broker's turn continues."""
         self._follow_clock()
         moved, now_ms = self._follow_leaders(), self._now_ms()
         moved |= bool(self._folding) and self._fold(now_ms)
@@ -225,18 +224,18 @@ class CoordinatorRuntime:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When `step` has something to do although nobody asks, on the monotonic clock; None: never."""
+        """The time of the next `step` without requests, on the monotonic clock; None: never."""
         dues = [*self._due_ms.values(), *(due for due in self._folding.values() if due)]
         if (deadline_ms := self._remote.next_deadline_ms) is not None:
             dues.append(deadline_ms)
         if self._reading:
-            dues.append(self._look_due_ms)
+            dues.append(self._confirm_due_ms)
         return min(dues) - self._base_ms if dues else None
 
     # -- shards come and go ------------------------------------------------------------------------------
 
     def _now_ms(self) -> int:
-        """Wall time as shards see it: it does not jump, see `CoordinatorShard`."""
+        """The time of shards: wall time without jumps, see `CoordinatorShard`."""
         return self._clock.monotonic_ms() + self._base_ms
 
     def _follow_leaders(self) -> bool:
@@ -245,7 +244,7 @@ class CoordinatorRuntime:
             replica, shard = self._led.leaders.get(topic_partition), self._shards.get(topic_partition)
             if shard is not None and shard.replica is not replica:
                 self._begun_ms.pop(topic_partition, None)
-                self._drop(topic_partition, f"broker {self._host.broker_id} does not lead it any more in that epoch")
+                self._drop(topic_partition, f"broker {self._host.broker_id} does not lead it in that epoch anymore")
                 shard = None
             if shard is None and replica is not None and self._stopped_by is None:
                 self._begin(replica, None)
@@ -267,9 +266,7 @@ class CoordinatorRuntime:
         self._shards[topic_partition] = HostedShard(
             replica,
             lambda: self._make(topic_partition, replica.leader_epoch),
-            self._host.append,
-            self._perform,
-            self._ended,
+            ShardOutlets(self._host.append, self._perform, self._ended),
             self._host.config.offsets_commit_timeout_ms,
             predecessor,
         )
@@ -291,10 +288,10 @@ class CoordinatorRuntime:
         self._folding.pop(topic_partition, None)
         self._due_ms.pop(topic_partition, None)
         self._reading.discard(topic_partition)
-        shard.give_up(NotCoordinatorError(f"{topic_partition}: {why}"))
+        shard.unload(NotCoordinatorError(f"{topic_partition}: {why}"))
 
     def _replace(self, shard: HostedShard, why: str, due_ms: int) -> None:
-        """Fold it anew, as long as this broker leads its partition in the same epoch."""
+        """Fold the shard anew, while this broker leads its partition in the same epoch."""
         self._drop(shard.topic_partition, why)
         if self._led.leaders.get(shard.topic_partition) is shard.replica and self._stopped_by is None:
             self._begin(shard.replica, shard, due_ms)
@@ -314,25 +311,25 @@ class CoordinatorRuntime:
                 while shard.fold(now_ms):
                     moved = True
                     if shard.is_active:
-                        self._serves(shard)
+                        self._begin_serving(shard)
                         break
                     if self._clock.monotonic_ms() - begun_ms >= FOLD_MS_MAX:
                         return True
             except StoreError as reason:
                 self._fold_later(shard, reason, now_ms + STORE_RETRY_MS)
-            except Exception as reason:  # noqa: BLE001 - also a record that the shard cannot read
+            except Exception as reason:  # noqa: BLE001 - also a record that the shard cannot decode
                 self._fold_later(shard, reason, now_ms + FAILED_RETRY_MS)
         return moved
 
-    def _serves(self, shard: HostedShard) -> None:
+    def _begin_serving(self, shard: HostedShard) -> None:
         topic_partition = shard.topic_partition
         del self._folding[topic_partition]
         took_ms = self._clock.monotonic_ms() - self._begun_ms.pop(topic_partition)
         self._counts.load_times[topic_partition.topic].observe(took_ms)
-        self._noted(shard)
+        self._reschedule(shard)
 
     def _fold_later(self, shard: HostedShard, reason: Exception, due_ms: int) -> None:
-        """From the beginning: how far the shard got is not certain."""
+        """Fold from the beginning: the position of the shard is not certain."""
         damage = damage_in(reason) if isinstance(reason, StratalogError) else None
         if damage is not None:
             self._led.examine(shard.topic_partition, damage.path)
@@ -351,7 +348,7 @@ class CoordinatorRuntime:
             answer(shard)
             return
         shard.request(request, answer, now_ms)
-        self._noted(shard)
+        self._reschedule(shard)
 
     def _shard_of(self, topic_partition: TopicPartition | None) -> HostedShard | StratalogError:
         if self._stopped_by is not None:
@@ -392,7 +389,7 @@ class CoordinatorRuntime:
             answer(shard)
             return
         shard.end_transaction(marker, answer, now_ms)
-        self._noted(shard)
+        self._reschedule(shard)
 
     def _find(self, request: FindCoordinatorRequest, answer: Callable[[FindCoordinatorResponse], None]) -> None:
         refusal: StratalogError | None = None
@@ -418,25 +415,25 @@ class CoordinatorRuntime:
         return None
 
     def _confirm_reads(self, now_ms: int) -> None:
-        """Tell what was read, of shards that this broker still leads; the others are dropped when it follows suit."""
-        if not self._reading or now_ms < self._look_due_ms:
+        """Answer the reads of shards that this broker still leads; others are dropped with the change of leader."""
+        if not self._reading or now_ms < self._confirm_due_ms:
             return
-        self._look_due_ms = self._now_ms() + STORE_RETRY_MS
-        self._host.metadata.look()
+        self._confirm_due_ms = self._now_ms() + STORE_RETRY_MS
+        self._host.metadata.refresh_image()
         image, broker_id = self._host.metadata.image, self._host.broker_id
         for topic_partition in sorted(self._reading):
             state, shard = image.partitions.get(topic_partition), self._shards[topic_partition]
             if state is not None and (state.leader, state.leader_epoch) == (broker_id, shard.replica.leader_epoch):
                 self._reading.discard(topic_partition)
                 shard.confirm()
-                self._noted(shard)
+                self._reschedule(shard)
         if not self._reading:
-            self._look_due_ms = 0
+            self._confirm_due_ms = 0
 
-    # -- time, and what shards do elsewhere --------------------------------------------------------------
+    # -- time and effects --------------------------------------------------------------------------------
 
-    def _noted(self, shard: HostedShard) -> None:
-        """Something was decided or came to its end: it is sent at the end of this turn, or of the next one."""
+    def _reschedule(self, shard: HostedShard) -> None:
+        """After a decision or the end of an append: flush the shard in this turn or the next, and update its timer."""
         topic_partition = shard.topic_partition
         if self._shards.get(topic_partition) is not shard:
             return
@@ -453,8 +450,8 @@ class CoordinatorRuntime:
             self._due_ms[topic_partition] = min(self._due_ms.get(topic_partition, soon_ms), soon_ms)
 
     def _ended(self, shard: HostedShard) -> None:
-        """An append of it is committed, or failed: the next one may go, or it is folded anew."""
-        self._noted(shard)
+        """An append is committed or failed: the next one is sent, or the shard is folded anew."""
+        self._reschedule(shard)
         self._host.wakeup.wake()
 
     def _expire(self, now_ms: int) -> None:
@@ -463,7 +460,7 @@ class CoordinatorRuntime:
             if shard.is_stalled:
                 shard.advance()
             shard.expire(now_ms)
-            self._noted(shard)
+            self._reschedule(shard)
         self._remote.expire(now_ms)
 
     def _perform(self, shard: HostedShard, effect: RemoteAppend) -> None:
@@ -472,4 +469,4 @@ class CoordinatorRuntime:
     def _performed(self, shard: HostedShard, outcome: RemoteAppended, now_ms: int) -> None:
         if self._shards.get(shard.topic_partition) is shard and shard.is_active:
             shard.request(outcome, None, now_ms)
-            self._noted(shard)
+            self._reschedule(shard)

@@ -1,11 +1,11 @@
-"""A shard's decisions on their way into its log, and their answers in order. Pure.
+"""The appends of a shard's decisions, and their answers in order. Pure.
 
-While an append is under way, later decisions gather; together they are the next append (group commit). Nothing is told
-before it is certain that whoever coordinates next will know it, too, as in Kafka's `CoordinatorRuntime`, where answers
+While an append is under way, later decisions gather; together they are the next append (group commit). An answer is
+returned only when the next coordinator is certain to have its state, as in Kafka's `CoordinatorRuntime`, where answers
 wait for the last offset written when they were made.
 
-What belongs to a producer's transaction, its records and its marker, may be refused by the log for that producer's sake
-alone. So the shard hears of it only when it is stored, and nothing has to be taken back.
+The log may refuse a producer's transactional records and its marker because of that producer alone. So the shard
+replays them only when they are stored, and nothing has to be rolled back.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from stratalog.storage.records import (
 )
 
 APPEND_BYTES_MAX = 4 << 20
-"""Decisions gathered beyond this go into a further append."""
+"""Size of an append; decisions beyond it are in the next one."""
 RECORD_OVERHEAD_BYTES = 40
 BATCH_OVERHEAD_BYTES = 512
-"""What Arrow takes beside keys and values, rounded up: timestamp, offsets, validity."""
+"""Arrow's bytes beside keys and values, rounded up: timestamp, offsets, validity."""
 
 _LEADERSHIP = (NotLeaderOrFollowerError, FencedLeaderEpochError, UnknownLeaderEpochError, KafkaStorageError, StoreError)
 
 
 @dataclass(slots=True)
 class Write:
-    """A decision that waits for its append, or without records for those before it.
+    """A decision that waits for its append; one without records waits for those before it.
 
-    marker   the control batch of one that ends a transaction
+    marker   the control batch that ends a transaction
     verified_offset
              of a transaction's records: see `NewRecordBatch`
-    is_read  its answers wait, after all that was before them, until the shard is known to have led meanwhile
-    refusal  why the log did not take it, while it took what stands around it
+    is_read  its answers wait further until the shard is known to have led meanwhile
+    refusal  why the log refused it, while it stored the writes before and after it
     """
 
     records: tuple[CoordinatorRecord, ...]
@@ -82,7 +82,7 @@ class Write:
 
     @property
     def is_of_transaction(self) -> bool:
-        """The shard replays it when it is stored, not when it is decided."""
+        """The shard replays it when it is stored, not at the decision."""
         return self.producer_id != NO_PRODUCER_ID or self.marker is not None
 
 
@@ -103,13 +103,11 @@ class CoordinatorWrites:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing waits: what is decided now rests on committed records alone."""
+        """Nothing waits: the next decision depends on committed records only."""
         return not self._waiting
 
     def add(self, write: Write) -> None:
-        """Take a write in.
-
-        RecordTooLargeError when its records do not fit into one batch: they would not be one piece.
+        """Add a write. RecordTooLargeError when its records do not fit into one batch: they would not be one piece.
         """
         if write.size_bytes > self._batch_bytes_max and write.is_appended:
             raise RecordTooLargeError(
@@ -136,16 +134,16 @@ class CoordinatorWrites:
         return _appends([write for write in taken if write.is_appended], self._batch_bytes_max)
 
     def stored(self) -> list[Write]:
-        """The append that was under way is committed: its writes, and those after it that wait for nothing more, in
-        order. All of what they tell rests on committed records alone."""
+        """The append under way is committed: its writes, and those after it without records, in order. Their answers
+        depend on committed records only."""
         done = [self._waiting.popleft() for _ in range(self._under_way)]
         self._under_way = 0
         while self._waiting and not self._waiting[0].is_appended:
             done.append(self._waiting.popleft())
         return done
 
-    def given_up(self) -> list[Write]:
-        """All writes that were not told of; none is left."""
+    def drain(self) -> list[Write]:
+        """Removes and returns all writes that were not answered."""
         lost = list(self._waiting)
         self._waiting.clear()
         self._under_way = 0
@@ -153,11 +151,11 @@ class CoordinatorWrites:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """Nobody's time is over before; None when nobody waits. Deadlines grow from write to write."""
+        """The first deadline of an answer; None without one. Deadlines grow from write to write."""
         return next((write.deadline_ms for write in self._waiting if write.answers), None)
 
     def overdue(self, now_ms: int) -> list[Answered]:
-        """Answers whose time is over: they will not be told any more. What they answer is written all the same."""
+        """Answers whose deadline has passed, removed from their writes. The records are written all the same."""
         late: list[Answered] = []
         for write in self._waiting:
             if write.deadline_ms > now_ms:
@@ -183,7 +181,7 @@ def write_of(decision: Decision, timestamp_ms: int, deadline_ms: int) -> Write:
 
 
 def size_bytes(records: Iterable[CoordinatorRecord]) -> int:
-    """About what these records take in a batch, rounded up: two with 10 bytes of key and value each take 612."""
+    """The size of these records in a batch, rounded up: 612 for two with 10 bytes of key and value each."""
     sizes = (len(record.key) + len(record.value or b"") + RECORD_OVERHEAD_BYTES for record in records)
     return BATCH_OVERHEAD_BYTES + sum(sizes)
 
@@ -216,13 +214,11 @@ def _batch(writes: Sequence[Write]) -> NewRecordBatch:
     if first.marker is not None:
         return first.marker
     rows = [(write.timestamp_ms, record.key, record.value, None) for write in writes for record in write.records]
-    if not first.is_of_transaction:
-        return NewRecordBatch(payload_table(rows), first.producer_id, first.producer_epoch)
     return NewRecordBatch(
         payload_table(rows),
         first.producer_id,
         first.producer_epoch,
-        attributes=TRANSACTIONAL_ATTRIBUTE,
+        attributes=TRANSACTIONAL_ATTRIBUTE if first.is_of_transaction else 0,
         verified_offset=first.verified_offset,
     )
 
@@ -230,13 +226,13 @@ def _batch(writes: Sequence[Write]) -> NewRecordBatch:
 def leaves_shard_sound(write: Write, error: StratalogError) -> bool:
     """Whether the shard is as its log after this write was refused with `error`.
 
-    What is of a transaction was not replayed yet. But what is stored on too few replicas is stored.
+    Records of a transaction were not replayed yet. Records that are stored on too few replicas are stored.
     """
     return write.is_of_transaction and not isinstance(error, (*_LEADERSHIP, NotEnoughReplicasAfterAppendError))
 
 
 def as_coordinator_error(error: StratalogError) -> StratalogError:
-    """The error of an append as a client of the coordinator knows it (Kafka: CoordinatorOperationExceptionHelper).
+    """The error of an append for a client of the coordinator (Kafka: CoordinatorOperationExceptionHelper).
 
     >>> as_coordinator_error(NotEnoughReplicasError("1 < 2")).name
     'COORDINATOR_NOT_AVAILABLE'

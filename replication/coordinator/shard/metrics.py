@@ -1,7 +1,7 @@
-"""What the coordinators of one broker count, and what their shards hold, by the names of Kafka's metrics. Pure.
+"""Counters of one broker's coordinators and gauges of their shards, by the names of Kafka's metrics. Pure.
 
-Counters go on when shards come and go; they are changed in the broker's loop, when something is decided. Gauges are
-sums over the shards at work, taken when they are asked for, in whichever thread asks.
+Counters continue when shards come and go; they are changed in the broker's loop with each decision. Gauges are sums
+over the active shards, computed by the thread that reads them.
 
 Kafka has a rate and a count of each (`offset-commit-rate`, `offset-commit-count`); here it is the count, as of all
 meters, from which Prometheus makes rates. Source: `GroupCoordinatorMetrics`, `CoordinatorRuntimeMetricsImpl`,
@@ -25,10 +25,10 @@ CONSUMER_STATES: Final = ("Empty", "Assigning", "Reconciling", "Stable", "Dead")
 TRANSACTION_STATES: Final = (
     "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"
 )  # fmt: skip
-"""Those that are stored."""
+"""States that are stored."""
 
 Held = tuple[str, Labels]
-"""Something that a shard holds some of: the name of its gauge, and labels."""
+"""A gauge of a shard: name and labels."""
 
 NUM_OFFSETS: Final[Held] = ("kafka_coordinator_group_GroupMetadataManager_NumOffsets", ())
 
@@ -54,7 +54,7 @@ class CoordinatorCounts:
 
 
 def groups_held(groups: Iterable[tuple[str, str]], offsets: int) -> Counter[Held]:
-    """What a group shard holds: its groups as (type, state), and how many offsets."""
+    """The gauges of a group shard: groups are given as (type, state)."""
     held: Counter[Held] = Counter({NUM_OFFSETS: offsets})
     for group_type, state in groups:
         held[_group_count(group_type)] += 1
@@ -67,12 +67,12 @@ def groups_held(groups: Iterable[tuple[str, str]], offsets: int) -> Counter[Held
 
 
 def transactions_held(states: Iterable[str]) -> Counter[Held]:
-    """What a transaction shard holds: its transactional ids, by the state of each."""
+    """The gauges of a transaction shard, from the state of each transactional id."""
     return Counter(_transaction_count(state) for state in states)
 
 
 def coordinator_metrics(counted: CoordinatorCounts, shards: Iterable[Mapping[Held, int]]) -> list[Metric]:
-    """All of them; what no shard holds is 0."""
+    """All metrics; gauges without a shard are 0."""
     held: Counter[Held] = Counter()
     for each in shards:
         held.update(each)

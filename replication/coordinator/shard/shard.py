@@ -1,15 +1,15 @@
-"""What a coordinator decides and what it is asked: the protocol between a shard and its runtime. Pure.
+"""The protocol between a coordinator's shard and its runtime: requests, records, decisions, effects. Pure.
 
 A shard is one partition of `__consumer_offsets` or `__transaction_state`, folded. Its runtime
 (`replication.coordinator.runtime.runtime`) owns log, threads and time: it folds the partition into a new shard when
-this broker begins to lead it, gives it requests and timers, appends the records that it decides on, and tells its
+this broker begins to lead it, passes requests and timers to it, appends the records of its decisions, and returns its
 answers once these records are committed. Kafka: `CoordinatorShard` and `CoordinatorResult`, with one difference: a
-decision that is not stored is not rolled back in memory; the shard is thrown away and folded anew.
+decision that is not stored is not rolled back in memory; the shard is discarded and folded anew.
 
     request -> decide -> replay, at once -> append under exactly this leader epoch -> high watermark -> answers
 
 Records of a producer's transaction and its markers are replayed only when they are committed: the log may refuse them
-for that producer's sake alone, and then there is nothing to take back.
+because of that producer alone, and then nothing has to be rolled back.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NewRecordBatch, TopicPartition
 
 NO_TOKEN = -1
-"""Of what nobody waits for: `RemoteAppended` comes with it."""
+"""Token of a request without an answer, such as `RemoteAppended`."""
 
 
 class CoordinatorRecord(NamedTuple):
@@ -46,9 +46,8 @@ class Answered(NamedTuple):
 class RemoteAppend(NamedTuple):
     """An effect: append `batch` to any partition of the cluster, acks=all, through its leader.
 
-    What becomes of it comes back as the request `RemoteAppended(context, …)`, unless this broker stops leading the
-    shard before. Of an append that fails nothing is known: it may have been stored, so it has to be one that may be
-    repeated, as a transaction marker may.
+    The outcome returns as the request `RemoteAppended(context, …)`, unless this broker stops leading the shard before.
+    An append that fails may have been stored, so it has to be one that may be repeated, as a transaction marker.
     """
 
     topic_partition: TopicPartition
@@ -57,7 +56,7 @@ class RemoteAppend(NamedTuple):
 
 
 class RemoteAppended(NamedTuple):
-    """The outcome of a `RemoteAppend`, given to `decide` with NO_TOKEN. Repeating it later is up to the shard."""
+    """The outcome of a `RemoteAppend`, passed to `decide` with NO_TOKEN. The shard decides whether to repeat it."""
 
     topic_partition: TopicPartition
     context: object
@@ -66,18 +65,18 @@ class RemoteAppended(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a shard makes of a request or of time.
+    """The result of a request or of a timer.
 
     records         appended as one piece: all or none; together less than the topic's max.message.bytes (1 MiB)
-    answers         to this request or to others that waited, told once `records` and those of all earlier decisions of
-                    the shard are below the high watermark. A decision without records waits for the earlier ones, too:
-                    it may tell of them
+    answers         to this request or to others that waited, returned once `records` and those of all earlier decisions
+                    of the shard are below the high watermark. A decision without records waits for the earlier ones,
+                    too, as it may depend on them
     producer_id, producer_epoch
                     set: the records are a transactional batch of that producer (TxnOffsetCommit)
     verified_offset of such a batch: see `NewRecordBatch`
-    effects         performed when the answers are told, never before `records` are committed
-    is_read         the answers tell what is stored, and whoever asks goes on from there: they are told once it is
-                    certain that nobody else coordinated before the request came. See `CoordinatorRuntime`
+    effects         performed when the answers are returned, never before `records` are committed
+    is_read         the answers contain stored state that clients continue from: they are returned once it is certain
+                    that no other broker coordinated before the request was received. See `CoordinatorRuntime`
     """
 
     records: tuple[CoordinatorRecord, ...] = ()
@@ -104,9 +103,9 @@ class CoordinatorShard(Protocol):
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_PRODUCER_EPOCH,
     ) -> None:
-        """Fold one record in: one of the log, or of an own decision right after it was taken.
+        """Fold one record: of the log, or of a decision of this shard just made.
 
-        `producer_id` is set if the record is part of that producer's transaction, which is open still.
+        `producer_id` is set if the record is part of that producer's transaction, which is still open.
         """
         ...
 
@@ -115,7 +114,7 @@ class CoordinatorShard(Protocol):
         ...
 
     def loaded(self, now_ms: int) -> Decision:
-        """The whole log was folded and is committed. What time means begins now: sessions, time-outs."""
+        """The whole log was folded and is committed. Sessions and time-outs begin now."""
         ...
 
     def decide(self, request: object, token: int, now_ms: int) -> Decision:
@@ -127,31 +126,31 @@ class CoordinatorShard(Protocol):
         ...
 
     def expire(self, now_ms: int) -> Decision:
-        """Do what is due by now; called when `next_due_ms` is reached. Long work in pieces: due again at once."""
+        """Run the timers that are due; called when `next_due_ms` is reached. Long work is cut: due again at once."""
         ...
 
     @property
     def next_due_ms(self) -> int | None:
-        """When `expire` wants to be called; None when nothing waits for time. Looked at after every call."""
+        """The time of the next `expire`; None without timers. Read after every call."""
         ...
 
     def held(self) -> Mapping[Held, int]:
-        """What it holds, for metrics. The one call that comes from any thread, while others change the shard."""
+        """Sizes for metrics. The only method that any thread may call, while others change the shard."""
         ...
 
-    def give_up(self, error: StratalogError) -> tuple[Answered, ...]:
-        """The shard is not led here any more, or folded anew: answers for the tokens that it keeps waiting. Those that
-        it leaves out are answered with `error` itself."""
+    def unload(self, error: StratalogError) -> tuple[Answered, ...]:
+        """This broker does not lead the shard anymore, or folds it anew: answers for the requests that wait. Those left
+        out are answered with `error` itself."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ShardPlace:
-    """What a shard is made for and may use.
+    """The partition of a shard, and what its broker provides.
 
-    image         the cluster's metadata as this broker knows it now; only to be read, only within a call
-    producer_ids  the next of the producer ids that this broker has been given; None when none is at hand right now
-    counts        the broker's counters, which go on under the next shard
+    image         returns the broker's newest metadata image, to be read within a call
+    producer_ids  returns the next producer id of this broker's block; None while it has none
+    counts        the broker's counters, which continue under the next shard
     """
 
     topic_partition: TopicPartition

@@ -1,7 +1,7 @@
-"""The timers of a coordinator's shard: what is due when, by key. Pure.
+"""The timers of a coordinator's shard by key. Pure.
 
-Kafka: `CoordinatorTimer`, where scheduling a key again replaces what it was scheduled for. Heartbeats put their
-session's end off all the time, so that costs no look at the heap: an entry that comes up too early goes back.
+Kafka: `CoordinatorTimer`, where scheduling a key again replaces its earlier time. Heartbeats postpone the end of their
+session all the time, so this does not touch the heap: an entry that is popped too early is pushed again.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class ShardTimers(Generic[Key]):
         self._scheduled = 0
 
     def schedule(self, key: Key, due_ms: int) -> None:
-        """Due at `due_ms`, whatever it was due at before."""
+        """Make the key due at `due_ms` instead of any earlier time."""
         self._due_ms[key] = due_ms
         if self._queued_ms.get(key, due_ms + 1) > due_ms:
             self._push(key, due_ms)
 
     def cancel(self, key: Key) -> None:
-        """Not due any more; nothing if it was not."""
+        """Remove the key, if it is scheduled."""
         self._due_ms.pop(key, None)
 
     def due_ms(self, key: Key) -> int | None:
@@ -37,7 +37,7 @@ class ShardTimers(Generic[Key]):
         return self._due_ms.get(key)
 
     def pop_due(self, now_ms: int) -> Iterator[Key]:
-        """Keys due by `now_ms`, earliest first, each taken out as it comes. What is scheduled meanwhile counts, too."""
+        """Keys due by `now_ms`, earliest first, each removed as it is yielded. Keys scheduled meanwhile count, too."""
         while (due_ms := self.next_due_ms) is not None and due_ms <= now_ms:
             key = heapq.heappop(self._queue)[2]
             del self._queued_ms[key], self._due_ms[key]

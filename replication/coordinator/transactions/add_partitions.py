@@ -1,19 +1,13 @@
-"""A transactional batch on its way to its partition: before the first one, the coordinator is asked (KIP-890). Pure.
+"""The first records or offsets of a transaction in a partition: its coordinator adds or verifies it (KIP-890). Pure.
 
-A partition's log knows which transactions are open in it, so most batches go straight through. The first batch of a
-transaction is refused by the log (`UnverifiedTransactionError`), the coordinator adds the partition (clients of version
-2) or says whether it was added (older ones), and the batch comes again with that word. So nothing is ever appended to a
-transaction that nobody would end. Kafka: `ReplicaManager.maybeSendPartitionsToTransactionCoordinator`,
-`AddPartitionsToTxnManager`.
+A partition's log knows which transactions are open in it, so most batches are appended at once. It refuses the first
+batch of a transaction with its log end (`UnverifiedTransactionError`), the coordinator adds the partition (clients of
+version 2) or verifies that it was added (older ones), and the batch is sent again with that log end. The log compares
+it with the last marker: a transaction that was ended in between receives no records, since it is never ended again.
+Commits of offsets do the same with the group's partition of `__consumer_offsets`.
 
-Offsets on their way into a transaction: before the first ones, its coordinator is asked (KIP-890). Pure.
-
-As with records (`replication.coordinator.transactions.add_partitions`): the log of the group's partition of
-`__consumer_offsets` knows whether the transaction is open in it. The first commit of a transaction is refused with the
-log end (`UnverifiedTransactionError`), the transaction's coordinator adds that partition (clients of version 2) or says
-whether it was added (older ones), and the commit comes again with that log end. The log holds it against the last
-marker when it appends: a transaction that was ended in between takes no offset, since nobody would ever end it again.
-Kafka: `CoordinatorRuntime.scheduleTransactionalWriteOperation`, `CoordinatorPartitionWriter`, `VerificationGuard`.
+Kafka: `ReplicaManager.maybeSendPartitionsToTransactionCoordinator`, `AddPartitionsToTxnManager`,
+`CoordinatorRuntime.scheduleTransactionalWriteOperation`, `CoordinatorPartitionWriter`, `VerificationGuard`.
 """
 
 from __future__ import annotations
@@ -51,13 +45,15 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.records import TopicPartition
 
-Asked = AddPartitionsToTxnRequest | AddOffsetsToTxnRequest
-Ask = Callable[[Asked, Callable[[object], None]], None]
-"""Sends a request to the coordinator of its transactional id; the answer is a response or a StratalogError."""
+Question = AddPartitionsToTxnRequest | AddOffsetsToTxnRequest
+Answer = Callable[[object], None]
+"""Receives a response or a StratalogError, once."""
+Ask = Callable[[Question, Answer], None]
+"""Sends a request to the coordinator of its transactional id."""
 
 QUESTIONS_MAX = 3
-"""A second question needs a marker between the first and the append, a third one two."""
-_COME_AGAIN = (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError)
+"""Requests to the coordinator about one batch. A second one needs a marker after the first, a third one two."""
+_RETRIABLE = (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError)
 
 
 class Produces(Protocol):
@@ -74,7 +70,7 @@ class Coordinates(Protocol):
     def coordinator(
         self, kind: CoordinatorType, key: str | int, request: object, answer: Callable[[object], None]
     ) -> None:
-        """Ask the shard of a key; `answer` is called once."""
+        """Send a request to the shard of a key; `answer` is called once."""
         ...
 
 
@@ -88,14 +84,14 @@ def produce_in_transaction(
     *,
     is_abortable_known: bool = True,
 ) -> None:
-    """Append a transactional batch; `complete` is called once, in whichever thread the last answer came.
+    """Append a transactional batch; `complete` is called once, in the thread of the last answer.
 
     `transaction_version` 2 (Produce from version 12 on) adds the partition to the transaction; before that the producer
     has done so itself, and it is only verified. `is_abortable_known`: the client knows TRANSACTION_ABORTABLE (Produce
-    from version 11 on), else it gets INVALID_TXN_STATE.
+    from version 11 on), else it receives INVALID_TXN_STATE.
 
-    Where the marker of the transaction before came after the question, the answer is void. Version 2 asks again: each
-    transaction has an epoch of its own, so that a batch of an ended one is fenced. Before that it is refused.
+    If the marker of the transaction before was appended after the question, the answer is void. Version 2 asks again:
+    each transaction has an epoch of its own, so that a batch of an ended one is fenced. Before that it is refused.
     """
     topic_partition, batch = request.topic_partition, request.batch
 
@@ -110,8 +106,8 @@ def produce_in_transaction(
     def asked(answer: object, refusal: UnverifiedTransactionError, questions_left: int) -> None:
         error = _error_for(answer, topic_partition)
         if error is not None:
-            told = _as_produce_error(error, topic_partition, transaction_version, is_abortable_known)
-            complete(ProduceResponse(topic_partition, error=told))
+            error = _as_produce_error(error, topic_partition, transaction_version, is_abortable_known)
+            complete(ProduceResponse(topic_partition, error=error))
             return
         verified = replace(request, batch=replace(batch, verified_offset=refusal.log_end_offset))
         leader.produce_then(verified, partial(appended, questions_left=questions_left))
@@ -120,14 +116,14 @@ def produce_in_transaction(
 
 
 def questions_max(transaction_version: int) -> int:
-    """How often the coordinator is asked about one request."""
+    """The number of requests to the coordinator about one batch or commit."""
     return QUESTIONS_MAX if transaction_version >= TRANSACTION_VERSION_2 else 1
 
 
 def coordinator_asker(image: Callable[[], ClusterImage], brokers: Mapping[int, Coordinates]) -> Ask:
-    """Asks whichever of `brokers` leads the transactional id's partition of `__transaction_state` right now."""
+    """Sends questions to the one of `brokers` that leads the transactional id's partition of `__transaction_state`."""
 
-    def ask(request: Asked, answer: Callable[[object], None]) -> None:
+    def ask(request: Question, answer: Answer) -> None:
         now = image()
         count = sum(1 for each in now.partitions if each.topic == TRANSACTION_STATE_TOPIC)
         place = TopicPartition(TRANSACTION_STATE_TOPIC, partition_of_key(request.transactional_id, max(1, count)))
@@ -165,30 +161,19 @@ def _error_for(answer: object, topic_partition: TopicPartition) -> StratalogErro
 def _as_produce_error(
     error: StratalogError, topic_partition: TopicPartition, transaction_version: int, is_abortable_known: bool
 ) -> StratalogError:
-    """The coordinator's error as one that a producer may get for a batch.
-
-    NOT_ENOUGH_REPLICAS makes clients of any age try again without asking for metadata. INVALID_PRODUCER_EPOCH lets a
-    fenced producer abort, where PRODUCER_FENCED would be fatal to it.
-    """
+    """The coordinator's error as one of Produce. NOT_ENOUGH_REPLICAS makes clients of any version retry without
+    requesting metadata."""
     is_new = transaction_version >= TRANSACTION_VERSION_2
-    if isinstance(error, _COME_AGAIN) or (isinstance(error, ConcurrentTransactionsError) and not is_new):
+    if isinstance(error, _RETRIABLE) or (isinstance(error, ConcurrentTransactionsError) and not is_new):
         return NotEnoughReplicasError(
             f"{topic_partition}: it is not known yet whether it is in the transaction: {error.name}: {error}"
         )
-    if isinstance(error, ProducerFencedError):
-        return InvalidProducerEpochError(str(error))
-    if isinstance(error, TransactionAbortableError) and not is_abortable_known:
-        return InvalidTxnStateError(str(error))
-    return error
-
-
-Answer = Callable[[object], None]
-"""Told a response or a StratalogError, once."""
+    return _as_client_error(error, is_abortable_known)
 
 
 def commit_in_transaction(
     ask_group: Callable[[object, Answer], None],
-    ask_transaction: Callable[[AddOffsetsToTxnRequest | AddPartitionsToTxnRequest, Answer], None],
+    ask_transaction: Ask,
     request: TxnOffsetCommitRequest,
     offsets_partition: TopicPartition,
     transaction_version: int,
@@ -196,16 +181,15 @@ def commit_in_transaction(
     *,
     is_abortable_known: bool = True,
 ) -> None:
-    """Commit offsets as part of a transaction; `complete` is called once, in whichever thread the last answer came.
+    """Commit offsets as part of a transaction; `complete` is called once, in the thread of the last answer.
 
     ask_group, ask_transaction  the coordinators of the request's group and transactional id
     offsets_partition           the group's partition of `__consumer_offsets`
     transaction_version         2 (TxnOffsetCommit from version 5 on) adds that partition to the transaction; before
                                 that the producer has done so with AddOffsetsToTxn, and it is only verified
-    is_abortable_known          the client knows TRANSACTION_ABORTABLE (version 4), else it gets INVALID_TXN_STATE
+    is_abortable_known          the client knows TRANSACTION_ABORTABLE (version 4), else it receives INVALID_TXN_STATE
 
-    Where the marker of the transaction before came after the question, the answer is void; version 2 asks again, as
-    with records.
+    Version 2 asks again as with records.
     """
 
     def committed(answer: object, questions_left: int) -> None:
@@ -213,7 +197,7 @@ def commit_in_transaction(
             complete(answer)
             return
         end_offset, question = answer.log_end_offset, question_about(request, offsets_partition, transaction_version)
-        ask_transaction(question, lambda told: asked(told, end_offset, questions_left - 1))
+        ask_transaction(question, lambda response: asked(response, end_offset, questions_left - 1))
 
     def asked(answer: object, end_offset: int, questions_left: int) -> None:
         error = _error_of(answer)
@@ -221,15 +205,15 @@ def commit_in_transaction(
             again = replace(request, verified_offset=end_offset)
             ask_group(again, partial(committed, questions_left=questions_left))
         else:
-            complete(_as_commit_error(error, is_abortable_known))
+            complete(_as_client_error(error, is_abortable_known))
 
     ask_group(request, partial(committed, questions_left=questions_max(transaction_version)))
 
 
 def question_about(
     request: TxnOffsetCommitRequest, offsets_partition: TopicPartition, transaction_version: int
-) -> AddOffsetsToTxnRequest | AddPartitionsToTxnRequest:
-    """What the transaction's coordinator is asked before offsets may be stored."""
+) -> Question:
+    """The request to the transaction's coordinator before offsets may be stored."""
     named = (request.transactional_id, request.producer_id, request.producer_epoch)
     if transaction_version >= TRANSACTION_VERSION_2:
         return AddOffsetsToTxnRequest(*named, request.group_id, offsets_partition, TRANSACTION_VERSION_2)
@@ -245,8 +229,9 @@ def _error_of(answer: object) -> StratalogError | None:
     return answer
 
 
-def _as_commit_error(error: StratalogError, is_abortable_known: bool) -> StratalogError:
-    """The transaction coordinator's error as one that a TxnOffsetCommit may get (`AddPartitionsToTxnHandler`)."""
+def _as_client_error(error: StratalogError, is_abortable_known: bool) -> StratalogError:
+    """The coordinator's error as one of TxnOffsetCommit (`AddPartitionsToTxnHandler`). INVALID_PRODUCER_EPOCH lets a
+    fenced producer abort, where PRODUCER_FENCED would be fatal to it."""
     if isinstance(error, ProducerFencedError):
         return InvalidProducerEpochError(str(error))
     if isinstance(error, TransactionAbortableError) and not is_abortable_known:

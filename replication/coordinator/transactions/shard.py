@@ -1,9 +1,9 @@
 """The transaction coordinator of one partition of `__transaction_state`, as a shard. Pure.
 
-A request becomes a record that makes the next state of its transactional id, and an answer for when that is committed.
+A request becomes a record with the next state of its transactional id, and an answer that waits until it is committed.
 A committed Prepare sends markers to the leaders of the transaction's partitions (effects); when all have theirs,
-Complete is written. After a failover the new coordinator finds Prepare in the log and sends them all again: a partition
-that has its marker takes it once more without harm. Kafka: `TransactionCoordinator`, `TransactionMarkerChannelManager`.
+Complete is written. After a failover the new coordinator finds Prepare in the log and sends all markers again: a second
+marker does no harm to a partition. Kafka: `TransactionCoordinator`, `TransactionMarkerChannelManager`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.shard.metrics import Held, transactions_held
@@ -76,14 +76,12 @@ from stratalog.storage.transactions import EndMarker, marker_batch
 
 MARKER_RETRY_MS = 100
 """Pause before a marker is sent again, Kafka's `retry.backoff.ms` of a broker's own requests."""
-
-
 EXPIRED_AT_ONCE = 200
-"""Time-outs of one decision: its records go into one append."""
+"""Number of time-outs in one decision: its records are one append."""
 
 
 class MarkerContext(NamedTuple):
-    """Which end of which transaction a marker tells of; a late answer about another one counts for nothing."""
+    """The end of a transaction that a marker is of; late answers about an earlier one are ignored."""
 
     transactional_id: str
     producer_id: int
@@ -92,14 +90,14 @@ class MarkerContext(NamedTuple):
 
 
 class _Due(NamedTuple):
-    """What time brings: a transaction's time-out or a name's expiry (no partition), or a marker to be sent again."""
+    """A timer: a transaction's time-out or an id's expiry (no partition), or a marker to be sent again."""
 
     transactional_id: str
     partition: TopicPartition | None = None
 
 
 class TransactionShard:
-    """One partition's coordinator; `coordinator_epoch` is the leader epoch under which it is that."""
+    """One partition's coordinator under the leader epoch `coordinator_epoch`."""
 
     def __init__(
         self,
@@ -115,7 +113,7 @@ class TransactionShard:
         self._transactions: dict[str, Transaction] = {}
         self._decided: dict[str, tuple[CoordinatorRecord, Transaction]] = {}
         self._unmarked: dict[str, set[TopicPartition]] = {}
-        self._given_up: set[str] = set()
+        self._fenced: set[str] = set()
         self._timers: ShardTimers[_Due] = ShardTimers()
 
     @staticmethod
@@ -128,11 +126,11 @@ class TransactionShard:
     def replay(
         self,
         record: CoordinatorRecord,
-        timestamp_ms: int,  # noqa: ARG002 - the values say their own times
-        producer_id: int = NO_PRODUCER_ID,  # noqa: ARG002 - nobody writes transactionally to this topic
+        timestamp_ms: int,  # noqa: ARG002 - the values have their own times
+        producer_id: int = NO_PRODUCER_ID,  # noqa: ARG002 - this topic has no transactional records
         producer_epoch: int = NO_PRODUCER_EPOCH,  # noqa: ARG002
     ) -> None:
-        """The next state of a transactional id. Of an own decision it is known with what the log does not hold."""
+        """The next state of a transactional id; of a decision of this shard with the fields that are not in the log."""
         transactional_id = transactional_id_of(record.key)
         if transactional_id is None:
             return
@@ -146,7 +144,7 @@ class TransactionShard:
         after = decided[1] if decided and is_own else transaction_of(transactional_id, record.value)
         if is_own:
             del self._decided[transactional_id]
-        self._given_up.discard(transactional_id)
+        self._fenced.discard(transactional_id)
         self._transactions[transactional_id] = after
         if after.state.is_prepared:
             self._unmarked[transactional_id] = set(after.partitions)
@@ -155,7 +153,7 @@ class TransactionShard:
         self._schedule(after)
 
     def replay_end_transaction(self, producer_id: int, producer_epoch: int, is_commit: bool) -> None:
-        """Nobody writes transactionally to `__transaction_state`."""
+        """`__transaction_state` has no transactional records."""
 
     def _schedule(self, after: Transaction) -> None:
         due = _Due(after.transactional_id)
@@ -169,7 +167,7 @@ class TransactionShard:
     # -- requests ------------------------------------------------------------------------------------------
 
     def decide(self, request: object, token: int, now_ms: int) -> Decision:
-        """See `replication.requests.transactions` for what is answered; an error stands in the response."""
+        """See `replication.requests.transactions` for the responses; they contain errors."""
         if isinstance(request, RemoteAppended):
             return self._marker_written(request, now_ms)
         try:
@@ -178,21 +176,20 @@ class TransactionShard:
             return Decision(answers=(Answered(token, _refused(request, refusal)),))
 
     def _decided_on(self, request: object, token: int, now_ms: int) -> Decision:
-        if isinstance(request, ListTransactionsRequest):
-            return Decision(answers=(Answered(token, self._list(request, now_ms)),))
-        if not getattr(request, "transactional_id", None):
+        if not isinstance(request, ListTransactionsRequest) and not getattr(request, "transactional_id", None):
             raise InvalidRequestError("a transactional id is needed")
-        if isinstance(request, InitProducerIdRequest):
-            return self._initialize(request, token, now_ms)
-        if isinstance(request, AddPartitionsToTxnRequest):
-            return self._add_partitions(request, token, now_ms)
-        if isinstance(request, AddOffsetsToTxnRequest):
-            return self._add_offsets(request, token, now_ms)
-        if isinstance(request, EndTxnRequest):
-            return self._end(request, token, now_ms)
-        if isinstance(request, DescribeTransactionsRequest):
-            return Decision(answers=(Answered(token, self._describe(request.transactional_id)),))
-        raise UnknownServerError(f"a transaction coordinator knows no {type(request).__name__}")
+        handlers: dict[type, Callable[[Any, int, int], Decision]] = {
+            InitProducerIdRequest: self._initialize,
+            AddPartitionsToTxnRequest: self._add_partitions,
+            AddOffsetsToTxnRequest: self._add_offsets,
+            EndTxnRequest: self._end,
+            DescribeTransactionsRequest: self._describe,
+            ListTransactionsRequest: self._list,
+        }
+        handler = handlers.get(type(request))
+        if handler is None:
+            raise UnknownServerError(f"a transaction coordinator knows no {type(request).__name__}")
+        return handler(request, token, now_ms)
 
     def _initialize(self, request: InitProducerIdRequest, token: int, now_ms: int) -> Decision:
         longest_ms = self._config.transaction_max_timeout_ms
@@ -251,7 +248,7 @@ class TransactionShard:
         return producer_id
 
     def _stepped(self, after: Transaction, now_ms: int, *answers: Answered) -> Decision:
-        """The record of a step. Prepare sends the markers once it is committed; without any it is complete at once."""
+        """The record of a step. A committed Prepare sends the markers; without partitions it is complete at once."""
         if not after.state.is_prepared:
             return Decision((self._record(after),), answers)
         if not after.partitions:
@@ -271,25 +268,25 @@ class TransactionShard:
         batch = marker_batch(ending.producer_id, ending.producer_epoch, marker, now_ms, ending.transaction_version)
         return RemoteAppend(partition, batch, _context_of(ending))
 
-    def _marker_written(self, told: RemoteAppended, now_ms: int) -> Decision:
-        """A partition has its marker, or has it not and it is sent again later.
+    def _marker_written(self, outcome: RemoteAppended, now_ms: int) -> Decision:
+        """A partition has its marker, or the marker is sent again later.
 
-        A partition whose topic is gone needs none. One that knows a newer epoch or coordinator tells that somebody
-        else decides by now: no more is sent, and nothing is said to be complete.
+        A partition of a deleted topic needs none. If one knows a newer epoch or coordinator, another broker decides by
+        now: no more markers are sent, and Complete is not written.
         """
-        context = told.context
+        context = outcome.context
         if not isinstance(context, MarkerContext):
             return Decision()
         known = self._transactions.get(context.transactional_id)
         if known is None or not known.state.is_prepared or _context_of(known) != context:
             return Decision()
-        if isinstance(told.error, (InvalidProducerEpochError, TransactionCoordinatorFencedError)):
-            self._given_up.add(known.transactional_id)
+        if isinstance(outcome.error, (InvalidProducerEpochError, TransactionCoordinatorFencedError)):
+            self._fenced.add(known.transactional_id)
             return Decision()
-        if told.error is not None and self._is_there(told.topic_partition):
-            self._timers.schedule(_Due(known.transactional_id, told.topic_partition), now_ms + MARKER_RETRY_MS)
+        if outcome.error is not None and self._exists(outcome.topic_partition):
+            self._timers.schedule(_Due(known.transactional_id, outcome.topic_partition), now_ms + MARKER_RETRY_MS)
             return Decision()
-        return self._marked(known, [told.topic_partition], now_ms)
+        return self._marked(known, [outcome.topic_partition], now_ms)
 
     def _marked(self, known: Transaction, partitions: Iterable[TopicPartition], now_ms: int) -> Decision:
         unmarked = self._unmarked[known.transactional_id]
@@ -298,13 +295,13 @@ class TransactionShard:
             return Decision()
         return Decision((self._record(completed(known, now_ms)),))
 
-    def _is_there(self, partition: TopicPartition) -> bool:
+    def _exists(self, partition: TopicPartition) -> bool:
         return partition in self._image().partitions
 
     # -- time ----------------------------------------------------------------------------------------------
 
     def loaded(self, now_ms: int) -> Decision:
-        """Every transaction whose end was decided and may not have been told everywhere is told anew."""
+        """Sends the markers of every transaction in Prepare again."""
         records: list[CoordinatorRecord] = []
         effects: list[RemoteAppend] = []
         for known in [each for each in self._transactions.values() if each.state.is_prepared]:
@@ -314,7 +311,7 @@ class TransactionShard:
         return Decision(tuple(records), effects=tuple(effects))
 
     def expire(self, now_ms: int) -> Decision:
-        """Abort what lasted too long, forget names that are not used any more, send markers again."""
+        """Abort transactions after their time-out, remove ids that are no longer used, send markers again."""
         records: list[CoordinatorRecord] = []
         effects: list[RemoteAppend] = []
         for due in list(islice(self._timers.pop_due(now_ms), EXPIRED_AT_ONCE)):
@@ -329,9 +326,9 @@ class TransactionShard:
     def _expired(self, known: Transaction, partition: TopicPartition | None, now_ms: int) -> Decision:
         if partition is not None:
             is_wanted = partition in self._unmarked.get(known.transactional_id, ())
-            if not is_wanted or known.transactional_id in self._given_up:
+            if not is_wanted or known.transactional_id in self._fenced:
                 return Decision()
-            if not self._is_there(partition):
+            if not self._exists(partition):
                 return self._marked(known, [partition], now_ms)
             return Decision(effects=(self._marker(known, partition, now_ms),))
         if known.state is TransactionState.ONGOING:
@@ -345,19 +342,19 @@ class TransactionShard:
     def held(self) -> Counter[Held]:
         return transactions_held(each.state.label for each in list(self._transactions.values()))
 
-    def give_up(self, error: StratalogError) -> tuple[Answered, ...]:  # noqa: ARG002
+    def unload(self, error: StratalogError) -> tuple[Answered, ...]:  # noqa: ARG002
         """No request waits here."""
         return ()
 
-    # -- what admin clients ask ------------------------------------------------------------------------------
+    # -- requests of admin clients ---------------------------------------------------------------------------
 
-    def _describe(self, transactional_id: str) -> DescribeTransactionsResponse:
-        known = self._transactions.get(transactional_id)
+    def _describe(self, request: DescribeTransactionsRequest, token: int, _now_ms: int) -> Decision:
+        known = self._transactions.get(request.transactional_id)
         if known is None:
-            raise TransactionalIdNotFoundError(f"transactional id {transactional_id} is not known")
-        partitions = self._unmarked.get(transactional_id, known.partitions)
-        return DescribeTransactionsResponse(
-            transactional_id,
+            raise TransactionalIdNotFoundError(f"transactional id {request.transactional_id} is not known")
+        partitions = self._unmarked.get(request.transactional_id, known.partitions)
+        response = DescribeTransactionsResponse(
+            request.transactional_id,
             known.state.label,
             known.timeout_ms,
             known.started_ms,
@@ -365,13 +362,15 @@ class TransactionShard:
             known.producer_epoch,
             tuple(sorted(partitions)),
         )
+        return Decision(answers=(Answered(token, response),))
 
-    def _list(self, request: ListTransactionsRequest, now_ms: int) -> ListTransactionsResponse:
+    def _list(self, request: ListTransactionsRequest, token: int, now_ms: int) -> Decision:
         found = [each for each in self._transactions.values() if _is_listed(each, request, now_ms)]
-        return ListTransactionsResponse(
+        response = ListTransactionsResponse(
             tuple(TransactionListing(each.transactional_id, each.producer_id, each.state.label) for each in found),
             tuple(label for label in request.state_filters if label not in STATE_OF_LABEL),
         )
+        return Decision(answers=(Answered(token, response),))
 
 
 def _is_listed(known: Transaction, request: ListTransactionsRequest, now_ms: int) -> bool:
@@ -390,16 +389,18 @@ def _context_of(ending: Transaction) -> MarkerContext:
 
 def _refused(request: object, refusal: StratalogError) -> object:
     """The response to a request that was refused."""
-    if isinstance(request, InitProducerIdRequest):
-        return InitProducerIdResponse(error=refusal)
-    if isinstance(request, AddPartitionsToTxnRequest):
-        return AddPartitionsToTxnResponse(tuple((each, refusal) for each in request.topics))
-    if isinstance(request, AddOffsetsToTxnRequest):
-        return AddOffsetsToTxnResponse(refusal)
-    if isinstance(request, EndTxnRequest):
-        return EndTxnResponse(error=refusal)
-    if isinstance(request, DescribeTransactionsRequest):
-        return DescribeTransactionsResponse(request.transactional_id, error=refusal)
-    if isinstance(request, ListTransactionsRequest):
-        return ListTransactionsResponse(error=refusal)
-    return refusal
+    match request:
+        case InitProducerIdRequest():
+            return InitProducerIdResponse(error=refusal)
+        case AddPartitionsToTxnRequest():
+            return AddPartitionsToTxnResponse(tuple((each, refusal) for each in request.topics))
+        case AddOffsetsToTxnRequest():
+            return AddOffsetsToTxnResponse(refusal)
+        case EndTxnRequest():
+            return EndTxnResponse(error=refusal)
+        case DescribeTransactionsRequest():
+            return DescribeTransactionsResponse(request.transactional_id, error=refusal)
+        case ListTransactionsRequest():
+            return ListTransactionsResponse(error=refusal)
+        case _:
+            return refusal

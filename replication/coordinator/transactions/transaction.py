@@ -1,12 +1,12 @@
-"""A transactional id's state at its coordinator, and every step it may take. Pure.
+"""The state of a transactional id at its coordinator, and its legal steps. Pure.
 
     Empty -> Ongoing -> PrepareCommit -> CompleteCommit -> Ongoing | Empty
                      -> PrepareAbort  -> CompleteAbort  -> Ongoing | Empty
     Empty, CompleteCommit, CompleteAbort -> PrepareAbort (version 2: an abort of nothing), Dead
 
-Once Prepare is committed the outcome cannot be undone; the markers tell it to the partitions, and Complete says that
-all of them know. Kafka: `TransactionMetadata` and `TransactionCoordinator`, 4.3. There a step waits as `pendingState`
-for the log; here a step holds at once, and its answer waits. KIP-98, KIP-360, KIP-447, KIP-588, KIP-890.
+Once Prepare is committed the outcome is final; markers write it into the partitions, and Complete means that all of
+them have one. Kafka: `TransactionMetadata` and `TransactionCoordinator`, 4.3. There a step waits as `pendingState` for
+the log; here a step takes effect at once, and its answer waits. KIP-98, KIP-360, KIP-447, KIP-588, KIP-890.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NO_TIME = -1
 
 
 class TransactionState(Enum):
-    """Kafka's number of a state, as stored, and its name, as shown."""
+    """Kafka's number of a state, which is stored, and its name, which tools print."""
 
     EMPTY = 0, "Empty"
     ONGOING = 1, "Ongoing"
@@ -46,7 +46,7 @@ class TransactionState(Enum):
     COMPLETE_ABORT = 5, "CompleteAbort"
     DEAD = 6, "Dead"
     PREPARE_EPOCH_FENCE = 7, "PrepareEpochFence"
-    """Of Kafka's coordinator, between deciding to fence a producer and PrepareAbort; never stored, never seen here."""
+    """In Kafka's coordinator between the fencing of a producer and PrepareAbort; never stored, not used here."""
 
     @property
     def number(self) -> int:
@@ -63,7 +63,7 @@ class TransactionState(Enum):
 
     @property
     def may_expire(self) -> bool:
-        """Nothing is open: a transactional id that is not used any more may be forgotten."""
+        """No transaction is open: the id may be removed when it is no longer used."""
         return self in (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
 
@@ -84,15 +84,15 @@ LEGAL_PREVIOUS: dict[TransactionState, frozenset[TransactionState]] = {
     TransactionState.DEAD: frozenset({_EMPTY, _COMPLETE_COMMIT, _COMPLETE_ABORT}),
     TransactionState.PREPARE_EPOCH_FENCE: frozenset({_ONGOING}),
 }
-"""From which states one may come into each (`validPreviousStates`)."""
+"""States that may precede each state (`validPreviousStates`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What the coordinator knows of a transactional id (Kafka's TransactionMetadata). Times in ms since 1970.
+    """The state of a transactional id (Kafka's TransactionMetadata). Times in ms since 1970.
 
-    producer_epoch        the epoch the producer goes on with; from Prepare on under version 2 the one after its
-                          transaction's, which the markers carry
+    producer_epoch        the epoch the producer continues with; from Prepare on under version 2 the one after its
+                          transaction's, which the markers have
     last_producer_epoch   the epoch before the last bump, -1 when older producers are fenced; not in the log, so a
                           retry that meets another coordinator is refused, as in Kafka
     previous_producer_id  the id before `producer_id`, as of the last InitProducerId or end of a transaction
@@ -115,12 +115,12 @@ class Transaction:
 
     @property
     def is_epoch_exhausted(self) -> bool:
-        """One epoch is kept back, so that whoever has the last one can still be fenced."""
+        """One epoch is reserved, so that a producer with the last one can still be fenced."""
         return is_epoch_exhausted(self.producer_epoch)
 
     @property
     def deadline_ms(self) -> int | None:
-        """When an open transaction has lasted too long; None when none is open."""
+        """The time-out of an open transaction; None when none is open."""
         return self.started_ms + self.timeout_ms if self.state is _ONGOING else None
 
     @property
@@ -137,12 +137,12 @@ class Transaction:
 
 
 def is_epoch_exhausted(producer_epoch: int) -> bool:
-    """Whether a producer with this epoch gets a new id instead of the next epoch."""
+    """Whether a producer with this epoch receives a new id instead of the next epoch."""
     return producer_epoch >= PRODUCER_EPOCH_MAX - 1
 
 
 def needs_producer_id(known: Transaction | None, request: InitProducerIdRequest) -> bool:
-    """Whether `initialized` has to be given a new producer id: the first of a name, or its epochs are used up."""
+    """Whether `initialized` needs a new producer id: the first of a transactional id, or its epochs are used up."""
     if known is None:
         return True
     is_asked_by_current = request.producer_id == NO_PRODUCER_ID or request.producer_epoch == known.producer_epoch
@@ -152,16 +152,16 @@ def needs_producer_id(known: Transaction | None, request: InitProducerIdRequest)
 def initialized(
     known: Transaction | None, request: InitProducerIdRequest, new_producer_id: int, now_ms: int
 ) -> Transaction:
-    """InitProducerId: the state with the epoch that fences whoever used the name before.
+    """InitProducerId: the state with the epoch that fences earlier producers of the transactional id.
 
-    An open transaction is aborted first, with an epoch that nobody is ever given: the result is PrepareAbort then, and
-    the producer has to ask again. A retry of the last request gets the epoch that the last one got.
+    An open transaction is aborted first, with an epoch that no producer receives: the result is PrepareAbort then, and
+    the producer has to retry. A retry of the last request receives the same epoch.
     Raises ProducerFencedError, ConcurrentTransactionsError (markers are under way).
     """
     if known is None:
         name = request.transactional_id or ""
         return Transaction(name, new_producer_id, 0, request.transaction_timeout_ms, updated_ms=now_ms)
-    if not _may_go_on(known, request):
+    if not _may_continue(known, request):
         raise ProducerFencedError(
             f"transactional id {known.transactional_id}: producer id {request.producer_id}, current {known.producer_id}"
         )
@@ -188,15 +188,15 @@ def initialized(
     )
 
 
-def _may_go_on(known: Transaction, request: InitProducerIdRequest) -> bool:
-    """Whether the id that a producer says it has can be its own still (KIP-360)."""
+def _may_continue(known: Transaction, request: InitProducerIdRequest) -> bool:
+    """Whether the producer id of a request can still be its own (KIP-360)."""
     if request.producer_id in (NO_PRODUCER_ID, known.producer_id):
         return True
     return request.producer_id == known.previous_producer_id and is_epoch_exhausted(request.producer_epoch)
 
 
 def _bumped(known: Transaction, request: InitProducerIdRequest) -> tuple[int, int]:
-    """The next epoch and the one before it; the current ones for a retry of what was answered already."""
+    """The next epoch and the one before it; the current ones for a retry of an answered request."""
     if request.producer_id == NO_PRODUCER_ID:
         return known.producer_epoch + 1, NO_PRODUCER_EPOCH
     if request.producer_epoch == known.producer_epoch:
@@ -210,8 +210,8 @@ def _bumped(known: Transaction, request: InitProducerIdRequest) -> tuple[int, in
 
 
 def fenced(known: Transaction, now_ms: int) -> Transaction:
-    """An open transaction that its producer did not end in time, or that a newer producer found: it is aborted under
-    the next epoch, so that the older producer can write no more. One bump, whatever the version (KAFKA-19367)."""
+    """Abort of an open transaction after its time-out, or for a newer producer: under the next epoch, so that the older
+    producer is fenced. One bump, whatever the version (KAFKA-19367)."""
     return known.stepped(
         _PREPARE_ABORT,
         now_ms,
@@ -243,7 +243,7 @@ def with_partitions(
 ) -> Transaction:
     """AddPartitionsToTxn and AddOffsetsToTxn: the transaction with these partitions; `known` itself if it has them.
 
-    Raises as `check_producer`, and ConcurrentTransactionsError while the one before is ended.
+    Raises as `check_producer`, and ConcurrentTransactionsError while the one before is being ended.
     """
     current = check_producer(known, asked.transactional_id, asked.producer_id, asked.producer_epoch)
     if current.state.is_prepared:
@@ -263,7 +263,7 @@ def with_partitions(
 def verified(
     known: Transaction | None, asked: AddPartitionsToTxnRequest
 ) -> tuple[tuple[TopicPartition, TransactionAbortableError | None], ...]:
-    """Which partitions are in the open transaction (`verify_only`). Raises as `with_partitions`."""
+    """Checks which partitions are in the open transaction (`verify_only`). Raises as `with_partitions`."""
     current = check_producer(known, asked.transactional_id, asked.producer_id, asked.producer_epoch)
     if current.state.is_prepared:
         raise _still_ending(current)
@@ -293,7 +293,7 @@ def is_ended_already(known: Transaction | None, request: EndTxnRequest) -> bool:
 
 
 def _is_retry_under_2(known: Transaction, request: EndTxnRequest) -> bool:
-    """Under version 2 the epoch tells a retry (one below the current) from the next transaction's end."""
+    """Under version 2 a retry has the epoch before the current one, the next transaction's end the current one."""
     after_bump = known.producer_id == request.producer_id and known.producer_epoch == request.producer_epoch + 1
     after_rotation = (
         known.previous_producer_id == request.producer_id != known.producer_id
@@ -304,7 +304,7 @@ def _is_retry_under_2(known: Transaction, request: EndTxnRequest) -> bool:
     if known.producer_id != request.producer_id and not after_rotation:
         check_producer(known, request.transactional_id, request.producer_id, request.producer_epoch)
     is_complete = known.state in (_COMPLETE_COMMIT, _COMPLETE_ABORT)
-    has_epoch = known.producer_epoch == request.producer_epoch < PRODUCER_EPOCH_MAX  # the last one only ever fences
+    has_epoch = known.producer_epoch == request.producer_epoch < PRODUCER_EPOCH_MAX  # the last one only fences
     is_current = has_epoch and known.producer_id == request.producer_id
     if not (is_retry if known.state.is_prepared else is_current or (is_complete and is_retry)):
         raise ProducerFencedError(
@@ -329,7 +329,7 @@ def _not_to_be_ended(known: Transaction, request: EndTxnRequest) -> ConcurrentTr
 
 
 def prepared(known: Transaction, request: EndTxnRequest, next_producer_id: int, now_ms: int) -> Transaction:
-    """EndTxn, when `is_ended_already` said no: the outcome, to be told by markers under this producer epoch.
+    """EndTxn, when `is_ended_already` is false: the outcome, which markers with this producer epoch write.
 
     `next_producer_id` is a new id where `needs_next_producer_id`, else -1.
     """
@@ -347,12 +347,12 @@ def prepared(known: Transaction, request: EndTxnRequest, next_producer_id: int, 
 
 
 def needs_next_producer_id(known: Transaction, request: EndTxnRequest) -> bool:
-    """Whether the producer goes on under a new id after this transaction, since the epochs of its own are used up."""
+    """Whether the producer continues under a new id after this transaction, as its epochs are used up."""
     return request.transaction_version >= TRANSACTION_VERSION_2 and known.is_epoch_exhausted
 
 
 def completed(known: Transaction, now_ms: int) -> Transaction:
-    """Every partition has its marker. The producer's next id takes its place here."""
+    """Every partition has its marker. The producer's next id becomes its id."""
     is_rotated = known.next_producer_id != NO_PRODUCER_ID
     return known.stepped(
         _COMPLETE_COMMIT if known.state is _PREPARE_COMMIT else _COMPLETE_ABORT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import random
 import struct
 import uuid
@@ -12,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
+from kio.serial import entity_reader, entity_writer
 
-from stratalog.clients.kafka.protocol.entities import build, encoded
-from stratalog.clients.kafka.protocol.frame_writer import written
+from stratalog.clients.kafka.protocol.entities import build
 from stratalog.clients.kafka.protocol.frames import (
     API_VERSIONS,
     decode_request,
@@ -23,6 +24,7 @@ from stratalog.clients.kafka.protocol.frames import (
     encode_response,
     served_versions,
 )
+from stratalog.clients.kafka.protocol.layouts import layout_of
 from stratalog.clients.kafka.protocol.schema import (
     Entity,
     EntityType,
@@ -59,7 +61,25 @@ def test_a_message_is_written_as_kio_writes_it(key: int, version: int) -> None:
     draw = random.Random(100 * key + version)
     for entity_type in (request_type(key, version), response_type(key, version)):
         for message in (build(entity_type, {}), *(filled(entity_type, draw) for _ in range(3))):
-            assert written(message) == encoded(message)
+            assert layout_of(entity_type).write(message) == kios_bytes(message)
+
+
+@pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
+def test_a_message_is_read_as_kio_reads_it(key: int, version: int) -> None:
+    draw = random.Random(101 * key + version)
+    for entity_type in (request_type(key, version), response_type(key, version)):
+        for message in (build(entity_type, {}), *(filled(entity_type, draw) for _ in range(3))):
+            data = b"before" + kios_bytes(message) + b"behind"
+            ours, end = layout_of(entity_type).read(data, 6)
+            kios, size = entity_reader(entity_type)(data, 6)
+            assert (ours, end) == (kios, 6 + size)
+            assert repr(ours) == repr(kios)
+
+
+def kios_bytes(message: Entity) -> bytes:
+    with io.BytesIO() as buffer:
+        entity_writer(type(message))(buffer, message)
+        return buffer.getvalue()
 
 
 def filled(entity_type: EntityType, draw: random.Random) -> Entity:
@@ -180,4 +200,4 @@ def test_bytes_are_a_request_or_are_refused(frame: bytes) -> None:
     except (InvalidRequestError, UnsupportedVersionError):
         return
     if decoded.entity is not None:
-        assert isinstance(encoded(decoded.entity), bytes)
+        assert isinstance(layout_of(type(decoded.entity)).write(decoded.entity), bytes)

@@ -98,7 +98,7 @@ def test_what_the_record_states_is_what_is_folded() -> None:
     assert record.value is not None
     folded = ClassicGroup.folded("g", record.value)
     assert folded.metadata_value() == group.metadata_value() == decode_group_metadata(record.value)
-    assert (folded.state, folded.stated, folded.static_members) == (S.STABLE, record.value, {"i": "b"})
+    assert (folded.state, folded.last_value, folded.static_members) == (S.STABLE, record.value, {"i": "b"})
     assert (folded.leader, folded.generation_id, folded.protocol_name) == ("a", 1, "x")
     assert folded.supports_protocols("consumer", [JoinGroupRequestProtocol("x")])
 

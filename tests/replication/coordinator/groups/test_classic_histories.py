@@ -200,11 +200,11 @@ class GroupLife(RuleBasedStateMachine):
                 # Made for a transactional commit that the log refused; it goes with the next round of expiry, unless a
                 # member joins it meanwhile: that is stored with the first generation that becomes stable.
                 assert group.state is not GroupState.STABLE
-                assert (group.stated, group_id in live.offsets._offsets) == (None, False)
+                assert (group.last_value, group_id in live.offsets._offsets) == (None, False)
                 continue
             other = folded.table.groups[group_id]
             assert isinstance(other, ClassicGroup)
-            assert other.stated == group.stated
+            assert other.last_value == group.last_value
             if group.state in (GroupState.STABLE, GroupState.EMPTY):
                 assert other.metadata_value() == group.metadata_value()
                 assert (other.state, other.subscribed_topics) == (group.state, group.subscribed_topics)

@@ -9,7 +9,7 @@ import pytest
 
 from stratalog.replication.coordinator.groups.modern_group import ModernGroup
 from stratalog.replication.coordinator.groups.modern_member import ModernMemberState
-from stratalog.replication.coordinator.groups.table import CLASSIC, Draft
+from stratalog.replication.coordinator.groups.table import CLASSIC, DecisionBuilder
 from stratalog.replication.requests.consumer_groups import ConsumerGroupHeartbeatRequest, TopicPartitions
 from stratalog.storage.errors import (
     FencedInstanceIdError,
@@ -355,11 +355,11 @@ def test_timers_of_groups_and_members_that_are_gone_do_nothing() -> None:
     consumer.settle()
     keys = list(coordinator.table.timers.pop_due(coordinator.now_ms + 10**9))
     consumer.leave()
-    draft = Draft(coordinator.now_ms)
+    decision = DecisionBuilder(coordinator.now_ms)
     for key in keys:
-        coordinator.kind.expire(key, draft)
-        coordinator.kind.expire(key._replace(group_id="gone"), draft)
-    assert (len(keys), draft.records) == (1, [])
+        coordinator.kind.expire(key, decision)
+        coordinator.kind.expire(key._replace(group_id="gone"), decision)
+    assert (len(keys), decision.records) == (1, [])
 
 
 def test_a_hundred_members_over_a_thousand_partitions_end_up_with_ten_each() -> None:

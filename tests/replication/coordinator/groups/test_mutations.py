@@ -38,7 +38,7 @@ def _own_records_are_folded_like_foreign_ones(patch: pytest.MonkeyPatch) -> None
     def forgetful(kind: ClassicGroups, record: object, timestamp_ms: int) -> None:
         for group in kind._table.groups.values():
             if isinstance(group, ClassicGroup):
-                group.stated = None
+                group.last_value = None
         before(kind, record, timestamp_ms)  # type: ignore[arg-type]
 
     patch.setattr(ClassicGroups, "replay", forgetful)
@@ -46,7 +46,7 @@ def _own_records_are_folded_like_foreign_ones(patch: pytest.MonkeyPatch) -> None
 
 def _transactional_commits_take_their_place_when_they_are_stored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CommittedOffsets, "expect", NOTHING)
-    patch.setattr(CommittedOffsets, "_arrived", lambda offsets, _group_id, _key, value: offsets._next(value))
+    patch.setattr(CommittedOffsets, "_stored", lambda offsets, _group_id, _key, value: offsets._next(value))
 
 
 def _assignments_are_kept_to_oneself(patch: pytest.MonkeyPatch) -> None:

@@ -18,9 +18,9 @@ from stratalog.replication.coordinator.groups.records import (
     encode_group_metadata,
     encode_offset_commit,
     group_metadata_key,
-    key_version,
     offset_commit_key,
 )
+from stratalog.replication.requests.kafka_types import version_of
 from stratalog.storage.errors import CorruptMessageError
 
 MEMBER = MemberMetadata("m-1", "i", "c", "/h", 300_000, 45_000, b"\0\1\2", b"")
@@ -83,7 +83,7 @@ def test_a_member_of_the_first_version_has_no_rebalance_timeout() -> None:
 
 def test_keys_tell_what_a_record_is() -> None:
     key = offset_commit_key("g", "t", 3)
-    assert (key_version(key), decode_key(key)) == (1, OffsetCommitKey("g", "t", 3))
+    assert (version_of(key), decode_key(key)) == (1, OffsetCommitKey("g", "t", 3))
     assert decode_key(b"\0\0" + key[2:]) == OffsetCommitKey("g", "t", 3)
     assert decode_key(b"\0\3" + key[2:]) is None
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from stratalog.replication.coordinator.groups.shard import GroupShard
-from stratalog.replication.coordinator.groups.table import CONSUMER, Draft, GroupTable, TimerKey
+from stratalog.replication.coordinator.groups.table import CONSUMER, DecisionBuilder, GroupTable, TimerKey
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.requests.group_errors import error_response
 from stratalog.replication.requests.groups import (
@@ -196,18 +196,18 @@ class OtherGroups:
         self.expired: list[TimerKey] = []
 
     @property
-    def requests(self) -> Mapping[type, Callable[[Any, int, Draft], None]]:
-        return {JoinIn: self.join_in, HeartbeatRequest: lambda _, token, draft: draft.answer(token, "beat")}
+    def requests(self) -> Mapping[type, Callable[[Any, int, DecisionBuilder], None]]:
+        return {JoinIn: self.join_in, HeartbeatRequest: lambda _, token, decision: decision.answer(token, "beat")}
 
-    def join_in(self, request: JoinIn, token: int, draft: Draft) -> None:
-        self.table.remove_if_empty_of_other_kind(request.group_id, CONSUMER, draft)
+    def join_in(self, request: JoinIn, token: int, decision: DecisionBuilder) -> None:
+        self.table.remove_if_empty_of_other_type(request.group_id, CONSUMER, decision)
         group = self.table.groups.setdefault(request.group_id, OtherGroup(request.group_id))
         if not isinstance(group, OtherGroup):
             raise InvalidRequestError(f"{request.group_id} is {group.group_type}")
         group.member = request.member_id
-        draft.records.append(CoordinatorRecord(b"\0\3" + group.group_id.encode(), request.member_id.encode()))
-        self.table.timers.schedule(TimerKey("other", group.group_id), draft.now_ms + 5)
-        draft.answer(token, "in")
+        decision.records.append(CoordinatorRecord(b"\0\3" + group.group_id.encode(), request.member_id.encode()))
+        self.table.timers.schedule(TimerKey("other", group.group_id), decision.now_ms + 5)
+        decision.answer(token, "in")
 
     def replay(self, record: CoordinatorRecord, timestamp_ms: int) -> None:
         group_id = record.key[2:].decode()
@@ -219,10 +219,10 @@ class OtherGroups:
             group = self.table.groups[group_id] = OtherGroup(group_id)
             group.member = record.value.decode()
 
-    def loaded(self, draft: Draft) -> None:
+    def loaded(self, decision: DecisionBuilder) -> None:
         pass
 
-    def expire(self, key: TimerKey, draft: Draft) -> None:
+    def expire(self, key: TimerKey, decision: DecisionBuilder) -> None:
         self.expired.append(key)
 
     def unload(self, now_ms: int) -> list[tuple[int, object]]:
@@ -305,7 +305,7 @@ def test_who_waits_when_a_shard_is_given_up() -> None:
     h = coordinator.group("h")
     syncing = coordinator.join("c", group_id="h")
     error = NotCoordinatorError("moved")
-    answers = dict(coordinator.shard.give_up(error))
+    answers = dict(coordinator.shard.unload(error))
     assert answers.keys() == {syncing}
     assert (answers[syncing].error, answers[syncing].member_id) == (error, list(h.members)[1])
     assert waiting not in answers

@@ -133,7 +133,7 @@ def test_what_is_given_up_is_gone() -> None:
     writes.add(write(0, b"a"))
     assert writes.next_append()
     writes.add(write(1))
-    assert tokens(writes.given_up()) == [0, 1]
+    assert tokens(writes.drain()) == [0, 1]
     assert writes.is_empty
     assert writes.next_append() == []
 

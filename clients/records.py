@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stratalog.storage.errors import RequestTimedOutError, StratalogError
 from stratalog.storage.records import Header, TopicPartition
@@ -101,19 +101,17 @@ class Piece:
     error: StratalogError | None
 
 
+@dataclass(slots=True, eq=False)
 class Delivery:
     """The outcome of one producer batch of `record_count` records. Thread-safe; completes once."""
 
-    __slots__ = ("_callbacks", "_is_done", "_lock", "_missing", "_waiters", "pieces", "record_count")
-
-    def __init__(self, record_count: int = 0) -> None:
-        self.record_count = record_count
-        self.pieces: list[Piece] = []
-        self._missing: int | None = None
-        self._is_done = False
-        self._waiters: threading.Event | None = None  # made by the first `wait`: most records have a callback
-        self._callbacks: list[Callable[[], None]] = []
-        self._lock = threading.Lock()
+    record_count: int = 0
+    pieces: list[Piece] = field(default_factory=list)
+    _missing: int | None = None
+    _is_done: bool = False
+    _waiters: threading.Event | None = None  # made by the first `wait`: most records have a callback
+    _callbacks: list[Callable[[], None]] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def complete(self, piece: Piece) -> None:
         """Add the outcome of some records; the last missing one wakes the waiters and runs the callbacks."""
@@ -159,18 +157,14 @@ class Delivery:
         return next(p for p in self.pieces if p.first_index <= index < p.first_index + p.count)
 
 
+@dataclass(slots=True, eq=False)
 class RecordFuture:
     """The future of one record; `result` and friends as in `concurrent.futures.Future`, without cancelling."""
 
-    __slots__ = ("_delivery", "_index", "timestamp_ms", "topic_partition")
-
-    def __init__(
-        self, topic_partition: TopicPartition, timestamp_ms: int | None, delivery: Delivery, index: int
-    ) -> None:
-        self.topic_partition = topic_partition
-        self.timestamp_ms = timestamp_ms
-        self._delivery = delivery
-        self._index = index
+    topic_partition: TopicPartition
+    timestamp_ms: int | None
+    _delivery: Delivery
+    _index: int
 
     @classmethod
     def failed(cls, topic_partition: TopicPartition, error: StratalogError) -> RecordFuture:

@@ -71,6 +71,10 @@ def _int(default: int, unit: str, doc: str, low: int = 1) -> Any:
     return config_field("INT", default, unit, doc, int32(low))
 
 
+def _ms(default: int, doc: str, low: int = 1) -> Any:
+    return _int(default, "ms", doc, low)
+
+
 def _boolean(default: bool, doc: str) -> Any:
     return config_field("BOOLEAN", default, "", doc)
 
@@ -86,71 +90,41 @@ class BrokerConfig:
     Building one checks every range; InvalidConfigError names the setting that is out of it.
     """
 
-    allow_everyone_if_no_acl_found: bool = _boolean(
-        False, "with an authorizer: an operation that no ACL names is allowed"
-    )
+    allow_everyone_if_no_acl_found: bool = _boolean(False, "with an authorizer: allow operations without any ACL")
     authorizer_class_name: str = _string(
         "",
         "org.apache.kafka.metadata.authorizer.StandardAuthorizer: ACLs count; empty: everybody may do everything",
         _authorizer,
     )
-    auto_create_topics_enable: bool = _boolean(
-        True, "a Metadata request that names an unknown topic and allows it creates the topic"
-    )
-    auto_leader_rebalance_enable: bool = _boolean(
-        True, "move leaderships back to preferred replicas when brokers lead too few of theirs"
-    )
-    broker_heartbeat_interval_ms: int = _int(2_000, "ms", "pause between two writes of a broker's session object")
-    broker_session_timeout_ms: int = _int(
-        9_000, "ms", "a session object that has not changed for this long means that the broker is dead"
-    )
+    auto_create_topics_enable: bool = _boolean(True, "a Metadata request that allows it creates an unknown topic")
+    auto_leader_rebalance_enable: bool = _boolean(True, "move leaderships back to preferred replicas at an imbalance")
+    broker_heartbeat_interval_ms: int = _ms(2_000, "pause between two writes of a broker's session object")
+    broker_session_timeout_ms: int = _ms(9_000, "a session object without a change for this long: its broker is dead")
     controlled_shutdown_enable: bool = _boolean(True, "move leaderships away before a broker stops")
     default_replication_factor: int = _int(1, "replicas", "of a topic created without a replication factor")
     delete_topic_enable: bool = _boolean(True, "allow topics to be deleted")
-    fetch_max_bytes: int = _int(57_671_680, "bytes", "the most that a Fetch response holds, but for one batch", 1024)
-    group_consumer_assignment_interval_ms: int = _int(
-        1_000, "ms", "least time between two target assignments of a modern group", 0
-    )
-    group_consumer_heartbeat_interval_ms: int = _int(
-        5_000, "ms", "pause between two heartbeats of a modern group's member"
-    )
+    fetch_max_bytes: int = _int(57_671_680, "bytes", "the most that a Fetch response holds, but for one batch", 1_024)
+    group_consumer_assignment_interval_ms: int = _ms(1_000, "least time between two assignments of a modern group", 0)
+    group_consumer_heartbeat_interval_ms: int = _ms(5_000, "pause between two heartbeats of a modern group's member")
     group_consumer_max_size: int = _int(INT_MAX, "members", "of one modern group; further ones are refused")
-    group_consumer_session_timeout_ms: int = _int(
-        45_000, "ms", "a modern group's member without a heartbeat for this long is removed"
-    )
-    group_initial_rebalance_delay_ms: int = _int(
-        3_000, "ms", "how long a group that was empty waits for more members before its first rebalance", 0
-    )
-    group_max_session_timeout_ms: int = _int(
-        1_800_000, "ms", "longest session timeout that a classic group's member may ask for"
-    )
+    group_consumer_session_timeout_ms: int = _ms(45_000, "a modern group's member silent for this long is removed")
+    group_initial_rebalance_delay_ms: int = _ms(3_000, "wait for members before a group's first rebalance", 0)
+    group_max_session_timeout_ms: int = _ms(1_800_000, "longest session timeout of a classic group's member")
     group_max_size: int = _int(INT_MAX, "members", "of one classic group; further ones are refused")
-    group_min_session_timeout_ms: int = _int(
-        6_000, "ms", "shortest session timeout that a classic group's member may ask for"
-    )
+    group_min_session_timeout_ms: int = _ms(6_000, "shortest session timeout of a classic group's member")
     leader_imbalance_check_interval_seconds: int = _int(300, "s", "pause between two checks of the balance of leaders")
     leader_imbalance_per_broker_percentage: int = _int(
         10, "%", "leaderships move back when more than this share of a broker's preferred partitions is led by others"
     )
     log_dir: str = _string("logs", "folder of text logs, below the cluster's folder or a broker process's root")
-    log_retention_check_interval_ms: int = _int(
-        300_000, "ms", "pause between two checks whether segments of a log are to be deleted"
-    )
-    max_incremental_fetch_session_cache_slots: int = _int(
-        1_000, "sessions", "fetch sessions that a broker remembers for clients", 0
-    )
-    max_request_partition_size_limit: int = _int(
-        2_000, "partitions", "the most that a DescribeTopicPartitions response holds"
-    )
+    log_retention_check_interval_ms: int = _ms(300_000, "pause between two checks for segments to delete")
+    max_incremental_fetch_session_cache_slots: int = _int(1_000, "sessions", "fetch sessions of clients, per broker", 0)
+    max_request_partition_size_limit: int = _int(2_000, "partitions", "the most in a DescribeTopicPartitions response")
     num_partitions: int = _int(1, "partitions", "of a topic created without a number of partitions")
     num_replica_fetchers: int = _int(1, "tasks", "fetch tasks of a follower, which share its partitions")
     offset_metadata_max_bytes: int = _int(4_096, "bytes", "longest note that may be committed with an offset", 0)
-    offsets_commit_timeout_ms: int = _int(
-        5_000, "ms", "time for a coordinator's records to be replicated; afterwards the answer is: outcome unknown"
-    )
-    offsets_retention_check_interval_ms: int = _int(
-        600_000, "ms", "pause between two checks for committed offsets that have expired"
-    )
+    offsets_commit_timeout_ms: int = _ms(5_000, "time to replicate a coordinator's records, else: outcome unknown")
+    offsets_retention_check_interval_ms: int = _ms(600_000, "pause between two checks for expired offsets")
     offsets_retention_minutes: int = _int(
         10_080, "min", "committed offsets are kept this long after their group became empty or dropped the topic"
     )
@@ -163,73 +137,45 @@ class BrokerConfig:
     offsets_topic_segment_bytes: int = _int(
         104_857_600, "bytes", "size of a segment of __consumer_offsets: small ones are compacted and folded sooner", 14
     )
-    replica_fetch_backoff_ms: int = _int(1_000, "ms", "pause after a failed fetch of a partition", 0)
+    replica_fetch_backoff_ms: int = _ms(1_000, "pause after a failed fetch of a partition", 0)
     replica_fetch_max_bytes: int = _int(1_048_576, "bytes", "a follower's aim for one copy of one partition", 0)
-    replica_lag_time_max_ms: int = _int(
-        10_000, "ms", "a follower not caught up for this long leaves the ISR (Kafka: 30000)"
-    )
+    replica_lag_time_max_ms: int = _ms(10_000, "a follower not caught up for this long leaves the ISR (Kafka: 30000)")
     super_users: str = _string("", "principals that ACLs do not bind, as User:alice;User:bob", _principals)
-    transaction_max_timeout_ms: int = _int(
-        900_000, "ms", "the longest transaction.timeout.ms that a producer may ask for"
-    )
-    transaction_state_log_min_isr: int = _int(
-        2, "replicas", "in-sync replicas that __transaction_state needs to accept a record"
-    )
+    transaction_max_timeout_ms: int = _ms(900_000, "the longest transaction.timeout.ms of a producer")
+    transaction_state_log_min_isr: int = _int(2, "replicas", "in-sync replicas that __transaction_state needs")
     transaction_state_log_num_partitions: int = _int(
         50, "partitions", "of __transaction_state, created for the first transactional producer"
     )
     transaction_state_log_replication_factor: int = _int(
         3, "replicas", "of __transaction_state: without so many live brokers there are no transactions"
     )
-    transaction_state_log_segment_bytes: int = _int(
-        104_857_600, "bytes", "size of a segment of __transaction_state", 14
-    )
-    transactional_id_expiration_ms: int = _int(
-        604_800_000, "ms", "a transactional id that is not used for this long is removed"
-    )
-    unclean_leader_election_enable: bool = _boolean(
-        False, "let a replica outside the ISR lead when no other lives; loses records"
-    )
+    transaction_state_log_segment_bytes: int = _int(104_857_600, "bytes", "size of a __transaction_state segment", 14)
+    transactional_id_expiration_ms: int = _ms(604_800_000, "a transactional id without use for this long is removed")
+    unclean_leader_election_enable: bool = _boolean(False, "when no ISR member lives, another may lead; loses records")
 
-    stratalog_checkpoint_interval_ms: int = _int(
-        600_000, "ms", "a checkpoint is written when files wait this long for one, so that they can be deleted"
+    stratalog_checkpoint_interval_ms: int = _ms(
+        600_000, "a checkpoint is written when files wait this long for one, so that they can be deleted"
     )
-    stratalog_encoded_tail_cache_bytes: int = _int(
-        33_554_432, "bytes", "memory for the newest record batches as Kafka's producers sent them", 0
-    )
-    stratalog_fetch_session_ms: int = _int(300_000, "ms", "length of one fetch session, which is one micro-batch", 100)
+    stratalog_encoded_tail_cache_bytes: int = _int(33_554_432, "bytes", "memory for newest batches in Kafka's bytes", 0)
+    stratalog_fetch_session_ms: int = _ms(300_000, "length of one fetch session, which is one micro-batch", 100)
     stratalog_fetch_sessions: int = _int(
         2, "queries", "overlapping fetch sessions of a follower; the second hides the gap between two micro-batches"
     )
-    stratalog_inbox_poll_ms: int = _int(
-        20, "ms", "where storage cannot be watched, pause between two polls for files that other applications hand over"
-    )
-    stratalog_metadata_poll_ms: int = _int(
-        20, "ms", "where storage cannot be watched, pause between two polls for a commit of the metadata log"
-    )
-    stratalog_metrics_port: int = _int(
-        0, "", "TCP port where metrics are served for Prometheus, at /metrics; 0 = nowhere", 0
-    )
-    stratalog_progress_poll_max_ms: int = _int(
-        20, "ms", "where storage cannot be watched, longest pause between two polls of a progress object"
-    )
-    stratalog_progress_poll_min_ms: int = _int(
-        1, "ms", "where storage cannot be watched, shortest pause between two polls of a progress object", 0
-    )
-    stratalog_scrub_interval_ms: int = _int(
-        86_400_000, "ms", "on a local disk every data file is read once in this time, to find damage"
-    )
+    stratalog_inbox_poll_ms: int = _ms(20, "without watchable storage: pause between two polls for handed over files")
+    stratalog_metadata_poll_ms: int = _ms(20, "without watchable storage: pause between two polls for metadata")
+    stratalog_metrics_port: int = _int(0, "", "TCP port of /metrics for Prometheus; 0 = none", 0)
+    stratalog_progress_poll_max_ms: int = _ms(20, "without watchable storage: longest pause between polls of progress")
+    stratalog_progress_poll_min_ms: int = _ms(1, "without watchable storage: shortest pause between polls", 0)
+    stratalog_scrub_interval_ms: int = _ms(86_400_000, "on a local disk every data file is read once in this time")
     stratalog_tail_cache_bytes: int = _int(
         67_108_864, "bytes", "memory for the rows of the newest files, which consumers in the same process read", 0
     )
-    stratalog_upkeep_interval_ms: int = _int(
-        1_000, "ms", "pause between two rounds of checkpoints, log clean-up and merges"
-    )
+    stratalog_upkeep_interval_ms: int = _ms(1_000, "pause between two rounds of checkpoints, clean-up and merges")
     stratalog_upkeep_slowdown_count: int = _int(
-        5_000, "files", "a log's appends are slowed while more files or commits than this wait for upkeep", 1000
+        5_000, "files", "a log's appends are slowed while more files or commits than this wait for upkeep", 1_000
     )
     stratalog_upkeep_stop_count: int = _int(
-        10_000, "files", "a log accepts one commit a second while this many files or commits wait for upkeep", 1000
+        10_000, "files", "a log accepts one commit a second while this many files or commits wait for upkeep", 1_000
     )
 
     def __post_init__(self) -> None:

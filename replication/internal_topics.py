@@ -1,8 +1,7 @@
-"""The topics in which coordinators keep their state: names, how they are made, which partition a key belongs to. Pure.
+"""The topics in which coordinators keep their state: names, configs, and the partition of a key. Pure.
 
-They are there once somebody asks for a coordinator of their kind, never before. Kafka: `Topic`,
-`AutoTopicCreationManager`, `GroupCoordinatorService.groupMetadataTopicConfigs`,
-`TransactionStateManager.transactionTopicConfigs`.
+The first request for a coordinator of a type creates its topic. Kafka: `Topic`, `AutoTopicCreationManager`,
+`GroupCoordinatorService.groupMetadataTopicConfigs`, `TransactionStateManager.transactionTopicConfigs`.
 """
 
 from __future__ import annotations
@@ -16,20 +15,20 @@ from stratalog.replication.java_strings import string_hash
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
-"""What clients neither write to nor delete. The last is of share groups, which are not here; but its name is taken."""
+"""The topics that clients neither write to nor delete. The last one, of share groups, is only a reserved name."""
 
 _INT_MIN = -(1 << 31)
 
 
 def is_internal(topic: str) -> bool:
-    """Whether the cluster keeps its own state there (Kafka's `Topic.isInternal`)."""
+    """Whether the topic holds state of the cluster (Kafka's `Topic.isInternal`)."""
     return topic in INTERNAL_TOPICS
 
 
 def partition_of_key(key: str, partitions: int) -> int:
     """The partition of a group id or a transactional id among `partitions`: `Utils.abs(key.hashCode) % partitions`.
 
-    Kafka's `abs` makes the smallest integer 0, where Java's own would leave it negative.
+    Kafka's `abs` of the smallest integer is 0; Java's own is negative.
 
     >>> partition_of_key("my-group", 50)
     12
@@ -40,7 +39,7 @@ def partition_of_key(key: str, partitions: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class InternalTopic:
-    """How an internal topic is made. `factor_setting` is the setting that says how many replicas it has."""
+    """The arguments of an internal topic's creation. `factor_setting`: the setting of its replication factor."""
 
     name: str
     partitions: int
@@ -50,7 +49,7 @@ class InternalTopic:
 
 
 def internal_topic(name: str, config: BrokerConfig) -> InternalTopic:
-    """How the cluster's settings want `name`, one of the two internal topics, to be made."""
+    """The arguments for `name`, one of the two internal topics, by the broker's settings."""
     if name == GROUP_METADATA_TOPIC:
         return InternalTopic(
             name,

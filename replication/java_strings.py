@@ -1,7 +1,7 @@
-"""What Java makes of strings: their hash, their order, and the order in which a HashMap gives them. Pure.
+"""Java's hash and order of strings, and the order of a HashMap with them as keys. Pure.
 
 Kafka's coordinator hashes a group's id with `String.hashCode`, its assignors sort members with `String.compareTo`,
-and its sticky assignors walk HashMaps, so that their choice among equals is the order of the buckets.
+and its sticky assignors iterate HashMaps, so that their choice among equals depends on the buckets.
 """
 
 from __future__ import annotations
@@ -34,22 +34,23 @@ def string_order(text: str) -> bytes:
 
 
 def hash_order(names: Iterable[str]) -> list[str]:
-    """Distinct `names` in the order in which a `java.util.HashMap` gives them that got them in this order: by bucket,
-    within a bucket as they came. Buckets of more than eight, which Java makes trees of, are not told apart.
+    """Distinct `names` in the order of a `java.util.HashMap` with these keys, put in this order.
+
+    By bucket, and within a bucket in order of insertion; Java's trees for buckets of more than eight are not modelled.
 
     >>> hash_order(["c", "b", "a"])
     ['a', 'b', 'c']
     """
     distinct = list(dict.fromkeys(names))
-    return [distinct[at] for at in bucket_order([string_hash(name) for name in distinct])]
+    return [distinct[index] for index in bucket_order([string_hash(name) for name in distinct])]
 
 
 def bucket_order(hashes: Sequence[int]) -> list[int]:
-    """Positions of keys with these hash codes in the order of a HashMap that grew by taking them in."""
+    """Indexes of the keys with these hash codes in the order of a HashMap that grew as they were put in."""
     buckets = _HASH_MAP_CAPACITY
     while len(hashes) > buckets * 3 // 4:
         buckets *= 2
-    return sorted(range(len(hashes)), key=lambda at: _bucket(hashes[at], buckets))
+    return sorted(range(len(hashes)), key=lambda index: _bucket(hashes[index], buckets))
 
 
 def _bucket(hashed: int, buckets: int) -> int:

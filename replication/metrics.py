@@ -1,7 +1,7 @@
-"""What a broker counts, and what its image of the cluster says, by the names of Kafka's metrics. Pure.
+"""A broker's metrics, by Kafka's names: counters, and gauges from its image of the cluster. Pure.
 
-Counters are plain numbers that the broker's loop alone changes; who reads them sees each as it is at that moment, so
-nobody waits for anybody. Gauges are computed when they are asked for.
+Only the broker's loop changes counters; a reader sees each counter's current number without waiting. Gauges are
+computed when they are read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Histogram:
-    """How long something took, in milliseconds: counts by `BOUNDS_MS`, the last one above all of them."""
+    """Durations in milliseconds: counts by `BOUNDS_MS`, and a last one above all bounds."""
 
     __slots__ = ("counts", "sum_ms")
 
@@ -30,13 +30,13 @@ class Histogram:
         self.sum_ms = 0
 
     def observe(self, duration_ms: int, count: int = 1) -> None:
-        """`count` things took so long each. A time below 0, as of what began within the same turn, counts as 0."""
+        """Add `count` durations. One below 0, of something that began within the same turn, counts as 0."""
         duration_ms = max(duration_ms, 0)
         self.counts[bisect_left(BOUNDS_MS, duration_ms)] += count
         self.sum_ms += duration_ms * count
 
     def percentile_ms(self, percent: float) -> float:
-        """The bound of the bucket that holds this percentile; infinite above the last bound, 0 when nothing was seen.
+        """The bound of the bucket that holds this percentile; infinite above the last bound, 0 without observations.
 
         >>> times = Histogram()
         >>> for took in (1, 3, 3, 40): times.observe(took)
@@ -53,14 +53,14 @@ class Histogram:
 
 @dataclass(slots=True)
 class TopicTraffic:
-    """What came into one topic through this broker. Readers go to storage, so nothing is known of what went out."""
+    """Incoming records of one topic. Consumers read from storage, so outgoing ones are not counted."""
 
     messages_in: int = 0
     bytes_in: int = 0
     produce_requests: int = 0
 
     def appended(self, messages: int, size_bytes: int, requests: int) -> None:
-        """A group was stored."""
+        """Count a stored group of batches."""
         self.messages_in += messages
         self.bytes_in += size_bytes
         self.produce_requests += requests
@@ -70,13 +70,13 @@ class TopicTraffic:
 class BrokerMetrics:
     """A broker's counters.
 
-    queue_time  from a request's arrival until the broker's loop takes it
-    local_time  until it is committed to the leader's table, from when it was taken
-    total_time  from arrival to the answer
-    waiting_count  how many batches wait for the high watermark now
-    offline_count  how many led replicas cannot be served now: damaged, or without space
-    live_files_max  the most live files that a led replica's log has now
-    append_pause_ms_max  how long upkeep lets an append wait now, of the led replica that waits longest
+    queue_time           from a request's arrival to its turn in the broker's loop
+    local_time           from there to the commit to the leader's table
+    total_time           from arrival to the answer
+    waiting_count        batches that wait for the high watermark now
+    offline_count        led replicas that cannot be served now: damaged, or without space
+    live_files_max       the largest number of live files of a led replica's log now
+    append_pause_ms_max  the longest pause that upkeep imposes on appends to a led replica now
     """
 
     isr_shrinks: int = 0
@@ -91,7 +91,7 @@ class BrokerMetrics:
     append_pause_ms_max: Callable[[], int] = lambda: 0
 
     def topic(self, name: str) -> TopicTraffic:
-        """The counters of one topic, made when they are first asked for."""
+        """The counters of one topic, created on first use."""
         return self.topics.setdefault(name, TopicTraffic())
 
     def isr_changed(self, before: Sequence[int], after: Sequence[int]) -> None:
@@ -111,17 +111,17 @@ class Metric:
 
 
 def image_metrics(image: ClusterImage, broker_id: int, replica_lag_max: int | None = None) -> list[Metric]:
-    """What the metadata says, as broker `broker_id` tells it: of what it leads, and as controller of all.
+    """The gauges of broker `broker_id` from the metadata: of its own partitions, and on the controller of all.
 
-    replica_lag_max  the most records that a follower of this broker's leaders lacks; None where that is not known
+    replica_lag_max  the largest number of records that a follower of this broker's leaders lacks; None if unknown
     """
     states = list(image.partitions.values())
     hosted = [state for state in states if broker_id in state.replicas]
     led = [state for state in hosted if state.leader == broker_id]
     is_controller = image.controller_id == broker_id
     gauges = [
-        ("server_ReplicaManager_LeaderCount", "Partitions that it leads.", len(led)),
-        ("server_ReplicaManager_PartitionCount", "Replicas that it has.", len(hosted)),
+        ("server_ReplicaManager_LeaderCount", "Led partitions.", len(led)),
+        ("server_ReplicaManager_PartitionCount", "Hosted replicas.", len(hosted)),
         (
             "server_ReplicaManager_UnderReplicatedPartitions",
             "Led partitions whose ISR is smaller than their set of replicas.",
@@ -140,50 +140,50 @@ def image_metrics(image: ClusterImage, broker_id: int, replica_lag_max: int | No
         ("controller_KafkaController_ActiveControllerCount", "1 on the controller.", int(is_controller)),
         (
             "controller_KafkaController_OfflinePartitionsCount",
-            "Partitions without a leader; told by the controller.",
+            "Partitions without a leader; on the controller.",
             sum(state.leader == NO_LEADER for state in states) if is_controller else 0,
         ),
         (
             "controller_KafkaController_GlobalTopicCount",
-            "Topics; told by the controller.",
+            "Topics; on the controller.",
             len(image.topic_ids) if is_controller else 0,
         ),
         (
             "controller_KafkaController_GlobalPartitionCount",
-            "Partitions; told by the controller.",
+            "Partitions; on the controller.",
             len(states) if is_controller else 0,
         ),
         (
             "controller_KafkaController_ActiveBrokerCount",
-            "Brokers that are not fenced; told by the controller.",
+            "Brokers that are not fenced; on the controller.",
             len(image.live_brokers()) if is_controller else 0,
         ),
         (
             "controller_KafkaController_FencedBrokerCount",
-            "Brokers that are down; told by the controller.",
+            "Brokers that are down; on the controller.",
             len(image.brokers) - len(image.live_brokers()) if is_controller else 0,
         ),
     ]
     if replica_lag_max is not None:
-        doc = "Most records that a follower of its leaders lacks."
+        doc = "The largest number of records that a follower of a led partition lacks."
         gauges.append(("server_ReplicaFetcherManager_MaxLag", doc, replica_lag_max))
     return [Metric(f"kafka_{name}", GAUGE, doc, {(): value}) for name, doc, value in gauges]
 
 
 def counter_metrics(counted: BrokerMetrics) -> list[Metric]:
-    """What the broker counted."""
+    """The broker's counters."""
     topics = sorted(counted.topics.items())
     by_topic = {
-        "MessagesIn": ("Records that were stored.", {name: traffic.messages_in for name, traffic in topics}),
+        "MessagesIn": ("Stored records.", {name: traffic.messages_in for name, traffic in topics}),
         "BytesIn": (
-            "Bytes that were stored: of Arrow data, of files as they are when they were handed over.",
+            "Stored bytes: of Arrow data, or of the files that were handed over.",
             {name: traffic.bytes_in for name, traffic in topics},
         ),
-        "TotalProduceRequests": ("Batches stored.", {name: traffic.produce_requests for name, traffic in topics}),
+        "TotalProduceRequests": ("Stored batches.", {name: traffic.produce_requests for name, traffic in topics}),
     }
     times = {
-        "RequestQueueTimeMs": ("From a batch's arrival until the broker takes it.", counted.queue_time),
-        "LocalTimeMs": ("Until it is in the leader's table, from then.", counted.local_time),
+        "RequestQueueTimeMs": ("From a batch's arrival to its turn in the broker's loop.", counted.queue_time),
+        "LocalTimeMs": ("From there to the commit to the leader's table.", counted.local_time),
         "TotalTimeMs": ("From a batch's arrival to its answer.", counted.total_time),
     }
     produce = (("request", "Produce"),)
@@ -205,13 +205,13 @@ def counter_metrics(counted: BrokerMetrics) -> list[Metric]:
         Metric(
             "stratalog_server_Upkeep_LiveFilesMax",
             GAUGE,
-            "Most live files that the log of a led replica has.",
+            "The largest number of live files of a led replica's log.",
             {(): counted.live_files_max()},
         ),
         Metric(
             "stratalog_server_Upkeep_AppendPauseMsMax",
             GAUGE,
-            "How long appends to a led replica wait at most because its upkeep is behind.",
+            "The longest pause of appends to a led replica whose upkeep is overdue.",
             {(): counted.append_pause_ms_max()},
         ),
         *(
@@ -231,7 +231,7 @@ def counter_metrics(counted: BrokerMetrics) -> list[Metric]:
 
 
 def is_under_replicated(state: PartitionRecord) -> bool:
-    """Fewer in sync than there are replicas, without those that a reassignment is just adding."""
+    """Whether fewer replicas are in sync than there are, without those that a reassignment is adding."""
     return len(state.isr) < len(state.replicas) - len(state.adding)
 
 
@@ -261,7 +261,7 @@ def _lines(name: str, labels: Labels, value: float | Histogram) -> list[str]:
 
 
 def _braced(labels: Labels) -> str:
-    """Labels as Prometheus wants them; names of topics and the like need no escapes.
+    """Labels in Prometheus' format; names of topics and the like need no escapes.
 
     >>> _braced((("broker", "1"), ("topic", "a")))
     '{broker="1",topic="a"}'

@@ -1,6 +1,6 @@
-"""Where a part finds its tables and small objects: the only place that knows how roots are laid out.
+"""Tables and small objects by root: the layout of roots.
 
-I/O: opens object stores. A simulation gives an in-memory implementation of the same port.
+I/O: opens object stores. The simulation has an in-memory implementation of the same port.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Stores(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What a part of a broker reaches the world through: storage, time, fresh ids, another thread.
+    """The dependencies of a part of a broker: storage, time, fresh ids, another thread.
 
-    executor  does the long upkeep of logs; None does it in the calling thread
+    executor  runs long upkeep of logs; None: it runs in the calling thread
     """
 
     stores: Stores
@@ -48,13 +48,13 @@ class Ports:
 
 
 def replica_of(directory: str) -> TopicPartition | None:
-    """`access-log-3` is partition 3 of `access-log`; None for a directory that is no replica's."""
+    """The replica of a directory: partition 3 of `access-log` for `access-log-3`; None for any other directory."""
     topic, dash, partition = directory.rpartition("-")
     return TopicPartition(topic, int(partition)) if dash and topic and partition.isdecimal() else None
 
 
 class DeltaStores:
-    """Real Delta tables on object stores, one cached connection a root. `cache` keeps the newest files' rows."""
+    """Delta tables on object stores, one cached connection a root. `cache` keeps the newest files' rows."""
 
     def __init__(self, ids: Ids, cache: FileCache = SHARED_FILE_CACHE) -> None:
         self._ids = ids

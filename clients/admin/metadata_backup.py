@@ -14,9 +14,9 @@ from stratalog.replication.broker_root import read_meta_properties
 from stratalog.replication.metadata.backup import (
     Backup,
     BackupRecord,
-    ReplicaEvidence,
+    ReplicaInventory,
     Restoration,
-    RootEvidence,
+    RootInventory,
     restored_records,
 )
 from stratalog.replication.metadata.image import Result
@@ -72,7 +72,7 @@ def take_backup(stores: Stores, metadata_root: str, clock: Clock, ids: Ids) -> B
 class StoredInventory:
     """The inventories of the readable roots, and the errors of others: root or table -> reason."""
 
-    roots: tuple[RootEvidence, ...]
+    roots: tuple[RootInventory, ...]
     unreadable: Mapping[str, str]
 
 
@@ -88,7 +88,7 @@ def read_inventory(backup: Backup, stores: Stores, clock: Clock, extra_roots: It
         if cluster_id != backup.cluster_id:
             raise InconsistentClusterIdError(f"{root} belongs to cluster {cluster_id}, not {backup.cluster_id}")
         places[broker_id] = root
-    roots: list[RootEvidence] = []
+    roots: list[RootInventory] = []
     unreadable: dict[str, str] = {}
     for broker_id, root in sorted(places.items()):
         try:
@@ -98,7 +98,7 @@ def read_inventory(backup: Backup, stores: Stores, clock: Clock, extra_roots: It
                 for topic_partition in stores.replicas(root)
             ]
             found = tuple(replica for replica in replicas if replica is not None)
-            roots.append(RootEvidence(broker_id, root, _broker_epoch(objects), found))
+            roots.append(RootInventory(broker_id, root, _broker_epoch(objects), found))
         except StratalogError as reason:
             unreadable[root] = str(reason)
     return StoredInventory(tuple(roots), unreadable)
@@ -111,7 +111,7 @@ def _replica(
     stores: Stores,
     clock: Clock,
     unreadable: dict[str, str],
-) -> ReplicaEvidence | None:
+) -> ReplicaInventory | None:
     log = LogReader(stores.table(root, topic_partition), clock)
     try:
         log.refresh()
@@ -121,7 +121,7 @@ def _replica(
         unreadable[log.name] = str(reason)
         return None
     erased = max(log.state.txn_number(ERASED), 0)
-    return ReplicaEvidence(broker_id, topic_partition, log.topic_id, log.leader_epoch, log.log_end_offset, erased)
+    return ReplicaInventory(broker_id, topic_partition, log.topic_id, log.leader_epoch, log.log_end_offset, erased)
 
 
 def _broker_epoch(objects: ObjectStore) -> int:
@@ -138,7 +138,7 @@ def check_stopped(inventory: StoredInventory, stores: Stores, clock: Clock, chec
         raise KafkaStorageError(f"broker {running[0].broker_id} runs on {running[0].root}: stop all brokers first")
 
 
-def _published(root: RootEvidence, stores: Stores) -> bytes | None:
+def _published(root: RootInventory, stores: Stores) -> bytes | None:
     return stores.objects(root.root).get_register(leader_progress_path(root.broker_epoch))
 
 
@@ -153,7 +153,7 @@ def restore_backup(
     """
     check_empty(stores, metadata_root)
     restoration = restored_records(backup, inventory.roots)
-    for path, content in backup.notes.items():
+    for path, content in backup.manifests.items():
         stores.objects(metadata_root).put_register(path, content.encode())
     metadata = open_metadata(stores, metadata_root, clock, ids)
     metadata.create()

@@ -272,7 +272,7 @@ class ClassicMembership(Membership):
                 return
             if answer.protocol_name not in (None, self.generation.protocol_name):
                 error = InconsistentGroupProtocolError(
-                    f"SyncGroup says protocol {answer.protocol_name}, JoinGroup said {self.generation.protocol_name}"
+                    f"SyncGroup has protocol {answer.protocol_name}, JoinGroup had {self.generation.protocol_name}"
                 )
             else:
                 self.state = ClassicMembershipState.STABLE

@@ -1,9 +1,8 @@
-"""The broker's face as Kafka's requests: frames or messages in, frames or messages out.
+"""A broker's face for Kafka's requests: frames or messages in, frames or messages out.
 
-I/O: through the broker, a view of the cluster, and a thread for what takes long. No socket: whoever has one calls
-`handle` with each frame, in the order in which a connection brought them, and sends what `answer` gets. An answer may
-come at once, in the caller's thread, or later from another one: Produce with acks=all waits for the high watermark,
-Fetch for records.
+I/O: through the broker, a view of the cluster, and threads for slow requests. No socket: its owner calls `handle` with
+each frame, in the order of the connection, and sends the frames that `answer` gets. An answer may come at once, in the
+caller's thread, or later from another one: Produce with acks=all waits for the high watermark, Fetch for records.
 Source: Kafka's `KafkaApis`, `RequestChannel`.
 """
 
@@ -16,24 +15,24 @@ from typing import Self
 
 from stratalog.clients.bootstrap import RunningCluster
 from stratalog.clients.kafka.apis.api_versions import ApiVersions, unsupported_version
-from stratalog.clients.kafka.apis.configs import Configs
-from stratalog.clients.kafka.apis.delete_records import Records
-from stratalog.clients.kafka.apis.fetch import Fetch
-from stratalog.clients.kafka.apis.find_coordinator import Coordinators
-from stratalog.clients.kafka.apis.group_offsets import GroupOffsets
+from stratalog.clients.kafka.apis.configs import ConfigApis
+from stratalog.clients.kafka.apis.delete_records import RecordApis
+from stratalog.clients.kafka.apis.fetch import FetchApis
+from stratalog.clients.kafka.apis.find_coordinator import CoordinatorApis
+from stratalog.clients.kafka.apis.group_offsets import GroupOffsetApis
 from stratalog.clients.kafka.apis.groups import GroupApis
-from stratalog.clients.kafka.apis.list_offsets import Offsets
-from stratalog.clients.kafka.apis.metadata import Metadata
+from stratalog.clients.kafka.apis.list_offsets import OffsetApis
+from stratalog.clients.kafka.apis.metadata import MetadataApis
 from stratalog.clients.kafka.apis.modern_groups import ModernGroupApis
-from stratalog.clients.kafka.apis.produce import Produce
-from stratalog.clients.kafka.apis.reassignments import Reassignments
-from stratalog.clients.kafka.apis.topics import Topics
-from stratalog.clients.kafka.apis.transaction_admin import TransactionAdmin
+from stratalog.clients.kafka.apis.produce import ProduceApis
+from stratalog.clients.kafka.apis.reassignments import ReassignmentApis
+from stratalog.clients.kafka.apis.topics import TopicApis
+from stratalog.clients.kafka.apis.transaction_admin import TransactionAdminApis
 from stratalog.clients.kafka.apis.transactions import TransactionApis
 from stratalog.clients.kafka.protocol.frames import decode_request, encode_response
 from stratalog.clients.kafka.protocol.schema import Entity
-from stratalog.clients.kafka.request.api import Api, Call, Connection, Family
-from stratalog.clients.kafka.request.broker import Endpoint, ServedBroker
+from stratalog.clients.kafka.request.api import Api, Call, Connection
+from stratalog.clients.kafka.request.broker import ApiFamily, Endpoint, ServedBroker
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
 from stratalog.storage.errors import StratalogError, UnknownServerError, UnsupportedVersionError
@@ -41,7 +40,23 @@ from stratalog.storage.errors import StratalogError, UnknownServerError, Unsuppo
 _LOG = logging.getLogger("stratalog.kafka")
 
 SLOW_THREADS = 2
-"""Threads for requests that wait for storage or brokers, as DeleteRecords does."""
+"""The number of threads for requests that wait for storage or brokers, such as DeleteRecords."""
+
+_FAMILIES: tuple[type[ApiFamily], ...] = (
+    MetadataApis,
+    ProduceApis,
+    OffsetApis,
+    TopicApis,
+    RecordApis,
+    ConfigApis,
+    ReassignmentApis,
+    CoordinatorApis,
+    GroupApis,
+    ModernGroupApis,
+    GroupOffsetApis,
+    TransactionApis,
+    TransactionAdminApis,
+)
 
 
 class KafkaHandler:
@@ -49,23 +64,8 @@ class KafkaHandler:
 
     def __init__(self, broker: ServedBroker) -> None:
         self.broker = broker
-        self._fetch = Fetch(broker)
-        families: list[Family] = [
-            Metadata(broker),
-            Produce(broker),
-            self._fetch,
-            Offsets(broker),
-            Topics(broker),
-            Records(broker),
-            Configs(broker),
-            Reassignments(broker),
-            Coordinators(broker),
-            GroupApis(broker),
-            ModernGroupApis(broker),
-            GroupOffsets(broker),
-            TransactionApis(broker),
-            TransactionAdmin(broker),
-        ]
+        self._fetch = FetchApis(broker)
+        families = (self._fetch, *(family(broker) for family in _FAMILIES))
         apis = [api for family in families for api in family.apis()]
         apis += ApiVersions(apis).apis()
         self._apis = {api.key: api for api in apis}
@@ -87,14 +87,14 @@ class KafkaHandler:
 
     @property
     def apis(self) -> Iterable[Api]:
-        """What is answered."""
+        """The APIs that are served."""
         return self._apis.values()
 
     def handle(self, frame: bytes, connection: Connection, answer: Callable[[bytes | None], None]) -> None:
         """Answer a request frame with a response frame, both without the length before them.
 
-        `answer` is called once, possibly from another thread; None: nothing is to be sent (acks=0). Bytes that are no
-        request, or one of a version that is not served, close the connection, as Kafka does, and are not answered.
+        `answer` is called once, possibly from another thread; with None if nothing is to be sent (acks=0). Bytes that
+        are no request, or one of a version that is not served, close the connection instead, as in Kafka.
         """
         try:
             request = decode_request(frame, self._served)
@@ -124,7 +124,7 @@ class KafkaHandler:
         """As `handle`, with kio's messages instead of frames."""
         call = Call(request, connection, client_id, answer)
         api = self._apis.get(call.api_key)
-        if api is None or call.version not in api.versions:
+        if api is None or call.version not in self._served[call.api_key]:
             connection.close(f"API {call.api_key} version {call.version} is not served")
         elif api.is_slow:
             self._slow.submit(self._run, api, call)
@@ -136,13 +136,13 @@ class KafkaHandler:
             values = api.handle(call)
         except StratalogError as refusal:
             values = api.refuse(call, refusal)
-        except Exception as defect:  # noqa: BLE001 - the client gets an answer whatever went wrong here
+        except Exception as defect:  # noqa: BLE001 - the client gets an answer in any case
             _LOG.exception("broker %d: API %d version %d", self.broker.broker_id, call.api_key, call.version)
             values = api.refuse(call, UnknownServerError(f"{type(defect).__name__}: {defect}"))
         if values is not None:
             call.respond(values)
 
     def close(self) -> None:
-        """Answer what waits with what there is, and end the threads."""
+        """Answer the fetches that wait, and end the threads."""
         self._fetch.close()
         self._slow.shutdown(wait=True)

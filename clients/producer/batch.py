@@ -8,6 +8,7 @@ first send and stays with the batch, so that the broker recognises a retry (prom
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -45,49 +46,28 @@ def record_size_bytes(key: bytes | None, value: bytes | None, headers: Headers |
     return size
 
 
+@dataclass(slots=True, eq=False)
 class ProducerBatch:
     """A batch under way. `number` orders the batches of one partition; `attempts` counts sends."""
 
-    __slots__ = (
-        "_rows",
-        "_tables",
-        "attempts",
-        "closed",
-        "created_ms",
-        "delivery",
-        "done",
-        "first_index",
-        "number",
-        "payload",
-        "producer_epoch",
-        "producer_id",
-        "record_count",
-        "retry_at_ms",
-        "sent_ms",
-        "sequence",
-        "size_bytes",
-        "topic_partition",
-    )
-
-    def __init__(self, topic_partition: TopicPartition, number: int, created_ms: int) -> None:
-        self.topic_partition = topic_partition
-        self.number = number
-        self.created_ms = created_ms
-        self.delivery = Delivery()
-        self.first_index = 0
-        self.record_count = 0
-        self.size_bytes = 0
-        self.payload: pa.Table | OneRecord | None = None
-        self.closed = False
-        self.done = False
-        self.sequence = NO_SEQUENCE
-        self.producer_id = NO_PRODUCER_ID
-        self.producer_epoch = NO_PRODUCER_EPOCH
-        self.attempts = 0
-        self.sent_ms = 0
-        self.retry_at_ms = 0
-        self._tables: list[pa.Table] = []
-        self._rows: _Rows = ([], [], [], [])
+    topic_partition: TopicPartition
+    number: int
+    created_ms: int
+    delivery: Delivery = field(default_factory=Delivery)
+    first_index: int = 0
+    record_count: int = 0
+    size_bytes: int = 0
+    payload: pa.Table | OneRecord | None = None
+    closed: bool = False
+    done: bool = False
+    sequence: int = NO_SEQUENCE
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    attempts: int = 0
+    sent_ms: int = 0
+    retry_at_ms: int = 0
+    _tables: list[pa.Table] = field(default_factory=list)
+    _rows: _Rows = field(default_factory=lambda: ([], [], [], []))
 
     @property
     def order(self) -> tuple[int, int]:
@@ -139,16 +119,22 @@ class ProducerBatch:
 
     def _part(self, start: int, end: int) -> ProducerBatch:
         assert isinstance(self.payload, pa.Table)
-        part = ProducerBatch(self.topic_partition, self.number, self.created_ms)
-        part.payload, part.closed = self.payload.slice(start, end - start), True
-        part.delivery, part.first_index = self.delivery, self.first_index + start
-        part.record_count = end - start
-        part.size_bytes = self.size_bytes * end // self.record_count - self.size_bytes * start // self.record_count
-        part.producer_id, part.producer_epoch = self.producer_id, self.producer_epoch
-        part.attempts = self.attempts
-        if self.sequence != NO_SEQUENCE:
-            part.sequence = (self.sequence + start) & 0x7FFFFFFF
-        return part
+        has_sequence = self.sequence != NO_SEQUENCE
+        return ProducerBatch(
+            self.topic_partition,
+            self.number,
+            self.created_ms,
+            self.delivery,
+            self.first_index + start,
+            record_count=end - start,
+            size_bytes=self.size_bytes * end // self.record_count - self.size_bytes * start // self.record_count,
+            payload=self.payload.slice(start, end - start),
+            closed=True,
+            sequence=(self.sequence + start) & 0x7FFFFFFF if has_sequence else NO_SEQUENCE,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            attempts=self.attempts,
+        )
 
     def outcome(self, base_offset: int, error: StratalogError | None) -> Piece:
         """The outcome of this batch, as a piece of its delivery."""

@@ -195,25 +195,25 @@ class Producer:
         """
         self._check_sending()
         try:
-            future = self._send(topic, value, key, partition, timestamp_ms, headers)
+            data = (_as_bytes("key", key), _as_bytes("value", value), _as_headers(headers))
+            time_ms = self._view.clock.wall_ms() if timestamp_ms is None else _checked_time(timestamp_ms)
+            future = self._append(topic, partition, time_ms, *data)
         except StratalogError as error:
             future = RecordFuture.failed(TopicPartition(topic, -1 if partition is None else partition), error)
         if on_delivery is not None:
             future.notify(on_delivery)
         return future
 
-    def _send(
+    def _append(
         self,
         topic: str,
-        value: Bytes,
-        key: Bytes,
         partition: int | None,
-        timestamp_ms: int | None,
-        headers: Mapping[str, Bytes] | Iterable[tuple[str, Bytes]] | None,
+        time_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[Header] | None,
     ) -> RecordFuture:
-        key_bytes, value_bytes, header_list = _as_bytes("key", key), _as_bytes("value", value), _as_headers(headers)
-        time_ms = self._view.clock.wall_ms() if timestamp_ms is None else _checked_time(timestamp_ms)
-        size_bytes = record_size_bytes(key_bytes, value_bytes, header_list)
+        size_bytes = record_size_bytes(key, value, headers)
         self._check_size(size_bytes)
         count = self._partition_count(topic)
         if partition is not None:
@@ -221,15 +221,13 @@ class Producer:
         available = self._view.available_partitions(topic)
         with self._lock:
             self._await_memory(size_bytes)
-            chosen = partition
-            if chosen is None:
-                chosen = self._partitioner.partition(topic, key_bytes, count, available)
+            chosen = self._partitioner.partition(topic, key, count, available) if partition is None else partition
             topic_partition = TopicPartition(topic, chosen)
             now_ms = self._view.clock.monotonic_ms()
             queue, batch, index = self._accumulator.append(
-                topic_partition, now_ms, time_ms, key_bytes, value_bytes, header_list, size_bytes
+                topic_partition, now_ms, time_ms, key, value, headers, size_bytes
             )
-            if key_bytes is None and partition is None:
+            if key is None and partition is None:
                 # When batches grow, the sticky partition lasts as much longer.
                 self._partitioner.appended(topic, chosen, size_bytes * self.config.batch_size // queue.room_bytes())
             if index == 0:  # a record that joins a batch does not change when that is sent

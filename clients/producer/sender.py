@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 
@@ -52,15 +53,15 @@ _Answer = tuple[ProducerBatch, int, ProduceResponse | None, StratalogError | Non
 _Outcome = tuple[ProducerBatch, int, StratalogError | None]
 
 
+@dataclass(slots=True)
 class Counters:
     """Running totals, under Kafka's metric names (`producer-metrics`)."""
 
-    def __init__(self) -> None:
-        self.record_send_total = 0
-        self.record_retry_total = 0
-        self.record_error_total = 0
-        self.batch_send_total = 0
-        self.request_latency_ms_total = 0
+    record_send_total: int = 0
+    record_retry_total: int = 0
+    record_error_total: int = 0
+    batch_send_total: int = 0
+    request_latency_ms_total: int = 0
 
     def as_metrics(self) -> dict[str, float]:
         requests = max(self.batch_send_total, 1)

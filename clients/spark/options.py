@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from stratalog.storage.config_def import ConfigKey, one_of
 from stratalog.storage.errors import InvalidConfigError
@@ -26,6 +26,8 @@ No topic's name has an `@`.
 """
 ROOT = "stratalog.root"
 DEFAULT_MAX_TRIGGER_DELAY = "15m"
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -194,31 +196,30 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
 
 def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
     """`{"topicA":[0,1]}`."""
-    try:
-        return tuple(TopicPartition(topic, _whole(p)) for topic, ps in json.loads(text).items() for p in ps)
-    except (ValueError, AttributeError, TypeError) as reason:
-        raise InvalidConfigError(f'Expected e.g. {{"topicA":[0,1],"topicB":[0,1]}}, got {text}') from reason
+    return _from_json(
+        text,
+        '{"topicA":[0,1],"topicB":[0,1]}',
+        lambda topics: tuple(TopicPartition(topic, _whole(p)) for topic, ps in topics.items() for p in ps),
+    )
 
 
 def parse_offsets(text: str) -> dict[TopicPartition, int]:
     """`{"topicA":{"0":23,"1":-1}}`, or offsets of a stream's progress; the start in its first end is skipped."""
-    try:
-        return {tp: offset for tp, offset in _per_partition(text).items() if not tp.topic.endswith(START_SUFFIX)}
-    except (ValueError, AttributeError, TypeError) as reason:
-        raise InvalidConfigError(
-            f'Expected e.g. {{"topicA":{{"0":23,"1":-1}},"topicB":{{"0":-2}}}}, got {text}'
-        ) from reason
+    offsets = _from_json(text, '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}', _per_partition)
+    return {tp: offset for tp, offset in offsets.items() if not tp.topic.endswith(START_SUFFIX)}
 
 
 def parse_timestamps(text: str) -> dict[TopicPartition, int]:
     """`{"topicA":{"0":123456789}}`, ms."""
+    times = '{"0": 123456789, "1": 123456789}'
+    return _from_json(text, f'{{"topicA": {times},\n"topicB": {times}}}', _per_partition)
+
+
+def _from_json(text: str, example: str, read: Callable[[Any], T]) -> T:
     try:
-        return _per_partition(text)
+        return read(json.loads(text))
     except (ValueError, AttributeError, TypeError) as reason:
-        raise InvalidConfigError(
-            'Expected e.g. {"topicA": {"0": 123456789, "1": 123456789},\n'
-            f'"topicB": {{"0": 123456789, "1": 123456789}}}}, got {text}'
-        ) from reason
+        raise InvalidConfigError(f"Expected e.g. {example}, got {text}") from reason
 
 
 _DURATION = re.compile(r"(-?\d+)([a-z]+)?")
@@ -249,10 +250,10 @@ def _whole(value: object) -> int:
     return value
 
 
-def _per_partition(text: str) -> dict[TopicPartition, int]:
+def _per_partition(topics: Mapping[str, Mapping[str, object]]) -> dict[TopicPartition, int]:
     return {
         TopicPartition(topic, int(partition)): _whole(number)
-        for topic, numbers in json.loads(text).items()
+        for topic, numbers in topics.items()
         for partition, number in numbers.items()
     }
 

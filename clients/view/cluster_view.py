@@ -418,11 +418,9 @@ class ClusterView:
         if poll or not is_known:
             self._poll(reader)
         entry = reader.entries.get(state.topic_partition)
-        if entry is None or entry.leader_epoch != state.leader_epoch or entry.topic_id != log_id[1]:
+        if entry is None or (entry.topic_id, entry.leader_epoch) != (log_id[1], state.leader_epoch):
             return None
-        if entry.high_watermark == UNKNOWN:
-            return None
-        return _watermarks(entry)
+        return _watermarks(entry) if entry.high_watermark != UNKNOWN else None
 
     def _last_entry(self, state: PartitionRecord, log_id: _LogId) -> Watermarks | None:
         """Without a leader, as after a stop of the whole cluster: the highest high watermark that a replica published.
@@ -453,9 +451,9 @@ class ClusterView:
             reader = self._leader_progress(state.leader)
             entry = None if reader is None else reader.entries.get(topic_partition)
             min_isr = effective_min_isr(state.replicas, topic_min_isr(self.image, state.topic))
-            if len(state.isr) >= min_isr or entry is None or entry.topic_id != log_id[1]:
+            if len(state.isr) >= min_isr or entry is None:
                 return None
-            if entry.leader_epoch != state.leader_epoch:
+            if (entry.topic_id, entry.leader_epoch) != (log_id[1], state.leader_epoch):
                 return None
             before = None if state.unclean else self._last_entry(state, log_id)
             earlier = UNKNOWN if before is None else before.high_watermark

@@ -133,7 +133,7 @@ def restore(given: argparse.Namespace, check_ms: int = CHECK_MS) -> None:
     else:
         open_store(root, create=True)
         restoration = restore_backup(taken, inventory, stores, root, clock, ids)
-    for line in restoration.told:
+    for line in restoration.messages:
         print(line)
     done = "Would restore" if given.dry_run else "Restored"
     brokers = ",".join(str(found.broker_id) for found in inventory.roots)

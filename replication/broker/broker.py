@@ -377,7 +377,7 @@ class Broker(BrokerCalls):
     def _drop_leftover(self, replica: LeaderReplica, reason: StratalogError) -> None:
         """The table is of a deleted topic of this name: remove it, if the newest metadata agrees."""
         self._follow_all = True
-        self.metadata.look()
+        self.metadata.refresh_image()
         if self.metadata.image.topic_ids.get(replica.state.topic) == replica.topic_id:
             self._hosted.drop_leftover(replica, reason)
 

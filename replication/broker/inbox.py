@@ -15,11 +15,11 @@ from stratalog.replication.leader.delete_records import RecordDeletions, delete_
 from stratalog.replication.leader.replica import WaitingAppend
 from stratalog.replication.metadata.records import NO_BROKER_EPOCH
 from stratalog.replication.requests.hand_over import (
+    DAMAGE_REPORT_SUFFIX,
     INBOX_PREFIX,
-    SUSPECT_SUFFIX,
     answer_path,
+    decode_damage_report,
     decode_request,
-    decode_suspect,
     encode_answer,
     request_id_of,
     request_path,
@@ -62,7 +62,7 @@ class BrokerInbox:
             if request_id not in self._taken:
                 self._take(request_id)
                 moved = True
-        for path in (meta.path for meta in found if meta.path.endswith(SUSPECT_SUFFIX)):
+        for path in (meta.path for meta in found if meta.path.endswith(DAMAGE_REPORT_SUFFIX)):
             self._take_suspect(path)
         for request_id in filter(None, (delete_records_id_of(meta.path) for meta in found)):
             if self._deletions is not None:
@@ -74,7 +74,7 @@ class BrokerInbox:
         self._store.delete(path)
         try:
             if data is not None:
-                self._examine(*decode_suspect(data))
+                self._examine(*decode_damage_report(data))
         except CorruptMessageError as reason:
             _LOG.error("%s refused: %s", path, reason)
 

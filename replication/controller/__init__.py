@@ -1,1 +1,14 @@
-"""The controller: pure decisions on the image, and the one loop that commits them."""
+"""The controller: pure decisions on the image, and the one loop that commits them.
+
+controller          the loop: sessions, election, failover, balance of leaders
+sessions            expiry of broker sessions
+brokers             registration, fencing, shutdown, ISR changes
+election            Kafka's leader selectors
+eligible_leaders    eligible leader replicas (KIP-966)
+preferred_leaders   elections on demand, and the balance of leaders over brokers
+placement           assignment of replicas to brokers
+topics              topics created, grown, configured, deleted
+topic_deletion      the deletion of a removed topic's replicas, broker by broker
+reassignment        replicas move to other brokers
+producer_id_blocks  producer ids, in blocks
+"""

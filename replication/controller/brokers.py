@@ -1,26 +1,31 @@
-"""What brokers' comings, goings and ISR changes do to the partitions. Pure.
+"""Decisions on brokers' registration, fencing and shutdown, and on leaders' ISR changes. Pure.
 
-Every function reads a `ClusterImage` and answers a `Result`: the records of one event, to be committed in one
-piece, and the answer. No records means nothing to do. A refusal is raised and commits nothing. Decided again on
-a newer image after a lost race, or after an answer that never arrived, each comes to the right end.
+Each function reads a `ClusterImage` and returns a `Result`: the records of one event, to be committed in one piece, and
+the answer. No records: nothing to do. A refusal is raised and commits nothing. A decision made again, on a newer image
+after a lost race, or after a lost answer, leads to the same end.
 
-Every ISR change made for a broker that comes or goes bumps the leader epoch, so that no leader goes on with an
-ISR it does not know of. A leader's own change (`alter_partition`) counts up the partition epoch only, unless a
-reassignment ends with it.
-Whatever changes the ISR also says who is eligible to lead beside it: see `eligible_leaders`.
+An ISR change for a broker that comes or goes bumps the leader epoch, so that no leader continues with an outdated ISR.
+A leader's own change (`alter_partition`) bumps the partition epoch only, unless a reassignment ends with it.
+Each ISR change also updates the eligible leaders: see `eligible_leaders`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from stratalog.replication.controller.election import Election, elect_controlled_shutdown, elect_offline
+from stratalog.replication.controller.election import (
+    Election,
+    UncleanOf,
+    always_clean,
+    elect_controlled_shutdown,
+    elect_offline,
+)
 from stratalog.replication.controller.eligible_leaders import (
-    settle_eligible_leaders,
     topic_min_isr,
+    update_eligible_leaders,
     with_eligible_leaders,
 )
 from stratalog.replication.controller.reassignment import with_isr
@@ -43,20 +48,12 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.records import TopicPartition
 
-UncleanOf = Callable[[str], bool]
-"""A topic's `unclean.leader.election.enable`."""
-
-
-def always_clean(_topic: str) -> bool:
-    """The `UncleanOf` of a cluster where no topic allows unclean elections."""
-    return False
-
 
 class IsrChange(NamedTuple):
-    """A leader wants `isr` for a partition it knows at `leader_epoch` and `partition_epoch`.
+    """A leader proposes `isr` for a partition whose `leader_epoch` and `partition_epoch` it knows.
 
-    `broker_epochs` maps members being added to the broker epochs under which they caught up: one that
-    restarted since may have lost its log and is refused (KIP-903).
+    `broker_epochs` maps new members to the broker epochs under which they caught up: one that has restarted since may
+    have lost its log and is refused (KIP-903).
     """
 
     topic_partition: TopicPartition
@@ -74,15 +71,14 @@ def register_broker(
     rack: str | None = None,
     endpoint: str | None = None,
 ) -> Result[int]:
-    """A broker process comes up; the answer is its broker epoch (KIP-380, KIP-966).
+    """Register a broker process; the answer is its broker epoch (KIP-380, KIP-966).
 
-    The same commit bumps the leader epoch of every partition it leads, so that an earlier process of the same
-    broker is fenced, and takes the broker out of every ISR that keeps another member: its disk may have lost what
-    it acknowledged. So it leaves every ELR too, and an ISR of its own where others are eligible: those have all that is
-    committed. Not so when it stopped cleanly, or is the same process that was fenced meanwhile, on the same root.
-    An incarnation that is registered and not fenced is answered again. Raises
-    DuplicateBrokerRegistrationError (the id is live on another root), InvalidRequestError (the root belongs to
-    another broker, or a negative id).
+    The same commit bumps the leader epoch of every partition that the broker leads, so that an earlier process of the
+    same broker is fenced. It also removes the broker from every ISR with another member, from every ELR, and from an
+    ISR of its own where other replicas are eligible: its disk may have lost records that it acknowledged. Not so after
+    a clean stop, or for the same process, fenced meanwhile, on the same root. An incarnation that is registered and not
+    fenced gets its epoch again. Raises DuplicateBrokerRegistrationError (the id is live on another root),
+    InvalidRequestError (the root belongs to another broker, or a negative id).
     """
     known = image.brokers.get(broker_id)
     if known and not known.fenced and known.registration.incarnation_id == incarnation_id:
@@ -98,7 +94,7 @@ def register_broker(
         changed = _after_restart(partition, broker_id, live, is_intact, image.controller_epoch)
         if changed:
             records.append(changed)
-    return Result(settle_eligible_leaders(image, records, lost=() if is_intact else (broker_id,)), epoch)
+    return Result(update_eligible_leaders(image, records, lost=() if is_intact else (broker_id,)), epoch)
 
 
 def _check_registration(image: ClusterImage, broker_id: int, root: str) -> None:
@@ -127,7 +123,7 @@ def _same_root(one: str, other: str) -> bool:
 def _after_restart(
     partition: PartitionRecord, broker_id: int, live: Collection[int], is_intact: bool, controller_epoch: int
 ) -> PartitionRecord | None:
-    """The partition after broker `broker_id` came up as a new process; None when nothing changes."""
+    """The partition after broker `broker_id` has registered a new process; None when nothing changes."""
     staying = tuple(r for r in partition.isr if r != broker_id)
     others = staying or tuple(r for r in partition.elr if r != broker_id)
     leaves = broker_id in partition.isr and bool(others) and not is_intact
@@ -147,41 +143,41 @@ def _after_restart(
 def fence_brokers(
     image: ClusterImage, broker_epochs: Mapping[int, int], unclean_of: UncleanOf = always_clean
 ) -> Result[tuple[int, ...]]:
-    """Brokers' sessions expired: fence them and elect anew in every partition that they lead or are in sync in.
+    """Fence brokers whose sessions expired, and update every partition with one of them as leader or in the ISR.
 
-    `broker_epochs` maps broker ids to the broker epochs whose sessions expired; a broker that is fenced or
-    registered anew since is left alone. A partition led by a dead broker gets a live ISR member, else a live eligible
-    one, else with `unclean_of(topic)` any live replica, else no leader. The answer names the brokers fenced now.
+    `broker_epochs` maps broker ids to the broker epochs whose sessions expired; a broker that has been fenced or
+    registered anew since is skipped. The new leader is a live ISR member, else a live eligible replica, else with
+    `unclean_of(topic)` any live replica, else none. The answer names the brokers fenced now.
     """
     dead = tuple(i for i, epoch in sorted(broker_epochs.items()) if image.is_current(i, epoch))
     live = image.live_brokers().keys() - dead
     records: list[MetadataRecord] = [FenceBrokerRecord(i, broker_epochs[i]) for i in dead]
     for partition in image.partitions.values():
         if partition.leader in dead or any(r in dead for r in partition.isr):
-            changed = _settled(partition, live, unclean_of, image.controller_epoch)
+            changed = _with_live(partition, live, unclean_of, image.controller_epoch)
             if changed:
                 records.append(changed)
-    return Result(settle_eligible_leaders(image, records), dead)
+    return Result(update_eligible_leaders(image, records), dead)
 
 
 def online_partitions(image: ClusterImage, unclean_of: UncleanOf = always_clean) -> Result[tuple[TopicPartition, ...]]:
-    """Elect a leader for each partition that has no live one and can get one now; the response names those partitions.
+    """Elect a leader for each partition without a live one, where possible; the answer names those partitions.
 
-    To be asked after a broker came up, a config changed, or a controller took over. A partition whose leader is
-    fenced and that can get no other one goes offline.
+    To be called after a broker's registration, a config change, or a controller's election. A partition whose leader is
+    fenced goes offline if no other replica can lead.
     """
     live = image.live_brokers().keys()
     waiting = [p for p in image.partitions.values() if p.leader not in live]
-    settled = (_settled(p, live, unclean_of, image.controller_epoch) for p in waiting)
-    changed = tuple(p for p in settled if p)
+    states = (_with_live(p, live, unclean_of, image.controller_epoch) for p in waiting)
+    changed = tuple(p for p in states if p)
     elected = tuple(p.topic_partition for p in changed if p.leader != NO_LEADER)
-    return Result(settle_eligible_leaders(image, changed), elected)
+    return Result(update_eligible_leaders(image, changed), elected)
 
 
-def _settled(
+def _with_live(
     partition: PartitionRecord, live: Collection[int], unclean_of: UncleanOf, controller_epoch: int
 ) -> PartitionRecord | None:
-    """The partition's next state when only `live` brokers are left; None when it is that already."""
+    """The partition's next state with only the `live` brokers; None when nothing changes."""
     if partition.leader in live:
         isr = tuple(r for r in partition.isr if r in live)
         return _elected(partition, Election(partition.leader, isr), controller_epoch)
@@ -189,7 +185,7 @@ def _settled(
 
 
 def _elected(partition: PartitionRecord, election: Election | None, controller_epoch: int) -> PartitionRecord | None:
-    """The partition after an election; without one it is offline and keeps its ISR. None when it is that already."""
+    """The partition after an election; without one it is offline and keeps its ISR. None when nothing changes."""
     if election is None:
         if partition.leader == NO_LEADER:
             return None
@@ -200,11 +196,11 @@ def _elected(partition: PartitionRecord, election: Election | None, controller_e
 
 
 def shut_down_broker(image: ClusterImage, broker_id: int, broker_epoch: int) -> Result[tuple[TopicPartition, ...]]:
-    """Controlled shutdown: the broker hands its leaderships over, leaves the ISRs, and is fenced as clean.
+    """Controlled shutdown: the broker's leaderships are moved, it leaves the ISRs, and it is fenced as clean.
 
-    The answer names the partitions that stay without a leader because no other ISR member is live, nor one that is
-    eligible; they keep the broker in their ISR. StaleBrokerEpochError when `broker_epoch` is not its live registration,
-    except after this same shutdown: then there is nothing to do.
+    The answer names the partitions without a leader, since no other ISR member or eligible replica is live; they keep
+    the broker in their ISR. StaleBrokerEpochError when `broker_epoch` is not its live registration, except after this
+    same shutdown: then there is nothing to do.
     """
     known = image.brokers.get(broker_id)
     if known and _has_shut_down(known, broker_epoch):
@@ -217,16 +213,16 @@ def shut_down_broker(image: ClusterImage, broker_id: int, broker_epoch: int) -> 
     changed = tuple(p for p in moved if p)
     remaining = tuple(p.topic_partition for p in changed if p.leader == NO_LEADER)
     fenced = FenceBrokerRecord(broker_id, broker_epoch, clean=True)
-    return Result((*settle_eligible_leaders(image, changed), fenced), remaining)
+    return Result((*update_eligible_leaders(image, changed), fenced), remaining)
 
 
 def report_offline(
     image: ClusterImage, broker_id: int, broker_epoch: int, topic_partitions: Iterable[TopicPartition]
 ) -> Result[tuple[TopicPartition, ...]]:
-    """The broker cannot serve these replicas of its own (a damaged table): live ISR members lead, or eligible ones.
+    """The broker cannot serve these replicas, as with a damaged table: live ISR members lead, or eligible replicas.
 
-    The answer names those that moved. One without another live replica that may lead stays where it is. Kafka's
-    brokers say this of a whole log directory. StaleBrokerEpochError when `broker_epoch` is not its live registration.
+    The answer names the moved partitions. One without another live candidate stays. Kafka's brokers report a whole log
+    directory. StaleBrokerEpochError when `broker_epoch` is not the broker's live registration.
     """
     check_broker_epoch(image, broker_id, broker_epoch)
     live = image.live_brokers().keys()
@@ -239,18 +235,18 @@ def report_offline(
         changed = _elected(partition, election, image.controller_epoch)
         if changed is not None and changed.leader != NO_LEADER:
             moved.append(changed)
-    records = settle_eligible_leaders(image, moved, lost=(broker_id,))
+    records = update_eligible_leaders(image, moved, lost=(broker_id,))
     return Result(records, tuple(p.topic_partition for p in moved))
 
 
-def withdraw_replica(
+def leave_isr(
     image: ClusterImage, broker_id: int, broker_epoch: int, topic_partition: TopicPartition, *, ends_epoch: bool
 ) -> Result[int | None]:
-    """A follower's table cannot be trusted: it leaves ISR and ELR, and a leader epoch begins in which it is out.
+    """A follower with a damaged table leaves ISR and ELR, and a new leader epoch begins.
 
-    `ends_epoch`: in any case, since what the follower published so far is not so any more. Otherwise nothing is written
-    when it is outside both already. The answer is the leader epoch that holds then, None where it does not follow:
-    the partition is gone, has no leader, or the broker leads it. The leader stays, so the ISR is never empty.
+    `ends_epoch`: also when it is outside both already, since the progress that it has published no longer holds.
+    The answer is the leader epoch then; None where it does not follow: the partition is gone, has no leader, or the
+    broker leads it. The leader stays, so the ISR is never empty.
     StaleBrokerEpochError when `broker_epoch` is not the broker's live registration.
     """
     check_broker_epoch(image, broker_id, broker_epoch)
@@ -261,7 +257,7 @@ def withdraw_replica(
         return Result((), partition.leader_epoch)
     isr = tuple(member for member in partition.isr if member != broker_id)
     changed = partition.changed(controller_epoch=image.controller_epoch, isr=isr, bump_leader_epoch=True)
-    return Result(settle_eligible_leaders(image, (changed,), lost=(broker_id,)), changed.leader_epoch)
+    return Result(update_eligible_leaders(image, (changed,), lost=(broker_id,)), changed.leader_epoch)
 
 
 def _has_shut_down(broker: BrokerState, broker_epoch: int) -> bool:
@@ -271,13 +267,13 @@ def _has_shut_down(broker: BrokerState, broker_epoch: int) -> bool:
 def alter_partition(
     image: ClusterImage, broker_id: int, broker_epoch: int, changes: Iterable[IsrChange]
 ) -> Result[list[PartitionRecord | StratalogError]]:
-    """Decide the ISR changes of leader `broker_id`, each for itself; the answers are in the order asked.
+    """Decide the ISR changes of leader `broker_id`, each by itself; the answers are in the order of the changes.
 
-    An answer is the partition's state to go on with, or an error: UnknownTopicOrPartition, FencedLeaderEpoch,
-    UnknownLeaderEpoch, NotLeaderOrFollower, InvalidUpdateVersion (the state moved on), InvalidRequest (an ISR
-    that may not be). An ISR that is so already is answered with the current state. An ISR that holds all replicas
-    a reassignment wants also ends that, under a new leader epoch. Raises StaleBrokerEpochError for all when the
-    broker is not the live registration `broker_epoch`.
+    An answer is the partition's new state, or an error: UnknownTopicOrPartition, FencedLeaderEpoch, UnknownLeaderEpoch,
+    NotLeaderOrFollower, InvalidUpdateVersion (the state has changed since), InvalidRequest (an illegal ISR). An ISR
+    that is in force already is answered with the current state. An ISR with all target replicas of a reassignment also
+    ends it, under a new leader epoch. Raises StaleBrokerEpochError for all when `broker_epoch` is not the broker's live
+    registration.
     """
     check_broker_epoch(image, broker_id, broker_epoch)
     decided: dict[TopicPartition, PartitionRecord] = {}
@@ -298,7 +294,7 @@ def alter_partition(
 def _altered(image: ClusterImage, current: PartitionRecord, broker_id: int, change: IsrChange) -> PartitionRecord:
     _check_leader(current, broker_id, change)
     if set(change.isr) == set(current.isr):
-        # Within a leader epoch only its leader changes the ISR: this is its own change, answered once more.
+        # Within a leader epoch only the leader changes the ISR: this is its own change, decided before.
         return current
     if change.partition_epoch != current.partition_epoch:
         raise InvalidUpdateVersionError(

@@ -1,14 +1,13 @@
-"""The controller: watches broker sessions, elects leaders, fails over. Every broker runs a candidate.
+"""The controller's loop: watch broker sessions, elect leaders, fail over. Every broker runs a candidate.
 
-I/O: session objects and the metadata log. The decisions are in `brokers`, `election` and their neighbours;
-this is the loop around them: observe, decide, commit under the controller epoch, resign when deposed (promise 12).
+I/O: session objects and the metadata log. Observe, decide (`brokers` and its neighbours), commit under the controller
+epoch, resign when deposed (promise 12).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Executor
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.brokers import fence_brokers, online_partitions
@@ -19,8 +18,7 @@ from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import open_metadata
 from stratalog.replication.metadata.records import MetadataRecord
 from stratalog.replication.metadata.state_changes import partition_lines, replica_lines
-from stratalog.replication.stores import Stores
-from stratalog.storage.clock import Clock, Ids
+from stratalog.replication.stores import Ports
 from stratalog.storage.config_def import spelled
 from stratalog.storage.errors import StaleControllerEpochError
 from stratalog.storage.upkeep.chore import UpkeepLimits
@@ -41,25 +39,21 @@ class Controller:
         incarnation_id: str,
         config: BrokerConfig,
         metadata_root: str,
-        stores: Stores,
-        clock: Clock,
-        ids: Ids,
-        *,
+        ports: Ports,
         upkeep_limits: UpkeepLimits | None = None,
-        executor: Executor | None = None,
     ) -> None:
-        """`incarnation_id`: under which the broker of this process registers."""
+        """`incarnation_id`: that of the registration of this process's broker."""
         self.broker_id = broker_id
         self._incarnation_id = incarnation_id
         self.epoch: int | None = None
-        self.metadata = open_metadata(stores, metadata_root, clock, ids)
+        self.metadata = open_metadata(ports.stores, metadata_root, ports.clock, ports.ids)
         self._config = config
-        self._objects = stores.objects(metadata_root)
-        self._clock = clock
+        self._objects = ports.stores.objects(metadata_root)
+        self._clock = ports.clock
         self._observer = SessionObserver(
             config.broker_session_timeout_ms, max(config.broker_session_timeout_ms // 3, 1)
         )
-        self._upkeep = Upkeep(self.metadata.log, upkeep_limits, executor, applies_cleanup_policy=False)
+        self._upkeep = Upkeep(self.metadata.log, upkeep_limits, ports.executor, applies_cleanup_policy=False)
         self._upkeep_due_ms = 0
         self._is_checked = False
         self._rebalance_due_ms = 0
@@ -67,11 +61,11 @@ class Controller:
 
     @property
     def poll_interval_ms(self) -> int:
-        """How often `step` wants to be called: often enough for three polls within a session."""
+        """The interval of `step`: at least three polls within a session."""
         return max(self._config.broker_session_timeout_ms // 12, 1)
 
     def step(self) -> None:
-        """One turn: look at the sessions, stand for election or act as controller."""
+        """One turn: poll the sessions, stand for election or act as controller."""
         now_ms = self._clock.monotonic_ms()
         self._is_checked &= not self.metadata.refresh()
         image = self.metadata.image
@@ -89,14 +83,14 @@ class Controller:
             self._keep_up(now_ms)
 
     def _is_registered(self, image: ClusterImage) -> bool:
-        """Whether the broker of this very process is live: once another one has registered in its place, which may be
-        controller under the same broker id, this one is not a candidate any more."""
+        """Whether this process's broker is live. A successor may have registered under the same broker id, and be
+        controller itself: then this process is no candidate."""
         own = image.live_brokers().get(self.broker_id)
         return own is not None and own.registration.incarnation_id == self._incarnation_id
 
     def _stand_for_election(self, image: ClusterImage, expired: set[int]) -> None:
         incumbent = image.live_brokers().get(image.controller_id)
-        # Our own id as incumbent means an earlier life of this broker: nobody else speaks under that epoch.
+        # The own id as incumbent is an earlier process of this broker, which no longer acts.
         is_free = incumbent is None or image.controller_id in expired or image.controller_id == self.broker_id
         if not is_free:
             return
@@ -114,7 +108,7 @@ class Controller:
             self._propose(lambda current: fence_brokers(current, dead, unclean_of=self._unclean_of(current)))
             for broker_id in dead:
                 self._observer.forget(broker_id)
-        if self.epoch is not None and not self._is_checked:  # nothing else brings a partition a leader
+        if self.epoch is not None and not self._is_checked:  # nothing else elects a leader for an offline partition
             self._propose(lambda current: online_partitions(current, self._unclean_of(current)))
             self._finish_reassignments()
             self._is_checked = True
@@ -128,8 +122,8 @@ class Controller:
         return 1_000 * self._config.leader_imbalance_check_interval_seconds
 
     def _rebalance(self, now_ms: int) -> None:
-        """Give leadership back to preferred replicas once per interval. First an interval after the election: whoever
-        comes back with the controller shall be in the ISRs by then."""
+        """Elect preferred replicas once per interval, first an interval after the controller's election: brokers that
+        restart together with the controller have joined the ISRs by then."""
         if self.epoch is None or not self._config.auto_leader_rebalance_enable or now_ms < self._rebalance_due_ms:
             return
         self._rebalance_due_ms = now_ms + self._rebalance_interval_ms
@@ -137,7 +131,7 @@ class Controller:
         self._propose(lambda current: rebalance_leaders(current, percentage_max))
 
     def _log_state_changes(self, image: ClusterImage, record: MetadataRecord) -> None:
-        """While this is the controller: whoever committed the record, its transitions stand in the state change log."""
+        """Log the transitions of a record, whichever broker committed it, while this is the controller."""
         if self.epoch is None or not _STATE_CHANGE_LOG.isEnabledFor(logging.INFO):
             return
         for line in partition_lines(image, record):

@@ -1,30 +1,38 @@
-"""The five leader selectors: who leads a partition next, and with which ISR (Kafka: `Election`). Pure.
+"""The five leader selectors: a partition's next leader and ISR (Kafka: `Election`). Pure.
 
-Each takes the partition as it is and answers an `Election`, or None when nobody may lead: then the partition
-stays as it is or goes offline, and **its ISR stays**, since an empty one could never be elected from again.
-Leaders are sought in the order of the assigned replicas, as Kafka does since 2.4 (before: the first
-of the ISR), so that the preferred replica wins when it can. Where no member of the ISR may lead, an eligible leader
-replica does, alone in the ISR (KIP-966): it has every committed record, though others may have more that is not.
+Each returns an `Election` for a partition, or None when no replica may lead: then the partition stays as it is or goes
+offline, and **its ISR stays**, since no leader could ever be elected from an empty one. Candidates are tried in the
+order of the assigned replicas, as in Kafka since 2.4 (before: the order of the ISR), so that the preferred replica wins
+when it can. If no member of the ISR may lead, an eligible leader replica leads, alone in the ISR (KIP-966): it has
+every committed record, though others may have more uncommitted ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 
+UncleanOf = Callable[[str], bool]
+"""A topic's `unclean.leader.election.enable`."""
+
+
+def always_clean(_topic: str) -> bool:
+    """The `UncleanOf` of a cluster where no topic allows unclean elections."""
+    return False
+
 
 @dataclass(frozen=True, slots=True)
 class Election:
-    """A selector's answer. `isr` is never empty and holds `leader`; `unclean`: acknowledged records may be lost."""
+    """A selector's result. `isr` contains `leader`; `unclean`: acknowledged records may be lost."""
 
     leader: int
     isr: tuple[int, ...]
     unclean: bool = False
 
     def changes(self, partition: PartitionRecord) -> bool:
-        """False when the partition already is as elected."""
+        """False when the partition has this leader and ISR already."""
         return self.leader != partition.leader or self.isr != partition.isr
 
     def applied_to(self, partition: PartitionRecord, controller_epoch: int) -> PartitionRecord:
@@ -39,10 +47,10 @@ class Election:
 
 
 def elect_offline(partition: PartitionRecord, live: Collection[int], unclean: bool) -> Election | None:
-    """The leader is gone: a live member of the ISR leads, the ISR is its live members; else a live eligible replica.
+    """The leader is gone: a live member of the ISR leads, with the live members as ISR; else a live eligible replica.
 
-    If none is live and `unclean` (`unclean.leader.election.enable`), any live replica leads, alone in the ISR; one that
-    was eligible before its last restart comes first, since it probably lacks least.
+    If none is live and `unclean` (`unclean.leader.election.enable`), any live replica leads, alone in the ISR; first
+    one that was eligible before its last restart, since it probably lacks the fewest records.
     """
     clean = _elect_clean(partition, [r for r in partition.isr if r in live], [r for r in partition.elr if r in live])
     if clean is not None or not unclean:
@@ -69,7 +77,7 @@ def elect_reassigned(partition: PartitionRecord, live: Collection[int], target: 
 def elect_preferred(partition: PartitionRecord, live: Collection[int]) -> Election | None:
     """The first assigned replica leads if it is live and in sync; the ISR stays.
 
-    When it leads already the answer is the state as it is: see `Election.changes`.
+    When it leads already, the election changes nothing: see `Election.changes`.
     """
     preferred = partition.replicas[0]
     if preferred not in live or preferred not in partition.isr:
@@ -80,9 +88,9 @@ def elect_preferred(partition: PartitionRecord, live: Collection[int]) -> Electi
 def elect_controlled_shutdown(
     partition: PartitionRecord, live: Collection[int], shutting_down: Collection[int]
 ) -> Election | None:
-    """Brokers leave on purpose: they leave the ISR, and a live member that stays leads, else an eligible replica.
+    """Brokers shut down: they leave the ISR, and a live remaining member leads, else an eligible replica.
 
-    A leader that stays keeps the partition. None when no other member could lead.
+    A remaining leader keeps the partition. None when no other member can lead.
     """
     staying = tuple(r for r in partition.isr if r in live and r not in shutting_down)
     if partition.leader in staying:
@@ -91,7 +99,7 @@ def elect_controlled_shutdown(
 
 
 def elect_no_op(partition: PartitionRecord) -> Election | None:
-    """The state as it is; None while there is no leader."""
+    """Leader and ISR as they are; None without a leader."""
     return None if partition.leader == NO_LEADER else Election(partition.leader, partition.isr)
 
 

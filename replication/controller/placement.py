@@ -1,9 +1,9 @@
-"""Where replicas go: Kafka's assignment of replicas to brokers (`AdminUtils`). Pure.
+"""Kafka's assignment of replicas to brokers (`AdminUtils`). Pure.
 
-The first replicas of a topic go round the brokers from a start index; the other replicas of a partition
-follow at a shift that grows by one each time the round is complete, so that a dead broker's load spreads
-over all others. With racks known for every broker, brokers are taken rack by rack and no rack gets a
-second replica before each has one. A broker has one storage domain, so replicas never share one.
+The first replicas of a topic's partitions go round the brokers from a start index; the other replicas follow at a shift
+that grows by one with each round, so that a dead broker's load spreads over all others. If every broker has a rack,
+brokers alternate by rack, and no rack gets a second replica before each has one. A broker has one storage domain, so
+replicas never share one.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ def assign_replicas(
 ) -> list[tuple[int, ...]]:
     """Replicas of the partitions `first_partition …`, the preferred leader first.
 
-    `brokers` maps the live brokers to their racks; if one has no rack, racks are not looked at. `start_index`
-    and `shift` are any numbers ≥ 0, drawn by the caller. Raises InvalidPartitionsError and
-    InvalidReplicationFactorError.
+    `brokers` maps the live brokers to their racks; if one has no rack, racks are ignored. `start_index` and `shift` are
+    random numbers of the caller, ≥ 0. Raises InvalidPartitionsError and InvalidReplicationFactorError.
 
     >>> assign_replicas({0: None, 1: None, 2: None}, 3, 2, start_index=0, shift=0)
     [(0, 1), (1, 2), (2, 0)]
@@ -51,7 +50,7 @@ def assign_replicas(
 
 
 def rack_alternated(racks: Mapping[int, str]) -> list[int]:
-    """Brokers in an order that changes the rack at every step while it can.
+    """Brokers in an order that changes the rack at every step as long as possible.
 
     >>> rack_alternated({0: "a", 1: "a", 2: "b", 3: "c"})
     [0, 2, 3, 1]
@@ -63,7 +62,7 @@ def rack_alternated(racks: Mapping[int, str]) -> list[int]:
 def check_assignment(
     assignment: Mapping[int, Sequence[int]], registered: Collection[int], first_partition: int = 0
 ) -> None:
-    """Check a replica assignment given by hand: partition -> replicas, the preferred leader first.
+    """Check a manual replica assignment: partition -> replicas, the preferred leader first.
 
     Raises InvalidReplicaAssignmentError, in Kafka's words: partitions not numbered from `first_partition`
     without a gap, an empty list, a broker named twice or not registered, lists of different lengths.
@@ -113,7 +112,7 @@ def _check_counts(brokers: int, partitions: int, replication_factor: int) -> Non
 def _replicas_of_one(
     ring: Sequence[int], racks: Mapping[int, str], first: int, shift: int, replication_factor: int
 ) -> tuple[int, ...]:
-    """`first` is the preferred leader's place in the ring; followers come at growing shifts behind it."""
+    """`first`: the preferred leader's index in the ring; followers come at growing shifts behind it."""
     rack_count = len(set(racks.values()))
     candidates = _followers(ring, first, shift * max(rack_count, 1))
     replicas = [ring[first]]
@@ -127,7 +126,7 @@ def _replicas_of_one(
 
 
 def _followers(ring: Sequence[int], first: int, shift: int) -> Iterator[int]:
-    """All other brokers over and over, beginning `1 + shift` places behind `first` (mod the ring)."""
+    """All other brokers over and over, beginning `1 + shift` steps behind `first` (modulo the ring)."""
     for step in count():
         behind = 1 + (shift + step) % (len(ring) - 1)
         yield ring[(first + behind) % len(ring)]

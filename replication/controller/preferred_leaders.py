@@ -1,11 +1,11 @@
 """Leader elections on request, and the balance of leaders over brokers (KIP-460, KIP-183). Pure.
 
-Preferred elections give partitions back to their first assigned replica, when it is live and in sync. Unclean ones are
-for partitions without a leader: they lead again with what is there, and may lose acknowledged records.
+A preferred election makes the first assigned replica the leader, if it is live and in sync. An unclean election is for
+a partition without a leader: any live replica leads, and acknowledged records may be lost.
 
-The balance: each broker is the preferred leader of some partitions. Its imbalance is the share of them that another
-broker leads; above `leader.imbalance.per.broker.percentage` the controller gives them back (`rebalance_leaders`).
-Broker 1 is preferred for ten partitions and leads eight: 20 %, so with 10 % allowed the other two are moved.
+The balance: each broker is the preferred leader of some partitions. Its imbalance is the percentage of them that other
+brokers lead; above `leader.imbalance.per.broker.percentage` the controller moves them to it (`rebalance_leaders`).
+Broker 1 is preferred for ten partitions and leads eight: 20 %, so with 10 % allowed the other two move.
 Source: `ReplicationControlManager.electLeaders`, `KafkaController.checkAndTriggerAutoLeaderRebalance`.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from stratalog.replication.controller.election import elect_offline, elect_preferred
-from stratalog.replication.controller.eligible_leaders import settle_eligible_leaders
+from stratalog.replication.controller.eligible_leaders import update_eligible_leaders
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.storage.errors import (
@@ -29,27 +29,27 @@ from stratalog.storage.errors import (
 from stratalog.storage.records import TopicPartition
 
 ELECTIONS_MAX = 1000
-"""Leaders that one look at the balance moves, as in Kafka's KRaft controller: each move interrupts its producers."""
+"""The leaders that one rebalance moves at most, as in Kafka's KRaft controller: a move interrupts producers."""
 
 
 class ElectionType(StrEnum):
-    """Kafka's names."""
+    """Kafka's types of elections on demand."""
 
     PREFERRED = "PREFERRED"
     UNCLEAN = "UNCLEAN"
 
 
 Answers = dict[TopicPartition, StratalogError | None]
-"""For each partition why it has no other leader now; None: it was elected."""
+"""The error of each partition; None: a leader was elected."""
 
 
 def elect_leaders(
     image: ClusterImage, election_type: ElectionType, topic_partitions: Iterable[TopicPartition] | None = None
 ) -> Result[Answers]:
-    """Elect leaders of the named partitions, or of all (None): then those that need no election are left out.
+    """Elect leaders of the named partitions, or of all (None): then the answer omits those that need no election.
 
     The errors are UnknownTopicOrPartitionError, ElectionNotNeededError (the preferred replica leads already; for an
-    unclean election: somebody does), PreferredLeaderNotAvailableError (not live, or not in the ISR),
+    unclean election: any replica), PreferredLeaderNotAvailableError (not live, or not in the ISR),
     EligibleLeadersNotAvailableError (no replica is live).
     """
     asked = list(image.partitions) if topic_partitions is None else list(dict.fromkeys(topic_partitions))
@@ -65,7 +65,7 @@ def elect_leaders(
                 answers[named] = reason
         except StratalogError as reason:
             answers[named] = reason
-    return Result(settle_eligible_leaders(image, decided), answers)
+    return Result(update_eligible_leaders(image, decided), answers)
 
 
 def _elected(
@@ -90,7 +90,7 @@ def _elected(
 
 @dataclass(frozen=True, slots=True)
 class BrokerBalance:
-    """The partitions that a broker is the preferred leader of, and those of them that another one leads."""
+    """The number of partitions whose preferred leader a broker is, and those of them that another broker leads."""
 
     preferred: int
     led_by_others: tuple[TopicPartition, ...]
@@ -102,9 +102,9 @@ class BrokerBalance:
 
 
 def leader_balance(image: ClusterImage) -> dict[int, BrokerBalance]:
-    """The balance of every broker that is the preferred leader of anything, by id.
+    """The balance of every broker that is a preferred leader, by id.
 
-    A partition without a leader counts as led by its preferred one: there is nobody to move it from.
+    A partition without a leader counts as led by its preferred leader: there is none to move it from.
     """
     preferred: dict[int, int] = {}
     by_others: dict[int, list[TopicPartition]] = {}
@@ -119,10 +119,10 @@ def leader_balance(image: ClusterImage) -> dict[int, BrokerBalance]:
 def rebalance_leaders(
     image: ClusterImage, percentage_max: int, elections_max: int = ELECTIONS_MAX
 ) -> Result[tuple[TopicPartition, ...]]:
-    """Preferred elections for brokers whose imbalance is above `percentage_max`; the answer names what moves.
+    """Preferred elections for brokers whose imbalance is above `percentage_max`; the answer names the moved partitions.
 
-    Not of partitions that are being reassigned. A preferred replica that is down or not in the ISR waits for the next
-    look.
+    Without partitions under reassignment. A preferred replica that is down or not in the ISR waits for the next
+    rebalance.
     """
     live = image.live_brokers().keys()
     moved: list[PartitionRecord] = []
@@ -135,4 +135,4 @@ def rebalance_leaders(
             is_reassigning = partition.adding or partition.removing
             if election is not None and not is_reassigning and len(moved) < elections_max:
                 moved.append(election.applied_to(partition, image.controller_epoch))
-    return Result(settle_eligible_leaders(image, moved), tuple(p.topic_partition for p in moved))
+    return Result(update_eligible_leaders(image, moved), tuple(p.topic_partition for p in moved))

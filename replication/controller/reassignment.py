@@ -1,25 +1,25 @@
 """Partition reassignment: replicas move to other brokers while the partition stays available (KIP-455). Pure.
 
-Kafka's eleven steps are three kinds of commit here. The request (`alter_partition_reassignments`)
-makes the replicas OAR + RAR and begins a leader epoch, in which the new ones are added. The leader lets them into the
-ISR one by one as they catch up (`broker_decisions.alter_partition`). The change with which all of RAR is in the ISR
-also ends the reassignment (`with_isr`): ISR and replicas become RAR, a replica of RAR leads, brokers that are left out
-drop their replicas. All of it stands in the partition's own record, so a controller that dies leaves nothing half
-done, and its successor goes on with what it folds (`finish_reassignments`).
+Kafka's eleven steps are three kinds of commit here. The request (`alter_partition_reassignments`) sets the replicas to
+OAR + RAR (original and target replicas) and begins a leader epoch, in which the new ones are added. The leader adds
+them to the ISR one by one as they catch up (`brokers.alter_partition`). The change with which all of RAR is in the ISR
+also ends the reassignment (`with_isr`): ISR and replicas become RAR, a replica of RAR leads, the other brokers drop
+their replicas. All of it is in the partition's own record, so a dying controller leaves nothing half done, and its
+successor continues from its fold (`finish_reassignments`).
 
 OAR {1,2,3} -> RAR {4,5,6}: replicas 4,5,6,1,2,3, adding 4,5,6, removing 1,2,3; then 4/{4,5,6}, replicas 4,5,6.
 Source: `ReplicationControlManager`, `PartitionReassignmentReplicas`, `PartitionReassignmentRevert`,
-`PartitionChangeBuilder` of Kafka's KRaft controller. A new target in the middle of a reassignment keeps OAR, as KIP-455
-says: what only the earlier target wanted is dropped at once, and a cancellation returns to OAR.
+`PartitionChangeBuilder` of Kafka's KRaft controller. A new target during a reassignment keeps OAR, as in KIP-455:
+replicas of the earlier target only are dropped at once, and a cancellation returns to OAR.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stratalog.replication.controller.election import elect_reassigned
-from stratalog.replication.controller.eligible_leaders import settle_eligible_leaders
+from stratalog.replication.controller.election import UncleanOf, always_clean, elect_reassigned
+from stratalog.replication.controller.eligible_leaders import update_eligible_leaders
 from stratalog.replication.controller.placement import assign_replicas, check_replicas
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
@@ -32,7 +32,7 @@ from stratalog.storage.errors import (
 from stratalog.storage.records import TopicPartition
 
 Target = Sequence[int] | None
-"""The replicas that are wanted, the preferred leader first; None cancels what is under way."""
+"""The target replicas, the preferred leader first; None cancels the reassignment under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,12 @@ def is_reassigning(partition: PartitionRecord) -> bool:
 
 
 def target_replicas(partition: PartitionRecord) -> tuple[int, ...]:
-    """RAR, the replicas when the reassignment is done; without one, the replicas."""
+    """RAR, the replicas after the reassignment; without one, the replicas."""
     return tuple(r for r in partition.replicas if r not in partition.removing)
 
 
 def original_replicas(partition: PartitionRecord) -> tuple[int, ...]:
-    """OAR, to which a cancellation returns. Those that stay in any case are in the order of the target, as in Kafka."""
+    """OAR, to which a cancellation returns; replicas of both OAR and RAR in the order of RAR, as in Kafka."""
     return tuple(r for r in partition.replicas if r not in partition.adding)
 
 
@@ -63,16 +63,15 @@ def alter_partition_reassignments(
     image: ClusterImage,
     targets: Mapping[TopicPartition, Target],
     *,
-    unclean_of: Callable[[str], bool] = lambda _topic: False,
+    unclean_of: UncleanOf = always_clean,
     allow_replication_factor_change: bool = True,
 ) -> Result[dict[TopicPartition, StratalogError | None]]:
-    """Begin, change or cancel reassignments, each partition for itself; None is the answer of one that was done.
+    """Begin, change or cancel reassignments, each partition by itself; the answer of a success is None.
 
-    A target of other length changes the replication factor. A target that is in sync already is reached in the same
-    commit. Asked for what is under way or done, nothing is written. `unclean_of`: a topic's
-    `unclean.leader.election.enable`. The other answers are UnknownTopicOrPartition, InvalidReplicaAssignment (an empty
-    list, a broker named twice or not registered; or nobody of the ISR would be left), InvalidReplicationFactor,
-    NoReassignmentInProgress (nothing to cancel).
+    A target of another length changes the replication factor. A target that is in sync already is reached in the same
+    commit. A target under way or reached writes nothing. The errors are UnknownTopicOrPartition,
+    InvalidReplicaAssignment (an empty list, a broker named twice or not registered; or no member of the ISR would be
+    left), InvalidReplicationFactor, NoReassignmentInProgress (nothing to cancel).
     """
     decided: list[PartitionRecord] = []
     answers: dict[TopicPartition, StratalogError | None] = {}
@@ -87,13 +86,13 @@ def alter_partition_reassignments(
         answers[topic_partition] = None
         if changed is not current:
             decided.append(changed)
-    return Result(settle_eligible_leaders(image, decided), answers)
+    return Result(update_eligible_leaders(image, decided), answers)
 
 
 def list_partition_reassignments(
     image: ClusterImage, topic_partitions: Iterable[TopicPartition] | None = None
 ) -> dict[TopicPartition, PartitionReassignment]:
-    """What is under way, in order: of the named partitions, or of all. Unknown ones are left out, as in Kafka."""
+    """The reassignments under way, in order: of the named partitions (without unknown ones, as in Kafka), or of all."""
     asked = image.partitions if topic_partitions is None else topic_partitions
     states = (image.partitions.get(named) for named in sorted(asked))
     return {
@@ -106,25 +105,25 @@ def list_partition_reassignments(
 def with_isr(
     current: PartitionRecord, isr: Sequence[int], live: Collection[int], controller_epoch: int
 ) -> PartitionRecord:
-    """The partition's next state with this ISR; if all of RAR is in it, its reassignment ends with it.
+    """The partition's next state with this ISR, which ends a reassignment whose RAR it contains.
 
-    Under leader 1 with ISR {1,2,3,4,5}, RAR {4,5,6}: ISR {1,2,3,4,5,6} is wanted, 4/{4,5,6} comes of it.
+    Under leader 1 with ISR {1,2,3,4,5}, RAR {4,5,6}: the proposed ISR {1,2,3,4,5,6} becomes 4/{4,5,6}.
     """
     after = replace(current, isr=tuple(isr))
     return _next_state(current, _finished(after, live) or after, controller_epoch)
 
 
 def finish_reassignments(image: ClusterImage) -> Result[tuple[TopicPartition, ...]]:
-    """Reassignments that wait for nothing any more end; the answer names them.
+    """End the reassignments whose RAR is in sync; the answer names them.
 
-    To be asked after a controller took over and after brokers came and went: where nobody of RAR was live when the
-    last of it came into the ISR, the reassignment ends when somebody is.
+    To be called after a controller's election and after brokers came or went: where no replica of RAR was live when the
+    last of them joined the ISR, the reassignment ends when one is.
     """
     live = image.live_brokers().keys()
     waiting = [p for p in image.partitions.values() if is_reassigning(p)]
     pairs = ((p, _finished(p, live)) for p in waiting)
     ended = tuple(_next_state(p, after, image.controller_epoch) for p, after in pairs if after is not None)
-    return Result(settle_eligible_leaders(image, ended), tuple(p.topic_partition for p in ended))
+    return Result(update_eligible_leaders(image, ended), tuple(p.topic_partition for p in ended))
 
 
 def propose_assignment(
@@ -132,7 +131,7 @@ def propose_assignment(
 ) -> dict[TopicPartition, tuple[int, ...]]:
     """A balanced assignment of these partitions to the brokers of `racks` (broker id -> rack), in order.
 
-    Each topic is placed as a new one would be, with the replication factor that its first partition here has.
+    Each topic is placed like a new one, with the replication factor of its first partition here.
     `start_index` and `shift` are the caller's random numbers for `assign_replicas`. InvalidReplicationFactorError.
     Source: `ReassignPartitionsCommand.calculateAssignment`.
     """
@@ -164,7 +163,7 @@ def _wanted(
 def _reassigned(
     image: ClusterImage, current: PartitionRecord, target: tuple[int, ...], unclean_allowed: bool
 ) -> PartitionRecord:
-    """The next state towards `target`; `current` itself when it is on its way there or is there."""
+    """The next state towards `target`; `current` itself when `target` is under way or reached."""
     live = image.live_brokers().keys()
     original = original_replicas(current)
     removing = tuple(sorted(set(original) - set(target)))
@@ -193,7 +192,7 @@ def _reassigned(
 
 
 def _finished(partition: PartitionRecord, live: Collection[int]) -> PartitionRecord | None:
-    """The partition as it is when its reassignment is done, epochs aside; None while that is not so.
+    """The partition after its reassignment, apart from epochs; None while that cannot end.
 
     All of RAR must be in the ISR, and one of it live: otherwise replicas would be dropped that could still lead.
     """
@@ -213,10 +212,10 @@ def _finished(partition: PartitionRecord, live: Collection[int]) -> PartitionRec
 def _next_state(
     current: PartitionRecord, after: PartitionRecord, controller_epoch: int, *, unclean: bool = False
 ) -> PartitionRecord:
-    """`current` become what `after` says; a leader epoch begins when the leader changes or replicas come or go.
+    """`after` as the successor of `current`; a leader epoch begins when the leader or the set of replicas changes.
 
-    A replica that comes is in another epoch than the one in which an earlier replica on that broker was removed: so the
-    broker can tell a table that it has to delete from the one that is copied anew.
+    So an added replica is in another epoch than an earlier one that was removed from that broker, and the broker
+    distinguishes the table to delete from the new copy.
     """
     if after == current:
         return current

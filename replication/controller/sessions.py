@@ -1,8 +1,8 @@
-"""Broker sessions: who is alive, judged without comparing clocks. Pure.
+"""Broker sessions and their expiry, without comparing clocks. Pure.
 
-Each broker overwrites `sessions/<broker id>` every heartbeat; an observer expires it when the object has
-not *changed* for the session timeout on the observer's own monotonic clock, over several own polls without
-a gap. After a gap, as when the observer itself slept, all timers restart (promise 14).
+Each broker overwrites `sessions/<broker id>` at every heartbeat. An observer expires a session whose object has not
+*changed* for the session timeout on the observer's own monotonic clock, over several polls without a gap. After a gap,
+as when the observer itself slept, all timers restart (promise 14).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def session_path(broker_id: int) -> str:
 
 
 def encode_session(broker_epoch: int, incarnation_id: str, beat: int) -> bytes:
-    """The session object: it changes with every heartbeat."""
+    """The session object, which differs at every heartbeat."""
     return json.dumps({"broker_epoch": broker_epoch, "incarnation_id": incarnation_id, "beat": beat}).encode()
 
 
@@ -31,7 +31,7 @@ class _Watched:
 
 
 class SessionObserver:
-    """One observer's timers. `observe` is called at every poll with what the store holds."""
+    """One observer's timers. `observe` is called at every poll with the stored objects."""
 
     def __init__(self, session_timeout_ms: int, poll_gap_ms_max: int) -> None:
         self._session_timeout_ms = session_timeout_ms
@@ -40,7 +40,7 @@ class SessionObserver:
         self._last_poll_ms: int | None = None
 
     def observe(self, now_ms: int, contents: Mapping[int, bytes | None]) -> set[int]:
-        """Feed the session objects by broker id (None = no object); returns the expired brokers.
+        """The expired brokers, given the session objects by broker id (None: no object).
 
         With a timeout of 9,000 ms a broker whose object last changed at the poll of 1,000 expires at the
         first poll at or after 10,000, if polls came in time between.

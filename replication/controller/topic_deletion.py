@@ -1,7 +1,7 @@
-"""The deletion of a topic's replicas, broker by broker, which outlives brokers that are down. Pure.
+"""The deletion of a removed topic's replicas, broker by broker; brokers that are down do theirs later. Pure.
 
-The topic is gone with its removal. Each of its brokers deletes its replicas, at once or when it is up again, and then
-says so; what is left is in the image (`ClusterImage.deletions`).
+Each of the topic's brokers deletes its replicas, at once or when it is up again, and then reports it; the rest is in
+the image (`ClusterImage.deletions`).
 Source: Kafka's `TopicDeletionManager`.
 """
 
@@ -18,7 +18,7 @@ from stratalog.storage.records import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class TopicDeletion:
-    """A removed topic whose replicas are not all deleted: the state of the rest, by broker."""
+    """A removed topic whose replicas are not all deleted: the states of the others, by broker."""
 
     topic: str
     topic_id: str
@@ -27,20 +27,19 @@ class TopicDeletion:
 
 
 def topic_deletions(image: ClusterImage) -> list[TopicDeletion]:
-    """All that is under way, by topic."""
-    found = sorted(image.deletions.values(), key=lambda deletion: (deletion.topic, deletion.topic_id))
+    """The deletions under way, by topic."""
     return [
         TopicDeletion(d.topic, d.topic_id, d.partitions, {b: state_of_deletion(image, d, b) for b in d.brokers})
-        for d in found
+        for d in sorted(image.deletions.values(), key=lambda deletion: (deletion.topic, deletion.topic_id))
     ]
 
 
 def deleted_partitions(changed: Iterable[MetadataRecord]) -> list[TopicPartition]:
-    """The partitions that these records of the metadata log take away with their topics, in order."""
+    """The partitions of the topics that these records of the metadata log remove, in order."""
     records = list(changed)
     removed = {record.topic_id for record in records if isinstance(record, RemoveTopicRecord)}
-    stated = [each for each in records if isinstance(each, TopicDeletionRecord) and each.topic_id in removed]
-    return sorted({TopicPartition(each.topic, partition) for each in stated for partition in range(each.partitions)})
+    deletions = [each for each in records if isinstance(each, TopicDeletionRecord) and each.topic_id in removed]
+    return sorted({TopicPartition(each.topic, partition) for each in deletions for partition in range(each.partitions)})
 
 
 def deletions_on(image: ClusterImage, broker_id: int) -> list[TopicDeletionRecord]:
@@ -53,21 +52,21 @@ def replicas_to_delete(
 ) -> list[TopicPartition]:
     """Those of the replicas `held` on the broker that belong to the removed `topics`.
 
-    Not one that a new topic of that name has on this broker: its leader or its fetch session finds by the topic's id
-    whether the table is a leftover, and replaces it.
+    Without those that a new topic of the same name has on this broker: its leader or its fetch session sees by the
+    topic id whether the table is a stray, and replaces it.
     """
-    found = []
-    for named in held:
+
+    def is_assigned(named: TopicPartition) -> bool:
         state = image.partitions.get(named)
-        if named.topic in topics and (state is None or broker_id not in state.replicas):
-            found.append(named)
-    return sorted(found)
+        return state is not None and broker_id in state.replicas
+
+    return sorted(named for named in held if named.topic in topics and not is_assigned(named))
 
 
 def replicas_deleted(
     image: ClusterImage, broker_id: int, broker_epoch: int, topic_ids: Iterable[str]
 ) -> Result[tuple[str, ...]]:
-    """The broker has deleted its replicas of these topics; the answer: the ids of those that waited for it.
+    """The broker has deleted its replicas of these topics; the answer: the ids of those whose deletion waited for it.
 
     StaleBrokerEpochError when `broker_epoch` is not its live registration.
     """

@@ -1,6 +1,6 @@
-"""Topics: created, grown, configured and deleted by a decision anyone with the metadata log can make. Pure.
+"""Topics: creation, growth, configs and deletion, as decisions on the image. Pure.
 
-Responses and errors are Kafka's. A refused request raises its error and commits nothing.
+Answers and errors are Kafka's. A refused request raises its error and commits nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NOT_GIVEN = -1
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 ConfigCheck = Callable[[Mapping[str, str]], object]
-"""Raises InvalidConfigError when a topic's overrides (Kafka name -> value) are not to be had."""
+"""Raises InvalidConfigError for illegal overrides of a topic (Kafka name -> value)."""
 
 Assignment = Mapping[int, Sequence[int]]
 """Partition -> replicas, the preferred leader first."""
@@ -72,13 +72,12 @@ def create_topic(
 ) -> Result[str]:
     """Create a topic with numbers of partitions and replicas, or with an `assignment`; the answer is its topic id.
 
-    A number not given is the cluster's `num.partitions` or `default.replication.factor`.
-
-    `start_index` and `shift` are the caller's random numbers for `assign_replicas`; only live brokers are taken.
-    The leader is the first live replica, the ISR the live ones, all epochs start at 0. A topic that exists under
-    the same `topic_id` is the caller's own earlier success. Raises InvalidTopicError, TopicAlreadyExistsError,
-    InvalidPartitionsError, InvalidReplicationFactorError, InvalidReplicaAssignmentError, InvalidRequestError
-    (`assignment` beside numbers), and what `check_configs` raises.
+    The defaults of the numbers are the cluster's `num.partitions` and `default.replication.factor`.
+    `start_index` and `shift` are the caller's random numbers for `assign_replicas`, which uses live brokers only.
+    The leader is the first live replica, the ISR the live ones, all epochs start at 0. A topic with the same `topic_id`
+    is the caller's own earlier success. Raises InvalidTopicError, TopicAlreadyExistsError, InvalidPartitionsError,
+    InvalidReplicationFactorError, InvalidReplicaAssignmentError, InvalidRequestError (an `assignment` and numbers), and
+    the errors of `check_configs`.
     """
     check_topic_name(name)
     if image.topic_ids.get(name) == topic_id:
@@ -105,12 +104,12 @@ def create_partitions(
     start_index: int = 0,
     shift: int = 0,
 ) -> Result[int]:
-    """Grow a topic to `count` partitions; the answer is how many are new.
+    """Grow a topic to `count` partitions; the answer is the number of new ones.
 
-    `assignment` names the replicas of the new partitions. They get as many replicas as the topic's partition 0 has;
-    those that a reassignment is adding do not count.
-    Raises UnknownTopicOrPartitionError, InvalidPartitionsError (not an increase; an internal topic, whose keys belong
-    to partitions by number: Kafka only says that it "should not change after deployment"), and as `create_topic` does.
+    `assignment` names the replicas of the new partitions. Their number is that of the topic's partition 0, without
+    those that a reassignment is adding. Raises UnknownTopicOrPartitionError, InvalidPartitionsError (no increase; an
+    internal topic, whose keys depend on the number of partitions: Kafka only documents that it "should not change after
+    deployment"), and as `create_topic`.
     """
     existing = _existing_partitions(image, name)
     if is_internal(name):
@@ -143,7 +142,7 @@ def delete_topic(image: ClusterImage, name: str) -> Result[str]:
     """Delete a topic; the answer is its topic id. Brokers that fold the record stop and delete their replicas.
 
     Raises TopicDeletionDisabledError unless the cluster's `delete.topic.enable`, UnknownTopicOrPartitionError, and
-    InvalidTopicError for an internal topic, as Kafka before KRaft: what groups and transactions know would be lost.
+    InvalidTopicError for an internal topic, as Kafka before KRaft: the state of groups and transactions would be lost.
     """
     if is_internal(name):
         raise InvalidTopicError(f"Topic {name} is a kafka internal topic and is not allowed to be marked for deletion.")
@@ -161,7 +160,8 @@ def alter_config(
 ) -> Result[dict[str, str]]:
     """Set overrides of a topic, or remove those given as None; the answer is all overrides afterwards.
 
-    `check_configs` sees the overrides as they will be. Raises UnknownTopicOrPartitionError, and what it raises.
+    `check_configs` gets the overrides afterwards. Raises UnknownTopicOrPartitionError, and the errors of
+    `check_configs`.
     """
     _known_topic(image, name)
     before = image.topic_config(name)
@@ -179,7 +179,7 @@ def _check_name_is_free(image: ClusterImage, name: str) -> None:
     if name == CLUSTER_METADATA_TOPIC:
         raise InvalidRequestError(f"Creation of internal topic {name} is prohibited.")
     for other in image.topic_ids:
-        # Metric names take both characters for one, so Kafka keeps such names apart.
+        # In metric names both characters are the same, so Kafka refuses such names.
         if other.replace(".", "_") == name.replace(".", "_"):
             raise InvalidTopicError(f"Topic '{name}' collides with existing topic: {other}")
 

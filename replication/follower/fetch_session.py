@@ -17,10 +17,10 @@ import logging
 from stratalog.replication.follower.metrics import INTERVAL_MS, CopyClock, fetch_metrics_prefix
 from stratalog.replication.follower.partitions import FollowedPartitions
 from stratalog.replication.progress.of_session import (
-    SessionNotice,
     SessionProgress,
-    notices_prefix,
+    SessionState,
     remove_session_progress,
+    session_states_prefix,
 )
 from stratalog.replication.progress.progress import ENDED, fetch_progress_path, progress_header, progress_prefix
 from stratalog.replication.replica.upkeep_rounds import most_live_files
@@ -64,9 +64,9 @@ class FollowerSession:
         self._clock = clock
         self._objects = followed.ports.stores.objects(job.root)
         self._progress = SessionProgress(self._objects, job.broker_epoch, self.name, STANDBY)
-        self._notice = SessionNotice(self._objects, job.broker_epoch, self.name, clock)
+        self._published_state = SessionState(self._objects, job.broker_epoch, self.name, clock)
         self._wakeup = Wakeup(clock)
-        self._notices = self._wakeup.watch(self._objects, notices_prefix(job.broker_epoch))
+        self._states = self._wakeup.watch(self._objects, session_states_prefix(job.broker_epoch))
         self._stop = self._wakeup.watch(self._objects, stop_path(job.broker_epoch))
         self._is_published = False
         self._is_stopped = False
@@ -161,7 +161,7 @@ class FollowerSession:
 
     def _publish_state(self, state: str) -> None:
         work = {"first_work_ms": self._first_work_ms, "last_work_ms": self._last_work_ms}
-        self._notice.tell(state, **{name: at_ms for name, at_ms in work.items() if at_ms})
+        self._published_state.publish(state, **{name: at_ms for name, at_ms in work.items() if at_ms})
 
     # -- one turn ----------------------------------------------------------------------------------------
 
@@ -224,8 +224,8 @@ class FollowerSession:
 
     def _may_become_active(self, now_ms: int) -> bool:
         """True when no other session of this fetcher is active: it ended, fell silent, or never was."""
-        is_watched = self._notices.is_active
-        is_notified = is_watched and self._notices.was_written()
+        is_watched = self._states.is_active
+        is_notified = is_watched and self._states.was_written()
         if not is_notified and not self._is_due("check", now_ms, BEAT_INTERVAL_MS if is_watched else 0):
             return False
         find_interval_ms = OTHERS_WATCHED_INTERVAL_MS if is_watched else BEAT_INTERVAL_MS
@@ -237,12 +237,12 @@ class FollowerSession:
     def _become_active(self) -> None:
         self.followed.begin_work(self._elder)
         self._enter(ACTIVE)
-        self._notice.is_relieved()  # remembers the sessions that were active before this one
+        self._published_state.is_superseded()  # remembers the sessions that were active before this one
         _LOG.debug("fetch session %s of broker %d is active", self.name, self._job.broker_id)
 
     def _is_superseded(self, now_ms: int) -> bool:
-        is_notified = self._notices.is_active and self._notices.was_written()
-        return (is_notified or self._is_due("superseded", now_ms, SILENCE_MS)) and self._notice.is_relieved()
+        is_notified = self._states.is_active and self._states.was_written()
+        return (is_notified or self._is_due("superseded", now_ms, SILENCE_MS)) and self._published_state.is_superseded()
 
     def _return_to_standby(self) -> None:
         """Another session became active since this one was silent; two active ones would only lose races."""
@@ -257,7 +257,7 @@ class FollowerSession:
         if not self._is_published:
             self._is_published = True
             self._publish_state(STANDBY)
-            self._notice.delete_old()
+            self._published_state.delete_old()
         if self._is_end_near:
             is_poll_due = self._is_due("close up", now_ms, CLOSE_UP_INTERVAL_MS)
         else:

@@ -114,7 +114,7 @@ class FollowedPartitions:
         self._metadata_ms = 0
         self._is_listening = False
         for leader in self._leaders.values():
-            leader.stop_listening(None)
+            leader.unwatch(None)
         for topic_partition, replica in self.replicas.items():
             self._begin_upkeep(topic_partition, replica)
 
@@ -135,7 +135,7 @@ class FollowedPartitions:
         """The session is on standby from now on: when it copies again, every table is checked anew."""
         self._is_listening = False
         for leader in self._leaders.values():
-            leader.stop_listening(self._wakeup)
+            leader.unwatch(self._wakeup)
         for replica in self.replicas.values():
             replica.has_started = False
         self._queue.clear()
@@ -144,7 +144,7 @@ class FollowedPartitions:
         """Be woken by what the leaders publish from now on."""
         self._is_listening = True
         for leader in self._leaders.values():
-            leader.listen(self._wakeup)
+            leader.watch(self._wakeup)
 
     @property
     def file_count(self) -> int:
@@ -197,9 +197,9 @@ class FollowedPartitions:
                 continue
             self._leaders[key] = leader
             if self._is_listening:
-                leader.listen(self._wakeup)
+                leader.watch(self._wakeup)
         for key in set(self._leaders) - {(i, b.broker_epoch) for i, b in brokers.items()}:
-            self._leaders.pop(key).stop_listening(self._wakeup)
+            self._leaders.pop(key).unwatch(self._wakeup)
 
     def _assign_later(self, what: str, reason: StratalogError) -> None:
         """One storage domain is out of reach: the rest is followed, this is tried again."""
@@ -268,7 +268,7 @@ class FollowedPartitions:
             try:
                 self._queue_published(broker_id, leader.moved())
                 if is_rescan_due:
-                    leader.look_at_marks()
+                    leader.poll_high_watermarks()
             except StratalogError as reason:
                 # Its storage domain is out of reach: the other leaders must be followed all the same.
                 _LOG.warning("broker %d cannot read progress of leader %d: %s", self.job.broker_id, broker_id, reason)
@@ -413,7 +413,7 @@ class FollowedPartitions:
     def _drop_stray(self, replica: FollowedReplica, reason: StratalogError) -> None:
         """The own table is of a deleted topic of this name. A session that lags may itself know the old topic only."""
         self._is_assignment_due = True
-        self._metadata.look()
+        self._metadata.refresh_image()
         self._apply(self._metadata.refresh())
         if not self.is_over and self._metadata.image.topic_ids.get(replica.state.topic) == replica.topic_id:
             if delete_leftover(replica.own.table, replica.own.topic_id, self.ports.clock, self.ports.ids):

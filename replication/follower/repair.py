@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 
-from stratalog.replication.controller.brokers import withdraw_replica
+from stratalog.replication.controller.brokers import leave_isr
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import MetadataLog
 from stratalog.replication.metadata.records import PartitionRecord
-from stratalog.replication.requests.hand_over import encode_suspect, suspect_path
+from stratalog.replication.requests.hand_over import damage_report_path, encode_damage_report
 from stratalog.replication.stores import Stores
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import (
@@ -111,7 +111,7 @@ class ReplicaRepair:
         """The epoch that begins; None when it was not in the ISR, or its registration is over."""
 
         def decide(image: ClusterImage) -> Result[int | None]:
-            return withdraw_replica(image, self._broker_id, self._broker_epoch, topic_partition, ends_epoch=ends_epoch)
+            return leave_isr(image, self._broker_id, self._broker_epoch, topic_partition, ends_epoch=ends_epoch)
 
         try:
             return self._metadata.propose(decide)
@@ -123,8 +123,8 @@ class ReplicaRepair:
         """The leader checks its table, and goes offline if the report is right."""
         damage = damage_in(reason)
         root = self._metadata.image.brokers[state.leader].registration.root
-        content = encode_suspect(state.topic_partition, "" if damage is None else damage.path)
+        content = encode_damage_report(state.topic_partition, "" if damage is None else damage.path)
         try:
-            self._stores.objects(root).put(suspect_path(state.topic_partition), content)
+            self._stores.objects(root).put(damage_report_path(state.topic_partition), content)
         except StoreUnavailableError as failure:
             _LOG.warning("damage cannot be reported to leader %d: %s", state.leader, failure)

@@ -1,9 +1,9 @@
-"""Access control lists: who may do what on which topic, group, transactional id or the cluster. Pure.
+"""Access control lists: principals' permitted operations on topics, groups, transactional ids and the cluster. Pure.
 
 Bindings are metadata records (`AccessControlEntryRecord`), so every broker folds the same ones. `Authorizer` follows
 Kafka's StandardAuthorizer: super users first, then any matching deny, then any matching allow, then, only where no
 binding names the resource at all, `allow.everyone.if.no.acl.found`. It is off unless `authorizer.class.name` is set.
-Calls within a process are the process's own and are not asked; the Kafka endpoint asks for each request.
+The Kafka endpoint authorizes each request; calls within a process are not authorized.
 
 Source: Kafka's StandardAuthorizerData and Authorizer.authorizeByResourceType (KIP-290, KIP-430, KIP-679).
 """
@@ -11,7 +11,7 @@ Source: Kafka's StandardAuthorizerData and Authorizer.authorizeByResourceType (K
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Self
 
@@ -36,7 +36,7 @@ WILDCARD = "*"
 CLUSTER_NAME = "kafka-cluster"
 """The only resource of type cluster (Kafka's Resource.CLUSTER_NAME)."""
 ANONYMOUS = "User:ANONYMOUS"
-"""Who a connection without authentication is."""
+"""The principal of a connection without authentication."""
 EVERYONE = "User:*"
 
 
@@ -87,7 +87,7 @@ _IMPLIED_BY: dict[Operation, tuple[Operation, ...]] = {
     Operation.DESCRIBE: _DESCRIBE,
     Operation.DESCRIBE_CONFIGS: (Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS),
 }
-"""What an allow for one operation allows besides; a deny denies itself alone."""
+"""The operations whose allow implies another one; a deny implies none."""
 
 _CONFIGS = (Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
 _OPERATIONS_OF: dict[ResourceType, tuple[Operation, ...]] = {
@@ -103,7 +103,7 @@ _OPERATIONS_OF: dict[ResourceType, tuple[Operation, ...]] = {
 
 
 def supported_operations(resource_type: ResourceType) -> frozenset[Operation]:
-    """What a binding of this type may name, `ALL` besides."""
+    """The operations that a binding of this type may name."""
     return frozenset((*_OPERATIONS_OF[resource_type], Operation.ALL))
 
 
@@ -117,7 +117,7 @@ _REFUSALS: dict[ResourceType, type[StratalogError]] = {
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One thing that is acted on, by its own name: no pattern."""
+    """A resource by its own name, not a pattern."""
 
     type: ResourceType
     name: str
@@ -131,7 +131,7 @@ CLUSTER = Resource(ResourceType.CLUSTER, CLUSTER_NAME)
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who a connection belongs to, `User:alice`, and the address it comes from."""
+    """The user of a connection, `User:alice`, and its address."""
 
     name: str = ANONYMOUS
     host: str = "127.0.0.1"
@@ -161,8 +161,21 @@ class AclBinding:
             Permission(record.permission_type),
         )
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The fields as strings, in order: those of the record, and the sort key."""
+        return (
+            self.resource_type.value,
+            self.resource_name,
+            self.pattern_type.value,
+            self.principal,
+            self.host,
+            self.operation.value,
+            self.permission_type.value,
+        )
+
     def names(self, resource: Resource) -> bool:
-        """Whether the binding's pattern is one of the resource's."""
+        """Whether the binding's pattern matches the resource."""
         if self.resource_type != resource.type:
             return False
         if self.pattern_type == PatternType.PREFIXED:
@@ -172,18 +185,18 @@ class AclBinding:
     def is_for(self, principal: Principal) -> bool:
         return self.principal in (principal.name, EVERYONE) and self.host in (principal.host, WILDCARD)
 
-    def says(self, operation: Operation) -> bool:
-        """Whether the binding speaks of `operation`: an allow implies describe, a deny implies nothing."""
+    def covers(self, operation: Operation) -> bool:
+        """Whether the binding is about `operation`: an allow implies describe, a deny implies nothing."""
         if self.operation in (Operation.ALL, operation):
             return True
         return self.permission_type == Permission.ALLOW and self.operation in _IMPLIED_BY.get(operation, ())
 
 
 class Authorizer:
-    """Decides over one set of bindings; make a new one when they change.
+    """Decides by one set of bindings; make a new one when they change.
 
-    Literal bindings are looked up by name and prefixed ones by each prefix that the name has, so a decision takes as
-    long as the name is, not as there are bindings.
+    Literal bindings are found by name and prefixed ones by each prefix of the name, so the time of a decision depends
+    on the length of the name, not on the number of bindings.
     """
 
     def __init__(
@@ -203,15 +216,15 @@ class Authorizer:
     def authorize(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
         """Whether `principal` may do this.
 
-        With only `allow User:bob READ on prefix orders-`, bob may READ and DESCRIBE orders-1 and nobody else anything.
+        With only `allow User:bob READ on prefix orders-`, bob may READ and DESCRIBE orders-1; nothing else is allowed.
         """
         if principal.name in self._super_users:
             return True
         found = self._naming(resource)
         if not found:
             return self._default
-        telling = [b for b in found if b.is_for(principal) and b.says(operation)]
-        return bool(telling) and all(b.permission_type == Permission.ALLOW for b in telling)
+        relevant = [b for b in found if b.is_for(principal) and b.covers(operation)]
+        return bool(relevant) and all(b.permission_type == Permission.ALLOW for b in relevant)
 
     def _naming(self, resource: Resource) -> list[AclBinding]:
         name, found = resource.name, self._by_pattern
@@ -222,37 +235,39 @@ class Authorizer:
     def authorize_by_resource_type(
         self, principal: Principal, operation: Operation, resource_type: ResourceType
     ) -> bool:
-        """Whether `principal` may do this on at least one resource of the type that could exist (KIP-679).
+        """Whether `principal` may do this on at least one possible resource of the type (KIP-679).
 
-        By it a producer that may write to any topic may be idempotent without IDEMPOTENT_WRITE.
+        So a producer that may write to any topic may be idempotent without IDEMPOTENT_WRITE.
         """
         if self.authorize(principal, operation, Resource(resource_type, "hardcode")):
             return True
-        telling = [
+        relevant = [
             b
             for bindings in self._by_pattern.values()
             for b in bindings
             if b.resource_type == resource_type and b.is_for(principal) and b.operation in (operation, Operation.ALL)
         ]
-        denied = {(b.pattern_type, b.resource_name) for b in telling if b.permission_type == Permission.DENY}
+        denied = {(b.pattern_type, b.resource_name) for b in relevant if b.permission_type == Permission.DENY}
         if (PatternType.LITERAL, WILDCARD) in denied:
             return False
-        return any(b.permission_type == Permission.ALLOW and not _is_dominated(b, denied) for b in telling)
+        return any(b.permission_type == Permission.ALLOW and not _is_dominated(b, denied) for b in relevant)
 
     def authorized_operations(self, principal: Principal, resource: Resource) -> int:
-        """Which of the operations that its type knows are allowed: a bit for each code, as describe requests answer it
-        (KIP-430). Of a topic that may be read only: bits 3 and 8, 264."""
+        """The allowed operations of the resource's type: a bit for each code, as in answers to describe requests.
+
+        For a topic that may only be read: bits 3 and 8, 264. Source: KIP-430.
+        """
         allowed = (each for each in _OPERATIONS_OF[resource.type] if self.authorize(principal, each, resource))
         return sum(1 << _CODES[each] for each in allowed)
 
     def may_write_idempotently(self, principal: Principal) -> bool:
-        """What InitProducerId without a transactional id asks for (KafkaApis.handleInitProducerIdRequest)."""
+        """The authorization of InitProducerId without a transactional id (KafkaApis.handleInitProducerIdRequest)."""
         return self.authorize(principal, Operation.IDEMPOTENT_WRITE, CLUSTER) or self.authorize_by_resource_type(
             principal, Operation.WRITE, ResourceType.TOPIC
         )
 
     def refusal(self, principal: Principal, operation: Operation, resource: Resource) -> StratalogError | None:
-        """None when it is allowed, else the error to answer; it says nothing of what exists."""
+        """None if it is allowed, else the error to answer, which does not reveal whether the resource exists."""
         if self.authorize(principal, operation, resource):
             return None
         return _REFUSALS[resource.type](f"{principal.name} is not allowed to {operation.value} {resource}")
@@ -280,10 +295,10 @@ def authorizer_of(image: ClusterImage, settings: Mapping[str, object]) -> Author
 
 @dataclass(frozen=True, slots=True)
 class AclFilter:
-    """Which bindings are meant; None stands for any.
+    """A filter of bindings; None stands for any value.
 
-    `match_pattern` True takes `resource_name` for a resource's own name and finds every pattern that names it
-    (Kafka's PatternType.MATCH).
+    `match_pattern`: `resource_name` is a resource's own name, and every pattern that names it matches (Kafka's
+    PatternType.MATCH).
     """
 
     resource_type: ResourceType | None = None
@@ -300,46 +315,18 @@ class AclFilter:
             if not binding.names(Resource(binding.resource_type, self.resource_name)):
                 return False
             return replace(self, resource_name=None, match_pattern=False).matches(binding)
-        wanted = (
-            self.resource_type,
-            self.resource_name,
-            self.pattern_type,
-            self.principal,
-            self.host,
-            self.operation,
-            self.permission_type,
-        )
-        has = (
-            binding.resource_type,
-            binding.resource_name,
-            binding.pattern_type,
-            binding.principal,
-            binding.host,
-            binding.operation,
-            binding.permission_type,
-        )
-        return all(want is None or want == is_ for want, is_ in zip(wanted, has, strict=True))
+        wanted = {each.name: getattr(self, each.name) for each in fields(AclBinding)}
+        return all(value is None or value == getattr(binding, name) for name, value in wanted.items())
 
 
 def create_acls(image: ClusterImage, bindings: Sequence[AclBinding], ids: Ids) -> Result[None]:
-    """Add bindings; those that are there already stay as they are. InvalidRequestError for one that means nothing."""
+    """Add bindings; existing ones stay as they are. InvalidRequestError for an invalid one."""
     known = {AclBinding.from_record(record) for record in image.acls.values()}
     records: list[MetadataRecord] = []
     for binding in dict.fromkeys(bindings):
         _check(binding)
         if binding not in known:
-            records.append(
-                AccessControlEntryRecord(
-                    ids.new_id(),
-                    binding.resource_type.value,
-                    binding.resource_name,
-                    binding.pattern_type.value,
-                    binding.principal,
-                    binding.host,
-                    binding.operation.value,
-                    binding.permission_type.value,
-                )
-            )
+            records.append(AccessControlEntryRecord(ids.new_id(), *binding.words))
     return Result(tuple(records), None)
 
 
@@ -358,7 +345,7 @@ def _check(binding: AclBinding) -> None:
 
 
 def delete_acls(image: ClusterImage, filters: Sequence[AclFilter]) -> Result[tuple[AclBinding, ...]]:
-    """Remove what any of the filters matches; the answer is what was removed."""
+    """Remove the bindings that any of the filters matches; the answer is the removed bindings."""
     found = {
         acl_id: binding
         for acl_id, record in image.acls.items()
@@ -370,9 +357,4 @@ def delete_acls(image: ClusterImage, filters: Sequence[AclFilter]) -> Result[tup
 def describe_acls(image: ClusterImage, wanted: AclFilter) -> tuple[AclBinding, ...]:
     """The bindings that the filter matches, in order of resource, pattern and principal."""
     found = [AclBinding.from_record(record) for record in image.acls.values()]
-    return tuple(sorted((b for b in found if wanted.matches(b)), key=_order))
-
-
-def _order(binding: AclBinding) -> tuple[str, ...]:
-    pattern = (binding.resource_type.value, binding.resource_name, binding.pattern_type.value)
-    return (*pattern, binding.principal, binding.host, binding.operation.value, binding.permission_type.value)
+    return tuple(sorted((b for b in found if wanted.matches(b)), key=lambda binding: binding.words))

@@ -1,4 +1,4 @@
-"""Requests to erase records of a topic: how they are made, and what they ask of one replica. Pure."""
+"""Requests to erase records of a topic, and the erasures of one replica. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _parsed = lru_cache(maxsize=256)(ErasePredicate.parse)
 def request_erase(
     image: ClusterImage, topic: str, predicate: str, end_offsets: Sequence[int], request_id: str
 ) -> Result[EraseRecord]:
-    """Have what matches below `end_offsets[partition]` erased; the answer is the request with its id.
+    """Erase the records that match below `end_offsets[partition]`; the answer is the request with its id.
 
-    The same `request_id` again is answered with the first one. UnknownTopicOrPartitionError, InvalidRequestError.
+    The same `request_id` again is answered with the first request. UnknownTopicOrPartitionError, InvalidRequestError.
     """
     if not image.partitions_of(topic):
         raise UnknownTopicOrPartitionError(f"topic '{topic}' does not exist")
@@ -33,12 +33,12 @@ def request_erase(
 
 
 def erases_of(image: ClusterImage, topic_partition: TopicPartition) -> list[Erase]:
-    """What a replica of the partition is to erase, by id. A partition that is younger than a request: nothing of it."""
+    """The erasures of a replica, by id; empty ranges for requests that are older than the partition."""
     asked = image.erases.get(topic_partition.topic, {})
     return [erase_of(asked[erase_id], topic_partition.partition) for erase_id in sorted(asked)]
 
 
 def erase_of(record: EraseRecord, partition: int) -> Erase:
-    """A request as one partition sees it."""
+    """A request's erasure of one partition."""
     end_offset = record.end_offsets[partition] if partition < len(record.end_offsets) else 0
     return Erase(record.erase_id, end_offset, _parsed(record.predicate))

@@ -1,7 +1,6 @@
-"""The cluster as a fold of `__cluster_metadata`: records, and the image they replay into. Pure.
+"""The image: the cluster folded from the records of `__cluster_metadata`. Pure.
 
-Record names follow Kafka's KRaft metadata records where they have a counterpart. `ClusterImage.replay` is
-the only thing that changes an image; decisions read the image and answer with new records.
+Only `ClusterImage.replay` changes an image. Decisions read it and return a `Result`: new records and an answer.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from stratalog.storage.records import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class BrokerState:
-    """What the cluster knows of one broker. A fenced broker leads nothing."""
+    """A broker's registration. A fenced broker leads nothing."""
 
     registration: RegisterBrokerRecord
     fenced: bool = False
@@ -46,20 +45,9 @@ class BrokerState:
         return self.registration.broker_epoch
 
 
-Response_co = TypeVar("Response_co", covariant=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Result(Generic[Response_co]):
-    """A decision: the records to commit in one piece (none = nothing to do) and the answer for the caller."""
-
-    records: tuple[MetadataRecord, ...]
-    response: Response_co
-
-
 @dataclass(slots=True)
 class ClusterImage:
-    """The fold. `replay` is its only mutator; one running part owns one image."""
+    """The cluster's state. Each part of a broker owns an image of its own."""
 
     cluster_id: str = ""
     controller_id: int = NO_LEADER
@@ -81,31 +69,34 @@ class ClusterImage:
             case PartitionRecord():
                 self.partitions[record.topic_partition] = record
                 self.partitions_by_topic.setdefault(record.topic, set()).add(record.topic_partition)
-            case RegisterBrokerRecord():
-                self.brokers[record.broker_id] = BrokerState(record)
-                self.last_broker_epoch = max(self.last_broker_epoch, record.broker_epoch)
-            case FenceBrokerRecord():
-                self._fence(record)
+            case RegisterBrokerRecord() | FenceBrokerRecord():
+                self._replay_broker(record)
             case ControllerRecord():
                 self.controller_id = record.controller_id
                 self.controller_epoch = record.controller_epoch
             case TopicRecord() | RemoveTopicRecord() | TopicDeletionRecord():
-                self._come_or_go(record)
-            case ConfigRecord() | EraseRecord():
-                self._ask_of_topic(record)
+                self._replay_topic(record)
+            case ConfigRecord():
+                self._replay_config(record)
+            case EraseRecord():
+                self.erases.setdefault(record.topic, {})[record.erase_id] = record
             case ProducerIdsRecord():
                 self.next_producer_id = record.next_producer_id
             case ClusterRecord():
                 self.cluster_id = record.cluster_id
             case AccessControlEntryRecord() | RemoveAccessControlEntryRecord():
-                self._allow_or_deny(record)
+                self._replay_acl(record)
 
-    def _fence(self, record: FenceBrokerRecord) -> None:
+    def _replay_broker(self, record: RegisterBrokerRecord | FenceBrokerRecord) -> None:
+        if isinstance(record, RegisterBrokerRecord):
+            self.brokers[record.broker_id] = BrokerState(record)
+            self.last_broker_epoch = max(self.last_broker_epoch, record.broker_epoch)
+            return
         known = self.brokers.get(record.broker_id)
         if known and known.broker_epoch == record.broker_epoch:
             self.brokers[record.broker_id] = replace(known, fenced=True, clean_shutdown=record.clean)
 
-    def _come_or_go(self, record: TopicRecord | RemoveTopicRecord | TopicDeletionRecord) -> None:
+    def _replay_topic(self, record: TopicRecord | RemoveTopicRecord | TopicDeletionRecord) -> None:
         if isinstance(record, TopicDeletionRecord):
             self.deletions.pop(record.topic_id, None)
             if record.brokers:
@@ -122,17 +113,14 @@ class ClusterImage:
         for topic_partition in self.partitions_by_topic.pop(name, ()):
             del self.partitions[topic_partition]
 
-    def _ask_of_topic(self, record: ConfigRecord | EraseRecord) -> None:
-        if isinstance(record, EraseRecord):
-            self.erases.setdefault(record.topic, {})[record.erase_id] = record
-            return
+    def _replay_config(self, record: ConfigRecord) -> None:
         overrides = self.configs.setdefault(record.topic, {})
         if record.value is None:
             overrides.pop(record.name, None)
         else:
             overrides[record.name] = record.value
 
-    def _allow_or_deny(self, record: AccessControlEntryRecord | RemoveAccessControlEntryRecord) -> None:
+    def _replay_acl(self, record: AccessControlEntryRecord | RemoveAccessControlEntryRecord) -> None:
         if isinstance(record, AccessControlEntryRecord):
             self.acls[record.id] = record
         else:
@@ -144,15 +132,19 @@ class ClusterImage:
 
     def is_current(self, broker_id: int, broker_epoch: int) -> bool:
         """True while `broker_epoch` is the live registration of the broker."""
+        return self.is_live(broker_id) and self.brokers[broker_id].broker_epoch == broker_epoch
+
+    def is_live(self, broker_id: int) -> bool:
+        """True while the broker is registered and not fenced."""
         broker = self.brokers.get(broker_id)
-        return broker is not None and not broker.fenced and broker.broker_epoch == broker_epoch
+        return broker is not None and not broker.fenced
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
         """The topic's partitions in order; an empty list for an unknown topic."""
         return sorted(self.partitions_by_topic.get(topic, ()))
 
     def partition(self, topic_partition: TopicPartition) -> PartitionRecord:
-        """The partition's state. UnknownTopicOrPartitionError naming what exists."""
+        """The partition's state. UnknownTopicOrPartitionError, with the topic's number of partitions."""
         state = self.partitions.get(topic_partition)
         if state is None:
             known = len(self.partitions_of(topic_partition.topic))
@@ -161,13 +153,24 @@ class ClusterImage:
         return state
 
     def cluster_config(self, name: str, default: str) -> str:
-        """A setting that all brokers share: as it was altered, else as the cluster was last started with."""
+        """A cluster-wide config: the altered value, else the one that the cluster was last started with."""
         started_with = self.configs.get(CLUSTER_WIDE, {}).get(name, default)
         return self.configs.get(DYNAMIC_DEFAULT, {}).get(name, started_with)
 
     def topic_config(self, topic: str) -> Mapping[str, str]:
         """The topic's overrides by Kafka name."""
         return self.configs.get(topic, {})
+
+
+Response_co = TypeVar("Response_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Result(Generic[Response_co]):
+    """A decision: the records to commit in one piece (none: nothing to do) and the answer for the caller."""
+
+    records: tuple[MetadataRecord, ...]
+    response: Response_co
 
 
 def check_broker_epoch(image: ClusterImage, broker_id: int, broker_epoch: int) -> None:

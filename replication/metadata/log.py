@@ -1,6 +1,6 @@
-"""`__cluster_metadata`: the partition log that holds the cluster's state, and how a decision gets into it.
+"""`__cluster_metadata`: the partition log that holds the cluster's state, and how a decision is committed to it.
 
-I/O: through its `PartitionLog` only. Refresh, fold, decide, commit; on Conflict the whole round again.
+I/O: through its `PartitionLog` only. Refresh, fold, decide, commit; after a Conflict again from the start.
 Every commit is made durable before it counts (promise 4).
 """
 
@@ -32,7 +32,7 @@ from stratalog.storage.topic_config import LogConfig
 
 METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
 METADATA_COMMITS = f"{METADATA_PARTITION}/_delta_log/"
-"""Below the metadata root: who watches this directory hears of every commit."""
+"""The directory below the metadata root in which every commit is a new file, to be watched."""
 METADATA_TOPIC_ID = "00000000000000000000000000000001"
 METADATA_CONFIG = LogConfig.from_properties(
     {"cleanup.policy": "compact", "max.message.bytes": str(1 << 30), "flush.messages": "1"}
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class MetadataLog:
-    """One part's own fold of the metadata log. Not thread-safe: each part opens its own."""
+    """The metadata log with a fold of its own. Not thread-safe: each part of a broker opens one."""
 
     def __init__(self, table: LogTable, clock: Clock, ids: Ids) -> None:
         self.log = PartitionLog(table, METADATA_CONFIG, clock, ids)
@@ -58,17 +58,17 @@ class MetadataLog:
         """Called with each record that is folded, and the image before it."""
 
     def create(self) -> None:
-        """Make the log if it is absent."""
+        """Create the log if it is absent."""
         self.log.exists_or_create(METADATA_TOPIC_ID)
 
     def refresh(self) -> list[MetadataRecord]:
-        """Fold what was committed and return what was folded since the last call, oldest first."""
+        """Fold new commits; the records folded since the last call, oldest first."""
         self._fold()
         records, self._unseen = self._unseen, []
         return records
 
-    def look(self) -> None:
-        """Fold all that was committed before this call into `image`; the next `refresh` still tells of it."""
+    def refresh_image(self) -> None:
+        """Fold all that was committed before this call into `image`; the next `refresh` still returns it."""
         self._fold(for_sure=True)
 
     def _fold(self, *, for_sure: bool = False) -> None:
@@ -98,10 +98,10 @@ class MetadataLog:
     ) -> T:
         """Decide on the newest image and commit the records in one piece; on Conflict decide again.
 
-        With `controller_epoch` the commit is refused with StaleControllerEpochError once a newer controller
-        exists, and an illegal transition with IllegalStateError (`state_changes`). Errors, those that `decide` raises
-        too, leave nothing behind. Only StoreUnavailableError means that the outcome is not known: decisions are written
-        so that asking again finds their own effect.
+        With `controller_epoch` the commit is refused with StaleControllerEpochError once a newer controller exists; an
+        illegal transition is refused with IllegalStateError (`state_changes`). No error, `decide`'s own included,
+        leaves anything behind. Only after StoreUnavailableError the outcome is unknown: a decision made again finds its
+        own effect.
         """
         for attempt in range(PROPOSE_TRIES):
             self._fold()
@@ -109,7 +109,7 @@ class MetadataLog:
             result = decide(self.image)
             if not result.records:
                 return result.response
-            if checks_transitions:  # a restore states what is, whatever was before
+            if checks_transitions:  # a restoration replaces the state, whatever it was
                 self._check_transitions(result.records)
             if not isinstance(self._commit(result.records), Conflict):
                 self._fold()
@@ -118,10 +118,10 @@ class MetadataLog:
         raise RequestTimedOutError(f"{self.log.name}: lost the race for a commit {PROPOSE_TRIES} times")
 
     def elect_controller(self, broker_id: int, seen_epoch: int) -> int | None:
-        """Become controller of epoch `seen_epoch` + 1; None when somebody else was quicker.
+        """Become controller of epoch `seen_epoch` + 1; None when another candidate was faster.
 
-        The epoch start in the table (create-if-absent) lets one win and refuses the deposed controller's
-        next commit; the record then names the winner (promise 12).
+        The epoch start in the table (create-if-absent) lets one candidate win and refuses the next commit of the
+        deposed controller; the record then names the winner (promise 12).
         """
         self._fold()
         if self.image.controller_epoch != seen_epoch:
@@ -155,7 +155,7 @@ class MetadataLog:
         try:
             return self.log.append(batch, self.log.leader_epoch, now_ms)
         except StoreUnavailableError:
-            # Unclear: the same commit once more settles it, unless the store stays away.
+            # The outcome is unknown: the same commit once more resolves that, unless the store stays away.
             return self.log.append(batch, self.log.leader_epoch, now_ms)
 
     def _back_off(self, attempt: int) -> None:
@@ -166,7 +166,7 @@ class MetadataLog:
 def elect_controller(image: ClusterImage, broker_id: int, controller_epoch: int) -> Result[int]:
     """Broker `broker_id` becomes the controller of `controller_epoch`, which its epoch start has reserved.
 
-    StaleControllerEpochError when that epoch or a newer one has a controller already. An election that it
+    StaleControllerEpochError when that epoch or a newer one has a controller already. An election that the broker has
     won already is answered again without a record.
     """
     if (image.controller_id, image.controller_epoch) == (broker_id, controller_epoch):
@@ -180,5 +180,5 @@ def elect_controller(image: ClusterImage, broker_id: int, controller_epoch: int)
 
 
 def open_metadata(stores: Stores, metadata_root: str, clock: Clock, ids: Ids) -> MetadataLog:
-    """The cluster's metadata log, not yet read."""
+    """The cluster's metadata log, not read yet."""
     return MetadataLog(stores.table(metadata_root, METADATA_PARTITION), clock, ids)

@@ -1,7 +1,7 @@
 """The records of the metadata log and their JSON. Pure.
 
-A record is a value of one of the classes of `MetadataRecord`; its key says what it is about, so that compaction keeps
-the last one of each. Kafka's metadata records (KRaft) have the same names where they mean the same.
+A record is a value of one of the classes of `MetadataRecord`. Compaction keeps the last record of each key. Names are
+those of Kafka's metadata records (KRaft) where there is a counterpart.
 """
 
 from __future__ import annotations
@@ -9,25 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from stratalog.storage.errors import CorruptMessageError
 from stratalog.storage.records import TopicPartition
 
 NO_LEADER = -1
-
-
 NO_BROKER_EPOCH = -1
-
-
-PRODUCER_ID_BLOCK = 1000
-
-
 CLUSTER_WIDE = ""
-
-
+"""The `ConfigRecord.topic` of the configs that the cluster was started with."""
 DYNAMIC_DEFAULT = "<default>"
-"""Kafka's name of the entity that stands for all brokers: what was altered while the cluster runs."""
+"""The `ConfigRecord.topic` of cluster-wide configs that were altered: Kafka's name of the entity for all brokers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +50,7 @@ class ClusterRecord:
 
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerRecord:
-    """A broker process came up under a new broker epoch (KIP-380, KIP-631). `root` is its storage domain's URL."""
+    """A broker process starts under a new broker epoch (KIP-380, KIP-631). `root`: the URL of its storage domain."""
 
     type: ClassVar[str] = "RegisterBroker"
     broker_id: int
@@ -75,7 +67,7 @@ class RegisterBrokerRecord:
 
 @dataclass(frozen=True, slots=True)
 class FenceBrokerRecord:
-    """A broker's session expired or it shut down. `clean` means it left after handing everything over."""
+    """A broker's session expired, or it shut down; `clean`: a controlled shutdown, which moved its leaderships."""
 
     type: ClassVar[str] = "FenceBroker"
     broker_id: int
@@ -113,8 +105,8 @@ class RemoveTopicRecord:
 class TopicDeletionRecord:
     """A removed topic whose replicas `brokers` have yet to delete; none left: the deletion is over.
 
-    Stated with the topic's removal and again by each broker that is done, so that a deletion outlives a broker that
-    is down meanwhile. `partitions`: how many the topic had.
+    Written with the topic's removal and again for each broker that is done, so that a deletion outlives a broker that
+    is down meanwhile. `partitions`: the topic's number of partitions.
     """
 
     type: ClassVar[str] = "TopicDeletion"
@@ -130,10 +122,7 @@ class TopicDeletionRecord:
 
 @dataclass(frozen=True, slots=True)
 class ConfigRecord:
-    """A topic's dynamic config, or with `topic` CLUSTER_WIDE or DYNAMIC_DEFAULT a setting that all brokers share.
-
-    `value` None removes it.
-    """
+    """A topic's config, or with `topic` CLUSTER_WIDE or DYNAMIC_DEFAULT a cluster-wide one. `value` None removes it."""
 
     type: ClassVar[str] = "Config"
     topic: str
@@ -147,7 +136,7 @@ class ConfigRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdsRecord:
-    """Producer ids below `next_producer_id` are given out, in blocks (KIP-730)."""
+    """Producer ids below `next_producer_id` are allocated, in blocks (KIP-730)."""
 
     type: ClassVar[str] = "ProducerIds"
     broker_id: int
@@ -160,7 +149,7 @@ class ProducerIdsRecord:
 
 @dataclass(frozen=True, slots=True)
 class AccessControlEntryRecord:
-    """An ACL binding under an id of its own; what the words mean is in `replication.metadata.acls`."""
+    """An ACL binding under an id of its own; its words are those of `acls`."""
 
     type: ClassVar[str] = "AccessControlEntry"
     id: str
@@ -189,10 +178,10 @@ class RemoveAccessControlEntryRecord:
 
 @dataclass(frozen=True, slots=True)
 class EraseRecord:
-    """Records of a topic that match are to be erased on every replica: below `end_offsets[partition]`.
+    """Matching records of a topic below `end_offsets[partition]` are to be erased on every replica.
 
-    Ids of a topic count up from 1. `predicate` is JSON (`storage.upkeep.erase_predicate`), `request_id` the asker's own
-    mark.
+    Ids of a topic count up from 1. `predicate` is JSON (`storage.upkeep.erase_predicate`), `request_id` the client's
+    id.
     """
 
     type: ClassVar[str] = "Erase"
@@ -212,8 +201,8 @@ class PartitionRecord:
     """The whole state of one partition after a change. `partition_epoch` counts every change.
 
     `elr`, eligible leader replicas (KIP-966): outside the ISR, but with every committed record, since the high
-    watermark has stood still from before they left. `last_known_elr`: those of them that lost this by an unclean
-    restart. Who is in the ISR, or not assigned any more, is in neither: see `eligible_leaders`.
+    watermark has stood still since they left. `last_known_elr`: those of them that lost this by an unclean restart.
+    Members of the ISR and replicas that are no longer assigned are in neither: see `eligible_leaders`.
     """
 
     type: ClassVar[str] = "Partition"
@@ -268,7 +257,7 @@ class PartitionRecord:
     ) -> PartitionRecord:
         """The next state: `partition_epoch` + 1, and the leader epoch + 1 if asked.
 
-        With another ISR nobody is eligible beside it any more, which is always safe; `eligible_leaders` says who is.
+        With another ISR there are no eligible leaders, which is always safe; `eligible_leaders` adds them.
         """
         keeps_isr = isr is None or (isr := tuple(isr)) == self.isr
         return replace(
@@ -300,41 +289,17 @@ MetadataRecord = (
     | PartitionRecord
 )
 
-
-_RECORD_TYPES: dict[str, type[Any]] = {
-    t.type: t
-    for t in (
-        ControllerRecord,
-        ClusterRecord,
-        RegisterBrokerRecord,
-        FenceBrokerRecord,
-        TopicRecord,
-        RemoveTopicRecord,
-        TopicDeletionRecord,
-        ConfigRecord,
-        ProducerIdsRecord,
-        AccessControlEntryRecord,
-        RemoveAccessControlEntryRecord,
-        EraseRecord,
-        PartitionRecord,
-    )
-}
-
-
+_RECORD_TYPES: dict[str, type[Any]] = {each.type: each for each in get_args(MetadataRecord)}
 _FIELD_NAMES = {name: tuple(f.name for f in fields(t)) for name, t in _RECORD_TYPES.items()}
-
-
 _TUPLE_FIELDS = ("replicas", "isr", "adding", "removing", "end_offsets", "elr", "last_known_elr", "brokers")
-
-
 _LEFT_OUT_WHEN_EMPTY = ("elr", "last_known_elr")
-"""Fields that are rarely anything, and that records of earlier versions lack."""
+"""Fields that are mostly empty, and that records of earlier versions lack."""
 
 
 def record_to_json(record: MetadataRecord) -> tuple[bytes, bytes]:
-    """`(key, value)` of a metadata record; the key lets compaction keep the newest state of each thing."""
+    """`(key, value)` of a metadata record."""
     body: dict[str, Any] = {"type": record.type}
-    for name in _FIELD_NAMES[record.type]:  # `dataclasses.asdict` takes six times as long
+    for name in _FIELD_NAMES[record.type]:  # faster than `dataclasses.asdict`
         value = getattr(record, name)
         if value or name not in _LEFT_OUT_WHEN_EMPTY:
             body[name] = value

@@ -1,7 +1,7 @@
-"""What metadata records do to partitions and replicas: whether they may, and the lines of state-change.log. Pure.
+"""The transitions that metadata records make: a check before the commit, and the lines of state-change.log. Pure.
 
-`illegal_transition` looks at a decision before it is committed, on the image that it was made from. The lines are of
-what was committed, record by record, each on the image before it.
+`check_transitions` checks a decision on the image that it was made from. The lines describe committed records, one by
+one, each on the image before it.
 Source: the messages of `ZkPartitionStateMachine` and `ZkReplicaStateMachine` of Kafka 3.
 """
 
@@ -49,11 +49,11 @@ def check_transitions(image: ClusterImage, records: Iterable[MetadataRecord]) ->
 
 
 class _Check:
-    """The records of one commit, one after the other."""
+    """Checks the records of one commit, one after the other."""
 
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
-        self._announced: set[str] = set()
+        self._created: set[str] = set()
         self._removed: dict[str, RemoveTopicRecord] = {}
         self._moved: dict[TopicPartition, PartitionState] = {}
 
@@ -62,7 +62,7 @@ class _Check:
             case PartitionRecord():
                 return self._move(record)
             case TopicRecord():
-                self._announced.add(record.name)
+                self._created.add(record.name)
             case RemoveTopicRecord():
                 return self._remove(record)
             case TopicDeletionRecord():
@@ -72,7 +72,7 @@ class _Check:
     def _move(self, record: PartitionRecord) -> str:
         named, before = record.topic_partition, self._image.partitions.get(record.topic_partition)
         is_growth = record.partition_epoch == 0 and record.topic in self._image.topic_ids
-        path = partition_path(before, record, is_creation=is_growth or record.topic in self._announced)
+        path = partition_path(before, record, is_creation=is_growth or record.topic in self._created)
         current = self._moved.get(named) or state_of_partition(before)
         self._moved[named] = path[-1]
         return illegal_partition_step(named, current, path)
@@ -87,7 +87,7 @@ class _Check:
         return ""
 
     def _delete(self, record: TopicDeletionRecord) -> str:
-        """Replicas are deleted once their topic is removed; who is done with it does not begin again."""
+        """Replicas are deleted after their topic is removed, by each broker once."""
         known = self._image.deletions.get(record.topic_id)
         if known is None and record.topic_id in self._removed:
             return ""
@@ -112,7 +112,8 @@ def partition_lines(image: ClusterImage, record: MetadataRecord) -> Iterator[str
         known = image.deletions.get(record.topic_id)
         for broker_id in () if known is None else known.brokers:
             if known is not None and broker_id not in record.brokers:
-                yield from _line(record.topic, broker_id, state_of_deletion(image, known, broker_id))
+                current = state_of_deletion(image, known, broker_id)
+                yield from _steps(_replicas(record.topic, broker_id), current, ReplicaState.NON_EXISTENT)
 
 
 def _lines_of_partition(before: PartitionRecord | None, record: PartitionRecord) -> Iterator[str]:
@@ -140,16 +141,21 @@ def _replicas_of(image: ClusterImage, topic: str) -> list[int]:
 
 
 def _lines_of_deletion(image: ClusterImage, topic: str, broker_ids: Iterable[int]) -> Iterator[str]:
-    live = image.live_brokers()
     for broker_id in broker_ids:
-        is_up = broker_id in live
-        current = ReplicaState.ONLINE if is_up else ReplicaState.OFFLINE
-        target = ReplicaState.DELETION_STARTED if is_up else ReplicaState.DELETION_INELIGIBLE
-        yield from _steps(f"the replicas of topic {topic} on broker {broker_id}", current, target)
+        is_live = image.is_live(broker_id)
+        yield from _steps(_replicas(topic, broker_id), _assigned_state(is_live), _deletion_state(is_live))
 
 
-def _line(topic: str, broker_id: int, current: ReplicaState) -> Iterator[str]:
-    yield from _steps(f"the replicas of topic {topic} on broker {broker_id}", current, ReplicaState.NON_EXISTENT)
+def _assigned_state(is_live: bool) -> ReplicaState:
+    return ReplicaState.ONLINE if is_live else ReplicaState.OFFLINE
+
+
+def _deletion_state(is_live: bool) -> ReplicaState:
+    return ReplicaState.DELETION_STARTED if is_live else ReplicaState.DELETION_INELIGIBLE
+
+
+def _replicas(topic: str, broker_id: int) -> str:
+    return f"the replicas of topic {topic} on broker {broker_id}"
 
 
 def _steps(what: str, current: ReplicaState, target: ReplicaState) -> Iterator[str]:
@@ -159,35 +165,36 @@ def _steps(what: str, current: ReplicaState, target: ReplicaState) -> Iterator[s
 
 
 def replica_lines(image: ClusterImage, record: MetadataRecord) -> Iterator[str]:
-    """A line for each state that a replica moves to by `record`. A broker that comes or goes moves all of its own, so
-    this goes through all partitions; of a removed topic `partition_lines` tells."""
+    """A line for each state that a replica moves to by `record`, except by a topic's removal (`partition_lines`).
+
+    A broker that comes or goes moves all its replicas, so this goes through all partitions.
+    """
     if isinstance(record, PartitionRecord):
         yield from _lines_of_assignment(image, record)
     elif isinstance(record, FenceBrokerRecord) and image.is_current(record.broker_id, record.broker_epoch):
-        yield from _lines_of_broker(image, record.broker_id, is_up=False)
-    elif isinstance(record, RegisterBrokerRecord) and record.broker_id not in image.live_brokers():
-        yield from _lines_of_broker(image, record.broker_id, is_up=True)
+        yield from _lines_of_broker(image, record.broker_id, is_live=False)
+    elif isinstance(record, RegisterBrokerRecord) and not image.is_live(record.broker_id):
+        yield from _lines_of_broker(image, record.broker_id, is_live=True)
 
 
 def _lines_of_assignment(image: ClusterImage, record: PartitionRecord) -> Iterator[str]:
-    named, live = record.topic_partition, image.live_brokers()
+    named = record.topic_partition
     before = image.partitions.get(named)
     for broker_id in sorted({*record.replicas, *(before.replicas if before else ())}):
         target = ReplicaState.NON_EXISTENT
         if broker_id in record.replicas:
-            target = ReplicaState.ONLINE if broker_id in live else ReplicaState.OFFLINE
+            target = _assigned_state(image.is_live(broker_id))
         current = state_of_replica(image, named, broker_id)
         yield from _steps(f"replica {broker_id} for partition {named}", current, target)
 
 
-def _lines_of_broker(image: ClusterImage, broker_id: int, *, is_up: bool) -> Iterator[str]:
-    target = ReplicaState.ONLINE if is_up else ReplicaState.OFFLINE
+def _lines_of_broker(image: ClusterImage, broker_id: int, *, is_live: bool) -> Iterator[str]:
+    """`is_live`: whether the broker is so after the record."""
     for named, state in image.partitions.items():
         if broker_id in state.replicas:
             current = state_of_replica(image, named, broker_id)
-            yield from _steps(f"replica {broker_id} for partition {named}", current, target)
-    target = ReplicaState.DELETION_STARTED if is_up else ReplicaState.DELETION_INELIGIBLE
+            yield from _steps(f"replica {broker_id} for partition {named}", current, _assigned_state(is_live))
     for deletion in image.deletions.values():
         if broker_id in deletion.brokers:
             current = state_of_deletion(image, deletion, broker_id)
-            yield from _steps(f"the replicas of topic {deletion.topic} on broker {broker_id}", current, target)
+            yield from _steps(_replicas(deletion.topic, broker_id), current, _deletion_state(is_live))

@@ -20,7 +20,7 @@ from stratalog.replication.coordinator.runtime.remote_appends import Appends
 from stratalog.replication.follower.partitions import FetchJob
 from stratalog.replication.follower.runner import FetchRunner
 from stratalog.replication.progress.progress import fetch_progress_path, progress_prefix
-from stratalog.replication.stores import DeltaStores
+from stratalog.replication.stores import DeltaStores, Ports
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.errors import (
     BrokerNotAvailableError,
@@ -100,10 +100,7 @@ class RunningBroker:
                 self.broker.incarnation_id,
                 shared.config,
                 shared.metadata_root,
-                DeltaStores(ids),
-                clock,
-                ids,
-                executor=shared.executor,
+                Ports(DeltaStores(ids), clock, ids, shared.executor),
             )
         except BaseException:
             self._lock.close()

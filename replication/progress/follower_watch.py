@@ -1,9 +1,8 @@
 """A leader's view of its followers: the progress objects of other brokers' fetch sessions.
 
-I/O: lists and reads objects in the followers' roots, where they can be watched only when something was written. Only
-those that are for this leader: what a follower has of another one's partitions does not wake it.
-Sessions come and go (they overlap), so the listing is repeated now and then and whenever an active
-session says that it ended.
+I/O: lists and reads objects in the followers' roots; where they can be watched, only after a write. Only objects for
+this leader: copies of another leader's partitions do not wake it. Sessions overlap, so they are listed again now and
+then and whenever an active session has ended.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from stratalog.storage.records import TopicPartition
 
 LIST_INTERVAL_MS = 200
 LIST_WATCHED_INTERVAL_MS = 5_000
-"""Where a new session is told of: only in case something was missed."""
+"""The interval where new sessions are reported: only in case a report was missed."""
 RETRY_MS = 500
 
 _LOG = logging.getLogger("stratalog.broker")
@@ -30,7 +29,7 @@ _LOG = logging.getLogger("stratalog.broker")
 
 @dataclass(frozen=True, slots=True)
 class _Session:
-    """One fetch session's object, and whether it was written since the last look."""
+    """One fetch session's object, and whether it was written since the last read."""
 
     reader: ProgressReader
     watch: WatchedPlace
@@ -38,7 +37,7 @@ class _Session:
 
 @dataclass(slots=True)
 class _Follower:
-    """One broker under one broker epoch: progress of an older registration does not count."""
+    """One broker under one broker epoch: progress of an older registration is ignored."""
 
     broker_epoch: int
     root: str
@@ -50,7 +49,7 @@ class _Follower:
 
 
 class FollowerWatch:
-    """Reads what followers published. `poll` returns only what moved."""
+    """Reads the progress that followers published; `poll` returns changes only."""
 
     def __init__(self, broker_id: int, stores: Stores, wakeup: Wakeup) -> None:
         self._broker_id = broker_id
@@ -59,9 +58,9 @@ class FollowerWatch:
         self._followers: dict[int, _Follower] = {}
 
     def update_brokers(self, brokers: Mapping[int, BrokerState]) -> list[int]:
-        """The registered brokers; returns those that came up anew since the last call.
+        """Set the registered brokers; returns those with a new registration since the last call.
 
-        A new registration is read from its own progress objects only.
+        Of a new registration only its own progress objects are read.
         """
         restarted = []
         for broker_id, broker in brokers.items():
@@ -84,13 +83,13 @@ class FollowerWatch:
             self._wakeup.unwatch(session.watch)
 
     def broker_epochs(self) -> dict[int, int]:
-        """Under which registration each follower's progress was read."""
+        """The registration of each follower whose progress is read."""
         return {broker_id: follower.broker_epoch for broker_id, follower in self._followers.items()}
 
     def poll(self, now_ms: int) -> list[tuple[int, ReplicaProgress]]:
-        """`(follower broker id, progress)` that moved since the last poll.
+        """Changes since the last poll, as `(follower broker id, progress)`.
 
-        A follower whose root is out of reach is skipped for a while: the others must be heard.
+        A follower whose root is out of reach is skipped for a while, so that it does not delay the others.
         """
         moved: list[tuple[int, ReplicaProgress]] = []
         for broker_id, follower in self._followers.items():
@@ -98,16 +97,16 @@ class FollowerWatch:
                 continue
             try:
                 for progress in self._poll_follower(follower, now_ms):
-                    moved.append((broker_id, progress))  # noqa: PERF401 - what was read before a failure counts
+                    moved.append((broker_id, progress))  # noqa: PERF401 - changes read before a failure count
             except StratalogError as reason:
                 follower.retry_at_ms = now_ms + RETRY_MS
                 if follower.directory is not None:
                     follower.directory.mark_written()
-                _LOG.debug("broker %d hears nothing of broker %d: %s", self._broker_id, broker_id, reason)
+                _LOG.debug("broker %d cannot read the progress of broker %d: %s", self._broker_id, broker_id, reason)
         return moved
 
     def known(self, topic_partition: TopicPartition) -> Iterable[tuple[int, ReplicaProgress]]:
-        """Everything heard so far of a partition that has just begun to lead."""
+        """All followers' progress of a partition that this broker has just begun to lead."""
         for broker_id, follower in self._followers.items():
             for session in follower.sessions.values():
                 progress = session.reader.entries.get(topic_partition)
@@ -115,7 +114,7 @@ class FollowerWatch:
                     yield broker_id, progress
 
     def _poll_follower(self, follower: _Follower, now_ms: int) -> Iterator[ReplicaProgress]:
-        """Hands out each progress as it is read: what a later failure cuts off was not taken in yet."""
+        """Yields each progress as it is read, so that a later failure loses none."""
         has_newly_ended = False
         for path, session in follower.sessions.items():
             if path in follower.ended:

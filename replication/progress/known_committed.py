@@ -1,8 +1,8 @@
-"""What a broker knows to be committed of a partition that it is about to lead again.
+"""Offsets that a broker knows to be committed of partitions that it is about to lead again.
 
 I/O: `published_before` reads the broker's own progress object. A leader whose ISR is under `min.insync.replicas` at the
-start of its epoch publishes no high watermark (KIP-966), perhaps for long. What was committed before may be read all
-the same: every clean leader has it. Kafka keeps a high watermark checkpoint for that.
+start of its epoch publishes no high watermark (KIP-966), perhaps for long. Records committed before may be read all the
+same: every clean leader has them. Kafka keeps a high watermark checkpoint for that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stratalog.storage.records import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class KnownCommitted:
-    """The partition of topic `topic_id` was committed up to `offset` when it had had `unclean` unclean elections."""
+    """A partition of topic `topic_id` was committed up to `offset` after `unclean` unclean elections."""
 
     topic_id: str
     unclean: int
@@ -27,9 +27,9 @@ class KnownCommitted:
 
 
 def known_committed(known: KnownCommitted | None, topic_id: str, state: PartitionRecord) -> int:
-    """The offset, if it still says something about the partition in `state`; else UNKNOWN.
+    """The offset if it still holds for the partition in `state`, else UNKNOWN.
 
-    An unclean leader may lack what was committed, and a topic created anew begins at 0.
+    An unclean leader may lack committed records, and a new topic of the name begins at 0.
     """
     if known is None or (known.topic_id, known.unclean) != (topic_id, state.unclean):
         return UNKNOWN
@@ -37,9 +37,9 @@ def known_committed(known: KnownCommitted | None, topic_id: str, state: Partitio
 
 
 def published_before(objects: ObjectStore, image: ClusterImage, broker_id: int) -> dict[TopicPartition, KnownCommitted]:
-    """What the registration of `broker_id` that stands in `image` last published as a leader, in its root `objects`.
+    """The committed offsets that the registration of `broker_id` in `image` last published in its root `objects`.
 
-    Only of partitions that never had an unclean election: an entry does not say whether it is from before one.
+    Only of partitions without an unclean election: an entry may be from before one.
     """
     broker = image.brokers.get(broker_id)
     if broker is None:

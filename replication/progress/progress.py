@@ -1,7 +1,7 @@
-"""What one writer says of a replica that it moves, and where it says it. Pure.
+"""The progress of one replica, its encoding, and the paths of progress objects. Pure.
 
-Entries merge by (leader epoch, table version), never downwards (promise 21). `progress_object` writes and reads
-the objects that hold them.
+Entries merge by (leader epoch, table version), never downwards (promise 21). `progress_object` writes and reads the
+objects.
 """
 
 from __future__ import annotations
@@ -13,17 +13,20 @@ from typing import NamedTuple
 from stratalog.storage.records import TopicPartition
 
 UNKNOWN = -1
+ENDED = "ended"
+"""The state of a writer that will publish nothing more."""
+PROGRESS_PREFIX = "progress/"
 
 _parsed_at = json.JSONDecoder().raw_decode
 _quoted = json.encoder.encode_basestring_ascii
 
 
 class ReplicaProgress(NamedTuple):
-    """One replica as its writer last saw it. A follower leaves `high_watermark` and `start_offset` UNKNOWN.
+    """One replica as its writer last saw it. A follower's `high_watermark` and `start_offset` are UNKNOWN.
 
-    known_committed   while a leader's high watermark is UNKNOWN, for long if its ISR is under `min.insync.replicas`:
-                      the highest one of earlier epochs that it knows of, up to which the log may be read. Not a high
-                      watermark itself, since a higher one may have been published.
+    known_committed  while a leader's high watermark is UNKNOWN, for long if its ISR is under `min.insync.replicas`: the
+                     highest one of earlier epochs that the leader knows, up to which the log may be read. Not a high
+                     watermark itself, since a higher one may have been published.
     """
 
     topic_partition: TopicPartition
@@ -39,7 +42,7 @@ class ReplicaProgress(NamedTuple):
     def supersedes(self, other: ReplicaProgress | None) -> bool:
         """True when this is newer: a later leader epoch, table version, or high watermark of the same version.
 
-        A topic created anew under an old name counts from zero: the later statement of one writer wins.
+        A new topic of an old name starts from zero: the later entry of one writer wins.
         """
         return (
             other is None
@@ -52,14 +55,14 @@ class ReplicaProgress(NamedTuple):
 class ProgressHeader(NamedTuple):
     """The first line of a progress object.
 
-    sequence  of the newest change
-    floor     every change above it is in the object; older ones may be in the image only
-    beat      changes at least every heartbeat
-    state     a word of the writer's: `active`, `ended`, …
+    sequence        of the newest change
+    complete_above  every change with a higher sequence is in the object; older ones may be in the full state only
+    beat            changes at least every heartbeat
+    state           of the writer: `active`, `ended`, …
     """
 
     sequence: int
-    floor: int
+    complete_above: int
     beat: int
     state: str
 
@@ -75,8 +78,8 @@ def encode_row(sequence: int, p: ReplicaProgress) -> bytes:
 
 
 def encode_progress(header: ProgressHeader, rows: Iterable[bytes]) -> bytes:
-    """A progress object: the header, then `rows`, each of `encode_row`, the newest change first."""
-    first = f"[{header.sequence},{header.floor},{header.beat},{_quoted(header.state)}]"
+    """A progress object: the header, then the rows of `encode_row`, the newest change first."""
+    first = f"[{header.sequence},{header.complete_above},{header.beat},{_quoted(header.state)}]"
     return b"\n".join([first.encode(), *rows])
 
 
@@ -86,8 +89,7 @@ def progress_header(content: bytes) -> ProgressHeader:
 
 
 def progress_rows(content: bytes, after: int = 0) -> Iterator[ReplicaProgress]:
-    """The rows of a progress object whose change is newer than `after`, newest first. What is not wanted is not
-    decoded, so that a look costs what moved and not what there is."""
+    """The rows of a progress object whose sequence is above `after`, newest first; the others are not decoded."""
     text = content.decode()
     start = text.find("\n") + 1
     while start and int(text[start + 1 : text.index(",", start)]) > after:
@@ -97,12 +99,12 @@ def progress_rows(content: bytes, after: int = 0) -> Iterator[ReplicaProgress]:
 
 
 def concerns_followers(before: ReplicaProgress | None, after: ReplicaProgress) -> bool:
-    """Whether a leader's change is one that its followers copy: records, a new log start, an epoch, a topic anew."""
+    """Whether a leader's change matters to followers: records, log start, leader epoch, topic id."""
     return before is None or _followed(before) != _followed(after)
 
 
 def concerns_readers(before: ReplicaProgress | None, after: ReplicaProgress) -> bool:
-    """Whether readers see a leader's change. Records alone they do not: those count once they are committed."""
+    """Whether a leader's change matters to readers: not records alone, which are readable once they are committed."""
     if before is None or _read(before) != _read(after):
         return True
     return before.log_end_offset == after.log_end_offset and before.version != after.version
@@ -117,43 +119,39 @@ def _read(progress: ReplicaProgress) -> tuple[object, ...]:
     return (*start, progress.high_watermark, progress.known_committed)
 
 
-PROGRESS_PREFIX = "progress/"
-
-
 def progress_prefix(broker_epoch: int) -> str:
     return f"{PROGRESS_PREFIX}{broker_epoch}/"
 
 
 def leader_progress_path(broker_epoch: int) -> str:
-    """What the broker's leaders publish for those who read: high watermarks. In the broker's own root, as the others.
+    """The broker's leaders for readers: high watermarks. In the broker's root, as all progress objects.
 
-    A log end in it is the newest of the last change that concerned readers.
+    A log end in it is that of the last change that mattered to readers.
     """
     return progress_prefix(broker_epoch) + "leader"
 
 
 def leader_ends_path(broker_epoch: int) -> str:
-    """What the broker's leaders publish for their followers: log ends. A high watermark in it may be an old one."""
+    """The broker's leaders for their followers: log ends. A high watermark in it may be old."""
     return progress_prefix(broker_epoch) + "leader-ends"
 
 
 def fetch_progress_path(broker_epoch: int, session: str) -> str:
-    """What one fetch session of the broker says of itself, for the other sessions of its share."""
+    """One fetch session of the broker, for the other sessions of the same fetcher."""
     return f"{progress_prefix(broker_epoch)}fetch-{session}"
 
 
 def follower_progress_prefix(broker_epoch: int, leader_id: int) -> str:
-    """Where the fetch sessions of the broker publish what they have of that leader's partitions."""
+    """The directory of the broker's fetch sessions' progress for one leader, with the slash."""
     return f"{progress_prefix(broker_epoch)}for-{leader_id}/"
 
 
 def follower_progress_path(broker_epoch: int, leader_id: int, session: str) -> str:
-    """What one fetch session has of one leader's partitions, so that a copy wakes only the leader that waits for it."""
+    """One fetch session's progress for one leader: a copy wakes only the leader that waits for it."""
     return f"{follower_progress_prefix(broker_epoch, leader_id)}fetch-{session}"
 
 
-def image_path(path: str) -> str:
+def full_state_path(path: str) -> str:
+    """The object with the full state beside a progress object."""
     return path.replace("/fetch-", "/image-fetch-") if "/fetch-" in path else path + "-image"
 
-
-ENDED = "ended"

@@ -1,8 +1,8 @@
-"""Progress objects: one writer publishes its replicas in each, so that idle partitions cost nothing.
+"""Progress objects: in each one writer publishes its replicas, so that idle partitions cost nothing.
 
-I/O: through an `ObjectStore`. One writer per object (promise 21). The object holds the newest changes (a ring,
-newest state per partition). Beside it an image holds everything, for readers that missed some; it is written
-when the ring has lost a change that the image lacks, that is after at least a ring of changes.
+I/O: through an `ObjectStore`. One writer per object (promise 21). The object has the most recent changes, one a
+partition. A second object has the full state, for readers that missed changes; it is written when a change would be in
+neither, that is at most once per `RECENT_CHANGES` changes.
 """
 
 from __future__ import annotations
@@ -16,42 +16,49 @@ from stratalog.replication.progress.progress import (
     ReplicaProgress,
     encode_progress,
     encode_row,
-    image_path,
+    full_state_path,
     progress_header,
     progress_rows,
 )
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import TopicPartition
 
-RING = 64
+RECENT_CHANGES = 64
+"""The number of changes that a progress object holds at most."""
 
 Concerns = Callable[[ReplicaProgress | None, ReplicaProgress], bool]
 
 
 class ProgressWriter:
-    """The only writer of one progress object. `state` is a word of the writer's (`active`, `ended`, …)."""
+    """The only writer of one progress object. `state`: `active`, `ended`, …"""
 
-    def __init__(self, store: ObjectStore, path: str, *, concerns: Concerns | None = None, ring: int = RING) -> None:
-        """`concerns` says, of what was published and what is, whether those who read this object are to be told; None:
-        of every change."""
+    def __init__(
+        self,
+        store: ObjectStore,
+        path: str,
+        *,
+        concerns: Concerns | None = None,
+        recent_changes: int = RECENT_CHANGES,
+    ) -> None:
+        """`concerns`: whether a change, from the published entry to the new one, matters to readers; None: always."""
         self._store = store
         self._path = path
         self._concerns = concerns
-        self._ring_size = ring
+        self._recent_changes = recent_changes
         self._entries: dict[TopicPartition, ReplicaProgress] = {}
         self._rows: dict[TopicPartition, tuple[int, bytes]] = {}
         self._sequence = 0
-        self._image_sequence = 0
+        self._full_state_sequence = 0
         self._published_sequence = 0
         self.state = "active"
 
     @property
     def is_unpublished(self) -> bool:
-        """True when something was taken in that the object does not show yet."""
+        """True when there are changes that are not in the object yet."""
         return self._sequence != self._published_sequence
 
     def update(self, entries: Iterable[ReplicaProgress]) -> None:
-        """Take entries in; `publish` shows them."""
+        """Add entries, to be written by `publish`."""
         for entry in entries:
             topic_partition = entry.topic_partition
             known = self._entries.get(topic_partition)
@@ -59,7 +66,7 @@ class ProgressWriter:
                 continue
             self._entries[topic_partition] = entry
             self._sequence += 1
-            self._rows.pop(topic_partition, None)  # what changed last stands last
+            self._rows.pop(topic_partition, None)  # the last change is the last row
             self._rows[topic_partition] = (self._sequence, encode_row(self._sequence, entry))
 
     def forget(self, topic_partition: TopicPartition) -> None:
@@ -68,21 +75,21 @@ class ProgressWriter:
         self._rows.pop(topic_partition, None)
 
     def publish(self, beat: int = 0) -> None:
-        """Write the object; first the image when readers could otherwise miss a change."""
-        newest = list(islice(reversed(self._rows.values()), self._ring_size + 1))
-        floor = newest[self._ring_size][0] if len(newest) > self._ring_size else 0
-        header = ProgressHeader(self._sequence, floor, beat, self.state)
-        if floor > self._image_sequence:
-            everything = (row for _, row in reversed(self._rows.values()))
-            self._store.put_register(image_path(self._path), encode_progress(header, everything))
-            self._image_sequence = self._sequence
-        ring = [row for _, row in newest[: self._ring_size]]
-        self._store.put_register(self._path, encode_progress(header, ring))
+        """Write the object; first the full state when readers could otherwise miss a change."""
+        count = self._recent_changes
+        newest = list(islice(reversed(self._rows.values()), count + 1))
+        complete_above = newest[count][0] if len(newest) > count else 0
+        header = ProgressHeader(self._sequence, complete_above, beat, self.state)
+        if complete_above > self._full_state_sequence:
+            all_rows = (row for _, row in reversed(self._rows.values()))
+            self._store.put_register(full_state_path(self._path), encode_progress(header, all_rows))
+            self._full_state_sequence = self._sequence
+        self._store.put_register(self._path, encode_progress(header, [row for _, row in newest[:count]]))
         self._published_sequence = self._sequence
 
 
 class ProgressReader:
-    """Follows one progress object. `entries` only ever moves forward."""
+    """Reads one progress object. `entries` only move forward."""
 
     def __init__(self, store: ObjectStore, path: str) -> None:
         self._store = store
@@ -99,11 +106,11 @@ class ProgressReader:
             return []
         header = progress_header(content)
         if header.sequence < self._sequence:
-            self._sequence = 0  # the writer began anew
+            self._sequence = 0  # a new writer
         rows = list(progress_rows(content, self._sequence))
-        if header.floor > self._sequence:
-            # A row of the ring is newer than the image's of the same partition: it has to come after it.
-            rows += progress_rows(self._store.get_register(image_path(self._path)) or b"", self._sequence)
+        if header.complete_above > self._sequence:
+            # Rows are newest first: a recent change comes before the full state's row of the same partition.
+            rows += progress_rows(self._store.get_register(full_state_path(self._path)) or b"", self._sequence)
         self._content, self._sequence, self.state = content, header.sequence, header.state
         return self._merge(reversed(rows)) if rows else []
 
@@ -117,7 +124,7 @@ class ProgressReader:
 
 
 def remove_old_progress(store: ObjectStore, broker_epoch: int) -> None:
-    """Delete what earlier registrations published, but for the last: a reader may still be looking at that."""
+    """Delete the objects of earlier registrations, except the last one's, which may still be read."""
     paths = [meta.path for meta in store.list(PROGRESS_PREFIX)]
     epochs = sorted({int(path.split("/")[1]) for path in paths} - {broker_epoch})
     for path in paths:

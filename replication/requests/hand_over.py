@@ -1,7 +1,7 @@
-"""The inbox of a broker: how writers in other processes hand files to a leader. Pure encoding.
+"""The inbox of a broker: objects by which writers in other processes hand files over to a leader. Pure encoding.
 
-`inbox/<id>.json` in the leader's root asks, `inbox/<id>.answer.json` answers. One object may
-hand over files of several partitions that the broker leads; each gets its own answer.
+`inbox/<id>.json` in the leader's root is the request, `inbox/<id>.answer.json` the answer. One object may hand over
+files of several partitions that the broker leads; each has its own answer. A follower reports damage the same way.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stratalog.storage.records import TopicPartition
 
 INBOX_PREFIX = "inbox/"
 ANSWER_SUFFIX = ".answer.json"
-SUSPECT_SUFFIX = ".suspect"
+DAMAGE_REPORT_SUFFIX = ".suspect"
 
 
 def request_path(request_id: str) -> str:
@@ -34,27 +34,27 @@ def request_id_of(path: str) -> str | None:
     return path.removeprefix(INBOX_PREFIX).removesuffix(".json")
 
 
-def suspect_path(topic_partition: TopicPartition) -> str:
-    """Where a follower tells its leader that the leader's table looks damaged; one object a partition."""
-    return f"{INBOX_PREFIX}{topic_partition}{SUSPECT_SUFFIX}"
+def damage_report_path(topic_partition: TopicPartition) -> str:
+    """The object of a follower's report that the leader's table looks damaged; one a partition."""
+    return f"{INBOX_PREFIX}{topic_partition}{DAMAGE_REPORT_SUFFIX}"
 
 
-def encode_suspect(topic_partition: TopicPartition, path: str) -> bytes:
-    """`path` is the file that could not be read, empty for something else."""
+def encode_damage_report(topic_partition: TopicPartition, path: str) -> bytes:
+    """`path`: the file that could not be read; empty for other damage."""
     return json.dumps({"topic_partition": list(topic_partition), "path": path}).encode()
 
 
-def decode_suspect(data: bytes) -> tuple[TopicPartition, str]:
-    """CorruptMessageError when it is not one."""
+def decode_damage_report(data: bytes) -> tuple[TopicPartition, str]:
+    """Partition and path of a damage report. CorruptMessageError for anything else."""
     try:
         body = json.loads(data)
         return TopicPartition(*body["topic_partition"]), str(body["path"])
     except (ValueError, KeyError, TypeError) as reason:
-        raise CorruptMessageError(f"not a suspicion: {data[:200]!r} ({reason})") from reason
+        raise CorruptMessageError(f"not a damage report: {data[:200]!r} ({reason})") from reason
 
 
 def encode_request(handed: Sequence[HandOverRequest], broker_epoch: int) -> bytes:
-    """`broker_epoch` is the leader's registration the writer saw: a later incarnation refuses politely."""
+    """`broker_epoch`: the leader's registration that the writer knows; a later one refuses the request."""
     return json.dumps({"broker_epoch": broker_epoch, "handed": [_as_json(each) for each in handed]}).encode()
 
 
@@ -64,7 +64,7 @@ def _as_json(handed: HandOverRequest) -> dict[str, object]:
 
 
 def decode_request(data: bytes) -> tuple[int, list[HandOverRequest]]:
-    """`(broker_epoch, hand-overs)`. CorruptMessageError when it is not one."""
+    """`(broker_epoch, hand-overs)` of a request. CorruptMessageError for anything else."""
     try:
         body = json.loads(data)
         handed = []

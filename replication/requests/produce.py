@@ -1,6 +1,6 @@
-"""The broker's face: Kafka's requests and responses as plain values. Pure.
+"""Produce requests and responses as plain values. Pure.
 
-One process calls a broker with these directly; the Kafka endpoint is an adapter over them.
+Clients in the broker's process call it with these; the Kafka endpoint is an adapter over them.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 
 @dataclass(frozen=True, slots=True)
 class SentBatch:
-    """A batch as its producer's bytes, of which only the header was looked at.
+    """A batch as its producer's bytes, of which only the header was decoded.
 
-    Its records are read with those of all others that go into the same commit: twenty batches at once take little more
-    than one. `read` does that, for batches in order: it gives each one's content, or why that one is refused.
+    read  decodes the records of all batches of one commit at once, which takes little more than for one: returns the
+          content of each, in order, or the error that refuses it
     """
 
     data: bytes
@@ -39,8 +39,8 @@ class SentBatch:
 class ProduceRequest:
     """One batch for one partition. `acks` is 0, 1 or -1 (all); `timeout_ms` bounds the wait for acks=all.
 
-    expected_leader_epoch  it may be appended under exactly this epoch: FENCED_LEADER_EPOCH under a newer one,
-                           UNKNOWN_LEADER_EPOCH under an older one. None: under any
+    expected_leader_epoch  the only leader epoch for the append: FENCED_LEADER_EPOCH under a newer one,
+                           UNKNOWN_LEADER_EPOCH under an older one. None: any
     """
 
     topic_partition: TopicPartition
@@ -52,11 +52,11 @@ class ProduceRequest:
 
 @dataclass(frozen=True, slots=True)
 class HandOverRequest:
-    """Data files that a writer outside the broker put into the leader's table directory.
+    """Data files that a writer outside the broker has put into the leader's table directory.
 
-    `sink_id` and `batch_id` make the hand-over exactly-once: at or below the last committed `batch_id` of
-    that `sink_id` it answers success without a write. A producer in another process gives its producer
-    fields instead; `sink_id` None means at-least-once without them.
+    `sink_id` and `batch_id` make the hand-over exactly-once: at or below the last committed `batch_id` of that
+    `sink_id` it succeeds without a write. A producer in another process sets its producer fields instead; without them
+    and with `sink_id` None it is at-least-once.
     """
 
     topic_partition: TopicPartition
@@ -72,7 +72,7 @@ class HandOverRequest:
 
 @dataclass(frozen=True, slots=True)
 class ProduceResponse:
-    """`error` None: stored as offsets `[base_offset, last_offset]`. `duplicate`: it already was."""
+    """`error` None: stored as offsets `[base_offset, last_offset]`; `duplicate`: it was stored before."""
 
     topic_partition: TopicPartition
     base_offset: int = -1

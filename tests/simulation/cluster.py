@@ -303,10 +303,8 @@ class SimCluster:
             broker.incarnation_id,
             CONFIG,
             METADATA_ROOT,
-            self,
-            self.clock,
-            self.ids,
-            upkeep_limits=self.setting.upkeep,
+            Ports(self, self.clock, self.ids),
+            self.setting.upkeep,
         )
         name = f"c{broker_id}.{host.lives}"
         self._controllers[name] = controller

@@ -131,7 +131,7 @@ class _EvenSharing:
         for partition in partitions:
             if not self._below:
                 if not level:
-                    raise IllegalStateError(f"{partition} is left, and no member may take one more")
+                    raise IllegalStateError(f"{partition} is left, and no member may get one more")
                 self._assign(partition, level.popleft())
                 self.larger_left -= 1
                 continue

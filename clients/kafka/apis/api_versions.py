@@ -1,8 +1,8 @@
-"""ApiVersions: exactly what is answered, and the levels of features that are in force. Pure.
+"""ApiVersions: the APIs and versions that are served, and the levels of features in force. Pure.
 
 A Java producer uses version 2 of transactions (KIP-890) only where `transaction.version` is finalized at 2: then it
-adds no partitions itself, and every transaction ends with a new producer epoch. No other feature is looked at by
-Java's clients, tools show them all.
+adds no partitions itself, and every transaction ends with a new producer epoch. Java's clients read no other feature;
+tools show them all.
 Source: KIP-35, KIP-511, KIP-584, `ApiVersionsResponse`, `RequestChannel.buildResponseSend`, `BrokerFeatures`,
 `TransactionManager.maybeUpdateTransactionV2Enabled`.
 """
@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from stratalog.clients.kafka.protocol.entities import Values, build
-from stratalog.clients.kafka.protocol.frames import API_VERSIONS, encode_response, served_versions
+from stratalog.clients.kafka.protocol.frames import API_VERSIONS, encode_response
 from stratalog.clients.kafka.protocol.schema import response_type
 from stratalog.clients.kafka.request.api import Api, Call, error_only
 from stratalog.storage.errors import InvalidRequestError, UnsupportedVersionError
@@ -22,20 +22,20 @@ _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 FIRST_WITH_SOFTWARE_NAME = 3
 
 FEATURES = {"group.version": 1, "metadata.version": 25, "transaction.version": 2}
-"""Levels in force, by Kafka's names: KIP-848's groups, KIP-890's transactions. `metadata.version` 25 is 4.0-IV3, by
-which both have come; Kafka 4.3's 30 is a new cluster's with share and streams groups, which are not here.
+"""Levels in force, by Kafka's names: KIP-848's groups, KIP-890's transactions. `metadata.version` 25 is 4.0-IV3, which
+includes both; Kafka 4.3's 30 also includes share and streams groups, which are not here.
 
 They cannot be altered (UpdateFeatures is not served), so each is the lowest and the highest level that is supported.
 Kafka supports most from 0 on, and hides those from clients below version 4, which cannot read a 0 (KAFKA-17492)."""
 FEATURES_EPOCH = 0
-"""Counts changes of levels."""
+"""The number of changes of levels so far."""
 
 
 class ApiVersions:
-    """Tells of the other APIs and of itself."""
+    """Lists the other APIs and itself."""
 
     def __init__(self, others: Sequence[Api]) -> None:
-        self._own = Api(API_VERSIONS, served_versions(API_VERSIONS), self._answer, error_only)
+        self._own = Api(API_VERSIONS, self._answer, error_only)
         self._values = {"error_code": None, "api_keys": rows([*others, self._own]), **_features()}
 
     def apis(self) -> Iterable[Api]:

@@ -1,20 +1,17 @@
 """DescribeConfigs and IncrementalAlterConfigs for topics and brokers. I/O: the metadata log, for changes.
 
-Brokers share their settings: what is altered, is altered for all of them (the broker resource with an empty name).
+Settings are altered for all brokers (the broker resource with an empty name), never for one.
 Source: `ConfigHelper`, `ConfigurationControlManager.incrementalAlterConfigs` (KIP-133, KIP-226, KIP-339, KIP-569).
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from stratalog.clients.admin.configs import (
     DEFAULT_CONFIG,
-    DYNAMIC_DEFAULT_BROKER_CONFIG,
-    DYNAMIC_TOPIC_CONFIG,
     STATIC_BROKER_CONFIG,
     ConfigInForce,
     ConfigSynonym,
@@ -22,9 +19,8 @@ from stratalog.clients.admin.configs import (
     topic_configs,
 )
 from stratalog.clients.kafka.protocol.entities import Values
-from stratalog.clients.kafka.protocol.frames import served_versions
-from stratalog.clients.kafka.request.api import Api, Call, failed
-from stratalog.clients.kafka.request.broker import ServedBroker, attempted
+from stratalog.clients.kafka.request.api import SOURCE_CODES, Api, Call, failed, repeated
+from stratalog.clients.kafka.request.broker import ApiFamily, attempted
 from stratalog.replication.config import BROKER_CONFIGS
 from stratalog.replication.controller import topics
 from stratalog.replication.controller.topics import check_topic_name
@@ -45,27 +41,14 @@ DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 44
 TOPIC, BROKER = 2, 4
 """Kafka's ConfigResource.Type."""
 SET, DELETE, APPEND, SUBTRACT = range(4)
-SOURCE_CODES = {
-    DYNAMIC_TOPIC_CONFIG: 1,
-    DYNAMIC_DEFAULT_BROKER_CONFIG: 3,
-    STATIC_BROKER_CONFIG: 4,
-    DEFAULT_CONFIG: 5,
-}
-"""Kafka's DescribeConfigsResponse.ConfigSource."""
 TYPE_CODES = {"BOOLEAN": 1, "STRING": 2, "INT": 3, "SHORT": 4, "LONG": 5, "DOUBLE": 6, "LIST": 7}
 
 
-class Configs:
-    """One broker's answers."""
-
-    def __init__(self, broker: ServedBroker) -> None:
-        self._broker = broker
-
+class ConfigApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
-        alter_versions = served_versions(INCREMENTAL_ALTER_CONFIGS)
         return [
-            Api(DESCRIBE_CONFIGS, served_versions(DESCRIBE_CONFIGS), self._describe, _nothing_described),
-            Api(INCREMENTAL_ALTER_CONFIGS, alter_versions, self._alter_all, _nothing_altered, is_slow=True),
+            Api(DESCRIBE_CONFIGS, self._describe, partial(_refused, "results")),
+            Api(INCREMENTAL_ALTER_CONFIGS, self._alter_all, partial(_refused, "responses"), is_slow=True),
         ]
 
     # -- DescribeConfigs ---------------------------------------------------------------------------------------
@@ -89,8 +72,7 @@ class Configs:
         else:
             raise InvalidRequestError(f"Unsupported resource type: {kind}")
         wanted = resource.configuration_keys  # null or, for some clients, empty: all of them
-        is_wanted = (lambda _name: True) if not wanted else set(wanted).__contains__
-        configs = [_config_values(call, kind, each) for each in found if is_wanted(each.name)]
+        configs = [_config_values(call, kind, each) for each in found if not wanted or each.name in wanted]
         return {**failed(None), "resource_type": kind, "resource_name": name, "configs": configs}
 
     def _topic_configs(self, name: str) -> list[ConfigInForce]:
@@ -101,17 +83,17 @@ class Configs:
         return topic_configs(image, name)
 
     def _broker_configs(self, name: str) -> list[ConfigInForce]:
-        """All settings of this broker, or with an empty name what was altered for all."""
+        """All settings of this broker; with an empty name those that were altered for all brokers."""
         image = self._broker.image(0)
-        shared = {each.name: each for each in cluster_configs(image)}
+        cluster_wide = {each.name: each for each in cluster_configs(image)}
         if not name:
             altered = image.configs.get(DYNAMIC_DEFAULT, {})
-            return [each for each in shared.values() if each.name in altered]
+            return [each for each in cluster_wide.values() if each.name in altered]
         if name != str(self._broker.broker_id):
             raise InvalidRequestError(
                 f"Unexpected broker id, expected {self._broker.broker_id} or empty string, but received {name}"
             )
-        return [shared.get(each, static) for each, static in self._static_configs().items()]
+        return [cluster_wide.get(each, static) for each, static in self._static_configs().items()]
 
     def _static_configs(self) -> dict[str, ConfigInForce]:
         values = self._broker.config.properties()
@@ -125,14 +107,14 @@ class Configs:
     # -- IncrementalAlterConfigs ---------------------------------------------------------------------------------
 
     def _alter_all(self, call: Call) -> Values:
-        count = Counter((each.resource_type, each.resource_name) for each in call.request.resources)
-        twice = {named for named, number in count.items() if number > 1}
-        answers = {}
-        for each in call.request.resources:
-            named = (each.resource_type, each.resource_name)
-            altered = partial(self._altered, call, each, named in twice)
-            answers[named] = attempted(altered, partial(_resource_error, each))
-        return {"responses": list(answers.values())}
+        asked = {(each.resource_type, each.resource_name): each for each in call.request.resources}
+        twice = repeated((each.resource_type, each.resource_name) for each in call.request.resources)
+        return {
+            "responses": [
+                attempted(partial(self._altered, call, each, key in twice), partial(_resource_error, each))
+                for key, each in asked.items()
+            ]
+        }
 
     def _altered(self, call: Call, resource: Any, is_twice: bool) -> Values:
         kind, name = resource.resource_type, resource.resource_name
@@ -176,7 +158,7 @@ def _config_values(call: Call, kind: int, config: ConfigInForce) -> Values:
 
 
 def _check_operations(configs: Sequence[Any]) -> None:
-    twice = [name for name, number in Counter(each.name for each in configs).items() if number > 1]
+    twice = repeated(each.name for each in configs)
     if twice:
         raise InvalidRequestError(f"Error due to duplicate config keys: {','.join(sorted(twice))}")
     for each in configs:
@@ -200,7 +182,7 @@ def _alter_brokers(configs: Sequence[Any], image: ClusterImage) -> Result[dict[s
 
 
 def _changed(config: Any, in_force: dict[str, str], is_list: bool) -> str | None:
-    """The value of a config after its operation; None: the override goes.
+    """The value of a config after its operation; None removes the override.
 
     APPEND of `compact` to `delete` gives `delete,compact`, SUBTRACT of `delete` from that `compact`.
     """
@@ -210,8 +192,8 @@ def _changed(config: Any, in_force: dict[str, str], is_list: bool) -> str | None
     if config.config_operation == SET:
         return value
     if not is_list:
-        word = "append" if config.config_operation == APPEND else "subtract"
-        raise InvalidConfigError(f"Can't {word.upper()} to key {config.name} because its type is not LIST.")
+        word = "APPEND" if config.config_operation == APPEND else "SUBTRACT"
+        raise InvalidConfigError(f"Can't {word} to key {config.name} because its type is not LIST.")
     before = [each for each in in_force.get(config.name, "").split(",") if each]
     named = [each.strip() for each in value.split(",") if each.strip()]
     if config.config_operation == APPEND:
@@ -220,13 +202,12 @@ def _changed(config: Any, in_force: dict[str, str], is_list: bool) -> str | None
 
 
 def _resource_error(resource: Any, error: StratalogError) -> Values:
-    named = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
-    return {**failed(error), **named}
+    return {
+        **failed(error),
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+    }
 
 
-def _nothing_described(call: Call, error: StratalogError) -> Values:
-    return {"results": [_resource_error(each, error) for each in call.request.resources]}
-
-
-def _nothing_altered(call: Call, error: StratalogError) -> Values:
-    return {"responses": [_resource_error(each, error) for each in call.request.resources]}
+def _refused(field: str, call: Call, error: StratalogError) -> Values:
+    return {field: [_resource_error(each, error) for each in call.request.resources]}

@@ -1,7 +1,7 @@
-"""Fetches under way, and where they wait for more records: Kafka's DelayedFetch. I/O: a thread that waits on storage.
+"""Fetches that wait for more records: Kafka's DelayedFetch and its purgatory. I/O: a thread that waits on storage.
 
-The thread sleeps until a leader publishes or metadata changes, and then looks only at the partitions that moved, for
-those that wait for them. It starts with the first fetch that has to wait.
+The thread sleeps until a leader publishes or metadata changes, and then reads only the partitions that moved, for the
+fetches that wait for them. It starts with the first fetch that has to wait.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from stratalog.storage.records import TopicPartition
 _LOG = logging.getLogger("stratalog.kafka")
 
 POLL_MS = 5
-"""Pause between two looks where storage cannot be watched."""
+"""The poll interval where storage cannot be watched."""
 METADATA_AGE_MS = 50
 
 
 @dataclass(slots=True)
 class FetchRun:
-    """A Fetch under way: what is asked, and what was read so far.
+    """A Fetch under way: the request, and what was read so far.
 
-    mark      what the view had seen move when the reading began: what moves later is looked at
+    sequence  of the view's newest change when the reading began: partitions with later changes are read again
     """
 
     call: Call
@@ -37,7 +37,7 @@ class FetchRun:
     min_bytes: int
     max_bytes: int
     deadline_ms: int
-    mark: int
+    sequence: int
     reads: dict[FetchKey, PartitionRead] = field(default_factory=dict)
 
     @property
@@ -46,11 +46,11 @@ class FetchRun:
 
     @property
     def is_enough(self) -> bool:
-        """Whether it is answered without more waiting."""
+        """Whether the fetch is answered without more waiting."""
         return self.size_bytes >= self.min_bytes or any(read.is_urgent for read in self.reads.values())
 
     def concerns(self, moved: Iterable[TopicPartition] | None) -> list[WantedPartition]:
-        """Its partitions among those that moved (None: any may have)."""
+        """The fetch's partitions among those that moved (None: any may have)."""
         wanted = self.context.wanted
         if moved is None:
             return list(wanted)
@@ -58,19 +58,19 @@ class FetchRun:
         return [each for each in wanted if self.reads[each.key].topic_partition in among]
 
 
-GoOn = Callable[[FetchRun, Sequence[WantedPartition]], bool]
+Read = Callable[[FetchRun, Sequence[WantedPartition]], bool]
 
 
 class DelayedFetches:
-    """Those of one broker.
+    """The waiting fetches of one broker.
 
-    go_on    reads some partitions of a fetch again; True when it can be answered
-    answer   answers it with what was read
+    read     reads some partitions of a fetch again; True when that is enough for an answer
+    answer   answers a fetch with what was read
     """
 
-    def __init__(self, view: ClusterView, go_on: GoOn, answer: Callable[[FetchRun], None], name: str) -> None:
+    def __init__(self, view: ClusterView, read: Read, answer: Callable[[FetchRun], None], name: str) -> None:
         self._view = view
-        self._go_on = go_on
+        self._read = read
         self._answer = answer
         self._name = name
         self._changed = threading.Condition()
@@ -82,7 +82,7 @@ class DelayedFetches:
         return len(self._waiting)
 
     def add(self, run: FetchRun) -> None:
-        """Answer it once it has enough, or at its deadline; at once when closed."""
+        """Answer the fetch once it has enough, or at its deadline; at once when closed."""
         with self._changed:
             is_closed = self._is_closed
             if not is_closed:
@@ -97,7 +97,7 @@ class DelayedFetches:
             self._view.wake()  # its deadline may be the next one
 
     def close(self) -> None:
-        """Answer everybody with what there is, and end the thread."""
+        """Answer all fetches with what was read, and end the thread."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
@@ -117,12 +117,12 @@ class DelayedFetches:
             left_ms = soonest_ms - self._view.clock.monotonic_ms()
             if left_ms > 0:
                 self._view.wait(left_ms, POLL_MS)
-            self._look()
+            self._poll()
         for run in left:
             self._finish(run)
 
-    def _look(self) -> None:
-        """Go on with whatever moved, and answer whose time is over."""
+    def _poll(self) -> None:
+        """Read what moved, and answer the fetches that are ready or at their deadline."""
         try:
             self._view.refresh(METADATA_AGE_MS)
             self._view.poll_progress()
@@ -138,13 +138,13 @@ class DelayedFetches:
                 self._finish(run)
 
     def _is_ready(self, run: FetchRun) -> bool:
-        run.mark, moved = self._view.moved_since(run.mark)
+        run.sequence, moved = self._view.moved_since(run.sequence)
         wanted = run.concerns(moved)
-        return bool(wanted) and self._go_on(run, wanted)
+        return bool(wanted) and self._read(run, wanted)
 
     def _finish(self, run: FetchRun) -> None:
         try:
             self._answer(run)
-        except Exception:  # noqa: BLE001 - one answer that goes wrong must not end the thread
+        except Exception:  # noqa: BLE001 - a failing answer must not end the thread
             _LOG.exception("%s: a fetch could not be answered", self._name)
             run.call.connection.close("a fetch could not be answered")

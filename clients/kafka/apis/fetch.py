@@ -1,8 +1,8 @@
-"""Fetch: sessions, limits, and waiting for enough records. I/O: reads logs through `kafka_fetch_read`; a thread waits.
+"""Fetch: sessions, limits, and waiting for enough records. I/O: reads logs through `fetch_read`; a thread waits.
 
 A request is answered at once when it has an error, a diverging epoch, or `min_bytes` of records; else when the high
-watermarks of its partitions have moved far enough, or after `max_wait`. Nothing is polled for where storage tells of
-writes: see `kafka_delayed_fetch`. Consumers only: followers of this cluster copy from storage.
+watermarks of its partitions have moved far enough, or after `max_wait` (`delayed_fetch`). For consumers only: followers
+of this cluster copy from storage.
 Source: `KafkaApis.handleFetchRequest`, `ReplicaManager.fetchMessages` (KIP-74, KIP-227, KIP-320, KIP-392, KIP-516).
 """
 
@@ -22,17 +22,14 @@ from stratalog.clients.kafka.apis.fetch_sessions import (
     WantedPartition,
 )
 from stratalog.clients.kafka.protocol.entities import Values, id_text, milliseconds
-from stratalog.clients.kafka.protocol.frames import served_versions
 from stratalog.clients.kafka.request.api import Api, Call, error_only
-from stratalog.clients.kafka.request.broker import ServedBroker
+from stratalog.clients.kafka.request.broker import ApiFamily, ServedBroker
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.storage.errors import (
     FencedLeaderEpochError,
     LeaderNotAvailableError,
     NotLeaderOrFollowerError,
     StratalogError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
 )
 from stratalog.storage.records import TopicPartition
 
@@ -45,24 +42,24 @@ READ_COMMITTED = 1
 NO_EPOCH = -1
 INT_MAX = 2**31 - 1
 NEVER = 2**63
-"""A mark behind everything that ever moves."""
+"""A sequence above that of any change."""
 
 
-class Fetch:
-    """One broker's answers. `close` answers what waits."""
+class FetchApis(ApiFamily):
+    """`close` answers the fetches that wait."""
 
     def __init__(self, broker: ServedBroker) -> None:
-        self._broker = broker
+        super().__init__(broker)
         self._reader = PartitionFetch(broker)
         slots = broker.config.max_incremental_fetch_session_cache_slots
         self._sessions = FetchSessions(slots, lambda: int(broker.view.ids.new_id()[:8], 16) & INT_MAX)
-        self._delayed = DelayedFetches(broker.view, self._go_on, self._answer, f"kafka-fetch-{broker.broker_id}")
+        self._delayed = DelayedFetches(broker.view, self._read, self._answer, f"kafka-fetch-{broker.broker_id}")
 
     def apis(self) -> Iterable[Api]:
-        return [Api(FETCH, served_versions(FETCH), self._fetch, _refused)]
+        return [Api(FETCH, self._fetch, _refused)]
 
     def close(self) -> None:
-        """Answer those that wait with what they have, and end the thread."""
+        """Answer the fetches that wait with what they have, and end the thread."""
         self._delayed.close()
 
     def _fetch(self, call: Call) -> None:
@@ -86,32 +83,35 @@ class Fetch:
             self._broker.view.moved_since(NEVER)[0],
         )
         self._broker.view.poll_progress()
-        self._go_on(run, context.wanted)
+        self._read(run, context.wanted)
         if run.is_enough or wait_ms == 0 or not context.wanted:
             self._answer(run)
         else:
             self._delayed.add(run)
 
-    def _go_on(self, run: FetchRun, wanted: Sequence[WantedPartition]) -> bool:
+    def _read(self, run: FetchRun, wanted: Sequence[WantedPartition]) -> bool:
         """Read these partitions, in turn; True when that is enough for an answer.
 
-        The first one with records gives a batch, however large, so that a reader always gets on (KIP-74).
+        The first one with records returns a batch, however large, so that a reader always makes progress (KIP-74).
         """
         for each in wanted:
             run.reads.pop(each.key, None)
         size_bytes = run.size_bytes
         for each in wanted:
             left_bytes = max(0, run.max_bytes - size_bytes)
-            read = self._read(run, each, min(each.max_bytes, left_bytes), must_give_one=size_bytes == 0)
+            read = self._read_one(run, each, min(each.max_bytes, left_bytes), must_return_one=size_bytes == 0)
             run.reads[each.key] = read
             size_bytes += read.size_bytes
         return run.is_enough
 
-    def _read(self, run: FetchRun, wanted: WantedPartition, max_bytes: int, *, must_give_one: bool) -> PartitionRead:
-        call = run.call
+    def _read_one(
+        self, run: FetchRun, wanted: WantedPartition, max_bytes: int, *, must_return_one: bool
+    ) -> PartitionRead:
+        call, key = run.call, wanted.key
         named: TopicPartition | None = None
         try:
-            named = TopicPartition(self._topic_name(wanted.key), wanted.key.partition)
+            topic = self._broker.topic_name(key.topic_id) if key.topic is None else key.topic
+            named = TopicPartition(topic, key.partition)
             self._broker.check(call, Operation.READ, ResourceType.TOPIC, named.topic)
             if replica_id(call) >= 0:
                 raise NotLeaderOrFollowerError(f"{named} has no follower {replica_id(call)} that fetches by request")
@@ -122,20 +122,12 @@ class Fetch:
                 named,
                 wanted,
                 max_bytes,
-                must_give_one=must_give_one,
+                must_return_one=must_return_one,
                 is_committed=call.request.isolation_level == READ_COMMITTED,
                 takes_zstd=call.version >= ZSTD_FROM,
             )
         except StratalogError as error:
-            return PartitionRead(named, error=_of_fetch(error))
-
-    def _topic_name(self, key: FetchKey) -> str:
-        if key.topic is not None:
-            return key.topic
-        try:
-            return self._broker.topic_name(key.topic_id)
-        except UnknownTopicOrPartitionError as reason:
-            raise UnknownTopicIdError(str(reason)) from reason
+            return PartitionRead(named, error=_known_error(error))
 
     # -- the answer ------------------------------------------------------------------------------------------
 
@@ -147,14 +139,14 @@ class Fetch:
         }
         now_ms = self._broker.view.clock.monotonic_ms()
         try:
-            session_id, told = self._sessions.end(run.context, outcomes, now_ms)
+            session_id, keys = self._sessions.end(run.context, outcomes, now_ms)
         except StratalogError as error:
             session = run.context.session
             run.call.respond({"error_code": error, "session_id": session.session_id if session else 0})
             return
         nodes: dict[int, Values] = {}
         topics: dict[tuple[str | None, str | None], list[Values]] = {}
-        for key in told:
+        for key in keys:
             topics.setdefault((key.topic, key.topic_id), []).append(self._values(key, reads[key], nodes))
         run.call.respond(
             {
@@ -186,13 +178,13 @@ class Fetch:
 
 
 def replica_id(call: Call) -> int:
-    """Which follower asks; -1: a consumer. It moved within the request with KIP-903."""
+    """The id of the follower that asks; -1 for a consumer. KIP-903 moved the field."""
     state = call.given("replica_state")
     return int(call.given("replica_id", -1) if state is None else state.replica_id)
 
 
-def _of_fetch(error: StratalogError) -> StratalogError:
-    """Consumers know only some errors of a partition: a leader that has not started is not the leader yet."""
+def _known_error(error: StratalogError) -> StratalogError:
+    """The error as consumers know it: a leader that has not started yet is not the leader."""
     if isinstance(error, LeaderNotAvailableError):
         return NotLeaderOrFollowerError(str(error))
     return error
@@ -223,7 +215,7 @@ def _key(topic: Any, partition: int) -> FetchKey:
 
 
 def _refused(call: Call, error: StratalogError) -> Values:
-    """Session errors are of the whole request; versions before 7 have no code for that, and no sessions either."""
+    """A session's error has a code for the whole; versions before 7 have neither that code nor sessions."""
     if call.version >= SESSIONS_FROM:
         return error_only(call, error)
     topics = [

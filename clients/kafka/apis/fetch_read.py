@@ -1,6 +1,6 @@
-"""What one partition gives to a Fetch.
+"""The record batches of one partition for a Fetch.
 
-I/O: reads the leader's log through the view, unless the batches are in memory.
+I/O: reads the leader's log through the view, unless the batches are in the encoded tail.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from stratalog.clients.kafka.apis.fetch_sessions import WantedPartition
-from stratalog.clients.kafka.apis.list_offsets import end_of_epoch
 from stratalog.clients.kafka.batches.headers import EncodedBatch
 from stratalog.clients.kafka.batches.record_batches import empty_batch, encode_rows
 from stratalog.clients.kafka.protocol.entities import Values
@@ -29,15 +28,15 @@ from stratalog.storage.transactions import NO_TRANSACTIONS, Transactions
 
 UNKNOWN = -1
 READS_MAX = 16
-"""Looks at the log for one partition of one response: a file of one record takes more bytes there than in a batch."""
+"""The reads of a log for one partition of one response: a file of one record is larger than a batch of one record."""
 COMMITTED_TRIES = 3
-"""So often a partition is read again because compaction changed its log meanwhile; then nothing is given this time."""
+"""The number of reads of a partition whose log compaction changes meanwhile; after that the answer has no records."""
 
 
 class _Committed(NamedTuple):
-    """What a log tells for `read_committed`, as of one fold of it.
+    """A log's state for `read_committed`, as of one fold of it.
 
-    cleaned_end  below it, batches in memory may be of transactions that the log knows no more
+    cleaned_end  below it, the transactions of batches in the encoded tail may be missing in the log
     """
 
     state: LogState | None = None
@@ -53,7 +52,7 @@ class _Committed(NamedTuple):
         return _Committed(state, state.swapped_version, stable, transactions, state.txn_number(GONE_ABORTED))
 
     def holds_in(self, log: LogReader) -> bool:
-        """Whether nothing left the log since, so that the transactions are those of what was read of it."""
+        """Whether nothing was removed from the log since, so that the transactions fit the batches read from it."""
         return log.state is self.state and log.state.swapped_version == self.swapped_version
 
 
@@ -62,8 +61,8 @@ class PartitionRead:
     """Record batches of a partition, or why there are none.
 
     topic_partition  None: the topic is not known
-    aborted          the aborted transactions in the batches; None where nobody asked for committed records only
-    diverging        where the log of the epoch that the client knows ended here: it has to go back there (KIP-595)
+    aborted          the aborted transactions in the batches; None unless for committed records only
+    diverging        the end of the client's epoch in this log, to which the client has to truncate (KIP-595)
     """
 
     topic_partition: TopicPartition | None
@@ -81,12 +80,12 @@ class PartitionRead:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether the client is to hear of it without waiting."""
+        """Whether the fetch is answered without waiting."""
         return self.error is not None or self.diverging is not None
 
 
 class PartitionFetch:
-    """Reads for one broker. Any thread may use it."""
+    """Reads partitions for one broker. Any thread may use it."""
 
     def __init__(self, broker: ServedBroker) -> None:
         self._broker = broker
@@ -97,29 +96,29 @@ class PartitionFetch:
         wanted: WantedPartition,
         max_bytes: int,
         *,
-        must_give_one: bool,
+        must_return_one: bool,
         is_committed: bool,
         takes_zstd: bool,
     ) -> PartitionRead:
-        """Batches from the one that holds the offset asked for on, of at most `max_bytes` together.
+        """Batches from the one that holds the wanted offset on, of at most `max_bytes` together.
 
-        must_give_one  the first batch is given however large it is
-        is_committed   only what lies below the last stable offset
+        must_return_one  the first batch is returned however large it is
+        is_committed     only records below the last stable offset
         Raises OffsetOutOfRangeError, LeaderNotAvailableError.
         """
         view, offset = self._broker.view, wanted.fetch_offset
         marks = view.published(named, poll=False) or view.watermarks(named, 0, needs_end=False)
         if wanted.last_fetched_epoch != NO_EPOCH:
-            end = end_of_epoch(self._broker, named, wanted.last_fetched_epoch)
+            end = self._broker.end_of_epoch(named, wanted.last_fetched_epoch)
             if end == UNDEFINED:
                 raise OffsetOutOfRangeError(
-                    f"{named}: the end of epoch {wanted.last_fetched_epoch}, fetched last, is not known"
+                    f"{named}: the end of the last fetched epoch {wanted.last_fetched_epoch} is unknown"
                 )
             if end.epoch < wanted.last_fetched_epoch or end.end_offset < offset:
                 bounds = (marks.high_watermark, UNKNOWN, marks.log_start_offset)
                 return PartitionRead(named, (), *bounds, diverging=end)
         self._check_offset(named, offset, marks)
-        is_wanted, limits = max_bytes > 0 or must_give_one, (max_bytes, must_give_one, takes_zstd)
+        is_wanted, limits = max_bytes > 0 or must_return_one, (max_bytes, must_return_one, takes_zstd)
         bounds = marks.high_watermark, marks.high_watermark, marks.log_start_offset
         if not is_committed:
             batches = self._batches(named, offset, bounds[0], *limits) if is_wanted and offset < bounds[0] else []
@@ -138,9 +137,7 @@ class PartitionFetch:
         return PartitionRead(named, (), *bounds, ())
 
     def _check_offset(self, named: TopicPartition, offset: int, marks: Watermarks) -> None:
-        """From the log's start up to its end; above the high watermark there is nothing yet, but it is no error."""
-        if marks.log_start_offset <= offset <= marks.high_watermark:
-            return
+        """OffsetOutOfRangeError outside the log; an offset between high watermark and log end is no error."""
         end = marks.high_watermark
         if offset > end:
             end = self._broker.view.look_at_log(named, lambda log: log.log_end_offset, 0)
@@ -155,15 +152,15 @@ class PartitionFetch:
         offset: int,
         end: int,
         max_bytes: int,
-        must_give_one: bool,
+        must_return_one: bool,
         takes_zstd: bool,
         cleaned_end: int = 0,
     ) -> list[EncodedBatch]:
-        """From memory where the batches are there, else from the log, in turn: a marker may stand between batches."""
-        given: list[EncodedBatch] = []
+        """From the encoded tail or from the log, in turn: a marker may stand between batches."""
+        found: list[EncodedBatch] = []
         left_bytes = max_bytes
         for _ in range(READS_MAX):
-            if offset >= end or (given and left_bytes <= 0):
+            if offset >= end or (found and left_bytes <= 0):
                 break
             wanted_bytes = max(1, left_bytes)
             batches: list[EncodedBatch] = []
@@ -177,36 +174,38 @@ class PartitionFetch:
                 elif fetched.next_offset > offset:
                     batches = [self._gap(named, offset, fetched.next_offset)]
                 next_offset = batches[-1].last_offset + 1 if batches else fetched.next_offset
-            fitting = _fitting(batches, left_bytes, must_give_one and not given)
-            given += fitting
+            fitting = _fitting(batches, left_bytes, must_return_one and not found)
+            found += fitting
             left_bytes -= sum(len(batch.data) for batch in fitting)
             if len(fitting) < len(batches) or next_offset <= offset:
                 break
             offset = next_offset
-        return given
+        return found
 
     def _gap(self, named: TopicPartition, offset: int, end_offset: int) -> EncodedBatch:
-        """Compaction left nothing from `offset` on up to the end of what may be read: a client goes on behind a batch,
-        and would never come to that end. Kafka's `Cleaner` leaves an empty batch at the end of each round; here the
-        log end does not depend on rows, so nothing has to be kept for it."""
+        """An empty batch for offsets from which compaction removed all records.
+
+        A client continues behind a batch, so without one it would never reach `end_offset`. Kafka's `Cleaner` keeps an
+        empty batch at the end of each round; here the log end does not depend on rows, so none is stored.
+        """
         leader_epoch = self._broker.view.look_at_log(named, lambda log: log.epochs.epoch_at(end_offset - 1), 0)
         return empty_batch(offset, end_offset, leader_epoch)
 
 
-def _fitting(batches: Sequence[EncodedBatch], max_bytes: int, must_give_one: bool) -> list[EncodedBatch]:
-    """The first batches that together are no larger than `max_bytes`; or the first one alone, if it must be."""
+def _fitting(batches: Sequence[EncodedBatch], max_bytes: int, must_return_one: bool) -> list[EncodedBatch]:
+    """The first batches of at most `max_bytes` together; at least one with `must_return_one`."""
     fitting: list[EncodedBatch] = []
     size_bytes = 0
     for batch in batches:
         size_bytes += len(batch.data)
-        if size_bytes > max_bytes and (fitting or not must_give_one):
+        if size_bytes > max_bytes and (fitting or not must_return_one):
             break
         fitting.append(batch)
     return fitting
 
 
 def part_of(rows: pa.Table, max_bytes: int) -> pa.Table:
-    """The first rows of `READ_SCHEMA`, of about `max_bytes` and to the end of a batch: a read gives whole files.
+    """The first rows, of about `max_bytes` and up to the end of a batch: a read returns whole files.
 
     1,000 rows of 100,000 bytes in batches of 100, of which 25,000 bytes are wanted: the first 300 rows.
     """

@@ -1,8 +1,8 @@
-"""Fetch sessions: what a client fetches is remembered, so that its requests and the answers name only changes. Pure.
+"""Incremental fetch sessions: a broker remembers a client's partitions; requests and answers name only changes. Pure.
 
 A full request (epoch 0) with room in the cache makes a session; the following ones (epoch 1, 2, …, after 2^31 - 1
-again 1) name what is added, moved on or forgotten, and get the partitions that have something new. Epoch -1 ends it.
-A session is used by one connection at a time, but another client may guess its id: the epoch tells them apart.
+again 1) name partitions that are added, moved on or forgotten, and get those with something new. Epoch -1 ends it.
+One connection uses a session at a time; the epoch refuses another client that guesses its id.
 Source: KIP-227, Kafka's `FetchSession.scala` (FetchSessionCacheShard, IncrementalFetchContext).
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stratalog.storage.errors import (
@@ -22,7 +22,7 @@ from stratalog.storage.errors import (
 INVALID_SESSION_ID = 0
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 EVICTION_MS = 120_000
-"""A session that nobody used for so long makes room for any other one (MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS)."""
+"""The idle time after which a session is replaced by any other (MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS)."""
 INT_MAX = 2**31 - 1
 
 
@@ -36,7 +36,7 @@ class FetchKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WantedPartition:
-    """What is asked of one partition; epochs -1: not given."""
+    """A partition of a request; epochs -1: absent."""
 
     key: FetchKey
     fetch_offset: int
@@ -46,8 +46,8 @@ class WantedPartition:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a client was last told of a partition; a partition that has an error or records is told in any case."""
+class _Sent:
+    """A partition's offsets as last sent to the client; one with an error or records is sent in any case."""
 
     high_watermark: int = -1
     log_start_offset: int = -1
@@ -74,23 +74,23 @@ class FetchSession:
     used_ms: int
     epoch: int = 1
     wanted: dict[FetchKey, WantedPartition] = field(default_factory=dict)
-    told: dict[FetchKey, Told] = field(default_factory=dict)
-    remembered_size: int = 0
+    sent: dict[FetchKey, _Sent] = field(default_factory=dict)
+    first_size: int = 0
 
     def update(self, wanted: Iterable[WantedPartition], forgotten: Iterable[FetchKey]) -> None:
-        """Take a request's changes in."""
+        """Apply the changes of a request."""
         for each in wanted:
             self.wanted[each.key] = each
         for key in forgotten:
             self.wanted.pop(key, None)
-            self.told.pop(key, None)
+            self.sent.pop(key, None)
 
 
 @dataclass(frozen=True, slots=True)
 class FetchContext:
     """One request within its session, or without one.
 
-    session   None: the answer tells everything and has session id 0
+    session   None: the answer names all partitions and has session id 0
     is_full   a session is to be made with the answer
     """
 
@@ -103,11 +103,11 @@ class FetchContext:
 
 @dataclass(frozen=True, slots=True)
 class FetchSessionResult:
-    """What the answer tells of one partition, as far as sessions are concerned."""
+    """The result of one partition, as far as sessions are concerned. `must_be_sent`: it has an error."""
 
     high_watermark: int
     log_start_offset: int
-    must_be_told: bool
+    must_be_sent: bool
     has_records: bool
 
 
@@ -137,7 +137,7 @@ class FetchSessions:
         uses_topic_ids: bool,
         now_ms: int,
     ) -> FetchContext:
-        """What a request asks for, with what its session knows.
+        """The partitions that a request is for, with those of its session.
 
         Raises FetchSessionIdNotFoundError, InvalidFetchSessionEpochError, FetchSessionTopicIdError: the client then
         begins anew with a full request.
@@ -166,7 +166,7 @@ class FetchSessions:
     def end(
         self, context: FetchContext, outcomes: Mapping[FetchKey, FetchSessionResult], now_ms: int
     ) -> tuple[int, list[FetchKey]]:
-        """(session id, partitions to be told of) for the answer to a request.
+        """(session id, partitions to be sent) for the answer to a request.
 
         InvalidFetchSessionEpochError when another request used the session meanwhile.
         """
@@ -180,7 +180,7 @@ class FetchSessions:
                 raise InvalidFetchSessionEpochError(
                     f"fetch session {session.session_id}: epoch {session.epoch} != {expected}, a duplicate request?"
                 )
-            return session.session_id, [key for key, each in outcomes.items() if _is_told(session, key, each)]
+            return session.session_id, [key for key, each in outcomes.items() if _is_sent(session, key, each)]
 
     def _make(self, context: FetchContext, outcomes: Mapping[FetchKey, FetchSessionResult], now_ms: int) -> int:
         """A session for these partitions, if there is room."""
@@ -191,16 +191,13 @@ class FetchSessions:
             session_id = self._new_session_id()
         session = FetchSession(session_id, context.uses_topic_ids, now_ms, now_ms)
         session.update(context.wanted, ())
-        session.remembered_size = len(session.wanted)
-        session.told = {
-            key: Told(-1 if each.must_be_told and not each.has_records else each.high_watermark, each.log_start_offset)
-            for key, each in outcomes.items()
-        }
+        session.first_size = len(session.wanted)
+        session.sent = {key: _sent(each) for key, each in outcomes.items()}
         self._sessions[session_id] = session
         return session_id
 
     def _has_room(self, size: int, now_ms: int) -> bool:
-        """One more session fits, if need be in place of one that is stale, or is smaller and not young."""
+        """Whether one more session fits, if need be in place of a stale one, or of a smaller one that is not young."""
         if len(self._sessions) < self._slots:
             return True
         if not self._sessions:
@@ -210,23 +207,27 @@ class FetchSessions:
             old = [each for each in self._sessions.values() if now_ms - each.created_ms > self._eviction_ms]
             if not old:
                 return False
-            stalest = min(old, key=lambda each: (each.remembered_size, each.session_id))
-            if stalest.remembered_size >= size:
+            stalest = min(old, key=lambda each: (each.first_size, each.session_id))
+            if stalest.first_size >= size:
                 return False
         del self._sessions[stalest.session_id]
         return True
 
 
-def _is_told(session: FetchSession, key: FetchKey, outcome: FetchSessionResult) -> bool:
-    """Whether an incremental answer names the partition; what it tells is remembered.
+def _sent(result: FetchSessionResult) -> _Sent:
+    """The offsets to be remembered. After an error the partition is sent again in any case."""
+    is_error = result.must_be_sent and not result.has_records
+    return _Sent(-1 if is_error else result.high_watermark, result.log_start_offset)
 
-    One with records goes behind the others, so that it does not take the whole answer next time, too (KIP-74).
+
+def _is_sent(session: FetchSession, key: FetchKey, result: FetchSessionResult) -> bool:
+    """Whether an incremental answer names the partition; its offsets are remembered.
+
+    A partition with records moves behind the others, so that it does not fill the next answer, too (KIP-74).
     """
-    before = session.told.get(key, Told())
-    now = Told(outcome.high_watermark, outcome.log_start_offset)
-    is_told = outcome.must_be_told or outcome.has_records or before != now
-    # After an error the partition is told of again, whatever it has then.
-    session.told[key] = replace(now, high_watermark=-1) if outcome.must_be_told and not outcome.has_records else now
-    if outcome.has_records and key in session.wanted:
+    before = session.sent.get(key, _Sent())
+    is_changed = before != _Sent(result.high_watermark, result.log_start_offset)
+    session.sent[key] = _sent(result)
+    if result.has_records and key in session.wanted:
         session.wanted[key] = session.wanted.pop(key)
-    return is_told
+    return result.must_be_sent or result.has_records or is_changed

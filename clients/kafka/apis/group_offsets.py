@@ -1,23 +1,21 @@
 """OffsetCommit, OffsetFetch, OffsetDelete. I/O: through the broker that coordinates the group; its thread answers.
 
-Topics may be named by id from version 10 on; groups' coordinators know names.
+From version 10 on topics are named by id; coordinators know names.
 Source: `KafkaApis.handleOffsetCommitRequest`, `handleOffsetFetchRequest`, `handleOffsetDeleteRequest` (KIP-211,
 KIP-496, KIP-709, KIP-848).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from stratalog.clients.kafka.apis.find_coordinator import ask, coordinating_face
-from stratalog.clients.kafka.protocol.entities import Values, id_text
-from stratalog.clients.kafka.protocol.frames import served_versions
+from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.protocol.values import as_error, fields_of, value_of
-from stratalog.clients.kafka.request.api import Api, Call, Joined, error_only
-from stratalog.clients.kafka.request.broker import ServedBroker
+from stratalog.clients.kafka.request.api import Api, Call, error_only, gather, topic_named
+from stratalog.clients.kafka.request.broker import ApiFamily
+from stratalog.clients.kafka.request.coordinators import ask, coordinating_face
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.group_errors import error_response
@@ -35,7 +33,6 @@ from stratalog.storage.errors import (
     GroupIdNotFoundError,
     IllegalGenerationError,
     StratalogError,
-    TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
 
@@ -47,75 +44,70 @@ NO_OFFSET = -1
 
 
 @dataclass(slots=True)
-class _Named:
-    """A request's topics: what is asked of the coordinator, and what is answered without it.
+class _Topics:
+    """A request's topics.
 
-    ids      topic id by name, where the request named topics so
-    refused  the error of each topic that is not asked for, by name, or by id when that is not known
+    allowed  name and topic of those that the coordinator is asked for
+    ids      the topic id of each name, if the request has ids
+    refused  the others: name or id as fields of the response, the topic, its error
     """
 
-    asked: list[Any]
-    ids: dict[str, Any]
-    refused: list[tuple[dict[str, Any], Any, StratalogError]]
+    allowed: list[tuple[str, Any]] = field(default_factory=list)
+    ids: dict[str, Any] = field(default_factory=dict)
+    refused: list[tuple[Values, Any, StratalogError]] = field(default_factory=list)
+
+    def named(self, name: str) -> Values:
+        """Name and id of a topic as fields of the response."""
+        return {"name": name, "topic_id": self.ids.get(name)}
 
 
-class GroupOffsets:
-    """One broker's answers."""
-
-    def __init__(self, broker: ServedBroker) -> None:
-        self._broker = broker
-
+class GroupOffsetApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         return [
-            Api(OFFSET_COMMIT, served_versions(OFFSET_COMMIT), self._commit, _none_committed),
-            Api(OFFSET_FETCH, served_versions(OFFSET_FETCH), self._fetch, _none_fetched),
-            Api(OFFSET_DELETE, served_versions(OFFSET_DELETE), self._delete, error_only),
+            Api(OFFSET_COMMIT, self._commit, _commit_refused),
+            Api(OFFSET_FETCH, self._fetch, _fetch_refused),
+            Api(OFFSET_DELETE, self._delete, error_only),
         ]
 
-    def _sorted_out(self, call: Call, topics: Sequence[Any], *, must_exist: bool = True) -> _Named:
-        """Which topics the caller may read, and which exist."""
-        named = _Named([], {}, [])
+    def _topics(self, call: Call, topics: Sequence[Any], *, must_exist: bool = True) -> _Topics:
+        """The topics that the caller may read and that exist, and the others."""
+        found = _Topics()
         for topic in topics:
-            told: dict[str, Any] = {"topic_id": topic.topic_id} if hasattr(topic, "topic_id") else {}
+            named = topic_named(topic)
             try:
-                name = self._broker.topic_name(id_text(topic.topic_id)) if told else topic.name
-                told["name"] = name
-                refusal = self._broker.refusal(call, Operation.READ, ResourceType.TOPIC, name)
-                if refusal is not None:
-                    raise TopicAuthorizationFailedError(str(refusal))
+                named["name"] = name = self._broker.name_of(topic)
+                self._broker.check(call, Operation.READ, ResourceType.TOPIC, name)
                 if must_exist and name not in self._broker.image().topic_ids:
                     raise UnknownTopicOrPartitionError(f"topic '{name}' does not exist")
+                found.allowed.append((name, topic))
+                found.ids[name] = named.get("topic_id")
             except StratalogError as error:
-                named.refused.append((told, topic, error))
-                continue
-            named.ids[name] = told.get("topic_id")
-            named.asked.append((name, topic))
-        return named
+                found.refused.append((named, topic, error))
+        return found
 
     # -- OffsetCommit ------------------------------------------------------------------------------------------
 
     def _commit(self, call: Call) -> None:
         self._broker.check(call, Operation.READ, ResourceType.GROUP, call.request.group_id)
-        named = self._sorted_out(call, call.request.topics)
-        topics = tuple(value_of(OffsetCommitRequestTopic, topic, name=name) for name, topic in named.asked)
+        found = self._topics(call, call.request.topics)
+        topics = tuple(value_of(OffsetCommitRequestTopic, topic, name=name) for name, topic in found.allowed)
         request = value_of(OffsetCommitRequest, call.request, topics=topics)
         if not topics:
-            call.respond({"topics": _refused_topics(named)})
+            call.respond({"topics": _refused_topics(found)})
             return
 
         def values(response: Any) -> Values:
-            told = [
+            committed = [
                 {
-                    "name": topic.name,
-                    "topic_id": named.ids[topic.name],
+                    **found.named(topic.name),
                     "partitions": [
-                        {"partition_index": each.partition_index, "error_code": _committed_as(call, each.error)}
+                        {"partition_index": each.partition_index, "error_code": _commit_error(call, each.error)}
                         for each in topic.partitions
                     ],
                 }
                 for topic in response.topics
             ]
-            return {"topics": [*told, *_refused_topics(named)]}
+            return {"topics": [*committed, *_refused_topics(found)]}
 
         def refused(error: StratalogError) -> Values:
             return values(error_response(request, error))
@@ -125,50 +117,48 @@ class GroupOffsets:
     # -- OffsetFetch -------------------------------------------------------------------------------------------
 
     def _fetch(self, call: Call) -> None:
-        """Each group's coordinator is asked; a broker that is not that of one says so for that group."""
+        """Each group's coordinator is asked; groups with a coordinator elsewhere have an error of their own."""
         groups = call.request.groups if call.version >= GROUPS_FROM else [call.request]
-        require_stable = call.given("require_stable", False)
 
-        def done(answers: dict[int, Values]) -> None:
-            call.respond_with(lambda: _fetched(call, [answers[number] for number in range(len(groups))]))
+        def ask_one(number: int, put: Callable[[Any], None]) -> None:
+            self._fetch_group(call, groups[number], put)
 
-        joined = Joined(len(groups), done)
-        if not groups:
-            done({})
-        for number, group in enumerate(groups):
-            self._fetch_group(call, group, require_stable, partial(joined.put, number))
+        def group_values(number: int, answer: Any) -> Values:
+            error = as_error(answer)
+            if error is None:
+                return _group_values(*answer)
+            return _group_values(OffsetFetchResponseGroup(groups[number].group_id, error=error), _Topics())
 
-    def _fetch_group(self, call: Call, group: Any, require_stable: bool, put: Any) -> None:
+        def done(answers: dict[int, Any]) -> None:
+            call.respond_with(lambda: _fetched(call, [group_values(*each) for each in sorted(answers.items())]))
+
+        gather(range(len(groups)), ask_one, done)
+
+    def _fetch_group(self, call: Call, group: Any, put: Callable[[Any], None]) -> None:
         group_id = group.group_id
-        try:
-            self._broker.check(call, Operation.DESCRIBE, ResourceType.GROUP, group_id)
-            named = self._sorted_out(call, group.topics or (), must_exist=False)
-            topics = tuple(OffsetFetchRequestTopic(name, tuple(topic.partition_indexes)) for name, topic in named.asked)
-            asked = value_of(OffsetFetchRequestGroup, group, topics=None if group.topics is None else topics)
-            request = OffsetFetchRequest((asked,), require_stable)
+        self._broker.check(call, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        found = self._topics(call, group.topics or (), must_exist=False)
+        wanted = tuple(OffsetFetchRequestTopic(name, topic.partition_indexes) for name, topic in found.allowed)
+        asked = value_of(OffsetFetchRequestGroup, group, topics=None if group.topics is None else wanted)
+        request = OffsetFetchRequest((asked,), call.given("require_stable", False))
 
-            def answer(answered: object) -> None:
-                error = as_error(answered)
-                response = answered if error is None else error_response(request, error)
-                assert isinstance(response, OffsetFetchResponse)
-                put((response.groups[0], named))
+        def answer(answered: Any) -> None:
+            error = as_error(answered)
+            response: OffsetFetchResponse = answered if error is None else error_response(request, error)
+            put((response.groups[0], found))
 
-            coordinating_face(self._broker).coordinator(CoordinatorType.GROUP, group_id, request, answer)
-        except StratalogError as error:
-            put((OffsetFetchResponseGroup(group_id, error=error), _Named([], {}, [])))
+        coordinating_face(self._broker).coordinator(CoordinatorType.GROUP, group_id, request, answer)
 
     # -- OffsetDelete ------------------------------------------------------------------------------------------
 
     def _delete(self, call: Call) -> None:
         self._broker.check(call, Operation.DELETE, ResourceType.GROUP, call.request.group_id)
-        named = self._sorted_out(call, call.request.topics)
+        found = self._topics(call, call.request.topics)
         request = value_of(OffsetDeleteRequest, call.request)
-        wanted = {name for name, _ in named.asked}
-        request = replace(request, topics=tuple(topic for topic in request.topics if topic.name in wanted))
+        request = replace(request, topics=tuple(topic for topic in request.topics if topic.name in found.ids))
 
         def values(response: Any) -> Values:
-            told = fields_of(response)
-            return {**told, "topics": [*map(fields_of, response.topics), *_refused_topics(named)]}
+            return {**fields_of(response), "topics": [*map(fields_of, response.topics), *_refused_topics(found)]}
 
         def refused(error: StratalogError) -> Values:
             return values(error_response(request, error))
@@ -176,45 +166,39 @@ class GroupOffsets:
         ask(self._broker, call, CoordinatorType.GROUP, request.group_id, request, values, refused)
 
 
-def _committed_as(call: Call, error: StratalogError | None) -> StratalogError | None:
-    """GROUP_ID_NOT_FOUND as older clients know it."""
+def _commit_error(call: Call, error: StratalogError | None) -> StratalogError | None:
+    """The error as the client knows it: GROUP_ID_NOT_FOUND is ILLEGAL_GENERATION for older ones."""
     if isinstance(error, GroupIdNotFoundError) and call.version < GROUP_NOT_FOUND_FROM:
         return IllegalGenerationError(str(error))
     return error
 
 
-def _refused_topics(named: _Named) -> list[Values]:
-    return [
-        {
-            **told,
-            "partitions": [{"partition_index": each.partition_index, "error_code": error} for each in topic.partitions],
-        }
-        for told, topic, error in named.refused
-    ]
+def _refused_topics(found: _Topics) -> list[Values]:
+    return [_topic_error(*each) for each in found.refused]
 
 
-def _fetched(call: Call, answers: Sequence[Any]) -> Values:
-    groups = [_group_values(group, named) for group, named in answers]
+def _topic_error(named: Values, topic: Any, error: StratalogError) -> Values:
+    partitions = [{"partition_index": each.partition_index, "error_code": error} for each in topic.partitions]
+    return {**named, "partitions": partitions}
+
+
+def _fetched(call: Call, groups: Sequence[Values]) -> Values:
     if call.version >= GROUPS_FROM:
         return {"groups": groups}
     alone = groups[0]
     if call.version < TOP_LEVEL_ERROR_FROM and alone["error_code"] is not None:
-        return _none_fetched(call, alone["error_code"])
+        return _fetch_refused(call, alone["error_code"])
     return {"topics": alone["topics"], "error_code": alone["error_code"]}
 
 
-def _group_values(group: OffsetFetchResponseGroup, named: _Named) -> Mapping[str, Any]:
+def _group_values(group: OffsetFetchResponseGroup, found: _Topics) -> Values:
     topics = [
-        {
-            "name": topic.name,
-            "topic_id": named.ids.get(topic.name),
-            "partitions": [fields_of(each) for each in topic.partitions],
-        }
+        {**found.named(topic.name), "partitions": [fields_of(each) for each in topic.partitions]}
         for topic in group.topics
     ]
     refused = [
-        {**told, "partitions": [_no_offset(partition, error) for partition in topic.partition_indexes]}
-        for told, topic, error in named.refused
+        {**named, "partitions": [_no_offset(partition, error) for partition in topic.partition_indexes]}
+        for named, topic, error in found.refused
     ]
     return {"group_id": group.group_id, "error_code": group.error, "topics": [*topics, *refused]}
 
@@ -229,24 +213,12 @@ def _no_offset(partition: int, error: StratalogError) -> Values:
     }
 
 
-def _topic_named(topic: Any) -> dict[str, Any]:
-    return {"topic_id": topic.topic_id} if hasattr(topic, "topic_id") else {"name": topic.name}
+def _commit_refused(call: Call, error: StratalogError) -> Values:
+    return {"topics": [_topic_error(topic_named(topic), topic, error) for topic in call.request.topics]}
 
 
-def _none_committed(call: Call, error: StratalogError) -> Values:
-    return {
-        "topics": [
-            {
-                **_topic_named(topic),
-                "partitions": [{"partition_index": p.partition_index, "error_code": error} for p in topic.partitions],
-            }
-            for topic in call.request.topics
-        ]
-    }
-
-
-def _none_fetched(call: Call, error: StratalogError) -> Values:
-    """Below version 2 there was no code for the whole, and from 8 on there is one for each group."""
+def _fetch_refused(call: Call, error: StratalogError) -> Values:
+    """Below version 2 there is no code for the whole; from 8 on there is one for each group."""
     groups = [{"group_id": group.group_id, "error_code": error} for group in call.given("groups", ())]
     topics = [
         {"name": topic.name, "partitions": [_no_offset(p, error) for p in topic.partition_indexes]}

@@ -1,4 +1,4 @@
-"""The requests of groups' members and of who administers groups: classic ones and KIP-848's.
+"""Requests of the members of classic groups, and of administrators for all groups.
 
 I/O: through the broker that coordinates the group; its thread answers, JoinGroup and SyncGroup perhaps much later.
 Source: `KafkaApis.handleJoinGroupRequest` and its neighbours (KIP-62, KIP-345, KIP-394, KIP-518, KIP-848).
@@ -6,29 +6,28 @@ Source: `KafkaApis.handleJoinGroupRequest` and its neighbours (KIP-62, KIP-345, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from stratalog.clients.kafka.apis.find_coordinator import AskedGroups, ask, ask_each, coordinating_face
 from stratalog.clients.kafka.protocol.entities import Values
-from stratalog.clients.kafka.protocol.frames import served_versions
-from stratalog.clients.kafka.protocol.values import as_error, fields_of, message_of, value_of
+from stratalog.clients.kafka.protocol.values import fields_of, message_of, value_of
 from stratalog.clients.kafka.request.api import Api, Call, error_only
-from stratalog.clients.kafka.request.broker import NOT_REQUESTED, ServedBroker
+from stratalog.clients.kafka.request.broker import NOT_REQUESTED, ApiFamily
+from stratalog.clients.kafka.request.coordinators import Split, ask, ask_all, ask_each
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.group_errors import error_response
 from stratalog.replication.requests.groups import (
-    DeletableGroupResult,
     DeleteGroupsRequest,
-    DescribedGroup,
+    DeleteGroupsResponse,
     DescribeGroupsRequest,
+    DescribeGroupsResponse,
     HeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
     LeaveGroupResponse,
     ListGroupsRequest,
+    ListGroupsResponse,
     MemberIdentity,
     SyncGroupRequest,
 )
@@ -42,23 +41,17 @@ GROUP_NOT_FOUND_FROM = 6
 DEAD = "Dead"
 
 
-class GroupApis:
-    """One broker's answers."""
-
-    def __init__(self, broker: ServedBroker) -> None:
-        self._broker = broker
-
+class GroupApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
-        rows = (
-            (JOIN_GROUP, self._join, error_only),
-            (SYNC_GROUP, self._sync, error_only),
-            (HEARTBEAT, self._heartbeat, error_only),
-            (LEAVE_GROUP, self._leave, error_only),
-            (LIST_GROUPS, self._list, error_only),
-            (DESCRIBE_GROUPS, self._describe, _none_described),
-            (DELETE_GROUPS, self._delete, _none_deleted),
-        )
-        return [Api(key, served_versions(key), handle, refuse) for key, handle, refuse in rows]
+        return [
+            Api(JOIN_GROUP, self._join, error_only),
+            Api(SYNC_GROUP, self._sync, error_only),
+            Api(HEARTBEAT, self._heartbeat, error_only),
+            Api(LEAVE_GROUP, self._leave, error_only),
+            Api(LIST_GROUPS, self._list, error_only),
+            Api(DESCRIBE_GROUPS, self._describe, _descriptions_refused),
+            Api(DELETE_GROUPS, self._delete, _deletions_refused),
+        ]
 
     # -- members ---------------------------------------------------------------------------------------------
 
@@ -71,22 +64,22 @@ class GroupApis:
             requires_known_member_id=call.version >= KNOWN_MEMBER_ID_FROM,
             supports_skipping_assignment=call.version >= SKIPPED_ASSIGNMENT_FROM,
         )
-        self._ask_as_member(call, request, fields_of)
+        self._ask(call, request)
 
     def _sync(self, call: Call) -> None:
-        self._ask_as_member(call, value_of(SyncGroupRequest, call.request), fields_of)
+        self._ask(call, value_of(SyncGroupRequest, call.request))
 
     def _heartbeat(self, call: Call) -> None:
-        self._ask_as_member(call, value_of(HeartbeatRequest, call.request), fields_of)
+        self._ask(call, value_of(HeartbeatRequest, call.request))
 
     def _leave(self, call: Call) -> None:
         if call.version >= SEVERAL_LEAVE_FROM:
-            self._ask_as_member(call, value_of(LeaveGroupRequest, call.request), fields_of)
+            self._ask(call, value_of(LeaveGroupRequest, call.request))
             return
-        alone = LeaveGroupRequest(call.request.group_id, (MemberIdentity(call.request.member_id),))
-        self._ask_as_member(call, alone, _left_alone)
+        request = LeaveGroupRequest(call.request.group_id, (MemberIdentity(call.request.member_id),))
+        self._ask(call, request, _only_members_error)
 
-    def _ask_as_member(self, call: Call, request: Any, values: Callable[[Any], Values]) -> None:
+    def _ask(self, call: Call, request: Any, values: Callable[[Any], Values] = fields_of) -> None:
         """Ask the group's coordinator, if the caller may read the group."""
         self._broker.check(call, Operation.READ, ResourceType.GROUP, request.group_id)
 
@@ -101,21 +94,14 @@ class GroupApis:
         request = value_of(ListGroupsRequest, call.request)
         may_see_all = self._broker.refusal(call, Operation.DESCRIBE, ResourceType.CLUSTER) is None
 
-        def answer(answers: list[object]) -> None:
-            call.respond_with(partial(self._listed, call, may_see_all, answers))
+        def is_visible(group_id: str) -> bool:
+            return may_see_all or not self._broker.refusal(call, Operation.DESCRIBE, ResourceType.GROUP, group_id)
 
-        coordinating_face(self._broker).every_coordinator(CoordinatorType.GROUP, request, answer)
+        def values(responses: list[ListGroupsResponse], error: StratalogError | None) -> Values:
+            groups = [group for each in responses for group in each.groups if is_visible(group.group_id)]
+            return {"error_code": error, "groups": [fields_of(group) for group in groups]}
 
-    def _listed(self, call: Call, may_see_all: bool, answers: Sequence[Any]) -> Values:
-        """What all coordinators of this broker know; the first error, if one of them cannot tell."""
-        errors = [as_error(each) or getattr(each, "error", None) for each in answers]
-        groups = [group for each in answers if as_error(each) is None for group in each.groups]
-        seen = [
-            fields_of(group)
-            for group in groups
-            if may_see_all or self._broker.refusal(call, Operation.DESCRIBE, ResourceType.GROUP, group.group_id) is None
-        ]
-        return {"error_code": next(filter(None, errors), None), "groups": seen}
+        ask_all(self._broker, call, CoordinatorType.GROUP, request, values)
 
     def _describe(self, call: Call) -> None:
         wants_operations = call.given("include_authorized_operations", False)
@@ -123,32 +109,32 @@ class GroupApis:
         def request(group_id: str) -> DescribeGroupsRequest:
             return DescribeGroupsRequest((group_id,))
 
-        def values(group_id: str, answer: Any) -> Values:
-            found: DescribedGroup = answer.groups[0]
-            told = {**fields_of(found), "error_message": message_of(found.error)}
+        def values(group_id: str, response: DescribeGroupsResponse) -> Values:
+            (found,) = response.groups
+            described = {**fields_of(found), "error_message": message_of(found.error)}
             if found.group_state == DEAD and call.version < GROUP_NOT_FOUND_FROM:
-                told["error_code"] = None
-            is_told = wants_operations and found.error is None
-            allowed = self._broker.allowed(call, ResourceType.GROUP, group_id) if is_told else NOT_REQUESTED
-            return {**told, "authorized_operations": allowed}
+                described["error_code"] = None
+            if wants_operations and found.error is None:
+                allowed = self._broker.allowed(call, ResourceType.GROUP, group_id)
+                return {**described, "authorized_operations": allowed}
+            return {**described, "authorized_operations": NOT_REQUESTED}
 
-        each = AskedGroups(call.request.groups, Operation.DESCRIBE, request, values, _group_error)
-        ask_each(self._broker, call, each, "groups")
+        split = Split(CoordinatorType.GROUP, Operation.DESCRIBE, request, values, _group_error)
+        ask_each(self._broker, call, call.request.groups, split, "groups")
 
     def _delete(self, call: Call) -> None:
         def request(group_id: str) -> DeleteGroupsRequest:
             return DeleteGroupsRequest((group_id,))
 
-        def values(_group_id: str, answer: Any) -> Values:
-            result: DeletableGroupResult = answer.results[0]
-            return fields_of(result)
+        def values(_group_id: str, response: DeleteGroupsResponse) -> Values:
+            return fields_of(response.results[0])
 
-        each = AskedGroups(call.request.groups_names, Operation.DELETE, request, values, _group_error)
-        ask_each(self._broker, call, each, "results")
+        split = Split(CoordinatorType.GROUP, Operation.DELETE, request, values, _deletion_error)
+        ask_each(self._broker, call, call.request.groups_names, split, "results")
 
 
-def _left_alone(response: LeaveGroupResponse) -> Values:
-    """What one member that leaves is told, before members could leave together."""
+def _only_members_error(response: LeaveGroupResponse) -> Values:
+    """The answer to the one member of a LeaveGroup request below version 3."""
     error = response.error
     if error is None and response.members:
         error = response.members[0].error
@@ -159,9 +145,13 @@ def _group_error(group_id: str, error: StratalogError) -> Values:
     return {"group_id": group_id, "error_code": error, "error_message": str(error)}
 
 
-def _none_described(call: Call, error: StratalogError) -> Values:
+def _descriptions_refused(call: Call, error: StratalogError) -> Values:
     return {"groups": [_group_error(group_id, error) for group_id in call.request.groups]}
 
 
-def _none_deleted(call: Call, error: StratalogError) -> Values:
-    return {"results": [{"group_id": group_id, "error_code": error} for group_id in call.request.groups_names]}
+def _deletion_error(group_id: str, error: StratalogError) -> Values:
+    return {"group_id": group_id, "error_code": error}
+
+
+def _deletions_refused(call: Call, error: StratalogError) -> Values:
+    return {"results": [_deletion_error(group_id, error) for group_id in call.request.groups_names]}

@@ -1,22 +1,20 @@
 """ListOffsets and OffsetForLeaderEpoch: where in a partition's log something lies. I/O: reads the leader's table.
 
-Answered by the leader only. There is no tiered storage here: the earliest local offset is the log's start, and what
-only a second tier could have is offset -1.
+Answered by the leader only. There is no tiered storage: the earliest local offset is the log's start, an offset of the
+second tier is -1.
 Source: `ReplicaManager.fetchOffset`, `Partition.fetchOffsetForTimestamp`, `OffsetsForLeaderEpochRequest` (KIP-79,
 KIP-207, KIP-320, KIP-405, KIP-734, KIP-1005).
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from stratalog.clients.kafka.protocol.entities import Values
-from stratalog.clients.kafka.protocol.frames import served_versions
-from stratalog.clients.kafka.request.api import Api, Call
-from stratalog.clients.kafka.request.broker import ServedBroker, attempted
+from stratalog.clients.kafka.request.api import Api, Call, repeated
+from stratalog.clients.kafka.request.broker import ApiFamily, attempted
 from stratalog.clients.offset_spec import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -33,8 +31,7 @@ from stratalog.storage.errors import (
     StratalogError,
     UnsupportedVersionError,
 )
-from stratalog.storage.log.leader_epochs import UNDEFINED_EPOCH, EpochEndOffset
-from stratalog.storage.log.reader import LogReader
+from stratalog.storage.log.leader_epochs import UNDEFINED_EPOCH
 from stratalog.storage.records import TopicPartition
 
 LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH = 2, 23
@@ -47,29 +44,23 @@ _SINCE = {
     LATEST_TIERED_TIMESTAMP: 9,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
 }
-"""The version of ListOffsets from which each of the times that stand for a place may be asked for."""
+"""The first version of ListOffsets with each of the times that stand for a position."""
 OFFSET_NOT_AVAILABLE_FROM = 5
 READ_COMMITTED = 1
 DEBUGGING_REPLICA = -2
 
 
-class Offsets:
-    """One broker's answers."""
-
-    def __init__(self, broker: ServedBroker) -> None:
-        self._broker = broker
-
+class OffsetApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
-        epochs = served_versions(OFFSET_FOR_LEADER_EPOCH)
         return [
-            Api(LIST_OFFSETS, served_versions(LIST_OFFSETS), self._list_offsets, _none_listed),
-            Api(OFFSET_FOR_LEADER_EPOCH, epochs, self._offsets_for_leader_epoch, _no_epoch),
+            Api(LIST_OFFSETS, self._list_offsets, _listing_refused),
+            Api(OFFSET_FOR_LEADER_EPOCH, self._offsets_for_leader_epoch, _epochs_refused),
         ]
 
     # -- ListOffsets -------------------------------------------------------------------------------------------
 
     def _list_offsets(self, call: Call) -> Values:
-        return _each_partition(call.request.topics, partial(self._listed, call), _offset_error)
+        return _each_partition(call.request.topics, partial(self._listed, call))
 
     def _listed(self, call: Call, topic: Any, asked: Any, is_twice: bool) -> Values:
         named = TopicPartition(topic.name, asked.partition_index)
@@ -78,12 +69,11 @@ class Offsets:
             raise InvalidRequestError(f"{named} is named twice")
         if asked.timestamp < 0 and call.version < _SINCE.get(asked.timestamp, call.version + 1):
             raise UnsupportedVersionError(f"timestamp {asked.timestamp} in ListOffsets version {call.version}")
-        replica_id = call.request.replica_id
-        epoch = getattr(asked, "current_leader_epoch", UNDEFINED_EPOCH)
-        self._broker.led_partition(named, epoch)
+        self._broker.led_partition(named, getattr(asked, "current_leader_epoch", UNDEFINED_EPOCH))
         is_committed = call.given("isolation_level", 0) == READ_COMMITTED
+        is_debugging = call.request.replica_id == DEBUGGING_REPLICA
         try:
-            found = self._offset(named, asked.timestamp, is_committed, is_debugging=replica_id == DEBUGGING_REPLICA)
+            found = self._offset(named, asked.timestamp, is_committed, is_debugging=is_debugging)
         except LeaderNotAvailableError as reason:
             if call.version < OFFSET_NOT_AVAILABLE_FROM:
                 raise
@@ -122,21 +112,17 @@ class Offsets:
     # -- OffsetForLeaderEpoch ------------------------------------------------------------------------------------
 
     def _offsets_for_leader_epoch(self, call: Call) -> Values:
-        topics: list[Values] = []
-        for topic in call.request.topics:
-            answers = [
-                attempted(partial(self._epoch_end, call, topic.topic, each), partial(_epoch_error, each.partition))
-                for each in topic.partitions
-            ]
-            topics.append({"topic": topic.topic, "partitions": answers})
-        return {"topics": topics}
+        def values(topic: Any, asked: Any) -> Values:
+            return attempted(partial(self._epoch_end, call, topic.topic, asked), partial(_epoch_error, asked))
+
+        return _epoch_answers(call, values)
 
     def _epoch_end(self, call: Call, topic: str, asked: Any) -> Values:
         named = TopicPartition(topic, asked.partition)
         self._broker.check(call, Operation.DESCRIBE, ResourceType.TOPIC, topic)
         self._broker.led_partition(named, asked.current_leader_epoch)
         try:
-            end = end_of_epoch(self._broker, named, asked.leader_epoch)
+            end = self._broker.end_of_epoch(named, asked.leader_epoch)
         except LeaderNotAvailableError as reason:
             raise OffsetNotAvailableError(str(reason)) from reason
         return {
@@ -147,53 +133,41 @@ class Offsets:
         }
 
 
-def end_of_epoch(broker: ServedBroker, named: TopicPartition, leader_epoch: int) -> EpochEndOffset:
-    """Where a leader epoch, or the largest known below it, ended in the leader's log. LeaderNotAvailableError."""
+def _each_partition(topics: Sequence[Any], answer: Callable[[Any, Any, bool], Values]) -> Values:
+    """The answers for the partitions of a ListOffsets request, by topic."""
+    twice = repeated((topic.name, each.partition_index) for topic in topics for each in topic.partitions)
 
-    def look(log: LogReader) -> EpochEndOffset:
-        return log.epochs.end_offset_for(leader_epoch, log.log_end_offset)
+    def values(topic: Any, asked: Any) -> Values:
+        is_twice = (topic.name, asked.partition_index) in twice
+        return attempted(partial(answer, topic, asked, is_twice), partial(_offset_error, asked))
 
-    return broker.view.look_at_log(named, look, 0)
-
-
-Answer = Callable[[Any, Any, bool], Values]
-
-
-def _each_partition(topics: Sequence[Any], answer: Answer, refused: Callable[[int, StratalogError], Values]) -> Values:
-    """The answers for the partitions of a request, by topic."""
-    count = Counter((topic.name, each.partition_index) for topic in topics for each in topic.partitions)
-    answered: list[Values] = []
-    for topic in topics:
-        partitions = [
-            attempted(
-                partial(answer, topic, each, count[topic.name, each.partition_index] > 1),
-                partial(refused, each.partition_index),
-            )
-            for each in topic.partitions
-        ]
-        answered.append({"name": topic.name, "partitions": partitions})
-    return {"topics": answered}
-
-
-def _offset_error(partition: int, error: StratalogError) -> Values:
-    return {"partition_index": partition, "error_code": error}
-
-
-def _epoch_error(partition: int, error: StratalogError) -> Values:
-    return {"error_code": error, "partition": partition}
-
-
-def _none_listed(call: Call, error: StratalogError) -> Values:
-    def refuse(_topic: Any, _asked: Any, _is_twice: bool) -> Values:
-        raise error
-
-    return _each_partition(call.request.topics, refuse, _offset_error)
-
-
-def _no_epoch(call: Call, error: StratalogError) -> Values:
     return {
         "topics": [
-            {"topic": topic.topic, "partitions": [_epoch_error(each.partition, error) for each in topic.partitions]}
+            {"name": topic.name, "partitions": [values(topic, each) for each in topic.partitions]} for topic in topics
+        ]
+    }
+
+
+def _offset_error(asked: Any, error: StratalogError) -> Values:
+    return {"partition_index": asked.partition_index, "error_code": error}
+
+
+def _listing_refused(call: Call, error: StratalogError) -> Values:
+    return _each_partition(call.request.topics, lambda _topic, asked, _is_twice: _offset_error(asked, error))
+
+
+def _epoch_answers(call: Call, answer: Callable[[Any, Any], Values]) -> Values:
+    return {
+        "topics": [
+            {"topic": topic.topic, "partitions": [answer(topic, each) for each in topic.partitions]}
             for topic in call.request.topics
         ]
     }
+
+
+def _epoch_error(asked: Any, error: StratalogError) -> Values:
+    return {"error_code": error, "partition": asked.partition}
+
+
+def _epochs_refused(call: Call, error: StratalogError) -> Values:
+    return _epoch_answers(call, lambda _topic, asked: _epoch_error(asked, error))

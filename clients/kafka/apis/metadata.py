@@ -1,9 +1,9 @@
-"""Metadata, DescribeTopicPartitions, DescribeCluster: what the cluster looks like.
+"""Metadata, DescribeTopicPartitions, DescribeCluster: topics, partitions and brokers of the cluster.
 
 I/O: the metadata log, for new topics.
 
-Answered by any broker from its fold of the metadata log. A topic that a Metadata request may create exists once it is
-answered; Kafka answers UNKNOWN_TOPIC_OR_PARTITION meanwhile. Version 0 tells all replicas, also those that are down.
+Any broker answers, from its fold of the metadata log. A topic that a Metadata request may create exists when the answer
+is sent; Kafka answers UNKNOWN_TOPIC_OR_PARTITION meanwhile. Version 0 lists all replicas, also those that are down.
 Source: `KafkaApis.handleTopicMetadataRequest`, `KRaftMetadataCache`, `DescribeTopicPartitionsRequestHandler` (KIP-966).
 """
 
@@ -15,9 +15,8 @@ from typing import Any
 
 from stratalog.clients.admin.admin import NewTopic
 from stratalog.clients.kafka.protocol.entities import Values, id_text
-from stratalog.clients.kafka.protocol.frames import served_versions
 from stratalog.clients.kafka.request.api import Api, Call
-from stratalog.clients.kafka.request.broker import NOT_REQUESTED, ServedBroker
+from stratalog.clients.kafka.request.broker import NOT_REQUESTED, ApiFamily
 from stratalog.replication.controller.topics import check_topic_name
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.metadata.acls import Operation, ResourceType
@@ -41,17 +40,12 @@ TOPIC_IDS_FROM = 12
 OPERATIONS_FROM, CLUSTER_OPERATIONS_TO = 8, 10
 
 
-class Metadata:
-    """One broker's answers."""
-
-    def __init__(self, broker: ServedBroker) -> None:
-        self._broker = broker
-
+class MetadataApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         return [
-            Api(METADATA, served_versions(METADATA), self._metadata, _refused_metadata),
-            Api(DESCRIBE_CLUSTER, served_versions(DESCRIBE_CLUSTER), self._describe_cluster),
-            Api(DESCRIBE_TOPIC_PARTITIONS, served_versions(DESCRIBE_TOPIC_PARTITIONS), self._describe, _refused_all),
+            Api(METADATA, self._metadata, _metadata_refused),
+            Api(DESCRIBE_CLUSTER, self._describe_cluster),
+            Api(DESCRIBE_TOPIC_PARTITIONS, self._describe, _descriptions_refused),
         ]
 
     # -- Metadata --------------------------------------------------------------------------------------------
@@ -83,11 +77,8 @@ class Metadata:
 
     def _every_topic(self, call: Call) -> list[Values]:
         image = self._broker.image()
-        names = sorted(image.topic_ids)
-        return [self._known_topic(call, image, name) for name in names if not self._is_hidden(call, name)]
-
-    def _is_hidden(self, call: Call, name: str) -> bool:
-        return self._broker.refusal(call, Operation.DESCRIBE, ResourceType.TOPIC, name) is not None
+        names = [name for name in sorted(image.topic_ids) if self._broker.may_describe_topic(call, name)]
+        return [self._known_topic(call, image, name) for name in names]
 
     def _topic(self, call: Call, asked: Any) -> Values:
         topic_id, name = id_text(getattr(asked, "topic_id", None)), asked.name
@@ -97,40 +88,33 @@ class Metadata:
         try:
             if topic_id is not None:
                 name = self._broker.topic_name(topic_id)
-            if self._is_hidden(call, name):
+            if not self._broker.may_describe_topic(call, name):
                 raise TopicAuthorizationFailedError(f"not allowed to describe topic {name}")
             image = self._broker.image()
             if name not in image.topic_ids:
-                image = self._made(call, name)
+                image = self._created(call, name)
             return self._known_topic(call, image, name)
         except StratalogError as error:
-            is_told = topic_id is None
-            return {"error_code": error, "name": name if is_told else None, "topic_id": topic_id, "partitions": ()}
+            shown = name if topic_id is None else None
+            return {"error_code": error, "name": shown, "topic_id": topic_id, "partitions": ()}
 
-    def _made(self, call: Call, name: str) -> ClusterImage:
-        """The metadata with a topic that may be made by being named. UnknownTopicOrPartitionError where it may not."""
+    def _created(self, call: Call, name: str) -> ClusterImage:
+        """The metadata with a topic that is created on demand. UnknownTopicOrPartitionError where that is off."""
         image = self._broker.image(0)
         if name in image.topic_ids:
             return image
-        may_make = call.given("allow_auto_topic_creation", True) and self._broker.config.auto_create_topics_enable
-        if not may_make:
+        if not (call.given("allow_auto_topic_creation", True) and self._broker.config.auto_create_topics_enable):
             check_topic_name(name)
             raise UnknownTopicOrPartitionError(f"topic '{name}' does not exist")
         if self._broker.refusal(call, Operation.CREATE, ResourceType.CLUSTER) is not None:
             self._broker.check(call, Operation.CREATE, ResourceType.TOPIC, name)
-        with suppress(TopicAlreadyExistsError):  # somebody else was quicker
+        with suppress(TopicAlreadyExistsError):  # a race with another client
             self._broker.admin.create_topics([NewTopic(name)], wait=False)
         return self._broker.image(0)
 
     def _known_topic(self, call: Call, image: ClusterImage, name: str) -> Values:
-        partitions = [image.partitions[tp] for tp in image.partitions_of(name)]
-        values: dict[str, Any] = {
-            "error_code": None,
-            "name": name,
-            "topic_id": image.topic_ids.get(name),
-            "is_internal": is_internal(name),
-            "partitions": [self._partition(call, image, state) for state in partitions],
-        }
+        states = [image.partitions[named] for named in image.partitions_of(name)]
+        values = _topic_values(image, name, [self._partition(call, image, state) for state in states])
         if call.version >= OPERATIONS_FROM and call.given("include_topic_authorized_operations", False):
             values["topic_authorized_operations"] = self._broker.allowed(call, ResourceType.TOPIC, name)
         return values
@@ -169,33 +153,26 @@ class Metadata:
         image = self._broker.image(0)
         asked = {each.name for each in request.topics}
         names = sorted(name for name in asked or list(image.topic_ids) if name >= start_name)
-        pages = _Page(start_name, start_partition, limit)
+        page = _Page(start_name, start_partition, limit)
         for name in names:
-            if self._is_hidden(call, name):
+            if not self._broker.may_describe_topic(call, name):
                 if asked:
-                    pages.refused.append(_refused_topic(name, TopicAuthorizationFailedError("")))
+                    page.refused.append(_topic_error(name, TopicAuthorizationFailedError("")))
             elif name not in image.topic_ids:
-                pages.topics.append(_refused_topic(name, _why_unknown(name)))
-            elif not self._add_topic(pages, call, image, name):
+                page.topics.append(_topic_error(name, _unknown_topic(name)))
+            elif not self._add_topic(page, call, image, name):
                 break
-        return {"topics": [*pages.topics, *pages.refused], "next_cursor": pages.next_cursor}
+        return {"topics": [*page.topics, *page.refused], "next_cursor": page.next_cursor}
 
     def _add_topic(self, page: _Page, call: Call, image: ClusterImage, name: str) -> bool:
         """Put a topic's partitions on the page; False when it is full."""
-        known = image.partitions_of(name)
-        wanted = page.take(name, known)
-        if wanted:
-            states = [image.partitions[tp] for tp in wanted]
-            page.topics.append(
-                {
-                    "error_code": None,
-                    "name": name,
-                    "topic_id": image.topic_ids.get(name),
-                    "is_internal": is_internal(name),
-                    "partitions": [self._described_partition(image, state) for state in states],
-                    "topic_authorized_operations": self._broker.allowed(call, ResourceType.TOPIC, name),
-                }
-            )
+        partitions = [
+            self._described_partition(image, image.partitions[named])
+            for named in page.fitting(name, image.partitions_of(name))
+        ]
+        if partitions:
+            allowed = self._broker.allowed(call, ResourceType.TOPIC, name)
+            page.topics.append({**_topic_values(image, name, partitions), "topic_authorized_operations": allowed})
         return page.next_cursor is None
 
     def _described_partition(self, image: ClusterImage, state: PartitionRecord) -> Values:
@@ -234,7 +211,7 @@ class Metadata:
 
 
 class _Page:
-    """What fits into one response of DescribeTopicPartitions."""
+    """One response of DescribeTopicPartitions, with a limited number of partitions."""
 
     def __init__(self, start_name: str, start_partition: int, limit: int) -> None:
         self.topics: list[Values] = []
@@ -243,17 +220,27 @@ class _Page:
         self._start = (start_name, start_partition)
         self._left = limit
 
-    def take(self, name: str, partitions: Sequence[TopicPartition]) -> Sequence[TopicPartition]:
-        """The topic's partitions that fit, noting where the next page starts when not all do."""
+    def fitting(self, name: str, partitions: Sequence[TopicPartition]) -> Sequence[TopicPartition]:
+        """The topic's partitions that fit; if not all do, the next page starts behind them."""
         first = self._start[1] if name == self._start[0] else 0
-        taken = partitions[first : first + self._left]
-        self._left -= len(taken)
-        if first + len(taken) < len(partitions):
-            self.next_cursor = {"topic_name": name, "partition_index": first + len(taken)}
-        return taken
+        fitting = partitions[first : first + self._left]
+        self._left -= len(fitting)
+        if first + len(fitting) < len(partitions):
+            self.next_cursor = {"topic_name": name, "partition_index": first + len(fitting)}
+        return fitting
 
 
-def _why_unknown(name: str) -> StratalogError:
+def _topic_values(image: ClusterImage, name: str, partitions: Sequence[Values]) -> dict[str, Any]:
+    return {
+        "error_code": None,
+        "name": name,
+        "topic_id": image.topic_ids.get(name),
+        "is_internal": is_internal(name),
+        "partitions": partitions,
+    }
+
+
+def _unknown_topic(name: str) -> StratalogError:
     try:
         check_topic_name(name)
     except StratalogError as error:
@@ -261,12 +248,12 @@ def _why_unknown(name: str) -> StratalogError:
     return UnknownTopicOrPartitionError(f"topic '{name}' does not exist")
 
 
-def _refused_topic(name: str, error: StratalogError) -> Values:
+def _topic_error(name: str, error: StratalogError) -> Values:
     return {"error_code": error, "name": name, "is_internal": is_internal(name), "partitions": ()}
 
 
-def _refused_metadata(call: Call, error: StratalogError) -> Values:
-    """Each topic named has the error; there was no code for the whole before version 13."""
+def _metadata_refused(call: Call, error: StratalogError) -> Values:
+    """The error for each topic named; before version 13 there is no code for the whole."""
     topics = [
         {"error_code": error, "name": each.name or "", "topic_id": getattr(each, "topic_id", None)}
         for each in call.request.topics or ()
@@ -274,5 +261,5 @@ def _refused_metadata(call: Call, error: StratalogError) -> Values:
     return {"topics": topics, "error_code": error}
 
 
-def _refused_all(call: Call, error: StratalogError) -> Values:
+def _descriptions_refused(call: Call, error: StratalogError) -> Values:
     return {"topics": [{"error_code": error, "name": each.name} for each in call.request.topics]}

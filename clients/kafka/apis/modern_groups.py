@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: groups of KIP-848.
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: modern groups, of KIP-848.
 
 I/O: through the broker that coordinates the group; its thread answers.
 Source: `KafkaApis.handleConsumerGroupHeartbeat`, `handleConsumerGroupDescribe` (KIP-848, KIP-1082).
@@ -7,14 +7,13 @@ Source: `KafkaApis.handleConsumerGroupHeartbeat`, `handleConsumerGroupDescribe` 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from functools import partial
 
-from stratalog.clients.kafka.apis.find_coordinator import AskedGroups, ask, ask_each
 from stratalog.clients.kafka.protocol.entities import Values
-from stratalog.clients.kafka.protocol.frames import served_versions
 from stratalog.clients.kafka.protocol.values import fields_of, value_of
-from stratalog.clients.kafka.request.api import Api, Call, failed, top_level_error
-from stratalog.clients.kafka.request.broker import NOT_REQUESTED, ServedBroker
+from stratalog.clients.kafka.request.api import Api, Call, failed
+from stratalog.clients.kafka.request.broker import NOT_REQUESTED, ApiFamily
+from stratalog.clients.kafka.request.coordinators import Split, ask, ask_each
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.requests.consumer_groups import (
     ConsumerGroupDescribeRequest,
@@ -32,17 +31,11 @@ CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE = 68, 69
 OWN_MEMBER_ID_FROM = 1
 
 
-class ModernGroupApis:
-    """One broker's answers."""
-
-    def __init__(self, broker: ServedBroker) -> None:
-        self._broker = broker
-
+class ModernGroupApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
-        heartbeat, describe = CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE
         return [
-            Api(heartbeat, served_versions(heartbeat), self._heartbeat, top_level_error),
-            Api(describe, served_versions(describe), self._describe, _none_described),
+            Api(CONSUMER_GROUP_HEARTBEAT, self._heartbeat),
+            Api(CONSUMER_GROUP_DESCRIBE, self._describe, _descriptions_refused),
         ]
 
     def _heartbeat(self, call: Call) -> None:
@@ -56,11 +49,7 @@ class ModernGroupApis:
         self._broker.check(call, Operation.READ, ResourceType.GROUP, request.group_id)
         for topic in request.subscribed_topic_names or ():
             self._broker.check(call, Operation.DESCRIBE, ResourceType.TOPIC, topic)
-
-        def refused(error: StratalogError) -> Values:
-            return top_level_error(call, error)
-
-        ask(self._broker, call, CoordinatorType.GROUP, request.group_id, request, _beaten, refused)
+        ask(self._broker, call, CoordinatorType.GROUP, request.group_id, request, _heartbeat_values, failed)
 
     def _describe(self, call: Call) -> None:
         wants_operations = call.request.include_authorized_operations
@@ -68,26 +57,22 @@ class ModernGroupApis:
         def request(group_id: str) -> ConsumerGroupDescribeRequest:
             return ConsumerGroupDescribeRequest((group_id,))
 
-        def values(group_id: str, answer: Any) -> Values:
-            response: ConsumerGroupDescribeResponse = answer
-            found = response.groups[0]
-            hidden = next((topic for topic in _topics_of(found) if self._is_hidden(call, topic)), None)
+        def values(group_id: str, response: ConsumerGroupDescribeResponse) -> Values:
+            (found,) = response.groups
+            may_describe = partial(self._broker.may_describe_topic, call)
+            hidden = next((topic for topic in _topics_of(found) if not may_describe(topic)), None)
             if hidden is not None:
                 return _group_error(group_id, TopicAuthorizationFailedError(f"not allowed to describe {hidden}"))
-            is_told = wants_operations and found.error is None
-            allowed = self._broker.allowed(call, ResourceType.GROUP, group_id) if is_told else NOT_REQUESTED
-            members = [_member(each) for each in found.members]
-            told = fields_of(found, {"members": lambda _members: members})
-            return {**told, **failed(found.error), "authorized_operations": allowed}
+            is_asked = wants_operations and found.error is None
+            allowed = self._broker.allowed(call, ResourceType.GROUP, group_id) if is_asked else NOT_REQUESTED
+            described = fields_of(found, {"members": lambda members: [_member_values(each) for each in members]})
+            return {**described, **failed(found.error), "authorized_operations": allowed}
 
-        asked = AskedGroups(call.request.group_ids, Operation.DESCRIBE, request, values, _group_error)
-        ask_each(self._broker, call, asked, "groups")
-
-    def _is_hidden(self, call: Call, topic: str) -> bool:
-        return self._broker.refusal(call, Operation.DESCRIBE, ResourceType.TOPIC, topic) is not None
+        split = Split(CoordinatorType.GROUP, Operation.DESCRIBE, request, values, _group_error)
+        ask_each(self._broker, call, call.request.group_ids, split, "groups")
 
 
-def _beaten(response: ConsumerGroupHeartbeatResponse) -> Values:
+def _heartbeat_values(response: ConsumerGroupHeartbeatResponse) -> Values:
     def assignment(topics: tuple[TopicPartitions, ...] | None) -> Values | None:
         if topics is None:
             return None
@@ -96,7 +81,7 @@ def _beaten(response: ConsumerGroupHeartbeatResponse) -> Values:
     return {**fields_of(response, {"assignment": assignment}), **failed(response.error)}
 
 
-def _member(member: MemberDescription) -> Values:
+def _member_values(member: MemberDescription) -> Values:
     def assignment(topics: tuple[TopicPartitions, ...]) -> Values:
         return {"topic_partitions": [fields_of(topic) for topic in topics]}
 
@@ -112,5 +97,5 @@ def _group_error(group_id: str, error: StratalogError) -> Values:
     return {"group_id": group_id, **failed(error)}
 
 
-def _none_described(call: Call, error: StratalogError) -> Values:
+def _descriptions_refused(call: Call, error: StratalogError) -> Values:
     return {"groups": [_group_error(group_id, error) for group_id in call.request.group_ids]}

@@ -1,24 +1,21 @@
 """CreateTopics, DeleteTopics, CreatePartitions. I/O: the metadata log, through the admin client.
 
-Any broker decides and commits, so nobody is asked to find the controller first. The answer comes with the commit; the
-leaders start a moment later.
+Any broker decides and commits, so a client need not find the controller. The answer follows the commit; the leaders
+start a moment later.
 Source: `ControllerApis`, `ReplicationControlManager` (KIP-4, KIP-195, KIP-464, KIP-516).
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 from stratalog.clients.admin.admin import NewTopic
 from stratalog.clients.admin.configs import topic_configs
-from stratalog.clients.kafka.apis.configs import SOURCE_CODES
 from stratalog.clients.kafka.protocol.entities import Values, id_text
-from stratalog.clients.kafka.protocol.frames import served_versions
-from stratalog.clients.kafka.request.api import Api, Call, failed
-from stratalog.clients.kafka.request.broker import ServedBroker, attempted
+from stratalog.clients.kafka.request.api import SOURCE_CODES, Api, Call, failed, repeated
+from stratalog.clients.kafka.request.broker import ApiFamily, attempted
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.storage.errors import (
     InvalidReplicaAssignmentError,
@@ -33,52 +30,32 @@ CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 19, 20, 37
 DELETION_DISABLED_FROM = 3
 
 
-class Topics:
-    """One broker's answers."""
-
-    def __init__(self, broker: ServedBroker) -> None:
-        self._broker = broker
-
+class TopicApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         return [
-            Api(CREATE_TOPICS, served_versions(CREATE_TOPICS), self._create_topics, _no_topic_created, is_slow=True),
-            Api(DELETE_TOPICS, served_versions(DELETE_TOPICS), self._delete_topics, _no_topic_deleted, is_slow=True),
-            Api(CREATE_PARTITIONS, served_versions(CREATE_PARTITIONS), self._grow, _no_topic_grown, is_slow=True),
+            Api(CREATE_TOPICS, self._create_topics, partial(_refused, "topics"), is_slow=True),
+            Api(DELETE_TOPICS, self._delete_topics, _deletion_refused, is_slow=True),
+            Api(CREATE_PARTITIONS, self._create_partitions, partial(_refused, "results"), is_slow=True),
         ]
 
     # -- CreateTopics ----------------------------------------------------------------------------------------
 
     def _create_topics(self, call: Call) -> Values:
-        asked = {each.name: each for each in call.request.topics}
-        twice = _twice(each.name for each in call.request.topics)
-        return {
-            "topics": [
-                attempted(partial(self._create, call, topic, name in twice), partial(_named_error, name))
-                for name, topic in asked.items()
-            ]
-        }
+        return {"topics": _each_topic(call, partial(self._create, call))}
 
-    def _create(self, call: Call, topic: Any, is_twice: bool) -> Values:
+    def _create(self, call: Call, topic: Any) -> Values:
         name = topic.name
-        if is_twice:
-            raise InvalidRequestError("Duplicate topic name.")
         if self._broker.refusal(call, Operation.CREATE, ResourceType.CLUSTER) is not None:
             self._broker.check(call, Operation.CREATE, ResourceType.TOPIC, name)
-        assignment = _assignment(topic)
-        new = NewTopic(
-            name,
-            topic.num_partitions,
-            topic.replication_factor,
-            {each.name: each.value for each in topic.configs if each.value is not None},
-            assignment,
-        )
+        configs = {each.name: each.value for each in topic.configs if each.value is not None}
+        new = NewTopic(name, topic.num_partitions, topic.replication_factor, configs, _assignment(topic))
         topic_ids = self._broker.admin.create_topics([new], wait=False, validate_only=call.request.validate_only)
         if call.request.validate_only:
             return {"name": name, **failed(None)}
         return {"name": name, **failed(None), "topic_id": topic_ids[name], **self._created(call, name)}
 
     def _created(self, call: Call, name: str) -> Values:
-        """What a new topic looks like (KIP-525), unless the caller may not see topics' configs."""
+        """A new topic's partitions and configs (KIP-525), unless the caller may not describe configs."""
         refusal = self._broker.refusal(call, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
         if refusal is not None:
             return {"topic_config_error_code": refusal.code, "configs": None}
@@ -100,9 +77,8 @@ class Topics:
             if call.version < DELETION_DISABLED_FROM:
                 raise InvalidRequestError("Topic deletion is disabled.")
             raise TopicDeletionDisabledError("Topic deletion is disabled.")
-        asked = [(each.name, id_text(each.topic_id)) for each in call.given("topics", ())]
-        asked += [(name, None) for name in call.given("topic_names", ())]
-        twice = _twice(asked)
+        asked = _names_and_ids(call)
+        twice = repeated(asked)
         deleted: set[str] = set()
         return {
             "responses": [
@@ -135,19 +111,10 @@ class Topics:
 
     # -- CreatePartitions --------------------------------------------------------------------------------------
 
-    def _grow(self, call: Call) -> Values:
-        asked = {each.name: each for each in call.request.topics}
-        twice = _twice(each.name for each in call.request.topics)
-        return {
-            "results": [
-                attempted(partial(self._grow_one, call, topic, name in twice), partial(_named_error, name))
-                for name, topic in asked.items()
-            ]
-        }
+    def _create_partitions(self, call: Call) -> Values:
+        return {"results": _each_topic(call, partial(self._grow, call))}
 
-    def _grow_one(self, call: Call, topic: Any, is_twice: bool) -> Values:
-        if is_twice:
-            raise InvalidRequestError("Duplicate topic name.")
+    def _grow(self, call: Call, topic: Any) -> Values:
         self._broker.check(call, Operation.ALTER, ResourceType.TOPIC, topic.name)
         assignments = None if topic.assignments is None else [each.broker_ids for each in topic.assignments]
         only = call.request.validate_only
@@ -155,17 +122,32 @@ class Topics:
         return {"name": topic.name, **failed(None)}
 
 
+def _each_topic(call: Call, answer: Callable[[Any], Values]) -> list[Values]:
+    """The answers for the topics of a request, by name; a name that is there twice is refused."""
+    topics = {each.name: each for each in call.request.topics}
+    twice = repeated(each.name for each in call.request.topics)
+
+    def attempt(topic: Any) -> Values:
+        if topic.name in twice:
+            raise InvalidRequestError("Duplicate topic name.")
+        return answer(topic)
+
+    return [attempted(partial(attempt, topic), partial(_named_error, name)) for name, topic in topics.items()]
+
+
 def _assignment(topic: Any) -> dict[int, tuple[int, ...]] | None:
     if not topic.assignments:
         return None
-    twice = _twice(each.partition_index for each in topic.assignments)
+    twice = repeated(each.partition_index for each in topic.assignments)
     if twice:
         raise InvalidReplicaAssignmentError(f"Found multiple manual partition assignments for partition {min(twice)}")
     return {each.partition_index: each.broker_ids for each in topic.assignments}
 
 
-def _twice(names: Iterable[Any]) -> set[Any]:
-    return {name for name, count in Counter(names).items() if count > 1}
+def _names_and_ids(call: Call) -> list[tuple[str | None, str | None]]:
+    """The topics of a DeleteTopics request; since version 6 they may be named by id."""
+    named = [(each.name, id_text(each.topic_id)) for each in call.given("topics", ())]
+    return named + [(name, None) for name in call.given("topic_names", ())]
 
 
 def _named_error(name: str, error: StratalogError) -> Values:
@@ -176,15 +158,9 @@ def _id_error(name: str | None, topic_id: str | None, error: StratalogError) -> 
     return {"name": name, "topic_id": topic_id, **failed(error)}
 
 
-def _no_topic_created(call: Call, error: StratalogError) -> Values:
-    return {"topics": [_named_error(each.name, error) for each in call.request.topics]}
+def _refused(field: str, call: Call, error: StratalogError) -> Values:
+    return {field: [_named_error(each.name, error) for each in call.request.topics]}
 
 
-def _no_topic_grown(call: Call, error: StratalogError) -> Values:
-    return {"results": [_named_error(each.name, error) for each in call.request.topics]}
-
-
-def _no_topic_deleted(call: Call, error: StratalogError) -> Values:
-    named = [(each.name, id_text(each.topic_id)) for each in call.given("topics", ())]
-    named += [(name, None) for name in call.given("topic_names", ())]
-    return {"responses": [_id_error(*each, error) for each in named]}
+def _deletion_refused(call: Call, error: StratalogError) -> Values:
+    return {"responses": [_id_error(*each, error) for each in _names_and_ids(call)]}

@@ -1,7 +1,9 @@
-"""What producers ask for transactions: ids, partitions, offsets, the end. I/O: the metadata log, for ids; coordinators.
+"""Requests of producers for transactions: ids, partitions, offsets, the end.
 
-An idempotent producer gets its id from this broker's block. Everything else is its transaction coordinator's to answer.
-Offsets are committed by the group's coordinator, once the transaction's one knows that they belong to the transaction.
+I/O: the metadata log, for ids; coordinators.
+
+An idempotent producer gets its id from this broker's block. The transaction coordinator answers everything else.
+Offsets are committed by the group's coordinator, after the transaction's coordinator has added them to the transaction.
 Source: `KafkaApis.handleInitProducerIdRequest` and its neighbours, `TransactionCoordinator`, `RPCProducerIdManager`
 (KIP-98, KIP-360, KIP-447, KIP-730, KIP-890).
 """
@@ -11,15 +13,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import groupby
-from typing import Any, cast
+from typing import Any
 
-from stratalog.clients.kafka.apis.find_coordinator import ask, coordinating_face
 from stratalog.clients.kafka.protocol.entities import Values
-from stratalog.clients.kafka.protocol.frames import served_versions
 from stratalog.clients.kafka.protocol.values import as_error, fields_of, value_of
-from stratalog.clients.kafka.request.api import Api, Call, Joined, error_only
-from stratalog.clients.kafka.request.broker import ServedBroker
+from stratalog.clients.kafka.request.api import Api, Call, by_topic, error_only, gather
+from stratalog.clients.kafka.request.broker import ApiFamily, ServedBroker
+from stratalog.clients.kafka.request.coordinators import ask, coordinating_face
 from stratalog.replication.controller.producer_id_blocks import allocate_producer_ids
 from stratalog.replication.coordinator.runtime.find_coordinator import coordinator_partition
 from stratalog.replication.coordinator.transactions.add_partitions import commit_in_transaction, coordinator_asker
@@ -44,23 +44,22 @@ from stratalog.storage.errors import (
     OperationNotAttemptedError,
     ProducerFencedError,
     StratalogError,
-    TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
 from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 22, 24, 25, 26, 28
 FENCED_FROM = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TXN: 2, END_TXN: 2}
-"""From which version on clients know PRODUCER_FENCED; before, it is INVALID_PRODUCER_EPOCH."""
+"""The first versions with PRODUCER_FENCED; before, it is INVALID_PRODUCER_EPOCH."""
 SEVERAL_TRANSACTIONS_FROM = 4
 ABORTABLE_FROM = 4
-"""From which version of TxnOffsetCommit on clients know TRANSACTION_ABORTABLE; before, it is INVALID_TXN_STATE."""
+"""The first version of TxnOffsetCommit with TRANSACTION_ABORTABLE; before, it is INVALID_TXN_STATE."""
 EPOCH_BUMP_FROM = {END_TXN: 5, TXN_OFFSET_COMMIT: 5}
 Errors = Mapping[TopicPartition, StratalogError | None]
 
 
-class ProducerIdApis:
-    """Fresh producer ids of one broker, taken from the metadata log in blocks. Any thread may ask."""
+class ClientProducerIds:
+    """Fresh producer ids of one broker, taken from the metadata log in blocks. Any thread may use it."""
 
     def __init__(self, broker: ServedBroker) -> None:
         self._broker = broker
@@ -68,7 +67,7 @@ class ProducerIdApis:
         self._left = iter(range(0))
 
     def next(self) -> int:
-        """An id that nobody ever had. Commits once in a block of 1,000."""
+        """An unused id. Commits once in a block of 1,000."""
         with self._lock:
             for producer_id in self._left:
                 return producer_id
@@ -79,22 +78,19 @@ class ProducerIdApis:
         return allocate_producer_ids(image, self._broker.broker_id)
 
 
-class TransactionApis:
-    """One broker's answers."""
-
+class TransactionApis(ApiFamily):
     def __init__(self, broker: ServedBroker) -> None:
-        self._broker = broker
-        self._ids = ProducerIdApis(broker)
+        super().__init__(broker)
+        self._ids = ClientProducerIds(broker)
 
     def apis(self) -> Iterable[Api]:
-        rows = (
-            (INIT_PRODUCER_ID, self._init_producer_id, _no_producer_id),
-            (ADD_PARTITIONS_TO_TXN, self._add_partitions, _none_added),
-            (ADD_OFFSETS_TO_TXN, self._add_offsets, error_only),
-            (END_TXN, self._end, error_only),
-            (TXN_OFFSET_COMMIT, self._commit_offsets, _none_committed),
-        )
-        return [Api(key, served_versions(key), handle, refuse) for key, handle, refuse in rows]
+        return [
+            Api(INIT_PRODUCER_ID, self._init_producer_id, _id_refused),
+            Api(ADD_PARTITIONS_TO_TXN, self._add_partitions, _partitions_refused),
+            Api(ADD_OFFSETS_TO_TXN, self._add_offsets, error_only),
+            Api(END_TXN, self._end, error_only),
+            Api(TXN_OFFSET_COMMIT, self._commit_offsets, _offsets_refused),
+        ]
 
     # -- InitProducerId, AddOffsetsToTxn, EndTxn -----------------------------------------------------------------
 
@@ -103,7 +99,7 @@ class TransactionApis:
         self._check_init(call, request)
         if request.transactional_id is None:
             return {"error_code": None, "producer_id": self._ids.next(), "producer_epoch": 0}
-        self._ask(call, request.transactional_id, request, fields_of)
+        self._ask(call, request.transactional_id, request)
         return None
 
     def _check_init(self, call: Call, request: InitProducerIdRequest) -> None:
@@ -125,22 +121,21 @@ class TransactionApis:
         self._broker.check(call, Operation.READ, ResourceType.GROUP, asked.group_id)
         partition = self._offsets_partition(asked.group_id)
         request = value_of(AddOffsetsToTxnRequest, asked, offsets_partition=partition)
-        self._ask(call, asked.transactional_id, request, fields_of)
+        self._ask(call, asked.transactional_id, request)
 
     def _end(self, call: Call) -> None:
         self._broker.check(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, call.request.transactional_id)
         request = value_of(EndTxnRequest, call.request, transaction_version=_transaction_version(call))
-        self._ask(call, request.transactional_id, request, fields_of)
+        self._ask(call, request.transactional_id, request)
 
-    def _ask(self, call: Call, transactional_id: str, request: object, values: Callable[[Any], dict[str, Any]]) -> None:
-        def told(response: Any) -> Values:
-            answer = values(response)
-            return {**answer, "error_code": _told_as(call, answer["error_code"])}
+    def _ask(self, call: Call, transactional_id: str, request: object) -> None:
+        def values(response: Any) -> Values:
+            return {**fields_of(response), "error_code": _known_error(call, response.error)}
 
         def refused(error: StratalogError) -> Values:
-            return {"error_code": _told_as(call, error)}
+            return {"error_code": _known_error(call, error)}
 
-        ask(self._broker, call, CoordinatorType.TRANSACTION, transactional_id, request, told, refused)
+        ask(self._broker, call, CoordinatorType.TRANSACTION, transactional_id, request, values, refused)
 
     def _offsets_partition(self, group_id: str) -> TopicPartition:
         found = coordinator_partition(self._broker.image(), CoordinatorType.GROUP, group_id)
@@ -154,51 +149,41 @@ class TransactionApis:
         """Below version 4 one transaction, by its producer; from then on several, by brokers (KIP-890)."""
         if call.version >= SEVERAL_TRANSACTIONS_FROM:
             self._broker.check(call, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
-            asked = [
-                value_of(AddPartitionsToTxnRequest, each, topics=_flat(each.topics)) for each in _transactions(call)
-            ]
-        else:
-            asked = [_one_transaction(call)]
+        asked = _transactions(call)
 
-        def done(answers: dict[int, Errors]) -> None:
+        def add(number: int, put: Callable[[Any], None]) -> None:
+            self._add(call, asked[number], put)
+
+        def done(answers: dict[int, Any]) -> None:
             call.respond_with(lambda: _added(call, asked, [answers[number] for number in range(len(asked))]))
 
-        joined = Joined(len(asked), done)
-        if not asked:
-            done({})
-        for number, request in enumerate(asked):
-            self._add(call, request, partial(joined.put, number))
+        gather(range(len(asked)), add, done)
 
-    def _add(self, call: Call, request: AddPartitionsToTxnRequest, put: Callable[[Errors], None]) -> None:
+    def _add(self, call: Call, request: AddPartitionsToTxnRequest, put: Callable[[Any], None]) -> None:
         """One transaction: all of its partitions, or none if the caller may not write to one of them."""
-        try:
-            self._broker.check(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-            refused = self._not_to_be_written(call, request.topics)
-            if refused:
-                rest = OperationNotAttemptedError("another partition of the transaction was refused")
-                put({named: refused.get(named, rest) for named in request.topics})
-                return
+        self._broker.check(call, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        refused = self._refused(call, request.topics)
+        if refused:
+            rest = OperationNotAttemptedError("another partition of the transaction was refused")
+            put({named: refused.get(named, rest) for named in request.topics})
+            return
 
-            def answer(answered: Any) -> None:
-                error = as_error(answered)
-                put(dict(answered.results) if error is None else dict.fromkeys(request.topics, error))
+        def answer(answered: Any) -> None:
+            put(answered if isinstance(answered, StratalogError) else dict(answered.results))
 
-            face = coordinating_face(self._broker)
-            face.coordinator(CoordinatorType.TRANSACTION, request.transactional_id, request, answer)
-        except StratalogError as error:
-            put(dict.fromkeys(request.topics, error))
+        face = coordinating_face(self._broker)
+        face.coordinator(CoordinatorType.TRANSACTION, request.transactional_id, request, answer)
 
-    def _not_to_be_written(
-        self, call: Call, partitions: Sequence[TopicPartition]
-    ) -> dict[TopicPartition, StratalogError]:
+    def _refused(self, call: Call, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, StratalogError]:
+        """The error of each partition that the caller may not write to, or that does not exist."""
         known = self._broker.image(0).partitions
         refused: dict[TopicPartition, StratalogError] = {}
         for named in partitions:
             refusal = self._broker.refusal(call, Operation.WRITE, ResourceType.TOPIC, named.topic)
+            if refusal is None and named not in known:
+                refusal = UnknownTopicOrPartitionError(f"{named} does not exist")
             if refusal is not None:
-                refused[named] = TopicAuthorizationFailedError(str(refusal))
-            elif named not in known:
-                refused[named] = UnknownTopicOrPartitionError(f"{named} does not exist")
+                refused[named] = refusal
         return refused
 
     # -- TxnOffsetCommit -----------------------------------------------------------------------------------------
@@ -224,12 +209,14 @@ class TransactionApis:
             return {"topics": [*map(fields_of, response.topics), *refused]}
 
         if topics:
-            self._commit_as_part(call, request, values)
+            self._commit_in_transaction(call, request, values)
         else:
             call.respond({"topics": refused})
 
-    def _commit_as_part(self, call: Call, request: TxnOffsetCommitRequest, values: Callable[[Any], Values]) -> None:
-        """The group's coordinator, here, and in between the transaction's, which may be on another broker."""
+    def _commit_in_transaction(
+        self, call: Call, request: TxnOffsetCommitRequest, values: Callable[[Any], Values]
+    ) -> None:
+        """Ask the group's coordinator, here, and first the transaction's, which may be on another broker."""
 
         def complete(answered: object) -> None:
             error = as_error(answered)
@@ -251,35 +238,44 @@ def _transaction_version(call: Call) -> int:
     return TRANSACTION_VERSION_2 if bumps else TRANSACTION_VERSION_0
 
 
-def _told_as(call: Call, error: StratalogError | None) -> StratalogError | None:
-    """PRODUCER_FENCED as older clients know it."""
+def _known_error(call: Call, error: StratalogError | None) -> StratalogError | None:
+    """The error as the client knows it: PRODUCER_FENCED is INVALID_PRODUCER_EPOCH for older ones."""
     if isinstance(error, ProducerFencedError) and call.version < FENCED_FROM.get(call.api_key, 0):
         return InvalidProducerEpochError(str(error))
     return error
 
 
-def _transactions(call: Call) -> Sequence[Any]:
-    return cast(Sequence[Any], call.request.transactions)
-
-
-def _one_transaction(call: Call) -> AddPartitionsToTxnRequest:
+def _transactions(call: Call) -> list[AddPartitionsToTxnRequest]:
+    """The transactions of an AddPartitionsToTxn request: one below version 4."""
     asked = call.request
-    return AddPartitionsToTxnRequest(
-        asked.v3_and_below_transactional_id,
-        asked.v3_and_below_producer_id,
-        asked.v3_and_below_producer_epoch,
-        _flat(asked.v3_and_below_topics),
-    )
+    if call.version >= SEVERAL_TRANSACTIONS_FROM:
+        return [value_of(AddPartitionsToTxnRequest, each, topics=_flat(each.topics)) for each in asked.transactions]
+    return [
+        AddPartitionsToTxnRequest(
+            asked.v3_and_below_transactional_id,
+            asked.v3_and_below_producer_id,
+            asked.v3_and_below_producer_epoch,
+            _flat(asked.v3_and_below_topics),
+        )
+    ]
 
 
 def _flat(topics: Iterable[Any]) -> tuple[TopicPartition, ...]:
     return tuple(TopicPartition(topic.name, partition) for topic in topics for partition in topic.partitions)
 
 
-def _added(call: Call, asked: Sequence[AddPartitionsToTxnRequest], answers: Sequence[Errors]) -> Values:
+def _added(
+    call: Call, asked: Sequence[AddPartitionsToTxnRequest], answers: Sequence[Errors | StratalogError]
+) -> Values:
+    """The answer to AddPartitionsToTxn: for each transaction the error of each partition, or one for all of them."""
     results = [
-        {"transactional_id": request.transactional_id, "topic_results": _topic_results(call, errors)}
-        for request, errors in zip(asked, answers, strict=True)
+        {
+            "transactional_id": request.transactional_id,
+            "topic_results": _topic_results(
+                call, dict.fromkeys(request.topics, answer) if isinstance(answer, StratalogError) else answer
+            ),
+        }
+        for request, answer in zip(asked, answers, strict=True)
     ]
     if call.version >= SEVERAL_TRANSACTIONS_FROM:
         return {"error_code": None, "results_by_transaction": results}
@@ -287,16 +283,15 @@ def _added(call: Call, asked: Sequence[AddPartitionsToTxnRequest], answers: Sequ
 
 
 def _topic_results(call: Call, errors: Errors) -> list[Values]:
-    in_order = sorted(errors.items(), key=lambda item: item[0])
     return [
         {
             "name": topic,
             "results_by_partition": [
-                {"partition_index": named.partition, "partition_error_code": _told_as(call, error)}
-                for named, error in partitions
+                {"partition_index": partition, "partition_error_code": _known_error(call, error)}
+                for partition, error in partitions
             ],
         }
-        for topic, partitions in groupby(in_order, key=lambda item: item[0].topic)
+        for topic, partitions in by_topic(errors)
     ]
 
 
@@ -305,15 +300,15 @@ def _topic_error(topic: Any, error: StratalogError) -> Values:
     return {"name": topic.name, "partitions": partitions}
 
 
-def _no_producer_id(call: Call, error: StratalogError) -> Values:
-    return {"error_code": _told_as(call, error), "producer_id": NO_PRODUCER_ID, "producer_epoch": NO_PRODUCER_EPOCH}
+def _id_refused(call: Call, error: StratalogError) -> Values:
+    return {"error_code": _known_error(call, error), "producer_id": NO_PRODUCER_ID, "producer_epoch": NO_PRODUCER_EPOCH}
 
 
-def _none_added(call: Call, error: StratalogError) -> Values:
+def _partitions_refused(call: Call, error: StratalogError) -> Values:
     if call.version >= SEVERAL_TRANSACTIONS_FROM:
         return {"error_code": error}
-    return _added(call, [_one_transaction(call)], [dict.fromkeys(_one_transaction(call).topics, error)])
+    return _added(call, _transactions(call), [error])
 
 
-def _none_committed(call: Call, error: StratalogError) -> Values:
+def _offsets_refused(call: Call, error: StratalogError) -> Values:
     return {"topics": [_topic_error(topic, error) for topic in call.request.topics]}

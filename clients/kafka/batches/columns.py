@@ -1,15 +1,19 @@
-"""The records of a Kafka batch as columns: many records read and written at once, without an object for each. Pure.
+"""The records of a Kafka batch as columns: read and written many at once, without an object for each. Pure.
 
-Where a record begins follows from the size of the one before, so sizes are read one after the other, unless many in a
-row are equal. All else is done for a whole column: numbers by NumPy, bytes by Arrow, which copies each key and value
-once, into or out of its column. `single_records` has the layout, and does the same one by one.
+    Record => Length:varint Attributes:int8 TimestampDelta:varlong OffsetDelta:varint
+              KeyLength:varint Key ValueLength:varint Value HeaderCount:varint [Header]
+    Header => KeyLength:varint Key ValueLength:varint Value
+
+Varints are zigzag, so -1, the length of a null, is one byte. A record's start follows from the size of the record
+before it, so sizes are read one after the other, unless many in a row are equal. All else is done for a whole column:
+numbers by NumPy, bytes by Arrow, which copies each key and value once. A few records are read one by one, which is
+faster for them. Source: Kafka's `DefaultRecord`, `ByteUtils`.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -17,14 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stratalog.clients.kafka.batches.single_records import (
-    VARINT_BYTES_MAX,
-    VARLONG_BYTES_MAX,
-    RecordReader,
-    check_header_count,
-)
 from stratalog.storage.errors import InvalidRecordError
-from stratalog.storage.records import HEADERS_TYPE
+from stratalog.storage.records import HEADERS_TYPE, Header
 
 Longs = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -32,19 +30,25 @@ Mask = npt.NDArray[np.bool_]
 
 RECORD_BYTES_MIN = 7
 """A record without key, value and headers."""
-_EQUAL_RECORDS = 4
-"""After so many records of one size in a row the next ones are compared with it all at once; after twice as many the
-next time when that found little, since comparing costs as much as reading 30 sizes."""
-_COMPARED_AT_FIRST = 64
-_MANY_EQUAL = 32
-"""A batch's first 64 records have one byte less than those after them, which have a longer offset."""
+VARINT_BYTES_MAX = 5
+VARLONG_BYTES_MAX = 10
+_FEW_RECORDS_MAX = 10
+"""The number of records up to which they are read one by one."""
+_FEW_BYTES_MAX = 64 * 1024
+"""The number of bytes up to which records are read one by one: a record may hold many headers."""
+_EQUAL_RECORDS_MIN = 4
+"""The number of records of one size in a row after which the next ones are compared with it all at once. It doubles
+when a comparison finds a short run, since comparing costs as much as reading 30 sizes."""
+_COMPARED_RECORDS_MIN = 64
+"""The first step of a comparison: a batch's first 64 records have a shorter offset than those after them."""
+_LONG_RUN_MIN = 32
 _ROUND_RECORDS_MIN = 32
-"""As long as so many records have one more header, these are read at once; then record by record."""
+"""The number of records with one more header from which these headers are read at once; below it, record by record."""
 _LONG_MAX = (1 << 63) - 1
 _SIGNED: Longs = np.array([(number >> 1) ^ -(number & 1) for number in range(1 << 14)], np.int64)
-"""What varints of one or two bytes say."""
+"""The numbers that varints of one or two bytes stand for."""
 _BINARY = pa.binary()
-_NOTHING = pa.scalar(b"", _BINARY)
+_EMPTY = pa.scalar(b"", _BINARY)
 _JOIN = pc.JoinOptions("replace", "")
 _NO_HEADERS = pa.scalar(b"\0", _BINARY)
 _HEADER_FIELDS = list(HEADERS_TYPE.value_type)
@@ -60,48 +64,53 @@ class RecordColumns(NamedTuple):
     headers: pa.Array
 
 
-def read_records(sections: Sequence[bytes], counts: Sequence[int]) -> RecordColumns:
-    """The records of some batches one after the other: `counts[i]` stand in `sections[i]`, and nothing else.
+def read_records(buffers: Sequence[bytes], counts: Sequence[int]) -> RecordColumns:
+    """The records of some batches one after the other: `buffers[i]` holds `counts[i]` records and nothing else.
 
-    Raises InvalidRecordError as Kafka does: a size, length or count that does not fit into what is there, bytes that
-    are left. Nothing is made before its size was compared: of the smallest records it takes 17 times their bytes, of
-    a record with nothing but empty headers 45 times.
+    Raises InvalidRecordError as Kafka does: a size, length or count that exceeds the bytes left, or surplus bytes.
     """
-    section_ends = _section_ends(sections, counts)
-    section = sections[0] if len(sections) == 1 else b"".join(sections)
-    data = np.frombuffer(section, np.uint8)
-    starts, ends = _spans(section, sum(counts))
-    if len(sections) > 1 and not np.array_equal(ends[np.cumsum(counts) - 1], section_ends):
+    is_few = sum(counts) <= _FEW_RECORDS_MAX and sum(map(len, buffers)) <= _FEW_BYTES_MAX
+    return read_one_by_one(buffers, counts) if is_few else read_together(buffers, counts)
+
+
+def read_together(buffers: Sequence[bytes], counts: Sequence[int]) -> RecordColumns:
+    """As `read_records`, for many. Memory is allocated after a size was compared with the bytes left.
+
+    The smallest records take 17 times their bytes, a record with nothing but empty headers 45 times.
+    """
+    _check_counts(buffers, counts)
+    buffer = buffers[0] if len(buffers) == 1 else b"".join(buffers)
+    data = np.frombuffer(buffer, np.uint8)
+    starts, ends = _spans(buffer, sum(counts))
+    if len(buffers) > 1 and not np.array_equal(ends[np.cumsum(counts) - 1], np.cumsum([*map(len, buffers)])):
         raise InvalidRecordError("the records of a batch end before or behind it")
     timestamp_deltas_ms, at = _read_numbers(data, starts + 1, VARLONG_BYTES_MAX)
     offset_deltas, at = _read_numbers(data, at, VARINT_BYTES_MAX)
     key_sizes, key_starts = _read_numbers(data, at, VARINT_BYTES_MAX)
     value_sizes, value_starts = _read_numbers(data, key_starts + np.maximum(key_sizes, 0), VARINT_BYTES_MAX)
-    headers, at = _read_headers(section, data, value_starts + np.maximum(value_sizes, 0), starts, ends)
-    _refuse(at != ends, at, starts, ends)
-    keys, values = _contents(section, key_starts, key_sizes), _contents(section, value_starts, value_sizes)
+    headers, at = _read_headers(buffer, data, value_starts + np.maximum(value_sizes, 0), starts, ends)
+    _check_fields(at != ends, at, starts, ends)
+    keys, values = _contents(buffer, key_starts, key_sizes), _contents(buffer, value_starts, value_sizes)
     return RecordColumns(timestamp_deltas_ms, offset_deltas, keys, values, headers)
 
 
-def _section_ends(sections: Sequence[bytes], counts: Sequence[int]) -> list[int]:
-    """Where each section ends when they are put together; each has room for as many records as it says."""
-    for section, count in zip(sections, counts, strict=True):
-        if not 0 < count * RECORD_BYTES_MIN <= len(section):
+def _check_counts(buffers: Sequence[bytes], counts: Sequence[int]) -> None:
+    for buffer, count in zip(buffers, counts, strict=True):
+        if not 0 < count * RECORD_BYTES_MIN <= len(buffer):
             raise InvalidRecordError(
-                f"{count} records of {RECORD_BYTES_MIN} bytes or more in a batch with {len(section)} bytes of them"
+                f"{count} records of {RECORD_BYTES_MIN} bytes or more in a batch with {len(buffer)} bytes of them"
             )
-    return list(accumulate(map(len, sections)))
 
 
-def single_columns(sections: Sequence[bytes], counts: Sequence[int]) -> RecordColumns:
-    """The same as `read_records`, record by record: for few."""
-    _section_ends(sections, counts)
+def read_one_by_one(buffers: Sequence[bytes], counts: Sequence[int]) -> RecordColumns:
+    """As `read_together`, record by record."""
+    _check_counts(buffers, counts)
     records = []
-    for section, count in zip(sections, counts, strict=True):
-        reader = RecordReader(section)
+    for buffer, count in zip(buffers, counts, strict=True):
+        reader = RecordReader(buffer)
         records += [reader.next() for _ in range(count)]
-        if reader.position != len(section):
-            raise InvalidRecordError(f"{count} records end at byte {reader.position} of {len(section)}")
+        if reader.at != len(buffer):
+            raise InvalidRecordError(f"{count} records end at byte {reader.at} of {len(buffer)}")
     timestamp_deltas_ms, offset_deltas, keys, values, headers = zip(*records, strict=True)
     pairs = [None if of_one is None else [{"key": k, "value": v} for k, v in of_one] for of_one in headers]
     return RecordColumns(
@@ -114,7 +123,7 @@ def single_columns(sections: Sequence[bytes], counts: Sequence[int]) -> RecordCo
 
 
 def written_records(columns: RecordColumns) -> pa.Array:
-    """Each record as it stands in a batch, its size first: a binary array, whose data is the batch's section.
+    """Each record as it stands in a batch, its size first: a binary array, whose data is the batch's records.
 
     Together they must stay below 2 GiB, as Arrow's offsets have 32 bits.
     """
@@ -133,21 +142,21 @@ def written_records(columns: RecordColumns) -> pa.Array:
     return _joined(_packed(head), columns.keys, _packed([value_lengths]), columns.values, *tail)
 
 
-def _spans(section: bytes, count: int) -> tuple[Longs, Longs]:
-    """Where each record begins behind its size, and where it ends. All lie in the section."""
+def _spans(buffer: bytes, count: int) -> tuple[Longs, Longs]:
+    """Where each record begins behind its size, and where it ends; all within the buffer."""
     found: list[tuple[Longs, Longs]] = []
     starts: list[int] = []
     ends: list[int] = []
     at = equal = last_bytes = done = 0
-    limit, enough = len(section), _EQUAL_RECORDS
+    limit, enough = len(buffer), _EQUAL_RECORDS_MIN
     while done < count:
-        size = section[at] if at + 1 < limit else 1
+        size = buffer[at] if at + 1 < limit else 1
         if size & 0x81 == 0:
             start, size = at + 1, size >> 1
-        elif size & 1 == 0 and (high := section[at + 1]) < 0x80:
+        elif size & 1 == 0 and (high := buffer[at + 1]) < 0x80:
             start, size = at + 2, (size & 0x7F | high << 7) >> 1
-        else:  # more than two bytes, below 0, or not there
-            start, size = _size_at(section, at)
+        else:  # more than two bytes, below 0, or missing
+            start, size = _size_at(buffer, at)
         end = start + size
         if end > limit:
             raise InvalidRecordError(f"record at byte {at}: its size {size} is above the {limit - start} left")
@@ -157,11 +166,11 @@ def _spans(section: bytes, count: int) -> tuple[Longs, Longs]:
         equal = equal + 1 if end - at == last_bytes else 0
         last_bytes = end - at
         if equal >= enough:
-            run = _equal_run(section, at, start - at, last_bytes, count - done)
+            run = _equal_run(buffer, at, start - at, last_bytes, count - done)
             first = np.arange(1, run + 1, dtype=np.int64) * last_bytes
             found += [(np.array(starts, np.int64), np.array(ends, np.int64)), (first + start, first + end)]
             starts, ends, equal = [], [], 0
-            enough = _EQUAL_RECORDS if run >= _MANY_EQUAL else 2 * enough
+            enough = _EQUAL_RECORDS_MIN if run >= _LONG_RUN_MIN else 2 * enough
             done, end = done + run, end + run * last_bytes
         at = end
     if at != limit:
@@ -170,11 +179,11 @@ def _spans(section: bytes, count: int) -> tuple[Longs, Longs]:
     return np.concatenate([part[0] for part in found]), np.concatenate([part[1] for part in found])
 
 
-def _size_at(section: bytes, at: int) -> tuple[int, int]:
+def _size_at(buffer: bytes, at: int) -> tuple[int, int]:
     """Where a record begins behind its size, and the size."""
     number = shift = 0
     start = at
-    for byte in section[at : at + VARINT_BYTES_MAX]:
+    for byte in buffer[at : at + VARINT_BYTES_MAX]:
         start += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
@@ -185,17 +194,17 @@ def _size_at(section: bytes, at: int) -> tuple[int, int]:
     raise InvalidRecordError(f"record at byte {at}: its size does not end within {start - at} bytes")
 
 
-def _equal_run(section: bytes, at: int, width: int, record_bytes: int, count: int) -> int:
-    """How many records after the one at `at` have the same size, so the same `width` bytes; at most `count`."""
-    count = min(count, (len(section) - at) // record_bytes - 1)
-    done, step = 0, _COMPARED_AT_FIRST
+def _equal_run(buffer: bytes, at: int, width: int, record_bytes: int, count: int) -> int:
+    """The number of records after the one at `at` with the same `width` bytes of size; at most `count`."""
+    count = min(count, (len(buffer) - at) // record_bytes - 1)
+    done, step = 0, _COMPARED_RECORDS_MIN
     while done < count:
         step = min(step, count - done)
         begin = at + (done + 1) * record_bytes
         same = step
-        for place in range(width):
-            bytes_there = section[begin + place : begin + step * record_bytes : record_bytes]
-            other = bytes_there.lstrip(section[at + place : at + place + 1])
+        for index in range(width):
+            bytes_there = buffer[begin + index : begin + step * record_bytes : record_bytes]
+            other = bytes_there.lstrip(buffer[at + index : at + index + 1])
             same = min(same, step - len(other))
         done += same
         if same < step:
@@ -205,45 +214,47 @@ def _equal_run(section: bytes, at: int, width: int, record_bytes: int, count: in
 
 
 def _read_numbers(data: Bytes, at: Longs, bytes_max: int) -> tuple[Longs, Longs]:
-    """The varints that begin at these bytes, and where each ends. Beyond the data its last byte is read again: who
-    calls compares the ends with where the record ends."""
+    """The varints that begin at these bytes, and where each ends.
+
+    Beyond the data its last byte is read again: the caller compares the ends with the record's end.
+    """
     low = data.take(at, mode="clip")
     if int(low.max(initial=0)) < 0x80:
         return _SIGNED.take(low), at + 1
     end = at + 1
-    goes_on = low >> 7
-    high = data.take(end, mode="clip") * goes_on
+    continues = low >> 7
+    high = data.take(end, mode="clip") * continues
     number = (low & 0x7F) + (high.astype(np.int64) << 7)
-    end += goes_on
+    end += continues
     if int(high.max()) < 0x80:
         return _SIGNED.take(number), end
     number &= 0x3FFF
-    for place in range(2, bytes_max):
-        goes_on &= high >> 7
-        high = data.take(at + place, mode="clip") * goes_on
-        number += (high & 0x7F).astype(np.int64) << (7 * place)
-        end += goes_on
+    for index in range(2, bytes_max):
+        continues &= high >> 7
+        high = data.take(at + index, mode="clip") * continues
+        number += (high & 0x7F).astype(np.int64) << (7 * index)
+        end += continues
         if int(high.max()) < 0x80:
-            if place == VARINT_BYTES_MAX - 1 and bytes_max == VARINT_BYTES_MAX:
+            if index == VARINT_BYTES_MAX - 1 and bytes_max == VARINT_BYTES_MAX:
                 number &= 0xFFFFFFFF
             # Zigzag: 0, 1, 2, 3 are 0, -1, 1, -2. All of the 64 bits may be in use.
             return ((number >> 1) & _LONG_MAX) ^ -(number & 1), end
-    goes_on &= high >> 7
-    raise InvalidRecordError(f"number at byte {at[goes_on.argmax()]}: it does not end within {bytes_max} bytes")
+    continues &= high >> 7
+    raise InvalidRecordError(f"number at byte {at[continues.argmax()]}: it does not end within {bytes_max} bytes")
 
 
-def _refuse(wrong: Mask, at: Longs, starts: Longs, ends: Longs) -> None:
-    """Since fields only go forward, none lies outside its record when the last one ends where the record does."""
+def _check_fields(wrong: Mask, at: Longs, starts: Longs, ends: Longs) -> None:
+    """Raise for the first wrong row. Fields follow each other, so all lie within a record whose last field does."""
     if wrong.any():
         row = int(wrong.argmax())
         size, fields_bytes = ends[row] - starts[row], at[row] - starts[row]
         raise InvalidRecordError(f"record at byte {starts[row]}: its size is {size}, its fields take {fields_bytes}")
 
 
-def _contents(section: bytes, starts: Longs, sizes: Longs) -> pa.Array:
-    """A column of bytes that lie in `section`, in that order; a size below 0 is null. To be checked before.
+def _contents(buffer: bytes, starts: Longs, sizes: Longs) -> pa.Array:
+    """A column of bytes that lie in `buffer`, in that order and within it; a size below 0 is null.
 
-    The section is taken for an array of twice as many cells: a content, what is between, a content …
+    The buffer is read as an array of twice as many cells: contents and gaps in turn.
     """
     count = len(starts)
     absent = sizes < 0
@@ -253,56 +264,56 @@ def _contents(section: bytes, starts: Longs, sizes: Longs) -> pa.Array:
     offsets = np.empty(2 * count + 1, np.int32)
     offsets[0:-1:2] = starts
     offsets[1::2] = starts + np.maximum(sizes, 0) if any_absent else starts + sizes
-    offsets[-1] = len(section)
-    cells = pa.Array.from_buffers(_BINARY, 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(section)])
+    offsets[-1] = len(buffer)
+    cells = pa.Array.from_buffers(_BINARY, 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(buffer)])
     rows = np.arange(0, 2 * count, 2)
     return cells.take(pa.array(rows, mask=absent) if any_absent else pa.array(rows))
 
 
-def _read_headers(section: bytes, data: Bytes, value_ends: Longs, starts: Longs, ends: Longs) -> tuple[pa.Array, Longs]:
-    """The headers of all records, null where there are none, and where they end."""
+def _read_headers(buffer: bytes, data: Bytes, value_ends: Longs, starts: Longs, ends: Longs) -> tuple[pa.Array, Longs]:
+    """The headers of each record, null for none, and where they end."""
     counts, at = _read_numbers(data, value_ends, VARINT_BYTES_MAX)
     if not counts.any():
         return pa.nulls(len(counts), HEADERS_TYPE), at
-    _refuse(value_ends > ends, value_ends, starts, ends)
+    _check_fields(value_ends > ends, value_ends, starts, ends)
     impossible = (counts < 0) | (2 * counts > ends - at)
     if impossible.any():
         row = int(impossible.argmax())
         check_header_count(int(counts[row]), int(ends[row] - at[row]))
     list_offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-    places = np.zeros((4, list_offsets[-1]), np.int64)
+    spans = np.zeros((4, list_offsets[-1]), np.int64)
     rows, number = np.flatnonzero(counts), 0
     while len(rows) >= _ROUND_RECORDS_MIN:
         key_sizes, key_starts = _read_numbers(data, at[rows], VARINT_BYTES_MAX)
         value_sizes, value_starts = _read_numbers(data, key_starts + np.maximum(key_sizes, 0), VARINT_BYTES_MAX)
-        places[:, list_offsets[rows] + number] = key_starts, key_sizes, value_starts, value_sizes
+        spans[:, list_offsets[rows] + number] = key_starts, key_sizes, value_starts, value_sizes
         at[rows] = value_starts + np.maximum(value_sizes, 0)
         number += 1
         rows = rows[counts[rows] > number]
     for row in rows.tolist():
-        found, at[row] = _walked_headers(section, int(at[row]), int(ends[row]), int(counts[row]) - number)
-        places[:, list_offsets[row] + number : list_offsets[row + 1]] = found
-    if (at > ends).any() or (places[1] < 0).any():
+        found, at[row] = _headers_one_by_one(buffer, int(at[row]), int(ends[row]), int(counts[row]) - number)
+        spans[:, list_offsets[row] + number : list_offsets[row + 1]] = found
+    if (at > ends).any() or (spans[1] < 0).any():
         raise InvalidRecordError("headers: one has no key, or a size above what is left of its record")
-    keys, values = _contents(section, *places[:2]), _contents(section, *places[2:])
+    keys, values = _contents(buffer, *spans[:2]), _contents(buffer, *spans[2:])
     return _header_lists(keys, values, list_offsets, counts), at
 
 
-def _walked_headers(section: bytes, at: int, end: int, count: int) -> tuple[Longs, int]:
+def _headers_one_by_one(buffer: bytes, at: int, end: int, count: int) -> tuple[Longs, int]:
     """`count` headers of one record that ends at `end`: starts and sizes of keys and values, and where they end."""
     found = array("q")
     for _ in range(count):
-        key_size = section[at] if at < end else 1
+        key_size = buffer[at] if at < end else 1
         value_at = at + 1 + (key_size >> 1)
-        value_size = section[value_at] if value_at < end else 3
+        value_size = buffer[value_at] if value_at < end else 3
         if key_size & 0x81 == 0 and (value_size & 0x81 == 0 or value_size == 1):
             value_size = -1 if value_size == 1 else value_size >> 1
             found.extend((at + 1, key_size >> 1, value_at + 1, value_size))
             at = value_at + 1 + max(value_size, 0)
-        else:  # a size of more bytes, one that cannot be, or nothing is left
-            reader = RecordReader(section, at)
+        else:  # a size of more bytes, a wrong one, or nothing left
+            reader = RecordReader(buffer, at)
             found.extend(reader.next_header(end))
-            at = reader.position
+            at = reader.at
     return np.frombuffer(found, np.int64).reshape(count, 4).T, at
 
 
@@ -339,14 +350,13 @@ def _varints(numbers: Longs) -> _Varints:
     width = 10 if least < 0 else -(-most.bit_length() // 7)
     rows = np.empty((len(numbers), width), np.uint8)
     widths = np.ones(len(numbers), np.int64)
-    for place in range(width - 1):
-        rest = unsigned >> np.uint64(7 * place)
-        goes_on = rest >= 0x80
-        rows[:, place] = (rest & np.uint64(0x7F)) | (goes_on * np.uint64(0x80))
-        widths += goes_on
+    for index in range(width - 1):
+        rest = unsigned >> np.uint64(7 * index)
+        continues = rest >= 0x80
+        rows[:, index] = (rest & np.uint64(0x7F)) | (continues * np.uint64(0x80))
+        widths += continues
     rows[:, -1] = unsigned >> np.uint64(7 * (width - 1))
-    is_even = int(widths.min()) == width
-    return _Varints(rows, width if is_even else widths)
+    return _Varints(rows, width if int(widths.min()) == width else widths)
 
 
 def _packed(fields: list[_Varints]) -> pa.Array:
@@ -364,8 +374,8 @@ def _packed(fields: list[_Varints]) -> pa.Array:
 
 
 def _joined(*parts: pa.Array | pa.Scalar) -> pa.Array:
-    """Row by row one after the other; null is nothing."""
-    return pc.binary_join_element_wise(*parts, _NOTHING, options=_JOIN)
+    """The parts of each row joined; a null is empty."""
+    return pc.binary_join_element_wise(*parts, _EMPTY, options=_JOIN)
 
 
 def _sizes(contents: pa.Array) -> Longs:
@@ -392,3 +402,89 @@ def _written_headers(headers: pa.Array) -> tuple[list[pa.Array | pa.Scalar], Lon
     of_records = pa.Array.from_buffers(_BINARY, len(counts), [None, pa.py_buffer(offsets), data])
     numbers = _varints(counts)
     return [_packed([numbers]), of_records], numbers.widths + np.diff(offsets)
+
+
+_Record = tuple[int, int, bytes | None, bytes | None, tuple[Header, ...] | None]
+"""Timestamp and offset relative to the batch, key, value, headers."""
+
+
+class RecordReader:
+    """Reads records from byte `at` of `buffer` on; every length is compared with the bytes left before it is used."""
+
+    def __init__(self, buffer: bytes, at: int = 0) -> None:
+        self._buffer = buffer
+        self.at = at
+
+    def next(self) -> _Record:
+        """The next record. InvalidRecordError, with what was compared."""
+        begin = self.at
+        size = self._number(VARINT_BYTES_MAX, len(self._buffer))
+        end = self.at + size
+        if size < 0 or end > len(self._buffer):
+            left = len(self._buffer) - self.at
+            raise InvalidRecordError(f"record at byte {begin}: its size {size} is not within 0 and the {left} left")
+        self.at += 1  # attributes: no bit is in use
+        timestamp_delta_ms = self._number(VARLONG_BYTES_MAX, end)
+        offset_delta = self._number(VARINT_BYTES_MAX, end)
+        key, value = self._content(end), self._content(end)
+        headers = self._headers(end)
+        if self.at != end:
+            raise InvalidRecordError(
+                f"record at byte {begin}: its size is {size}, its fields take {size + self.at - end}"
+            )
+        return timestamp_delta_ms, offset_delta, key, value, headers
+
+    def next_header(self, end: int) -> tuple[int, int, int, int]:
+        """The next header of a record that ends at `end`: key start, key size, value start, value size (-1: null)."""
+        key_size, key_start = self._skipped(end), self.at
+        value_size, value_start = self._skipped(end), self.at
+        return key_start - max(key_size, 0), key_size, value_start - max(value_size, 0), value_size
+
+    def _headers(self, end: int) -> tuple[Header, ...] | None:
+        count = self._number(VARINT_BYTES_MAX, end)
+        if count == 0:
+            return None
+        check_header_count(count, end - self.at)
+        return tuple(self._header(end) for _ in range(count))
+
+    def _header(self, end: int) -> Header:
+        key = self._content(end)
+        if key is None:
+            raise InvalidRecordError(f"header before byte {self.at}: it has no key")
+        try:
+            return Header(key.decode(), self._content(end))
+        except UnicodeDecodeError as reason:
+            raise InvalidRecordError(f"header key {key!r} is not UTF-8") from reason
+
+    def _content(self, end: int) -> bytes | None:
+        size = self._skipped(end)
+        return None if size < 0 else self._buffer[self.at - size : self.at]
+
+    def _skipped(self, end: int) -> int:
+        """Skip a length and that many bytes; returns the length, below 0 for null."""
+        size = self._number(VARINT_BYTES_MAX, end)
+        if size > end - self.at:
+            raise InvalidRecordError(f"field at byte {self.at}: its size {size} is above the {end - self.at} left")
+        self.at += max(size, 0)
+        return size
+
+    def _number(self, bytes_max: int, end: int) -> int:
+        """A varint that ends before `end`: of 32 bits if `bytes_max` is 5, of 64 if it is 10."""
+        number = shift = 0
+        begin = self.at
+        for byte in self._buffer[begin : min(begin + bytes_max, end)]:
+            number |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                self.at = begin + shift // 7
+                number &= 0xFFFFFFFF if bytes_max == VARINT_BYTES_MAX else 0xFFFFFFFFFFFFFFFF
+                return (number >> 1) ^ -(number & 1)
+        raise InvalidRecordError(
+            f"number at byte {begin}: it does not end within {bytes_max} bytes, {end - begin} left"
+        )
+
+
+def check_header_count(count: int, bytes_left: int) -> None:
+    """InvalidRecordError unless `count` headers, of two bytes at least, fit into the bytes left of a record."""
+    if not 0 <= 2 * count <= bytes_left:
+        raise InvalidRecordError(f"a record says {count} headers, {bytes_left} bytes are left of it")

@@ -1,11 +1,10 @@
 """How the records of a Kafka batch are compressed: gzip, snappy, lz4, zstd. Pure.
 
-Written as Kafka's Java client writes them: snappy in xerial's framing, lz4 as a frame of independent blocks (Kafka
-takes no others, KIP-57). Read as anybody writes them: snappy with and without framing, frames one after the other.
+Written as by Kafka's Java client: snappy in xerial's framing, lz4 as a frame of independent blocks (Kafka accepts no
+others, KIP-57). Read as any client writes them: snappy with and without framing, several frames in a row.
 
-cramjam compresses. Arrow's lz4 frames have linked blocks, which Java refuses, so they are not written. Arrow's streams
-decompress, since they stop: a kilobyte of zstd may hold gigabytes, and cramjam gives all or nothing. Of 100 KB of JSON:
-gzip 0.7 ms to write and 0.1 to read, lz4 0.1 and 0.07, zstd 0.08 and 0.1, snappy 0.04 and 0.03.
+cramjam compresses: Arrow's lz4 frames have linked blocks, which Java refuses. Arrow's streams decompress, since they
+can stop: a kilobyte of zstd may hold gigabytes, and cramjam returns all or nothing.
 """
 
 from __future__ import annotations
@@ -19,10 +18,9 @@ from stratalog.storage.errors import CorruptMessageError, RecordTooLargeError, U
 from stratalog.storage.files.codecs import NO_COMPRESSION
 
 COMPRESSION_TYPES: Final = (NO_COMPRESSION, "gzip", "snappy", "lz4", "zstd")
-"""Kafka's names; the position is the number in a batch's attributes."""
+"""Kafka's names; the index is the number in a batch's attributes."""
 DECOMPRESSED_BYTES_MAX = 16 << 20
-"""No batch may grow beyond this, unless who reads it says so. Kafka sets no bound; its `max.message.bytes`, 1 MiB by
-default, is about the compressed size."""
+"""The default bound of a decompressed batch. Kafka sets none: its `max.message.bytes` bounds the compressed size."""
 
 _XERIAL_HEADER: Final = b"\x82SNAPPY\0\0\0\0\1\0\0\0\1"
 _XERIAL_MAGIC_BYTES = 8
@@ -35,7 +33,7 @@ _ZSTD_LEVEL = 3
 
 
 def compression_type_of(number: int) -> str:
-    """The name of a codec by its number in a batch's attributes. UnsupportedCompressionTypeError: there is none.
+    """The name of a codec by its number in a batch's attributes. UnsupportedCompressionTypeError for an unknown one.
 
     >>> compression_type_of(4)
     'zstd'
@@ -46,7 +44,7 @@ def compression_type_of(number: int) -> str:
 
 
 def compressed(data: Any, compression_type: str) -> Any:
-    """A buffer of a batch's records compressed; itself for `none`. UnsupportedCompressionTypeError: unknown name."""
+    """A batch's records compressed; `data` itself for `none`. UnsupportedCompressionTypeError for an unknown name."""
     match compression_type:
         case "none":
             return data
@@ -64,9 +62,9 @@ def compressed(data: Any, compression_type: str) -> Any:
 
 
 def decompressed(data: memoryview, compression_type: str, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """What `data` was before; at most `bytes_max` are made of it.
+    """The decompressed bytes, at most `bytes_max`.
 
-    Raises CorruptMessageError (not written by that codec, or cut off) and RecordTooLargeError (more than `bytes_max`).
+    Raises CorruptMessageError (another codec's bytes, or cut off) and RecordTooLargeError (more than `bytes_max`).
     """
     try:
         return _snappy(data, bytes_max) if compression_type == "snappy" else _stream(data, compression_type, bytes_max)

@@ -1,12 +1,12 @@
-"""Kafka's record batches as bytes: their headers, their bounds in what was sent, their checksums. Pure.
+"""Kafka's record batches as bytes: headers, bounds, checksums. Pure.
 
     RecordBatch => BaseOffset:int64 Length:int32 PartitionLeaderEpoch:int32 Magic:int8 CRC:uint32 Attributes:int16
                    LastOffsetDelta:int32 BaseTimestamp:int64 MaxTimestamp:int64 ProducerId:int64 ProducerEpoch:int16
                    BaseSequence:int32 RecordsCount:int32 Records
 
-The CRC (CRC-32C) covers what follows it, so a broker sets base offset and leader epoch without another one.
-Source: Kafka's `DefaultRecordBatch`, `ByteBufferLogInputStream`. Batches of magic 0 and 1, which Kafka 4 does not take
-either, are UNSUPPORTED_FOR_MESSAGE_FORMAT.
+The CRC (CRC-32C) covers the fields behind it, so a broker sets base offset and leader epoch without a new CRC.
+Batches of magic 0 and 1 are UNSUPPORTED_FOR_MESSAGE_FORMAT, as in Kafka 4.
+Source: Kafka's `DefaultRecordBatch`, `ByteBufferLogInputStream`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 MAGIC: Final = 2
 LOG_OVERHEAD_BYTES: Final = 12
-"""Base offset and length, which the length does not count."""
+"""The bytes of base offset and length, which the length does not count."""
 HEADER_BYTES: Final = 61
 NO_LEADER_EPOCH: Final = -1
 LOG_APPEND_TIME: Final = 1
@@ -35,15 +35,15 @@ _LENGTH_MIN: Final = 14
 _COMPRESSION_MASK: Final = 0x07
 _TIMESTAMP_TYPE_BIT: Final = 0x08
 _HEADER = struct.Struct(">qiibIhiqqqhii")
-_PLACE = struct.Struct(">qii")
+_OFFSET_AND_EPOCH = struct.Struct(">qii")
 _BEFORE_CRC = struct.Struct(">qiibI")
 _AFTER_CRC = struct.Struct(">hiqqqhii")
 
 
 class BatchHeader(NamedTuple):
-    """A batch's header as it stands there, in order; sizes in bytes, timestamps in milliseconds, -1 for what is not.
+    """A batch's header in wire order; -1 for an absent value.
 
-    length  of what follows it; the whole batch has `size_bytes`, 12 more
+    length  bytes of the fields behind it; the whole batch has `size_bytes`, 12 more
     """
 
     base_offset: int
@@ -70,7 +70,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def compression_type(self) -> str:
-        """Kafka's name. UnsupportedCompressionTypeError: there is none for the number."""
+        """Kafka's name of the codec. UnsupportedCompressionTypeError for an unknown number."""
         return compression_type_of(self.attributes & _COMPRESSION_MASK)
 
     @property
@@ -96,9 +96,9 @@ class EncodedBatch(NamedTuple):
 
 
 def batches_in(data: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Each batch's header and its bytes, header included. A last batch that was cut off is passed over, as clients do.
+    """Each batch's header and its bytes, header included. A last batch that was cut off is left out, as clients do.
 
-    Raises CorruptMessageError (a length or magic that cannot be, a wrong CRC) with what was compared, and
+    Raises CorruptMessageError (an impossible length or magic, a wrong CRC) with the values compared, and
     UnsupportedForMessageFormatError (magic 0 or 1).
     """
     rest = memoryview(data)
@@ -127,18 +127,19 @@ def header_of(batch: Buffer) -> BatchHeader:
     return BatchHeader._make(_HEADER.unpack_from(batch))
 
 
-def placed(data: Buffer, base_offset: int, leader_epoch: int) -> bytes:
-    """A batch as it stands in the log: the base offset and leader epoch that its append gave it. The CRC stays."""
+def with_offsets(data: Buffer, base_offset: int, leader_epoch: int) -> bytes:
+    """The batch with the base offset and leader epoch of its append, as it stands in the log. The CRC stays."""
     (length,) = struct.unpack_from(">i", data, 8)
-    return b"".join((_PLACE.pack(base_offset, length, leader_epoch), memoryview(data)[_PLACE.size :]))
+    start = _OFFSET_AND_EPOCH.pack(base_offset, length, leader_epoch)
+    return b"".join((start, memoryview(data)[len(start) :]))
 
 
-def batch_bytes(header: BatchHeader, section: memoryview, compression_type: str) -> bytes:
-    """Header and records, compressed; length, magic, CRC and codec are set, whatever `header` says of them."""
-    content = memoryview(compressed(section, compression_type))
+def batch_bytes(header: BatchHeader, records: memoryview, compression_type: str) -> bytes:
+    """Header and compressed records; length, magic, CRC and codec are computed, not taken from `header`."""
+    content = memoryview(compressed(records, compression_type))
     codec = COMPRESSION_TYPES.index(compression_type)
     fields = _AFTER_CRC.pack(header.attributes | codec, *header[6:])
     crc = crc32c.crc32c(content, crc32c.crc32c(fields))
     length = HEADER_BYTES - LOG_OVERHEAD_BYTES + len(content)
-    place = _BEFORE_CRC.pack(header.base_offset, length, header.leader_epoch, MAGIC, crc)
-    return b"".join((place, fields, content))
+    before = _BEFORE_CRC.pack(header.base_offset, length, header.leader_epoch, MAGIC, crc)
+    return b"".join((before, fields, content))

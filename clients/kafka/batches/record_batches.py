@@ -1,20 +1,11 @@
-"""Kafka's record batches and our values: what producers send, and rows of a log. Pure.
+"""Kafka's record batches and stratalog's values: what producers send, and rows of a log. Pure.
 
-Records are columns all the way, without an object for each (`record_section`); only batches of a few are read one by
-one (`single_records`). The batches of a read are written all at once, so small ones cost little more than large ones.
-Measured on one core with values of 100 bytes, in millions of records/s, CRC and header included:
-
-    records a batch                              10     150   1,000   10,000
-    read, all equally long                      0.2     2.1     8       18
-    read, of 50 to 150 bytes                    0.2     1.6     3.5      4
-    written, 10,000 rows in batches of so many  3.5     8.4     8.3      8.3
-
-`aiokafka.record` reads 0.5, 2.6, 3.5 and 4, and 1.1 with a header in each record. It makes an object of what goes into
-columns again, decompresses without a bound, and reads a few bytes beyond a broken record, which a broker that is sent
-anything must not. So it is what the tests compare with.
+Records are columns all the way (`columns`). The batches of a read are written all at once, so small ones cost little
+more than large ones. `aiokafka.record` makes an object of each record, decompresses without a bound and reads beyond a
+broken record; so it is only what the tests compare with. Figures: docs/measurements.md.
 
 Source: Kafka's `LogValidator`, `DefaultRecordBatch`. A header's key that is not UTF-8 is refused, since Arrow's strings
-are; Kafka keeps it and Java clients read it with replacements. What decompresses to more than a limit is refused, too.
+are UTF-8; Kafka keeps it and Java clients read it with replacements. So is a batch that decompresses beyond a limit.
 """
 
 from __future__ import annotations
@@ -34,7 +25,6 @@ from stratalog.clients.kafka.batches.columns import (
     Mask,
     RecordColumns,
     read_records,
-    single_columns,
     written_records,
 )
 from stratalog.clients.kafka.batches.compression import DECOMPRESSED_BYTES_MAX, decompressed
@@ -50,7 +40,6 @@ from stratalog.clients.kafka.batches.headers import (
     batches_in,
     header_of,
 )
-from stratalog.clients.kafka.batches.single_records import SINGLE_BYTES_MAX, SINGLE_RECORDS_MAX
 from stratalog.storage.errors import (
     InvalidRecordError,
     InvalidTimestampError,
@@ -73,29 +62,29 @@ from stratalog.storage.topic_config import INT_MAX
 
 NO_TIMESTAMP: Final = -1
 SPLIT_BYTES: Final = 4 << 20
-"""Batches with more bytes of keys and values are given out in pieces: what a Spark sink hands over is one batch of any
-size, and a consumer takes a batch whole."""
+"""The bytes of keys and values above which a batch is encoded in pieces: a Spark sink's batch has any size, and a
+consumer reads whole batches."""
 
-_OURS: Final = TRANSACTIONAL_ATTRIBUTE | CONTROL_ATTRIBUTE
-_SECTION_BYTES_MAX: Final = 1 << 30
+_KEPT_ATTRIBUTES: Final = TRANSACTIONAL_ATTRIBUTE | CONTROL_ATTRIBUTE
+_RECORD_BYTES_MAX: Final = 1 << 30
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
 _TIMESTAMP: Final = PAYLOAD_SCHEMA.field("timestamp").type
 
 
 def decode_produced(data: Buffer, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> NewRecordBatch:
-    """What a producer sent for one partition: exactly one batch.
+    """The one batch that a producer sent for a partition.
 
     Raises as Kafka's broker answers: CorruptMessageError (CRC, or it does not decompress), InvalidRecordError (not one
     batch, magic 0 or 1, counts that disagree, control records, a producer id without sequence), InvalidTimestampError
     (LogAppendTime), UnsupportedCompressionTypeError, RecordTooLargeError (decompresses to more than the limit).
     """
     header = produced_header(data)
-    section = _plain(header, memoryview(data), decompressed_bytes_max)
-    return _new_batch(header, _payload([header], [section])[0])
+    records = _plain(header, memoryview(data), decompressed_bytes_max)
+    return _new_batch(header, _payload([header], [records])[0])
 
 
 def produced_header(data: Buffer) -> BatchHeader:
-    """The header of what a producer sent, checked as `decode_produced` does, but for the records."""
+    """The header of a producer's batch, checked as by `decode_produced`; the records are not read."""
     try:
         headers = [header for header, _ in batches_in(data)]
     except UnsupportedForMessageFormatError as reason:
@@ -110,26 +99,26 @@ def produced_header(data: Buffer) -> BatchHeader:
 
 
 def decode_group(group: Sequence[Buffer]) -> list[NewRecordBatch | StratalogError]:
-    """As `decode_produced`, for batches whose headers `produced_header` found right: all at once, refused one by one.
+    """As `decode_produced`, for several batches whose headers `produced_header` has checked; refused one by one.
 
     Their payloads are slices of one table.
     """
     headers = [header_of(data) for data in group]
     try:
-        sections = [_plain(h, memoryview(data), DECOMPRESSED_BYTES_MAX) for h, data in zip(headers, group, strict=True)]
-        payload, times = _payload(headers, sections)
+        buffers = [_plain(h, memoryview(data), DECOMPRESSED_BYTES_MAX) for h, data in zip(headers, group, strict=True)]
+        payload, times = _payload(headers, buffers)
     except StratalogError:
         return [_decoded_or_refused(data) for data in group]
     ends = list(accumulate(header.record_count for header in headers))
     starts = [0, *ends[:-1]]
     least, most = np.minimum.reduceat(times, starts), np.maximum.reduceat(times, starts)
-    bytes_per_sent = payload.nbytes / sum(map(len, sections))
+    bytes_per_sent = payload.nbytes / sum(map(len, buffers))
     decoded: list[NewRecordBatch | StratalogError] = []
-    for header, section, start, first, last in zip(
-        headers, sections, starts, least.tolist(), most.tolist(), strict=True
+    for header, buffer, start, first, last in zip(
+        headers, buffers, starts, least.tolist(), most.tolist(), strict=True
     ):
         batch = _new_batch(header, payload.slice(start, header.record_count))
-        size_bytes = round(bytes_per_sent * len(section))
+        size_bytes = round(bytes_per_sent * len(buffer))
         if NO_TIMESTAMP not in (first, last):
             batch.is_measured(size_bytes, (first, last))
         elif first == last:
@@ -145,10 +134,10 @@ def _decoded_or_refused(data: Buffer) -> NewRecordBatch | StratalogError:
         return refusal
 
 
-def _payload(headers: list[BatchHeader], sections: list[bytes]) -> tuple[pa.Table, Longs]:
+def _payload(headers: list[BatchHeader], buffers: list[bytes]) -> tuple[pa.Table, Longs]:
     """The records of some batches as one payload, and their timestamps in ms, -1 for none."""
     counts = [header.record_count for header in headers]
-    columns = _columns(sections, counts)
+    columns = read_records(buffers, counts)
     times = columns.timestamp_deltas_ms + np.repeat([header.base_timestamp_ms for header in headers], counts)
     contents = [columns.keys, columns.values, columns.headers]
     return pa.Table.from_arrays([_timestamps(times), *contents], schema=PAYLOAD_SCHEMA), times
@@ -160,14 +149,14 @@ def _new_batch(header: BatchHeader, payload: pa.Table) -> NewRecordBatch:
         header.producer_id,
         header.producer_epoch,
         header.base_sequence,
-        attributes=header.attributes & _OURS,
+        attributes=header.attributes & _KEPT_ATTRIBUTES,
         compression_type=header.compression_type,
         sent_bytes=header.size_bytes,
     )
 
 
 def _check_produced(header: BatchHeader) -> None:
-    """Kafka's `LogValidator.validateBatch` for what comes from clients."""
+    """Kafka's `LogValidator.validateBatch` for batches of clients."""
     count = header.last_offset_delta + 1
     if not 0 < header.record_count == count:
         raise InvalidRecordError(f"offsets 0 to {header.last_offset_delta} and {header.record_count} records disagree")
@@ -182,21 +171,21 @@ def _check_produced(header: BatchHeader) -> None:
 def decode_rows(data: Buffer, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> pa.Table:
     """The records of a fetch response as rows of `READ_SCHEMA`, control records included.
 
-    Raises as `batches_in`, InvalidRecordError for records that do not fit into their batch, and as `decode_produced`
-    for what does not decompress.
+    Raises as `batches_in`; InvalidRecordError for records that do not fit into their batch; as `decode_produced` for
+    bytes that do not decompress.
     """
     groups: list[list[tuple[BatchHeader, bytes]]] = [[]]
     group_bytes = 0
     for header, batch in batches_in(data):
         if header.record_count == 0:
             continue
-        section = _plain(header, batch, decompressed_bytes_max)
-        if groups[-1] and group_bytes + len(section) > _SECTION_BYTES_MAX:
+        records = _plain(header, batch, decompressed_bytes_max)
+        if groups[-1] and group_bytes + len(records) > _RECORD_BYTES_MAX:
             groups.append([])
             group_bytes = 0
-        groups[-1].append((header, section))
-        group_bytes += len(section)
-    parts = [_rows([header for header, _ in group], [section for _, section in group]) for group in groups if group]
+        groups[-1].append((header, records))
+        group_bytes += len(records)
+    parts = [_rows([header for header, _ in group], [records for _, records in group]) for group in groups if group]
     return pa.concat_tables(parts) if parts else READ_SCHEMA.empty_table()
 
 
@@ -207,11 +196,6 @@ def _plain(header: BatchHeader, batch: memoryview, decompressed_bytes_max: int) 
     return decompressed(batch[HEADER_BYTES:], compression_type, decompressed_bytes_max)
 
 
-def _columns(sections: list[bytes], counts: list[int]) -> RecordColumns:
-    few = sum(counts) <= SINGLE_RECORDS_MAX and sum(map(len, sections)) <= SINGLE_BYTES_MAX
-    return single_columns(sections, counts) if few else read_records(sections, counts)
-
-
 def _timestamps(times: Longs) -> pa.Array:
     absent = times == NO_TIMESTAMP
     if absent.any():
@@ -219,12 +203,12 @@ def _timestamps(times: Longs) -> pa.Array:
     return pa.Array.from_buffers(_TIMESTAMP, len(times), [None, pa.py_buffer(times)])
 
 
-def _rows(headers: list[BatchHeader], sections: list[bytes]) -> pa.Table:
+def _rows(headers: list[BatchHeader], buffers: list[bytes]) -> pa.Table:
     """The rows of some batches, read as if they were one."""
     columns = (np.array(values) for values in zip(*headers, strict=True))
     fields = dict(zip(BatchHeader._fields, columns, strict=True))
     counts = fields["record_count"]
-    found = _columns(sections, counts.tolist())
+    found = read_records(buffers, counts.tolist())
     base_offsets, base_sequences = np.repeat(fields["base_offset"], counts), np.repeat(fields["base_sequence"], counts)
     times = np.repeat(fields["base_timestamp_ms"], counts) + found.timestamp_deltas_ms
     is_append_time = (fields["attributes"] >> 3 & 1).astype(np.bool_)
@@ -242,7 +226,7 @@ def _rows(headers: list[BatchHeader], sections: list[bytes]) -> pa.Table:
         "producer_epoch": np.repeat(fields["producer_epoch"], counts),
         "sequence": np.where(base_sequences < 0, NO_SEQUENCE, (base_sequences + found.offset_deltas) & _SEQUENCE_MASK),
         "batch_base_offset": base_offsets,
-        "attributes": np.repeat(fields["attributes"] & _OURS, counts),
+        "attributes": np.repeat(fields["attributes"] & _KEPT_ATTRIBUTES, counts),
     }
     arrays = [pa.array(cells[field.name], field.type) for field in READ_SCHEMA]
     return pa.Table.from_arrays(arrays, schema=READ_SCHEMA)
@@ -257,13 +241,13 @@ def encode_batch(batch: NewRecordBatch) -> bytes:
     if count == 0:
         raise InvalidRecordError("a batch has at least one record")
     times = _milliseconds(payload["timestamp"])
-    if batch.size_bytes >= _SECTION_BYTES_MAX:
-        raise RecordTooLargeError(f"a batch of {batch.size_bytes} bytes is not below {_SECTION_BYTES_MAX}")
+    if batch.size_bytes >= _RECORD_BYTES_MAX:
+        raise RecordTooLargeError(f"a batch of {batch.size_bytes} bytes is not below {_RECORD_BYTES_MAX}")
     contents = [_whole(payload[name]) for name in ("key", "value", "headers")]
     offset_deltas = np.arange(count, dtype=np.int64)
-    written = _section(written_records(RecordColumns(times - times[0], offset_deltas, *contents)))
+    written = _record_bytes(written_records(RecordColumns(times - times[0], offset_deltas, *contents)))
     header = BatchHeader(
-        0, 0, NO_LEADER_EPOCH, MAGIC, 0, batch.attributes & _OURS | batch.timestamp_type << 3, count - 1,
+        0, 0, NO_LEADER_EPOCH, MAGIC, 0, batch.attributes & _KEPT_ATTRIBUTES | batch.timestamp_type << 3, count - 1,
         int(times[0]), int(times.max()), batch.producer_id, batch.producer_epoch, batch.base_sequence, count,
     )  # fmt: skip
     return batch_bytes(header, written.data, batch.compression_type)
@@ -275,18 +259,18 @@ def encode_rows(
     """Rows of a log, of `READ_SCHEMA` and in order of offset, in the batches that they were appended in.
 
     A batch keeps its base offset, base sequence and leader epoch when rows at its beginning were compacted away or not
-    read. What the cleaner emptied, to keep a producer's last sequence, is no record; a batch of nothing else has none,
-    as in Kafka. Rows 5, 6 and 9 of a batch of 4 to 9 give base offset 4 and last offset delta 5.
-    A batch with more than `split_bytes` of keys and values comes in pieces, each with a base offset of its own.
+    read. A row that the cleaner emptied, to keep a producer's last sequence, is no record; a batch of such rows has no
+    records, as in Kafka. Rows 5, 6 and 9 of a batch of 4 to 9 give base offset 4 and last offset delta 5.
+    A batch with more than `split_bytes` of keys and values becomes several, each with a base offset of its own.
     """
     if rows.num_rows == 0:
         return []
     size_bytes = rows.nbytes
-    if size_bytes >= _SECTION_BYTES_MAX and rows.num_rows > 1:
+    if size_bytes >= _RECORD_BYTES_MAX and rows.num_rows > 1:
         middle = rows.num_rows // 2
         halves = (rows.slice(0, middle), rows.slice(middle))
         return [batch for half in halves for batch in encode_rows(half, compression_type, split_bytes)]
-    return _Frames.of(rows, split_bytes if size_bytes > split_bytes else None).encoded(rows, compression_type)
+    return _RowBatches.of(rows, split_bytes if size_bytes > split_bytes else None).encoded(rows, compression_type)
 
 
 def empty_batch(base_offset: int, end_offset: int, leader_epoch: int) -> EncodedBatch:
@@ -300,17 +284,22 @@ def empty_batch(base_offset: int, end_offset: int, leader_epoch: int) -> Encoded
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Frames:
-    """The batches of some rows: `starts` are their first rows, `bases` their base offsets, `records` tells which rows
-    are records."""
+class _RowBatches:
+    """The batches of some rows.
+
+    starts     the first row of each batch
+    bases      the base offset of each batch
+    offsets    the offset of each row
+    is_record  of each row: not emptied by the cleaner
+    """
 
     starts: Longs
     bases: Longs
     offsets: Longs
-    records: Mask
+    is_record: Mask
 
     @staticmethod
-    def of(rows: pa.Table, split_bytes: int | None) -> _Frames:
+    def of(rows: pa.Table, split_bytes: int | None) -> _RowBatches:
         batch_bases = _numbers(rows["batch_base_offset"])
         is_first = np.ones(rows.num_rows, np.bool_)
         is_first[1:] = batch_bases[1:] != batch_bases[:-1]
@@ -320,30 +309,29 @@ class _Frames:
         starts = np.flatnonzero(begins)
         bases = np.where(is_first[starts], batch_bases[starts], offsets[starts])
         is_control = (_numbers(rows["attributes"]) & CONTROL_ATTRIBUTE) != 0
-        records = ~is_control
+        is_record = ~is_control
         if is_control.any():
-            records |= rows["key"].is_valid().to_numpy()
-        return _Frames(starts, bases, offsets, records)
+            is_record |= rows["key"].is_valid().to_numpy()
+        return _RowBatches(starts, bases, offsets, is_record)
 
     def encoded(self, rows: pa.Table, compression_type: str) -> list[EncodedBatch]:
         counts = np.diff(self.starts, append=rows.num_rows)
-        record_ends = np.cumsum(np.add.reduceat(self.records, self.starts, dtype=np.int64))
+        record_ends = np.cumsum(np.add.reduceat(self.is_record, self.starts, dtype=np.int64))
         times = _milliseconds(rows["timestamp"])
         first_times, last_times = self._times(times)
         timestamp_deltas = times - np.repeat(first_times, counts)
         offset_deltas = self.offsets - np.repeat(self.bases, counts)
         contents = [_whole(rows[name]) for name in ("key", "value", "headers")]
         columns = RecordColumns(timestamp_deltas, offset_deltas, *contents)
-        if not self.records.all():
-            kept = pa.array(self.records)
-            columns = RecordColumns(
-                timestamp_deltas[self.records], offset_deltas[self.records], *[cells.filter(kept) for cells in contents]
-            )
-        section = _section(written_records(columns))
+        if not self.is_record.all():
+            kept = pa.array(self.is_record)
+            deltas = timestamp_deltas[self.is_record], offset_deltas[self.is_record]
+            columns = RecordColumns(*deltas, *[cells.filter(kept) for cells in contents])
+        records = _record_bytes(written_records(columns))
         headers = self._headers(rows, first_times, last_times, record_ends)
         encoded, first = [], 0
         for header, end in zip(headers, record_ends.tolist(), strict=True):
-            data = section.data[section.offsets[first] : section.offsets[end]]
+            data = records.data[records.offsets[first] : records.offsets[end]]
             batch = batch_bytes(header, data, compression_type if header.record_count else NO_COMPRESSION)
             encoded.append(EncodedBatch(header.base_offset, header.last_offset, batch))
             first = end
@@ -351,12 +339,12 @@ class _Frames:
 
     def _times(self, times: Longs) -> tuple[Longs, Longs]:
         """Base and largest timestamp of each batch; those of records alone, where there are any."""
-        if self.records.all():
+        if self.is_record.all():
             return times[self.starts], np.maximum.reduceat(times, self.starts)
         ends = np.append(self.starts[1:], len(times))
         first_times, last_times = [], []
         for start, end in zip(self.starts.tolist(), ends.tolist(), strict=True):
-            of_records = times[start:end][self.records[start:end]]
+            of_records = times[start:end][self.is_record[start:end]]
             first_times.append(of_records[0] if len(of_records) else NO_TIMESTAMP)
             last_times.append((of_records if len(of_records) else times[start:end]).max())
         return np.array(first_times, np.int64), np.array(last_times, np.int64)
@@ -369,8 +357,8 @@ class _Frames:
         base_sequences = np.where(sequences < 0, NO_SEQUENCE, (sequences - before) & _SEQUENCE_MASK)
         attributes = _numbers(rows["attributes"])
         record_counts = np.diff(record_ends, prepend=0)
-        if not self.records.all():  # an emptied row says "control" of itself, not of its batch
-            attributes = np.where(self.records, attributes, attributes & ~CONTROL_ATTRIBUTE)
+        if not self.is_record.all():  # an emptied row is marked as control, its batch is not
+            attributes = np.where(self.is_record, attributes, attributes & ~CONTROL_ATTRIBUTE)
         of_batches = np.bitwise_or.reduceat(attributes, starts).astype(np.int64)
         types = _numbers(rows["timestamp_type"])[starts].astype(np.int64)
         fields = (
@@ -379,7 +367,7 @@ class _Frames:
             _numbers(rows["leader_epoch"])[starts],
             np.full(len(starts), MAGIC),
             np.zeros(len(starts), np.int64),
-            (of_batches & _OURS) | (types << 3),
+            (of_batches & _KEPT_ATTRIBUTES) | (types << 3),
             self.offsets[lasts] - self.bases,
             first_times,
             last_times,
@@ -391,20 +379,20 @@ class _Frames:
         return [BatchHeader._make(row) for row in zip(*[field.tolist() for field in fields], strict=True)]
 
 
-class _Section(NamedTuple):
+class _RecordBytes(NamedTuple):
     """Records one after the other; record i lies at `[offsets[i], offsets[i + 1])`."""
 
     data: memoryview
     offsets: npt.NDArray[np.int32]
 
 
-def _section(written: pa.Array) -> _Section:
+def _record_bytes(written: pa.Array) -> _RecordBytes:
     _, offsets, data = written.buffers()
-    return _Section(memoryview(data or b""), np.frombuffer(offsets, np.int32)[written.offset :])
+    return _RecordBytes(memoryview(data or b""), np.frombuffer(offsets, np.int32)[written.offset :])
 
 
 def _split(rows: pa.Table, is_first: Mask, split_bytes: int) -> Mask:
-    """Where batches begin when those of more than `split_bytes` are cut at every so many bytes of keys and values."""
+    """The rows at which batches begin, when those of more than `split_bytes` of keys and values are cut there."""
     sizes = sum(pc.binary_length(rows[name]).fill_null(0).to_numpy().astype(np.int64) for name in ("key", "value"))
     before = np.cumsum(sizes) - sizes
     starts = np.flatnonzero(is_first)

@@ -1,13 +1,8 @@
-"""The newest batches of partition logs as Kafka's bytes, so that who reads near the end needs no encoding. Pure.
+"""The encoded tail: the newest batches of partition logs as producers sent them, for fetches near the log's end. Pure.
 
-A produced batch is kept as it came, compressed or not, under the offset and leader epoch that its append gave it. What
-was appended in another way (by a producer in the process, a Spark sink, a coordinator) is not here and leaves a gap.
+A produced batch is kept as it came, compressed or not, with the offset and leader epoch of its append. Batches that
+were appended in another way (a producer in the process, a Spark sink, a coordinator) are not here and leave a gap.
 Kafka's brokers have this from the page cache, where segments lie in the wire format.
-
-The newest record batches as producers sent them, so that a fetch near the log's end encodes nothing.
-
-I/O: none of its own; what it keeps is in memory. What was kept under another leader epoch, for an earlier topic of the
-name, or before records were erased, is not given any more.
 """
 
 from __future__ import annotations
@@ -18,23 +13,22 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from stratalog.clients.kafka.batches.headers import Buffer, EncodedBatch, header_of, placed
+from stratalog.clients.kafka.batches.headers import Buffer, EncodedBatch, header_of, with_offsets
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.storage.records import TopicPartition
 
 CAPACITY_BYTES: Final = 32 << 20
 ENTRY_BYTES: Final = 512
-"""What a batch takes besides its bytes."""
+"""The memory that a batch takes besides its bytes."""
 
 
 class EncodedTail:
     """Batches by partition and base offset: at most `capacity_bytes`, oldest first out. Any thread may use it.
 
-    What came is kept and not copied: it gets its offset and leader epoch when it is read.
-
-    A partition's batches are those of one leader epoch, its newest: within it a leader's log is neither truncated nor
-    written by others. Who erases records, or deletes a topic, whose name may come back, says so with `forget`. Records
-    that compaction removed may still be given, as Kafka gives them until its cleaner comes by.
+    A batch is kept as it came; `read` sets its offset and leader epoch. A partition's batches are those of its newest
+    leader epoch: within it a leader's log is neither truncated nor written by others. After an erasure or a topic's
+    deletion the caller has to `forget` the partition. Records that compaction removed may still be returned, as Kafka
+    returns them until its cleaner has run.
     """
 
     def __init__(self, capacity_bytes: int = CAPACITY_BYTES) -> None:
@@ -47,11 +41,11 @@ class EncodedTail:
 
     @property
     def size_bytes(self) -> int:
-        """What the batches take that are kept."""
+        """The memory that the batches take."""
         return self._size_bytes
 
     def resize(self, capacity_bytes: int) -> None:
-        """Keep at most so much from now on; 0 = nothing."""
+        """Set the capacity; 0 keeps nothing."""
         with self._lock:
             self._capacity_bytes = capacity_bytes
             self._shrink()
@@ -59,8 +53,8 @@ class EncodedTail:
     def append(self, topic_partition: TopicPartition, base_offset: int, leader_epoch: int, data: bytes) -> None:
         """Keep a batch, `data` as its producer sent it, that was appended at `base_offset` under `leader_epoch`.
 
-        To be called once for each append, in any order; not for duplicates. A batch of an older epoch than those that
-        are here is passed over, one of a newer epoch takes their place.
+        To be called once for each append, in any order; not for duplicates. A batch of an older epoch than those here
+        is ignored, one of a newer epoch replaces them.
         """
         if len(data) + ENTRY_BYTES > self._capacity_bytes:
             return
@@ -81,10 +75,10 @@ class EncodedTail:
     def read(
         self, topic_partition: TopicPartition, leader_epoch: int, start_offset: int, end_offset: int, max_bytes: int
     ) -> list[EncodedBatch]:
-        """The batches from the one that holds `start_offset` on that lie wholly below `end_offset` (high watermark, or
-        last stable offset), without a gap, up to `max_bytes`; the first one even if it is larger, as in Kafka.
+        """The batches from the one with `start_offset` on, without a gap, that lie wholly below `end_offset` (high
+        watermark or last stable offset): up to `max_bytes`, the first one even if it is larger, as in Kafka.
 
-        [] when the first one is not here, or the epoch is another one: the log has to be read.
+        [] when the first one is not here, or of another epoch: the log has to be read.
         """
         found: list[EncodedBatch] = []
         with self._lock:
@@ -97,13 +91,13 @@ class EncodedTail:
                 is_next = base_offset == next_offset or (not found and base_offset < next_offset <= batch.last_offset)
                 if not is_next or batch.last_offset >= end_offset or (found and len(batch.data) > left):
                     break
-                found.append(batch._replace(data=placed(batch.data, base_offset, leader_epoch)))
+                found.append(batch._replace(data=with_offsets(batch.data, base_offset, leader_epoch)))
                 next_offset = batch.last_offset + 1
                 left -= len(batch.data)
         return found
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """Keep nothing of this partition: its topic is deleted, or records were erased."""
+        """Drop the partition's batches: its topic is deleted, or records were erased."""
         with self._lock:
             self._drop(topic_partition)
 
@@ -122,50 +116,50 @@ class EncodedTail:
                 self._drop(topic_partition)
 
 
-Life = tuple[str, int, int]
-"""A topic's id, the partition's leader epoch, the newest erasure: within one, a batch stays as it was appended."""
-
-
 def uses_zstd(batch: Buffer) -> bool:
-    """Whether a record batch is compressed with zstd, which clients know since Produce 7 and Fetch 10."""
+    """Whether the batch is compressed with zstd, which clients know since Produce 7 and Fetch 10."""
     return header_of(batch).compression_type == "zstd"
 
 
+_LogVersion = tuple[str, int, int]
+"""A topic's id, the partition's leader epoch, its newest erasure: while all stay, a batch stays as it was appended."""
+
+
 class KafkaTail:
-    """One broker's. Any thread may use it."""
+    """The encoded tail of one broker, by its metadata. Any thread may use it.
+
+    Batches of another leader epoch, of an earlier topic of the name, or from before an erasure are not returned.
+    """
 
     def __init__(self, capacity_bytes: int, image: Callable[[], ClusterImage]) -> None:
-        """`image`: the metadata as of now, without looking for newer."""
+        """`image`: the metadata as it is here, without a refresh."""
         self._tail = EncodedTail(capacity_bytes)
         self._image = image
-        self._lives: dict[TopicPartition, Life | None] = {}
+        self._versions: dict[TopicPartition, _LogVersion] = {}
 
     def put(self, named: TopicPartition, base_offset: int, leader_epoch: int, records: bytes) -> None:
         """A produced batch was appended at `base_offset`."""
-        life = self._life(named)
-        if life is None or life[1] != leader_epoch:
-            return  # the metadata here is not that of the leader who appended it
-        self._begin(named, life)
+        version = self._version(named)
+        if version is None or version[1] != leader_epoch:
+            return  # the metadata here differs from that of the appending leader
+        if self._versions.get(named) != version:
+            self._tail.forget(named)
+            self._versions[named] = version
         self._tail.append(named, base_offset, leader_epoch, records)
 
     def read(
         self, named: TopicPartition, start_offset: int, end_offset: int, max_bytes: int, *, takes_zstd: bool
     ) -> list[EncodedBatch]:
-        """Batches from the one that holds `start_offset` on, all below `end_offset`; none: they are not here."""
-        life = self._life(named)
-        if life is None or self._lives.get(named) != life:
+        """As `EncodedTail.read`; also [] when one is compressed with zstd and the client does not know that."""
+        version = self._version(named)
+        if version is None or self._versions.get(named) != version:
             return []
-        found = self._tail.read(named, life[1], start_offset, end_offset, max_bytes)
+        found = self._tail.read(named, version[1], start_offset, end_offset, max_bytes)
         if not takes_zstd and any(uses_zstd(each.data) for each in found):
             return []
         return found
 
-    def _begin(self, named: TopicPartition, life: Life) -> None:
-        if self._lives.get(named) != life:
-            self._tail.forget(named)
-            self._lives[named] = life
-
-    def _life(self, named: TopicPartition) -> Life | None:
+    def _version(self, named: TopicPartition) -> _LogVersion | None:
         image = self._image()
         state, topic_id = image.partitions.get(named), image.topic_ids.get(named.topic)
         if state is None or topic_id is None:

@@ -1,34 +1,55 @@
-"""One request on its way through a broker's face: who asks, what is asked, and how it is answered. Pure.
+"""One request on its way through a broker's face: the connection, the call, the API that answers it. Pure.
 
-An API is a row: its key, the versions served, who answers. Who answers returns the response's values, or None and
-calls `Call.respond` later, from any thread.
+An API is a row: its key, its handler, its refusal. A handler returns the response's values, or None and calls
+`Call.respond` later, from any thread.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import partial
+from itertools import groupby
+from typing import Any, TypeVar
 
+from stratalog.clients.admin.configs import (
+    DEFAULT_CONFIG,
+    DYNAMIC_DEFAULT_BROKER_CONFIG,
+    DYNAMIC_TOPIC_CONFIG,
+    STATIC_BROKER_CONFIG,
+)
 from stratalog.clients.kafka.protocol.entities import Values, build
+from stratalog.clients.kafka.protocol.frames import served_versions
 from stratalog.clients.kafka.protocol.schema import Entity, response_type
 from stratalog.replication.metadata.acls import Principal
 from stratalog.storage.errors import StratalogError
+from stratalog.storage.records import TopicPartition
 
+K = TypeVar("K")
+V = TypeVar("V")
 _LOG = logging.getLogger("stratalog.kafka")
 
+SOURCE_CODES = {
+    DYNAMIC_TOPIC_CONFIG: 1,
+    DYNAMIC_DEFAULT_BROKER_CONFIG: 3,
+    STATIC_BROKER_CONFIG: 4,
+    DEFAULT_CONFIG: 5,
+}
+"""Kafka's DescribeConfigsResponse.ConfigSource."""
 
-def _nothing(_reason: str) -> None:
-    """A connection of a caller in the same process: there is nothing to close."""
+
+def _close_nothing(_reason: str) -> None:
+    """The connection of a caller in the same process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where a request comes from. `close` ends it: called for what cannot be answered."""
+    """Where a request comes from. `close` ends it, for a request that cannot be answered."""
 
     principal: Principal = field(default_factory=Principal)
-    close: Callable[[str], None] = _nothing
+    close: Callable[[str], None] = _close_nothing
 
 
 class Call:
@@ -52,19 +73,19 @@ class Call:
         self._answer: Callable[[Entity | None], None] | None = answer
 
     def given(self, name: str, default: Any = None) -> Any:
-        """A field that not every version of the request has."""
+        """A field of the request; `default` for a version without it."""
         return getattr(self.request, name, default)
 
     def respond(self, values: Values) -> None:
-        """Answer with these values. Does not raise: what cannot be built or sent closes the connection."""
+        """Answer with these values. Does not raise: an answer that cannot be built or sent closes the connection."""
         self.respond_with(lambda: values)
 
     def respond_with(self, make: Callable[[], Values]) -> None:
-        """As `respond`, where making the values may go wrong, too: for what is called from a broker's thread."""
+        """As `respond`, for values whose making may fail, too, as in a broker's thread."""
         self._finish(lambda: build(response_type(self.api_key, self.version), make()))
 
     def end(self) -> None:
-        """Answer nothing."""
+        """Send no answer."""
         self._finish(lambda: None)
 
     def _finish(self, make: Callable[[], Entity | None]) -> None:
@@ -73,7 +94,7 @@ class Call:
             return
         try:
             answer(make())
-        except Exception as defect:  # noqa: BLE001 - this may be the broker's own thread
+        except Exception as defect:  # noqa: BLE001 - it must not end the broker's own thread
             _LOG.exception("API %d version %d: no answer", self.api_key, self.version)
             self.connection.close(f"no answer could be made: {type(defect).__name__}")
 
@@ -83,64 +104,97 @@ Refuse = Callable[[Call, StratalogError], Values]
 
 
 def failed(error: StratalogError | None) -> dict[str, Any]:
-    """Code and message of an error as a part of a response has them; None: it went well."""
+    """Code and message of an error, or of success for None, as fields of a response or a part of one."""
     return {"error_code": error, "error_message": None if error is None else str(error)}
 
 
 def top_level_error(_call: Call, error: StratalogError) -> Values:
-    """The answer to a request that is refused as a whole, where the response has a code for that."""
+    """The answer to a request that is refused as a whole, for a response with a code and a message."""
     return failed(error)
 
 
 def error_only(_call: Call, error: StratalogError) -> Values:
-    """As `top_level_error` where the response has no message."""
+    """As `top_level_error`, for a response without a message."""
     return {"error_code": error}
 
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One API of Kafka's.
+    """One API of Kafka's, in all versions that are known.
 
-    versions         those that are answered
-    handle           answers, or raises what `refuse` then puts into a response
-    advertised_from  the lowest version that ApiVersions tells, if it is not the lowest one served
+    handle           returns the response's values, or None and answers later; or raises what `refuse` then answers
+    advertised_from  the lowest version that ApiVersions names, if it is not the lowest one served
     is_slow          waits for storage or other brokers: not in the thread that reads the connection
     """
 
     key: int
-    versions: range
     handle: Handle
     refuse: Refuse = top_level_error
     advertised_from: int | None = None
     is_slow: bool = False
 
+    @property
+    def versions(self) -> range:
+        """Those that are answered."""
+        return served_versions(self.key)
 
-class Family(Protocol):
-    """APIs that belong together."""
 
-    def apis(self) -> Iterable[Api]:
-        """The rows."""
-        ...
+# -- parts of requests and responses -----------------------------------------------------------------------------
+
+
+def topic_named(topic: Any) -> dict[str, Any]:
+    """The name or the id of a request's topic as fields of the response."""
+    return {"topic_id": topic.topic_id} if hasattr(topic, "topic_id") else {"name": topic.name}
+
+
+def repeated(keys: Iterable[K]) -> set[K]:
+    """The keys that are named more than once."""
+    return {key for key, count in Counter(keys).items() if count > 1}
+
+
+def by_topic(values: Mapping[TopicPartition, V]) -> list[tuple[str, list[tuple[int, V]]]]:
+    """Values in order of topic and partition.
+
+    >>> by_topic({TopicPartition("b", 0): 1, TopicPartition("a", 2): 3, TopicPartition("b", 1): 2})
+    [('a', [(2, 3)]), ('b', [(0, 1), (1, 2)])]
+    """
+    in_order = groupby(sorted(values), key=lambda named: named.topic)
+    return [(topic, [(named.partition, values[named]) for named in group]) for topic, group in in_order]
 
 
 @dataclass(slots=True)
-class Joined:
-    """Answers of several parts, in any order and from any thread, handed on when the last one is in.
-
-    Two asked, answers `b` then `a`: `done({0: a, 1: b})` with the second. `list.append` is atomic, so there is no lock.
-    """
+class _Gathered:
+    """Answers by key, in any order and from any thread. `list.append` is atomic, so there is no lock."""
 
     expected: int
     done: Callable[[dict[Any, Any]], None]
-    _answers: list[tuple[Any, Any]] = field(default_factory=list)
-    _is_done: list[None] = field(default_factory=lambda: [None])
+    answers: list[tuple[Any, Any]] = field(default_factory=list)
+    not_done: list[None] = field(default_factory=lambda: [None])
 
     def put(self, key: Any, answer: Any) -> None:
-        """One part's answer."""
-        self._answers.append((key, answer))
-        if len(self._answers) >= self.expected:
+        self.answers.append((key, answer))
+        if len(self.answers) >= self.expected:
             try:
-                self._is_done.pop()
+                self.not_done.pop()
             except IndexError:
-                return  # another thread saw the last answer too
-            self.done(dict(self._answers))
+                return  # another thread saw the last answer, too
+            self.done(dict(self.answers))
+
+
+def gather(
+    keys: Iterable[K], ask: Callable[[K, Callable[[Any], None]], None], done: Callable[[dict[K, Any]], None]
+) -> None:
+    """Ask for each of the keys; call `done` once, with all answers by key.
+
+    ask   gets a key and a function for its answer, to be called now or later, from any thread. A StratalogError that
+          it raises instead is the answer.
+    """
+    asked = list(keys)
+    if not asked:
+        done({})
+    gathered = _Gathered(len(asked), done)
+    for key in asked:
+        try:
+            ask(key, partial(gathered.put, key))
+        except StratalogError as error:
+            gathered.put(key, error)

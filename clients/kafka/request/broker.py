@@ -1,20 +1,22 @@
 """The broker that requests are sent to, as all families of APIs see it. I/O: through a `ClusterView`.
 
-What a request asks of the cluster is answered from the metadata log, by whichever broker is asked; what it asks of a
-partition, from its leader's table and progress.
+Any broker answers questions about the cluster, from the metadata log; questions about a partition are answered by its
+leader, from the leader's table and progress.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.bootstrap import BrokerFace, RunningCluster
 from stratalog.clients.kafka.batches.tail import KafkaTail
-from stratalog.clients.kafka.protocol.entities import Values
-from stratalog.clients.kafka.request.api import Call
+from stratalog.clients.kafka.protocol.entities import Values, id_text
+from stratalog.clients.kafka.request.api import Api, Call
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.metadata.acls import CLUSTER, Authorizer, Operation, Resource, ResourceType, authorizer_of
@@ -28,12 +30,13 @@ from stratalog.storage.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
+from stratalog.storage.log.leader_epochs import EpochEndOffset
 from stratalog.storage.records import TopicPartition
 
 METADATA_AGE_MS = 20
-"""How old metadata may be for a request that does not change it."""
+"""The age of metadata at most, for a request that does not change it."""
 NOT_REQUESTED = -(2**31)
-"""The bit field of allowed operations when nobody asked for it."""
+"""The bit field of allowed operations in an answer to a request that does not want it."""
 NO_EPOCH = -1
 _ADDRESS = re.compile(r"(?:[A-Z_]+://)?\[?(?P<host>[^\[\]]*?)\]?:(?P<port>[0-9]{1,5})")
 
@@ -59,8 +62,8 @@ class Endpoint:
 class ServedBroker:
     """One broker of a cluster that runs in this process.
 
-    advertised   endpoints by broker id, which count before those that brokers registered; a broker without either is
-                 not told to clients, as a broker without that listener in Kafka
+    advertised   endpoints by broker id, which override those that brokers registered; a broker without either is
+                 hidden from clients, as a broker without that listener in Kafka
     """
 
     def __init__(
@@ -87,7 +90,7 @@ class ServedBroker:
     # -- the cluster ---------------------------------------------------------------------------------------
 
     def face(self) -> BrokerFace:
-        """The broker object. NotLeaderOrFollowerError when it does not run any more."""
+        """The broker object. NotLeaderOrFollowerError when it has stopped."""
         found = self._cluster.brokers().get(self.broker_id)
         if found is None:
             raise NotLeaderOrFollowerError(f"broker {self.broker_id} is not running")
@@ -103,7 +106,7 @@ class ServedBroker:
         return self.view.image
 
     def endpoint_of(self, broker: BrokerState) -> Endpoint | None:
-        """Where clients reach a broker; None when it has not said."""
+        """Where clients reach a broker; None when it has registered no endpoint."""
         registration = broker.registration
         found = self._advertised.get(registration.broker_id)
         return found or (Endpoint.parse(registration.endpoint) if registration.endpoint else None)
@@ -114,12 +117,8 @@ class ServedBroker:
         endpoint = None if broker is None or broker.fenced else self.endpoint_of(broker)
         if broker is None or endpoint is None:
             return None
-        return {
-            "node_id": broker_id,
-            "host": endpoint.host,
-            "port": endpoint.port,
-            "rack": broker.registration.rack,
-        }
+        rack = broker.registration.rack
+        return {"node_id": broker_id, "host": endpoint.host, "port": endpoint.port, "rack": rack}
 
     # -- topics and partitions -------------------------------------------------------------------------------
 
@@ -131,14 +130,18 @@ class ServedBroker:
                 return name
         raise UnknownTopicIdError(f"no topic has the id {topic_id}")
 
+    def name_of(self, topic: Any) -> str:
+        """The name of a request's topic, which may have an id instead. UnknownTopicIdError."""
+        return self.topic_name(id_text(topic.topic_id)) if hasattr(topic, "topic_id") else str(topic.name)
+
     def _names_by_id(self, image: ClusterImage) -> dict[str, str]:
-        mark = self.view.metadata.log.log_end_offset
-        if self._names[0] != mark:
-            self._names = (mark, {topic_id: name for name, topic_id in list(image.topic_ids.items())})
+        end_offset = self.view.metadata.log.log_end_offset
+        if self._names[0] != end_offset:
+            self._names = (end_offset, {topic_id: name for name, topic_id in list(image.topic_ids.items())})
         return self._names[1]
 
     def partition(self, topic_partition: TopicPartition) -> PartitionRecord:
-        """A partition's state. UnknownTopicOrPartitionError when it is unknown even to the newest metadata."""
+        """A partition's state. UnknownTopicOrPartitionError when the newest metadata has none."""
         image = self.image()
         if topic_partition not in image.partitions:
             image = self.image(0)
@@ -148,15 +151,15 @@ class ServedBroker:
         return state
 
     def led_partition(self, topic_partition: TopicPartition, leader_epoch: int = NO_EPOCH) -> PartitionRecord:
-        """The state of a partition that this broker leads, under the epoch that the client knows (-1: any).
+        """The state of a partition that this broker leads, under the client's leader epoch (-1: any).
 
-        UnknownTopicOrPartitionError, NotLeaderOrFollowerError, FencedLeaderEpochError (the client's is older),
+        UnknownTopicOrPartitionError, NotLeaderOrFollowerError, FencedLeaderEpochError (the client's epoch is older),
         UnknownLeaderEpochError (it is newer than the newest metadata here). Source: `Partition.getLocalLog`.
         """
         return self.checked(self.partition(topic_partition), leader_epoch, leader_only=True)
 
     def checked(self, state: PartitionRecord, leader_epoch: int, *, leader_only: bool) -> PartitionRecord:
-        """As `led_partition`; without `leader_only` any replica will do (KIP-392)."""
+        """As `led_partition`; without `leader_only` for any replica (KIP-392)."""
         if leader_epoch > state.leader_epoch or not self._is_here(state, leader_only=leader_only):
             state = self.image(0).partitions.get(state.topic_partition, state)
         named, current = state.topic_partition, state.leader_epoch
@@ -174,7 +177,7 @@ class ServedBroker:
         return self.broker_id in state.replicas
 
     def current_leader(self, named: TopicPartition, nodes: dict[int, Values]) -> Values:
-        """Who leads a partition, for a client that asked somebody else (KIP-951); its node is put into `nodes`.
+        """The leader of a partition, for a client that asked another broker (KIP-951); its node is put into `nodes`.
 
         By the metadata at hand: called from the broker's own thread, too.
         """
@@ -187,11 +190,17 @@ class ServedBroker:
             nodes[state.leader] = node
         return {"leader_id": state.leader, "leader_epoch": state.leader_epoch}
 
-    # -- who may ---------------------------------------------------------------------------------------------
+    def end_of_epoch(self, named: TopicPartition, leader_epoch: int) -> EpochEndOffset:
+        """Where a leader epoch, or the largest known below it, ended in the leader's log. LeaderNotAvailableError."""
+        return self.view.look_at_log(
+            named, lambda log: log.epochs.end_offset_for(leader_epoch, log.log_end_offset), 0
+        )
+
+    # -- authorization -----------------------------------------------------------------------------------------
 
     @property
     def authorizer(self) -> Authorizer | None:
-        """By the newest bindings; None: everything is allowed."""
+        """The authorizer of the newest bindings; None: everything is allowed."""
         if not self.config.authorizer_class_name:
             return None
         image = self.image()
@@ -201,7 +210,7 @@ class ServedBroker:
         return self._authorizer
 
     def refusal(self, call: Call, operation: Operation, kind: ResourceType, name: str = "") -> StratalogError | None:
-        """None when the caller may do that, else the error to answer."""
+        """None if the caller may do that, else the error to answer."""
         authorizer = self.authorizer
         if authorizer is None:
             return None
@@ -209,23 +218,36 @@ class ServedBroker:
         return authorizer.refusal(call.connection.principal, operation, resource)
 
     def check(self, call: Call, operation: Operation, kind: ResourceType, name: str = "") -> None:
-        """Raises what `refusal` says."""
+        """As `refusal`, but the error is raised."""
         refusal = self.refusal(call, operation, kind, name)
         if refusal is not None:
             raise refusal
 
+    def may_describe_topic(self, call: Call, name: str) -> bool:
+        return self.refusal(call, Operation.DESCRIBE, ResourceType.TOPIC, name) is None
+
     def allowed(self, call: Call, kind: ResourceType, name: str = "") -> int:
-        """The bit field of what the caller may do with a resource (KIP-430)."""
+        """The bit field of the caller's operations on a resource (KIP-430)."""
         resource = CLUSTER if kind is ResourceType.CLUSTER else Resource(kind, name)
         authorizer = self.authorizer or _EVERYTHING
         return authorizer.authorized_operations(call.connection.principal, resource)
 
 
 _EVERYTHING = Authorizer((), frozenset(), allow_everyone_if_no_acl_found=True)
-Attempt = Callable[[], Values]
 
 
-def attempted(attempt: Attempt, refused: Callable[[StratalogError], Values]) -> Values:
+class ApiFamily(ABC):
+    """The APIs of one file of `apis`, as one broker answers them."""
+
+    def __init__(self, broker: ServedBroker) -> None:
+        self._broker = broker
+
+    @abstractmethod
+    def apis(self) -> Iterable[Api]:
+        """One row an API."""
+
+
+def attempted(attempt: Callable[[], Values], refused: Callable[[StratalogError], Values]) -> Values:
     """The values of one item of a response, or those of its error."""
     try:
         return attempt()

@@ -419,7 +419,7 @@ class CoordinatorRuntime:
         if not self._reading or now_ms < self._confirm_due_ms:
             return
         self._confirm_due_ms = self._now_ms() + STORE_RETRY_MS
-        self._host.metadata.look()
+        self._host.metadata.refresh_image()
         image, broker_id = self._host.metadata.image, self._host.broker_id
         for topic_partition in sorted(self._reading):
             state, shard = image.partitions.get(topic_partition), self._shards[topic_partition]

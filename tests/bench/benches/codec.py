@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from stratalog.clients.kafka.batches.headers import placed
+from stratalog.clients.kafka.batches.headers import with_offsets
 from stratalog.clients.kafka.batches.record_batches import (
     decode_group,
     decode_produced,
@@ -70,7 +70,7 @@ def codec(lab: Lab) -> Outcome:
         starts = range(0, RECORDS, shape.batch_records)
         batches = [NewRecordBatch(payload.slice(start, shape.batch_records), 5, 0, start) for start in starts]
         sent = [encode_batch(batch) for batch in batches]
-        log = decode_rows(b"".join(placed(data, start, 3) for start, data in zip(starts, sent, strict=True)))
+        log = decode_rows(b"".join(with_offsets(data, start, 3) for start, data in zip(starts, sent, strict=True)))
         log = log.combine_chunks()
         works: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
             "produced": (

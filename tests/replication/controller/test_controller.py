@@ -11,9 +11,17 @@ from stratalog.replication.controller.controller import Controller
 from stratalog.replication.controller.sessions import encode_session, session_path
 from stratalog.replication.metadata.log import MetadataLog
 from stratalog.replication.metadata.records import FenceBrokerRecord, RegisterBrokerRecord
+from stratalog.replication.stores import Ports
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores, commit, create, led_by, register
 
 STATE_CHANGES = "stratalog.state.change"
+
+
+def candidate(
+    stores: MemoryStores, broker_id: int, incarnation_id: str, config: BrokerConfig | None = None
+) -> Controller:
+    ports = Ports(stores, stores.clock, stores.ids)
+    return Controller(broker_id, incarnation_id, config or BrokerConfig(), METADATA_ROOT, ports)
 
 
 class Controlling:
@@ -25,7 +33,7 @@ class Controlling:
         for broker_id in (1, 2):
             register(self.metadata, broker_id, broker_id)
         config = BrokerConfig.from_properties(settings)
-        self.controller = Controller(1, "run-1", config, METADATA_ROOT, self.stores, self.stores.clock, self.stores.ids)
+        self.controller = candidate(self.stores, 1, "run-1", config)
         self._beat = 0
         self.pass_ms(0)
         assert self.controller.epoch == 1
@@ -102,9 +110,7 @@ def test_replicas_are_told_of_at_debug_as_kafka_does_at_trace(caplog: pytest.Log
 
 def test_a_candidate_that_is_not_the_controller_writes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     controlling = Controlling()
-    other = Controller(
-        2, "run-2", BrokerConfig(), METADATA_ROOT, controlling.stores, controlling.stores.clock, controlling.stores.ids
-    )
+    other = candidate(controlling.stores, 2, "run-2")
     with caplog.at_level(logging.DEBUG, STATE_CHANGES):
         led_by_the_second(controlling)
         other.step()
@@ -118,7 +124,7 @@ def test_the_controller_of_a_process_that_was_replaced_leaves_the_office_to_its_
     first, stores = controlling.controller, controlling.stores
     record = RegisterBrokerRecord(1, 3, "run-anew", "broker-1")
     commit(controlling.metadata, record)
-    second = Controller(1, "run-anew", BrokerConfig(), METADATA_ROOT, stores, stores.clock, stores.ids)
+    second = candidate(stores, 1, "run-anew")
     second.step()
     assert second.epoch == 2, "its own broker's earlier life is not waited for"
     for _ in range(3):

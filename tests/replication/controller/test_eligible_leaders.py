@@ -11,11 +11,11 @@ from stratalog.replication.controller.brokers import (
     IsrChange,
     alter_partition,
     fence_brokers,
+    leave_isr,
     online_partitions,
     register_broker,
     report_offline,
     shut_down_broker,
-    withdraw_replica,
 )
 from stratalog.replication.controller.eligible_leaders import with_eligible_leaders
 from stratalog.replication.follower.repair import may_repair
@@ -168,9 +168,9 @@ def test_a_controlled_shutdown_leaves_eligible_replicas_behind_and_the_leadershi
 
 def test_a_damaged_table_ends_eligibility() -> None:
     image = image_of(REPLICAS, partition(REPLICAS, 1, (1,), elr=(2, 3)), min_isr=2)
-    assert commit(image, withdraw_replica(image, 2, 12, P0, ends_epoch=False)) == 6
+    assert commit(image, leave_isr(image, 2, 12, P0, ends_epoch=False)) == 6
     assert eligible(image) == ((3,), (2,))
-    assert withdraw_replica(image, 2, 12, P0, ends_epoch=False).records == ()
+    assert leave_isr(image, 2, 12, P0, ends_epoch=False).records == ()
     assert commit(image, report_offline(image, 1, 11, [P0])) == (P0,)
     assert (brief(state(image)), eligible(image)) == ((3, (3,), 7), ((), (2, 1)))
 

@@ -11,10 +11,10 @@ from stratalog.replication.controller.brokers import (
     IsrChange,
     alter_partition,
     fence_brokers,
+    leave_isr,
     online_partitions,
     register_broker,
     shut_down_broker,
-    withdraw_replica,
 )
 from stratalog.replication.controller.election import elect_reassigned
 from stratalog.replication.controller.reassignment import (
@@ -273,7 +273,7 @@ def test_restart_shutdown_and_damage_keep_the_plan() -> None:
         lambda image: register_broker(image, 4, "run-4b", "/data/4"),
         lambda image: shut_down_broker(image, 1, 11),
         lambda image: shut_down_broker(image, 4, 14),
-        lambda image: withdraw_replica(image, 4, 14, TP, ends_epoch=True),
+        lambda image: leave_isr(image, 4, 14, TP, ends_epoch=True),
     ):
         image = image_of(SIX, before)
         commit(image, decide(image))

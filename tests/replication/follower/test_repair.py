@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.controller.brokers import withdraw_replica
+from stratalog.replication.controller.brokers import leave_isr
 from stratalog.replication.follower.fetch_session import FollowerSession
 from stratalog.replication.follower.partitions import FetchJob, FollowedPartitions
 from stratalog.replication.follower.repair import ReplicaFinding, finding, may_repair, sound_end
 from stratalog.replication.metadata.log import open_metadata
 from stratalog.replication.metadata.records import PartitionRecord, RegisterBrokerRecord
-from stratalog.replication.requests.hand_over import decode_suspect, encode_suspect, suspect_path
+from stratalog.replication.requests.hand_over import damage_report_path, decode_damage_report, encode_damage_report
 from stratalog.replication.stores import DeltaStores, Ports
 from stratalog.storage.errors import (
     CorruptMessageError,
@@ -105,22 +105,22 @@ def test_a_follower_leaves_the_isr(
 ) -> None:
     image = image_of([1, 2, 3], partition((1, 2, 3), leader, isr))
     place = TopicPartition("orders", 0)
-    result = withdraw_replica(image, 2, 12, place, ends_epoch=ends_epoch)
+    result = leave_isr(image, 2, 12, place, ends_epoch=ends_epoch)
     for record in result.records:
         image.replay(record)
     after = image.partition(place)
     assert (after.leader, result.response) == (leader, None if expected is None else after.leader_epoch)
     assert (after.isr, after.leader_epoch) == (expected or (isr, 5))
     with pytest.raises(StaleBrokerEpochError):
-        withdraw_replica(image, 2, 11, place, ends_epoch=ends_epoch)
+        leave_isr(image, 2, 11, place, ends_epoch=ends_epoch)
 
 
 def test_a_suspicion_is_handed_over() -> None:
     place = TopicPartition("access-log", 3)
-    assert suspect_path(place) == "inbox/access-log-3.suspect"
-    assert decode_suspect(encode_suspect(place, "segment=0/x")) == (place, "segment=0/x")
-    with pytest.raises(CorruptMessageError, match="not a suspicion"):
-        decode_suspect(b"{}")
+    assert damage_report_path(place) == "inbox/access-log-3.suspect"
+    assert decode_damage_report(encode_damage_report(place, "segment=0/x")) == (place, "segment=0/x")
+    with pytest.raises(CorruptMessageError, match="not a damage report"):
+        decode_damage_report(b"{}")
 
 
 # -- repair on a local disk ----------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ def test_a_follower_of_a_damaged_leader_keeps_what_it_has_and_reports_the_damage
     assert contents(pair.log(2)) == [(0, "a")]
     assert session.followed.replicas[TopicPartition("t", 0)].failure is None
     told = (pair.root / "broker-1" / "inbox" / "t-0.suspect").read_bytes()
-    assert decode_suspect(told) == (TopicPartition("t", 0), damaged)
+    assert decode_damage_report(told) == (TopicPartition("t", 0), damaged)
 
 
 def test_what_decayed_on_the_leader_is_not_copied_from_it(tmp_path: Path) -> None:
@@ -302,7 +302,7 @@ def test_what_decayed_on_the_leader_is_not_copied_from_it(tmp_path: Path) -> Non
     pair.log(2).table.check_files([entry.file for entry in pair.log(2).files], bits=True)
     assert [entry.path for entry in pair.log(2).files] in ([], [pair.leader.files[0].path])
     told = (pair.root / "broker-1" / "inbox" / "t-0.suspect").read_bytes()
-    assert decode_suspect(told) == (TopicPartition("t", 0), damaged)
+    assert decode_damage_report(told) == (TopicPartition("t", 0), damaged)
     assert pair.state.isr == (1, 2)
 
 

@@ -16,7 +16,7 @@ from stratalog.replication.follower.fetch_session import (
     FollowerSession,
 )
 from stratalog.replication.follower.replica import FOLD_AHEAD_COMMITS
-from stratalog.replication.progress.of_session import notices_prefix
+from stratalog.replication.progress.of_session import session_states_prefix
 from stratalog.replication.progress.progress import ENDED
 from stratalog.storage.log.partition_log import WHOLE_PRODUCERS_COMMITS
 from tests.replication.following import CONFIG, FOLLOWER_EPOCH, Following
@@ -206,7 +206,7 @@ def test_it_publishes_when_it_became_active_and_when_it_ended() -> None:
     following.turn(elder, younger)
     elder.end()
     following.turn(younger)
-    prefix = notices_prefix(FOLLOWER_EPOCH)
+    prefix = session_states_prefix(FOLLOWER_EPOCH)
     told = {name: json.loads(objects.get_register(f"{prefix}0-{name}") or b"") for name in ("elder", "younger")}
     assert (told["elder"]["state"], told["younger"]["state"]) == (ENDED, ACTIVE)
     assert told["elder"]["active_ms"] <= told["elder"]["first_work_ms"] <= told["elder"]["ended_ms"]
@@ -217,6 +217,7 @@ def test_it_publishes_ahead_that_it_will_end() -> None:
     following = Following()
     session = following.session("s")
     session.run(10_000)
-    told = json.loads(following.stores.objects("broker-2").get_register(f"{notices_prefix(FOLLOWER_EPOCH)}0-s") or b"")
+    path = f"{session_states_prefix(FOLLOWER_EPOCH)}0-s"
+    told = json.loads(following.stores.objects("broker-2").get_register(path) or b"")
     assert told["active_ms"] < told["ending_ms"]
     assert ENDING_MS // 2 < told["ended_ms"] - told["ending_ms"] < 2 * ENDING_MS

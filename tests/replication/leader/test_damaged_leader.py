@@ -12,7 +12,7 @@ from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import FILES_LOOKED_FOR, LeaderReplica
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import PartitionRecord, TopicRecord
-from stratalog.replication.requests.hand_over import encode_suspect, suspect_path
+from stratalog.replication.requests.hand_over import damage_report_path, encode_damage_report
 from stratalog.replication.stores import DeltaStores
 from stratalog.storage.errors import CorruptMessageError, DamagedFileError, ForeignCommitError, StratalogError
 from stratalog.storage.files.cache import FileCache
@@ -154,8 +154,8 @@ def test_the_inbox_hands_suspicions_on_once() -> None:
     store = MemoryStore({}, lambda: 0, "root")
     told: list[tuple[TopicPartition, str]] = []
     inbox = BrokerInbox(store, lambda _: None, lambda place, path: told.append((place, path)))
-    store.put(suspect_path(TP), encode_suspect(TP, "segment=0/x"))
-    store.put(suspect_path(TopicPartition("torn", 0)), b"{")
+    store.put(damage_report_path(TP), encode_damage_report(TP, "segment=0/x"))
+    store.put(damage_report_path(TopicPartition("torn", 0)), b"{")
     inbox.poll()
     inbox.poll()
     assert told == [(TP, "segment=0/x")]

@@ -12,8 +12,8 @@ from stratalog.replication.metadata.backup import (
     PRODUCER_ID_LEAP,
     Backup,
     BackupRecord,
-    ReplicaEvidence,
-    RootEvidence,
+    ReplicaInventory,
+    RootInventory,
     decode_backup,
     encode_backup,
     restored_records,
@@ -59,17 +59,18 @@ def backup_of(*records: MetadataRecord) -> Backup:
     return Backup("cluster", len(kept), 77, kept, {"sinks/q.json": '{"a": "\u2028x"}'})
 
 
-def root(broker_id: int, *replicas: ReplicaEvidence, broker_epoch: int = 20) -> RootEvidence:
-    return RootEvidence(broker_id, f"/data/{broker_id}", broker_epoch, replicas)
+def root(broker_id: int, *replicas: ReplicaInventory, broker_epoch: int = 20) -> RootInventory:
+    return RootInventory(broker_id, f"/data/{broker_id}", broker_epoch, replicas)
 
 
 def replica(
     broker_id: int, epoch: int, end: int, place: TopicPartition = T0, topic_id: str = "id-t", erased: int = 0
-) -> ReplicaEvidence:
-    return ReplicaEvidence(broker_id, place, topic_id, epoch, end, erased)
+) -> ReplicaInventory:
+    return ReplicaInventory(broker_id, place, topic_id, epoch, end, erased)
 
 
-def restored(*roots: RootEvidence, records: Sequence[MetadataRecord] = RECORDS) -> tuple[ClusterImage, tuple[str, ...]]:
+def restored(*roots: RootInventory, records: Sequence[MetadataRecord] = RECORDS) -> tuple[ClusterImage, tuple[str,
+...]]:
     """The image after the backup and what makes it fit, and what is told."""
     backup = backup_of(*records)
     restoration = restored_records(backup, roots)
@@ -79,7 +80,7 @@ def restored(*roots: RootEvidence, records: Sequence[MetadataRecord] = RECORDS) 
     for state in image.partitions.values():
         assert set(state.isr) <= set(state.replicas)
         assert state.isr
-    return image, restoration.told
+    return image, restoration.messages
 
 
 ALL_EQUAL = (root(1, replica(1, 5, 40)), root(2, replica(2, 5, 40)), root(3, replica(3, 5, 40)))
@@ -144,7 +145,7 @@ def test_every_epoch_and_id_is_above_all_that_were_used() -> None:
     ],
 )
 def test_the_isr_is_the_replica_of_the_newest_epoch_with_the_highest_end(
-    replicas: Sequence[ReplicaEvidence], isr: int
+    replicas: Sequence[ReplicaInventory], isr: int
 ) -> None:
     image, _ = restored(*(root(each.broker_id, each) for each in replicas))
     state = image.partition(T0)
@@ -206,7 +207,7 @@ def test_a_partition_that_was_moved_after_the_backup_stays_where_it_is() -> None
 
 
 def test_a_root_that_moved_is_where_its_broker_is() -> None:
-    moved = RootEvidence(1, "/elsewhere/1", 20, (replica(1, 5, 40),))
+    moved = RootInventory(1, "/elsewhere/1", 20, (replica(1, 5, 40),))
     image, _ = restored(moved, *ALL_EQUAL[1:])
     assert image.brokers[1].registration.root == "/elsewhere/1"
 

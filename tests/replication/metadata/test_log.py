@@ -71,7 +71,7 @@ def test_a_look_sees_all_that_was_committed_and_the_next_refresh_still_tells_of_
     one.log.table.checkpoint()
     assert list(one.log.table.clean_log(one.log.version, 1 << 60))
     assert other.refresh() == []
-    other.look()
+    other.refresh_image()
     assert other.image == one.image
     assert other.refresh() == [config(value) for value in "1234"]
 

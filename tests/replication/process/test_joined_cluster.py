@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.replication.broker_root import META_PROPERTIES, NAME, folder_here, lock_alone, lock_shared
+from stratalog.replication.broker_root import LOCK_FILE, META_PROPERTIES, folder_here, lock_alone, lock_shared
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.metadata.log import open_metadata
 from stratalog.replication.process.joined_cluster import join_cluster
@@ -109,7 +109,7 @@ def test_a_failed_start_releases_the_lock(tmp_path: Path) -> None:
 
 
 def test_a_place_that_takes_no_lock_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / NAME).mkdir()
+    (tmp_path / LOCK_FILE).mkdir()
     with pytest.raises(KafkaStorageError, match=f"^{tmp_path}: cannot be used for a cluster"):
         lock_alone(tmp_path, "taken")
 

@@ -12,7 +12,7 @@ from stratalog.replication.progress.progress import (
     ReplicaProgress,
     fetch_progress_path,
     follower_progress_path,
-    image_path,
+    full_state_path,
 )
 from stratalog.replication.progress.progress_object import ProgressWriter
 from stratalog.storage.errors import StoreUnavailableError
@@ -168,13 +168,13 @@ def test_a_broker_that_is_gone_is_forgotten() -> None:
     assert list(watched.watch.known(T0)) == []
 
 
-def test_leaders_objects_images_and_the_stop_sign_are_not_sessions() -> None:
+def test_leaders_objects_full_states_and_the_stop_sign_are_not_sessions() -> None:
     watched = Watched()
     objects = watched.stores.objects("broker-2")
     others = (
         fetch_progress_path(12, "a"),
         follower_progress_path(12, 3, "a"),
-        image_path(follower_progress_path(12, 1, "a")),
+        full_state_path(follower_progress_path(12, 1, "a")),
     )
     for path in ("progress/12/leader", "progress/12/stop", *others):
         objects.put(path, b"{}")

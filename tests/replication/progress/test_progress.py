@@ -10,7 +10,7 @@ from stratalog.replication.progress.progress import (
     ReplicaProgress,
     fetch_progress_path,
     follower_progress_path,
-    image_path,
+    full_state_path,
     leader_ends_path,
     leader_progress_path,
 )
@@ -19,7 +19,7 @@ from stratalog.storage.records import TopicPartition
 from tests.storage.memory_store import MemoryStore
 
 PATH = leader_progress_path(4)
-RING = 4
+RECENT_CHANGES = 4
 
 
 def entry(
@@ -29,9 +29,9 @@ def entry(
     return ReplicaProgress(topic_partition, epoch, version * 10, version, high_watermark, topic_id=topic_id)
 
 
-def pair(ring: int = RING) -> tuple[ProgressWriter, ProgressReader, MemoryStore]:
+def pair(recent_changes: int = RECENT_CHANGES) -> tuple[ProgressWriter, ProgressReader, MemoryStore]:
     store = MemoryStore()
-    return ProgressWriter(store, PATH, ring=ring), ProgressReader(store, PATH), store
+    return ProgressWriter(store, PATH, recent_changes=recent_changes), ProgressReader(store, PATH), store
 
 
 PARTITIONS = st.lists(st.integers(0, 11), max_size=7)
@@ -41,11 +41,11 @@ STEPS = st.lists(
 """Partitions that change, whether the writer publishes, whether the reader looks, what else happens."""
 
 
-@given(steps=STEPS, ring=st.integers(2, 6))
+@given(steps=STEPS, recent_changes=st.integers(2, 6))
 def test_a_reader_that_misses_any_subset_of_writes_ends_at_the_newest_state(
-    steps: list[tuple[list[int], bool, bool, str]], ring: int
+    steps: list[tuple[list[int], bool, bool, str]], recent_changes: int
 ) -> None:
-    writer, reader, store = pair(ring)
+    writer, reader, store = pair(recent_changes)
     late = ProgressReader(store, PATH)
     newest: dict[TopicPartition, ReplicaProgress] = {}
     published: dict[TopicPartition, ReplicaProgress] = {}
@@ -118,10 +118,10 @@ def test_a_repeated_statement_is_nothing_to_publish() -> None:
 
 def test_an_idle_partition_costs_nothing() -> None:
     """With 3,000 partitions of which one moves, the object that everybody polls stays small."""
-    writer, reader, store = pair(ring=64)
+    writer, reader, store = pair(recent_changes=64)
     writer.update([entry(partition) for partition in range(3_000)])
     writer.publish()
-    full_bytes = len(store.get(image_path(PATH)))
+    full_bytes = len(store.get(full_state_path(PATH)))
     for version in range(2, 20):
         writer.update([entry(7, version)])
         writer.publish()
@@ -158,9 +158,9 @@ def test_a_topic_made_anew_counts_from_zero() -> None:
     assert entry(0, 0, topic_id="new").supersedes(entry(0, 99, epoch=7, topic_id="old"))
 
 
-def test_the_ring_is_newer_than_the_image() -> None:
-    """A topic made anew after the image was written: a reader that comes now must not end at the old one."""
-    writer, reader, _ = pair(ring=8)
+def test_recent_changes_are_newer_than_the_full_state() -> None:
+    """A topic is created anew after the full state was written: a new reader must not end at the old topic."""
+    writer, reader, _ = pair(recent_changes=8)
     writer.update([entry(partition, 5) for partition in range(12)])
     writer.publish()
     writer.update([entry(0, 1, topic_id="new")])
@@ -173,4 +173,4 @@ def test_one_object_a_writer() -> None:
     paths = [leader_progress_path(4), leader_progress_path(5), leader_ends_path(4)]
     paths += [fetch_progress_path(4, "a"), fetch_progress_path(4, "b")]
     paths += [follower_progress_path(4, 1, "a"), follower_progress_path(4, 11, "a"), follower_progress_path(4, 1, "b")]
-    assert len(set(paths) | {image_path(path) for path in paths}) == 2 * len(paths)
+    assert len(set(paths) | {full_state_path(path) for path in paths}) == 2 * len(paths)

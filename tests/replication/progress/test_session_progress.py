@@ -9,11 +9,11 @@ from stratalog.replication.progress.progress import (
     ReplicaProgress,
     fetch_progress_path,
     follower_progress_path,
-    image_path,
+    full_state_path,
     progress_header,
     progress_prefix,
 )
-from stratalog.replication.progress.progress_object import RING, ProgressReader
+from stratalog.replication.progress.progress_object import RECENT_CHANGES, ProgressReader
 from stratalog.storage.records import TopicPartition
 from tests.storage.memory_store import MemoryStore
 
@@ -80,11 +80,11 @@ def test_what_ended_long_ago_is_removed_as_a_whole() -> None:
     store = MemoryStore()
     for name in ("0-a", "0-aa"):
         progress = SessionProgress(store, 12, name, ACTIVE)
-        for partition in range(2 * RING):
+        for partition in range(2 * RECENT_CHANGES):
             progress.update(1, entry(partition, 5))
         progress.update(3, entry(0, 5))
         progress.end(1, ENDED)
-    assert store.get_register(image_path(FOR_1)) is not None
+    assert store.get_register(full_state_path(FOR_1)) is not None
     remove_session_progress(store, 12, OWN)
     left = sorted(meta.path for meta in store.list(progress_prefix(12)))
-    assert left == sorted(path.replace("0-a", "0-aa") for path in (OWN, FOR_1, FOR_3, image_path(FOR_1)))
+    assert left == sorted(path.replace("0-a", "0-aa") for path in (OWN, FOR_1, FOR_3, full_state_path(FOR_1)))

@@ -32,11 +32,11 @@ def wanted(key: FetchKey, offset: int = 0) -> WantedPartition:
 
 def quiet(high_watermark: int = 0) -> FetchSessionResult:
     """Nothing to tell of a partition but how far it goes."""
-    return FetchSessionResult(high_watermark, 0, must_be_told=False, has_records=False)
+    return FetchSessionResult(high_watermark, 0, must_be_sent=False, has_records=False)
 
 
-RECORDS = FetchSessionResult(5, 0, must_be_told=False, has_records=True)
-FAILED = FetchSessionResult(-1, -1, must_be_told=True, has_records=False)
+RECORDS = FetchSessionResult(5, 0, must_be_sent=False, has_records=True)
+FAILED = FetchSessionResult(-1, -1, must_be_sent=True, has_records=False)
 
 
 class Client:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stratalog.clients.kafka.batches.headers import BatchHeader, batches_in, header_of, placed
+from stratalog.clients.kafka.batches.headers import BatchHeader, batches_in, header_of, with_offsets
 from stratalog.storage.errors import CorruptMessageError, StratalogError, UnsupportedForMessageFormatError
 from tests.clients.batch_tools import CODECS, ONE_RECORD, kafka_batches, raw_batch
 
@@ -39,7 +39,7 @@ def test_a_last_batch_that_was_cut_off_is_passed_over(whole: int, more: int) -> 
 
 
 def test_base_offset_and_leader_epoch_are_set_without_a_new_crc() -> None:
-    ((header, batch),) = batches_in(placed(BATCH, 1 << 40, 9))
+    ((header, batch),) = batches_in(with_offsets(BATCH, 1 << 40, 9))
     assert (header.base_offset, header.leader_epoch) == (1 << 40, 9)
     assert bytes(batch[16:]) == BATCH[16:]
 

@@ -14,7 +14,7 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stratalog.clients.kafka.batches.headers import batches_in, header_of, placed
+from stratalog.clients.kafka.batches.headers import batches_in, header_of, with_offsets
 from stratalog.clients.kafka.batches.record_batches import (
     decode_group,
     decode_produced,
@@ -123,7 +123,7 @@ class TestBesideAiokafka:
     @given(record_lists, st.sampled_from(CODECS))
     def test_it_reads_what_is_written(self, rows: list[Record], codec: str) -> None:
         data = encode_batch(new_batch(rows, producer_id=7, producer_epoch=1, base_sequence=5, compression_type=codec))
-        batch = DefaultRecordBatch(placed(data, 1_000, 3))
+        batch = DefaultRecordBatch(with_offsets(data, 1_000, 3))
         assert batch.validate_crc()
         assert (batch.base_offset, batch.next_offset) == (1_000, 1_000 + len(rows))
         assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (7, 1, 5)
@@ -249,7 +249,7 @@ class TestRows:
         parts, offset = [], base_offset
         for rows in batches:
             data = encode_batch(new_batch(rows, producer_id=3, producer_epoch=0, base_sequence=offset % (1 << 31)))
-            parts.append(decode_rows(placed(data, offset, 8)))
+            parts.append(decode_rows(with_offsets(data, offset, 8)))
             offset += len(rows)
         table = pa.concat_tables(parts)
         assert table["offset"].to_pylist() == list(range(base_offset, offset))
@@ -350,7 +350,7 @@ def test_what_producers_sent_comes_out_of_a_log_as_they_sent_it(is_on_disk: bool
     append(log, *map(decode_produced, sent[:2]), epoch=4)
     append(log, *map(decode_produced, sent[2:]), epoch=4)
     rows = log.read(0, 1 << 20)
-    expected = [placed(data, offset, 4) for data, offset in zip(sent, (0, 40, 80, 81), strict=True)]
+    expected = [with_offsets(data, offset, 4) for data, offset in zip(sent, (0, 40, 80, 81), strict=True)]
     assert [batch.data for batch in encode_rows(rows)] == expected
     from_the_middle = encode_rows(log.read(50, 1 << 20))
     assert [(batch.base_offset, batch.last_offset) for batch in from_the_middle] == [(40, 79), (80, 80), (81, 83)]

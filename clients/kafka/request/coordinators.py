@@ -1,0 +1,102 @@
+"""Requests that a coordinator on this broker answers. I/O: through the broker; its thread answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from stratalog.clients.bootstrap import BrokerFace
+from stratalog.clients.kafka.protocol.entities import Values
+from stratalog.clients.kafka.protocol.values import as_error
+from stratalog.clients.kafka.request.api import Call, gather
+from stratalog.clients.kafka.request.broker import ServedBroker
+from stratalog.replication.metadata.acls import Operation, ResourceType
+from stratalog.replication.requests.coordinators import CoordinatorType
+from stratalog.storage.errors import NotCoordinatorError, NotLeaderOrFollowerError, StratalogError
+
+RESOURCES = {
+    CoordinatorType.GROUP: ResourceType.GROUP,
+    CoordinatorType.TRANSACTION: ResourceType.TRANSACTIONAL_ID,
+}
+
+
+def coordinating_face(broker: ServedBroker) -> BrokerFace:
+    """The broker as a host of coordinators. NotCoordinatorError when it has stopped."""
+    try:
+        return broker.face()
+    except NotLeaderOrFollowerError as reason:
+        raise NotCoordinatorError(str(reason)) from reason
+
+
+def ask(
+    broker: ServedBroker,
+    call: Call,
+    kind: CoordinatorType,
+    key: str,
+    request: object,
+    values: Callable[[Any], Values],
+    refused: Callable[[StratalogError], Values],
+) -> None:
+    """Have the coordinator of a key answer a call: with `values` of its response, or with `refused` of its error."""
+
+    def answer(answered: object) -> None:
+        error = as_error(answered)
+        call.respond_with(partial(values, answered) if error is None else partial(refused, error))
+
+    coordinating_face(broker).coordinator(kind, key, request, answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A request for several groups or transactional ids, which have one coordinator each.
+
+    operation  that the caller must be allowed on each
+    request    the coordinator's request for one name
+    values     the part of the answer for one name and the coordinator's response
+    refused    the same for an error
+    """
+
+    kind: CoordinatorType
+    operation: Operation
+    request: Callable[[str], object]
+    values: Callable[[str, Any], Values]
+    refused: Callable[[str, StratalogError], Values]
+
+
+def ask_each(broker: ServedBroker, call: Call, names: Iterable[str], split: Split, field: str) -> None:
+    """Ask the coordinator of each distinct name, and answer with all parts, in order, as the response's `field`."""
+    distinct = list(dict.fromkeys(names))
+
+    def ask_one(name: str, put: Callable[[object], None]) -> None:
+        broker.check(call, split.operation, RESOURCES[split.kind], name)
+        coordinating_face(broker).coordinator(split.kind, name, split.request(name), put)
+
+    def part(name: str, answer: object) -> Values:
+        error = as_error(answer)
+        return split.values(name, answer) if error is None else split.refused(name, error)
+
+    def done(answers: dict[str, object]) -> None:
+        call.respond_with(lambda: {field: [part(name, answers[name]) for name in distinct]})
+
+    gather(distinct, ask_one, done)
+
+
+def ask_all(
+    broker: ServedBroker,
+    call: Call,
+    kind: CoordinatorType,
+    request: object,
+    values: Callable[[list[Any], StratalogError | None], Values],
+) -> None:
+    """Have all coordinators of a kind on this broker answer a call: with `values` of their responses and of the first
+    error, if one of them fails."""
+
+    def answer(answers: list[object]) -> None:
+        errors = (as_error(each) or getattr(each, "error", None) for each in answers)
+        error = next(filter(None, errors), None)
+        responses = [each for each in answers if as_error(each) is None]
+        call.respond_with(lambda: values(responses, error))
+
+    coordinating_face(broker).every_coordinator(kind, request, answer)

@@ -115,7 +115,8 @@ def wait_for_the_end(cluster: Cluster, stop: Stop) -> int:
     gone: set[int] = set()
     while not stop.is_asked:
         time.sleep(WATCH_S)
-        for broker_id, broker in cluster.brokers().items():
+        for broker_id in cluster.brokers():
+            broker = cluster.broker(broker_id)
             if broker_id not in gone and has_stopped(broker):
                 gone.add(broker_id)
                 complain(f"ERROR broker {broker_id} stopped: {broker.stopped_by}")

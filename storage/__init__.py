@@ -1,12 +1,14 @@
-"""One replica of one partition as one Delta table. It knows no broker, no leader and no ISR.
+"""One replica of one partition as one Delta table. Nothing here knows of brokers, leaders or the ISR.
 
-errors, clock        the error tree with Kafka's names and codes; time and identifiers as arguments
-records              records, batches, partitions, topics as values
-topic_config         topic configs with Kafka's names
-producers, transactions  producer state and open transactions: what each commit carries along
-objects/             an object store: port, local disk, S3 / Azure / GCS, registers, wakeups
-files/               one data file: Parquet, row groups, codecs, cache, damage
-delta/               one table: port, commit race, Delta's log and checkpoints
-log/                 one partition log: append, copy, truncate, read; segments, time index, leader epochs
-upkeep/              merges, retention, compaction, erasure, scrub, deletion
+errors        the error tree with Kafka's names and codes
+clock         time and identifiers as arguments
+records       records and batches, and the schema of a data file
+topic_config  topic configs with Kafka's names
+producers     producer state: epochs, sequences, sinks; each commit carries its changes
+transactions  open and aborted transactions: a part of producer state
+objects/      an object store: port, local disk, S3 / Azure / GCS, registers, wakeups
+files/        one data file: Parquet, row groups, codecs, cache, damage
+delta/        one table: port, commit race, Delta's log and checkpoints
+log/          one partition log: append, copy, truncate, read; segments, time index, leader epochs
+upkeep/       merges, retention, compaction, erasure, scrub, deletion
 """

@@ -1,4 +1,4 @@
-"""Time, pauses and fresh identifiers as arguments, so that a simulation can own all three.
+"""Time, pauses and fresh identifiers as arguments, so that a simulation controls all three.
 
 I/O: the system clock. Every other module takes a `Clock` or a plain `now_ms`.
 """
@@ -11,48 +11,48 @@ from typing import Protocol, runtime_checkable
 
 
 class Clock(Protocol):
-    """What a running part may ask of time; a simulation gives a virtual one."""
+    """The time of a running part; a simulation passes a virtual one."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970 UTC: for record timestamps, never for deciding who is alive."""
+        """Milliseconds since 1970 UTC: for record timestamps, never for sessions."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds of this process's monotonic clock: for timeouts and sessions."""
+        """Milliseconds of this process's monotonic clock, for timeouts and sessions."""
         ...
 
     def sleep_ms(self, duration_ms: float) -> None:
-        """Pause the calling part."""
+        """Block the caller."""
         ...
 
 
 class Event(Protocol):
-    """What a sleeper waits for: `threading.Event` or a simulation's own."""
+    """`threading.Event`, or its twin under a virtual clock."""
 
     def set(self) -> None:
-        """End the wait that is under way, or the next one at once."""
+        """End the current wait; without one, the next wait returns at once."""
         ...
 
     def clear(self) -> None:
-        """Forget that it was set."""
+        """Undo `set`."""
         ...
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Sleep until it is set, at most `timeout` seconds; True when it is."""
+        """Block until it is set, at most `timeout` seconds; whether it is set."""
         ...
 
 
 @runtime_checkable
 class WakingClock(Protocol):
-    """A virtual clock whose sleepers can be woken."""
+    """A virtual clock with events."""
 
     def event(self) -> Event:
-        """An event whose `wait` takes this clock's time."""
+        """An event whose `wait` passes this clock's time."""
         ...
 
 
 class Ids(Protocol):
-    """Where fresh identifiers come from."""
+    """A source of fresh identifiers."""
 
     def new_id(self) -> str:
         """A new 32-digit hexadecimal identifier."""

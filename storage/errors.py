@@ -2,15 +2,17 @@
 
     StratalogError                     code, retriable
       one class per Kafka error        UnknownTopicOrPartitionError (3), NotLeaderOrFollowerError (6), …
+        KafkaStorageError (56)           the storage of a replica failed
+          ForeignCommitError               a commit in a live table that stratalog did not write
+          TableReplacedError               another table in the place of one that was read before
+          UnsupportedTableFeatureError     a table uses a Delta feature that stratalog does not write
       StoreError                       the object store did not answer or answered with a fault
-        StoreUnavailableError            retriable; whether a write was applied is not known
+        StoreUnavailableError            retriable; it is not known whether a write was applied
           StoreFullError                   no space is left
-        ObjectNotFoundError              a named object is not there
-      ForeignCommitError               somebody else committed to a live table
-      UnsupportedTableFeatureError     a table uses a Delta feature that stratalog does not write
+        ObjectNotFoundError              a named object does not exist
 
-Source: Kafka's `org.apache.kafka.common.protocol.Errors`. Losing a commit race is not an error:
-see `storage.delta.table.Conflict`.
+Source: Kafka's `org.apache.kafka.common.protocol.Errors`. A lost commit race is not an error but a value:
+`storage.delta.table.Conflict`.
 """
 
 from __future__ import annotations
@@ -19,10 +21,14 @@ from typing import ClassVar
 
 
 class StratalogError(Exception):
-    """The root. `code` is Kafka's error code; `retriable` tells whether trying again can help."""
+    """The root. `code` is Kafka's error code; `retriable`: a retry can succeed. Subclasses inherit both."""
 
     code: ClassVar[int] = -1
     retriable: ClassVar[bool] = False
+
+    def __init_subclass__(cls, *, code: int | None = None, retriable: bool | None = None) -> None:
+        cls.code = cls.code if code is None else code
+        cls.retriable = cls.retriable if retriable is None else retriable
 
     @property
     def name(self) -> str:
@@ -30,25 +36,24 @@ class StratalogError(Exception):
         return NAME_OF_CODE.get(self.code, "UNKNOWN_SERVER_ERROR")
 
 
-class UnknownServerError(StratalogError):
-    code = -1
+class UnknownServerError(StratalogError, code=-1):
+    """The server met something unexpected."""
 
 
 class IllegalStateError(UnknownServerError):
-    """A defect of whoever decided. Kafka's IllegalStateException, which clients get as UNKNOWN_SERVER_ERROR."""
+    """A state that must not occur: a defect. Kafka's IllegalStateException; clients receive UNKNOWN_SERVER_ERROR."""
 
 
 class CommitFailedError(UnknownServerError):
-    """The member is in its group no more: others may have its partitions. Only clients know Kafka's exception."""
+    """The member has left its group, so others may own its partitions. Kafka's exception of the consumer alone."""
 
 
-class OffsetOutOfRangeError(StratalogError):
-    code = 1
+class OffsetOutOfRangeError(StratalogError, code=1):
+    """The offset lies outside the log: below its start, or above its end."""
 
 
-class CorruptMessageError(StratalogError):
-    code = 2
-    retriable = True
+class CorruptMessageError(StratalogError, code=2, retriable=True):
+    """Bytes fail their checksum or do not have the form they must have."""
 
 
 class DamagedFileError(CorruptMessageError):
@@ -59,419 +64,385 @@ class DamagedFileError(CorruptMessageError):
         self.path = path
 
 
-class UnknownTopicOrPartitionError(StratalogError):
-    code = 3
-    retriable = True
+class UnknownTopicOrPartitionError(StratalogError, code=3, retriable=True):
+    """There is no such topic or partition here."""
 
 
-class LeaderNotAvailableError(StratalogError):
-    code = 5
-    retriable = True
+class LeaderNotAvailableError(StratalogError, code=5, retriable=True):
+    """The partition has no leader now: an election is under way, or no replica may lead."""
 
 
-class NotLeaderOrFollowerError(StratalogError):
-    code = 6
-    retriable = True
+class NotLeaderOrFollowerError(StratalogError, code=6, retriable=True):
+    """The broker is not the leader, or no replica, of the partition."""
 
 
-class RequestTimedOutError(StratalogError):
-    code = 7
-    retriable = True
+class RequestTimedOutError(StratalogError, code=7, retriable=True):
+    """The request was not done in time; what it asked for may still happen."""
 
 
-class BrokerNotAvailableError(StratalogError):
-    code = 8
+class BrokerNotAvailableError(StratalogError, code=8):
+    """The broker is not available."""
 
 
-class RecordTooLargeError(StratalogError):
-    code = 10
+class RecordTooLargeError(StratalogError, code=10):
+    """A batch is larger than `max.message.bytes`."""
 
 
-class StaleControllerEpochError(StratalogError):
-    code = 11
+class StaleControllerEpochError(StratalogError, code=11):
+    """A newer controller has been elected."""
 
 
-class OffsetMetadataTooLargeError(StratalogError):
-    code = 12
+class OffsetMetadataTooLargeError(StratalogError, code=12):
+    """The metadata of a committed offset is larger than `offset.metadata.max.bytes`."""
 
 
-class CoordinatorLoadInProgressError(StratalogError):
-    code = 14
-    retriable = True
+class CoordinatorLoadInProgressError(StratalogError, code=14, retriable=True):
+    """The coordinator is still folding its log."""
 
 
-class CoordinatorNotAvailableError(StratalogError):
-    code = 15
-    retriable = True
+class CoordinatorNotAvailableError(StratalogError, code=15, retriable=True):
+    """The coordinator is not available."""
 
 
-class NotCoordinatorError(StratalogError):
-    code = 16
-    retriable = True
+class NotCoordinatorError(StratalogError, code=16, retriable=True):
+    """The broker is not the coordinator of this group or transactional id."""
 
 
-class InvalidTopicError(StratalogError):
-    code = 17
+class InvalidTopicError(StratalogError, code=17):
+    """The topic name is not valid, or the topic is not open to this operation."""
 
 
-class RecordListTooLargeError(StratalogError):
-    code = 18
+class RecordListTooLargeError(StratalogError, code=18):
+    """A batch is larger than `segment.bytes`."""
 
 
-class NotEnoughReplicasError(StratalogError):
-    code = 19
-    retriable = True
+class NotEnoughReplicasError(StratalogError, code=19, retriable=True):
+    """The ISR is smaller than `min.insync.replicas`: nothing was appended."""
 
 
-class NotEnoughReplicasAfterAppendError(StratalogError):
-    code = 20
-    retriable = True
+class NotEnoughReplicasAfterAppendError(StratalogError, code=20, retriable=True):
+    """The records are in the log, but the ISR became smaller than `min.insync.replicas`."""
 
 
-class InvalidRequiredAcksError(StratalogError):
-    code = 21
+class InvalidRequiredAcksError(StratalogError, code=21):
+    """`acks` is 0, 1 or all (-1)."""
 
 
-class IllegalGenerationError(StratalogError):
-    code = 22
+class IllegalGenerationError(StratalogError, code=22):
+    """The generation is not the current one of the group."""
 
 
-class InconsistentGroupProtocolError(StratalogError):
-    code = 23
+class InconsistentGroupProtocolError(StratalogError, code=23):
+    """The member's protocols and those of the group have none in common."""
 
 
-class InvalidGroupIdError(StratalogError):
-    code = 24
+class InvalidGroupIdError(StratalogError, code=24):
+    """The group id is not valid."""
 
 
-class UnknownMemberIdError(StratalogError):
-    code = 25
+class UnknownMemberIdError(StratalogError, code=25):
+    """The group has no such member."""
 
 
-class InvalidSessionTimeoutError(StratalogError):
-    code = 26
+class InvalidSessionTimeoutError(StratalogError, code=26):
+    """The session timeout lies outside `group.min.session.timeout.ms` and `group.max.session.timeout.ms`."""
 
 
-class RebalanceInProgressError(StratalogError):
-    code = 27
+class RebalanceInProgressError(StratalogError, code=27):
+    """The group rebalances: join again."""
 
 
-class TopicAuthorizationFailedError(StratalogError):
-    code = 29
+class TopicAuthorizationFailedError(StratalogError, code=29):
+    """The principal may not do this with the topic."""
 
 
-class GroupAuthorizationFailedError(StratalogError):
-    code = 30
+class GroupAuthorizationFailedError(StratalogError, code=30):
+    """The principal may not do this with the group."""
 
 
-class ClusterAuthorizationFailedError(StratalogError):
-    code = 31
+class ClusterAuthorizationFailedError(StratalogError, code=31):
+    """The principal may not do this with the cluster."""
 
 
-class InvalidTimestampError(StratalogError):
-    code = 32
+class InvalidTimestampError(StratalogError, code=32):
+    """A timestamp cannot be stored."""
 
 
-class UnsupportedVersionError(StratalogError):
-    code = 35
+class UnsupportedVersionError(StratalogError, code=35):
+    """This version of the request is not served."""
 
 
-class TopicAlreadyExistsError(StratalogError):
-    code = 36
+class TopicAlreadyExistsError(StratalogError, code=36):
+    """A topic of this name exists."""
 
 
-class InvalidPartitionsError(StratalogError):
-    code = 37
+class InvalidPartitionsError(StratalogError, code=37):
+    """The number of partitions is below 1, or not above the present one."""
 
 
-class InvalidReplicationFactorError(StratalogError):
-    code = 38
+class InvalidReplicationFactorError(StratalogError, code=38):
+    """The replication factor is below 1, or above the number of brokers."""
 
 
-class InvalidReplicaAssignmentError(StratalogError):
-    code = 39
+class InvalidReplicaAssignmentError(StratalogError, code=39):
+    """An assignment names unknown brokers, or one twice."""
 
 
-class InvalidConfigError(StratalogError):
-    code = 40
+class InvalidConfigError(StratalogError, code=40):
+    """A config has no such name or value."""
 
 
-class NotControllerError(StratalogError):
-    code = 41
-    retriable = True
+class NotControllerError(StratalogError, code=41, retriable=True):
+    """The broker is not the controller."""
 
 
-class InvalidRequestError(StratalogError):
-    code = 42
+class InvalidRequestError(StratalogError, code=42):
+    """The request contradicts itself or the protocol."""
 
 
-class UnsupportedForMessageFormatError(StratalogError):
-    code = 43
+class UnsupportedForMessageFormatError(StratalogError, code=43):
+    """The format of the stored records does not support the request."""
 
 
-class PolicyViolationError(StratalogError):
-    code = 44
+class PolicyViolationError(StratalogError, code=44):
+    """A policy, such as `cleanup.policy`, forbids the request."""
 
 
-class OutOfOrderSequenceNumberError(StratalogError):
-    code = 45
+class OutOfOrderSequenceNumberError(StratalogError, code=45):
+    """A sequence number is missing between the last batch of the producer and this one."""
 
 
-class DuplicateSequenceNumberError(StratalogError):
-    code = 46
+class DuplicateSequenceNumberError(StratalogError, code=46):
+    """The batch was appended before, and is older than the batches whose offsets are known."""
 
 
-class InvalidProducerEpochError(StratalogError):
-    code = 47
+class InvalidProducerEpochError(StratalogError, code=47):
+    """The producer has a newer epoch."""
 
 
-class InvalidTxnStateError(StratalogError):
-    code = 48
+class InvalidTxnStateError(StratalogError, code=48):
+    """The transaction's state does not allow the request."""
 
 
 class UnverifiedTransactionError(InvalidTxnStateError):
-    """The transaction's coordinator was not asked about this partition. Once it was, the batch may come again with
-    `log_end_offset` as `NewRecordBatch.verified_offset`. Clients never see it."""
+    """The transaction's coordinator has not verified this partition. After it has, the batch is retried with
+    `log_end_offset` as `NewRecordBatch.verified_offset`. Internal: clients never receive it."""
 
     def __init__(self, message: str, log_end_offset: int = -1) -> None:
         super().__init__(message)
         self.log_end_offset = log_end_offset
 
 
-class InvalidProducerIdMappingError(StratalogError):
-    code = 49
+class InvalidProducerIdMappingError(StratalogError, code=49):
+    """The producer id is not that of the transactional id."""
 
 
-class InvalidTransactionTimeoutError(StratalogError):
-    code = 50
+class InvalidTransactionTimeoutError(StratalogError, code=50):
+    """The timeout is above `transaction.max.timeout.ms`."""
 
 
-class ConcurrentTransactionsError(StratalogError):
-    code = 51
-    retriable = True
+class ConcurrentTransactionsError(StratalogError, code=51, retriable=True):
+    """The last transaction of the transactional id is not complete yet."""
 
 
-class TransactionCoordinatorFencedError(StratalogError):
-    code = 52
+class TransactionCoordinatorFencedError(StratalogError, code=52):
+    """A newer coordinator has written a marker."""
 
 
-class TransactionalIdAuthorizationFailedError(StratalogError):
-    code = 53
+class TransactionalIdAuthorizationFailedError(StratalogError, code=53):
+    """The principal may not use the transactional id."""
 
 
-class OperationNotAttemptedError(StratalogError):
-    code = 55
+class OperationNotAttemptedError(StratalogError, code=55):
+    """Nothing of the request was done, since another part of it was refused."""
 
 
-class KafkaStorageError(StratalogError):
-    code = 56
-    retriable = True
+class KafkaStorageError(StratalogError, code=56, retriable=True):
+    """The storage of the replica failed."""
 
 
-class LogDirNotFoundError(StratalogError):
-    code = 57
+class LogDirNotFoundError(StratalogError, code=57):
+    """The broker has no such root."""
 
 
-class UnknownProducerIdError(StratalogError):
-    code = 59
+class UnknownProducerIdError(StratalogError, code=59):
+    """The log knows nothing of the producer, whose sequence does not begin at 0."""
 
 
-class NonEmptyGroupError(StratalogError):
-    code = 68
+class NonEmptyGroupError(StratalogError, code=68):
+    """The group has members."""
 
 
-class GroupIdNotFoundError(StratalogError):
-    code = 69
+class GroupIdNotFoundError(StratalogError, code=69):
+    """There is no such group."""
 
 
-class FetchSessionIdNotFoundError(StratalogError):
-    code = 70
-    retriable = True
+class FetchSessionIdNotFoundError(StratalogError, code=70, retriable=True):
+    """The broker has no such fetch session (KIP-227)."""
 
 
-class InvalidFetchSessionEpochError(StratalogError):
-    code = 71
-    retriable = True
+class InvalidFetchSessionEpochError(StratalogError, code=71, retriable=True):
+    """The epoch is not the next one of the fetch session."""
 
 
-class ListenerNotFoundError(StratalogError):
-    code = 72
-    retriable = True
+class ListenerNotFoundError(StratalogError, code=72, retriable=True):
+    """The leader has no endpoint under the listener asked for."""
 
 
-class TopicDeletionDisabledError(StratalogError):
-    code = 73
+class TopicDeletionDisabledError(StratalogError, code=73):
+    """`delete.topic.enable` is false."""
 
 
-class FencedLeaderEpochError(StratalogError):
-    code = 74
-    retriable = True
+class FencedLeaderEpochError(StratalogError, code=74, retriable=True):
+    """The leader epoch is older than the current one."""
 
 
-class UnknownLeaderEpochError(StratalogError):
-    code = 75
-    retriable = True
+class UnknownLeaderEpochError(StratalogError, code=75, retriable=True):
+    """The leader epoch is newer than any that is known here."""
 
 
-class UnsupportedCompressionTypeError(StratalogError):
-    code = 76
+class UnsupportedCompressionTypeError(StratalogError, code=76):
+    """The codec is not known, or not in this version of the request."""
 
 
-class StaleBrokerEpochError(StratalogError):
-    code = 77
+class StaleBrokerEpochError(StratalogError, code=77):
+    """The broker has registered again since."""
 
 
-class OffsetNotAvailableError(StratalogError):
-    code = 78
-    retriable = True
+class OffsetNotAvailableError(StratalogError, code=78, retriable=True):
+    """A new leader does not know its high watermark yet (KIP-207)."""
 
 
-class MemberIdRequiredError(StratalogError):
-    code = 79
+class MemberIdRequiredError(StratalogError, code=79):
+    """The member joins again with the id that the answer carries (KIP-394)."""
 
 
-class PreferredLeaderNotAvailableError(StratalogError):
-    code = 80
-    retriable = True
+class PreferredLeaderNotAvailableError(StratalogError, code=80, retriable=True):
+    """The preferred leader is not alive or not in the ISR."""
 
 
-class GroupMaxSizeReachedError(StratalogError):
-    code = 81
+class GroupMaxSizeReachedError(StratalogError, code=81):
+    """The group has `group.max.size` members."""
 
 
-class FencedInstanceIdError(StratalogError):
-    code = 82
+class FencedInstanceIdError(StratalogError, code=82):
+    """Another member has taken the group instance id (KIP-345)."""
 
 
-class EligibleLeadersNotAvailableError(StratalogError):
-    code = 83
-    retriable = True
+class EligibleLeadersNotAvailableError(StratalogError, code=83, retriable=True):
+    """No replica that may lead is alive."""
 
 
-class ElectionNotNeededError(StratalogError):
-    code = 84
-    retriable = True
+class ElectionNotNeededError(StratalogError, code=84, retriable=True):
+    """The partition has the leader that was asked for."""
 
 
-class NoReassignmentInProgressError(StratalogError):
-    code = 85
+class NoReassignmentInProgressError(StratalogError, code=85):
+    """The partition is not being reassigned."""
 
 
-class GroupSubscribedToTopicError(StratalogError):
-    code = 86
+class GroupSubscribedToTopicError(StratalogError, code=86):
+    """The group subscribes to the topic whose offsets were to be deleted."""
 
 
-class InvalidRecordError(StratalogError):
-    code = 87
+class InvalidRecordError(StratalogError, code=87):
+    """A record is not valid for its topic."""
 
 
-class UnstableOffsetCommitError(StratalogError):
-    code = 88
-    retriable = True
+class UnstableOffsetCommitError(StratalogError, code=88, retriable=True):
+    """An open transaction has offsets of this partition (KIP-447)."""
 
 
-class ProducerFencedError(StratalogError):
-    code = 90
+class ProducerFencedError(StratalogError, code=90):
+    """A newer producer has taken the transactional id."""
 
 
-class InvalidUpdateVersionError(StratalogError):
-    code = 95
+class InvalidUpdateVersionError(StratalogError, code=95):
+    """A partition state is older or newer than the one that is changed."""
 
 
-class UnknownTopicIdError(StratalogError):
-    code = 100
-    retriable = True
+class UnknownTopicIdError(StratalogError, code=100, retriable=True):
+    """There is no topic of this id here."""
 
 
-class DuplicateBrokerRegistrationError(StratalogError):
-    code = 101
+class DuplicateBrokerRegistrationError(StratalogError, code=101):
+    """Another live broker has this id."""
 
 
-class BrokerIdNotRegisteredError(StratalogError):
-    code = 102
+class BrokerIdNotRegisteredError(StratalogError, code=102):
+    """No broker of this id is registered."""
 
 
-class InconsistentTopicIdError(StratalogError):
-    code = 103
-    retriable = True
+class InconsistentTopicIdError(StratalogError, code=103, retriable=True):
+    """The topic of this name has another id."""
 
 
-class InconsistentClusterIdError(StratalogError):
-    code = 104
+class InconsistentClusterIdError(StratalogError, code=104):
+    """The storage belongs to another cluster."""
 
 
-class TransactionalIdNotFoundError(StratalogError):
-    code = 105
+class TransactionalIdNotFoundError(StratalogError, code=105):
+    """There is no such transactional id."""
 
 
-class FetchSessionTopicIdError(StratalogError):
-    code = 106
-    retriable = True
+class FetchSessionTopicIdError(StratalogError, code=106, retriable=True):
+    """The request and its fetch session do not agree on the use of topic ids."""
 
 
-class IneligibleReplicaError(StratalogError):
-    code = 107
+class IneligibleReplicaError(StratalogError, code=107):
+    """The replica may not be in the ISR: its broker is fenced, shutting down or of an older life."""
 
 
-class FencedMemberEpochError(StratalogError):
-    code = 110
+class FencedMemberEpochError(StratalogError, code=110):
+    """The member epoch is not the current one (KIP-848): join again."""
 
 
-class UnreleasedInstanceIdError(StratalogError):
-    code = 111
+class UnreleasedInstanceIdError(StratalogError, code=111):
+    """Another member still has the group instance id."""
 
 
-class UnsupportedAssignorError(StratalogError):
-    code = 112
+class UnsupportedAssignorError(StratalogError, code=112):
+    """The group coordinator has no assignor of this name."""
 
 
-class StaleMemberEpochError(StratalogError):
-    code = 113
+class StaleMemberEpochError(StratalogError, code=113):
+    """The member epoch is not the current one: commit again under the new one."""
 
 
-class TransactionAbortableError(StratalogError):
-    code = 120
+class TransactionAbortableError(StratalogError, code=120):
+    """The transaction cannot commit; abort it and continue (KIP-890)."""
 
 
-class InvalidRegularExpressionError(StratalogError):
-    code = 128
+class InvalidRegularExpressionError(StratalogError, code=128):
+    """The regular expression is not valid."""
 
 
-class StoreError(StratalogError):
-    """The object store failed; the message names the object and the store's own words."""
-
-    code = KafkaStorageError.code
-    retriable = True
+class StoreError(StratalogError, code=KafkaStorageError.code, retriable=True):
+    """The object store failed; the message names the object and quotes the store."""
 
 
 class StoreUnavailableError(StoreError):
-    """No answer, or a fault: a write may or may not have been applied."""
+    """The store did not answer, or answered with a fault: a write may or may not have been applied."""
 
 
 class StoreFullError(StoreUnavailableError):
-    """No space is left: the write was not applied, and others may fit again later."""
+    """No space is left: the write was not applied; a later one may succeed."""
 
 
-class ObjectNotFoundError(StoreError):
+class ObjectNotFoundError(StoreError, retriable=False):
     """The named object does not exist."""
 
-    retriable = False
 
-
-class ForeignCommitError(KafkaStorageError):
-    """A commit in a live table that no stratalog committer wrote: the replica goes offline."""
-
-    retriable = False
+class ForeignCommitError(KafkaStorageError, retriable=False):
+    """A commit in a live table was not written by stratalog: the replica goes offline."""
 
 
 class TableReplacedError(KafkaStorageError):
-    """Another table stands where one was read before: the replica was deleted and made anew."""
+    """The table that was read before is gone and another one is in its place: the replica was deleted and made anew."""
 
 
-class UnsupportedTableFeatureError(KafkaStorageError):
+class UnsupportedTableFeatureError(KafkaStorageError, retriable=False):
     """The table's protocol or properties name a feature outside reader 1 / writer 2."""
-
-    retriable = False
 
 
 def _kafka_name(error: type[StratalogError]) -> str:

@@ -1,9 +1,9 @@
-"""What a log remembers of its producers, so that a repeated batch is not appended twice. Pure.
+"""Producer state of a log, by which a batch that is sent twice is stored once. Pure.
 
 Per producer id: its epoch and its last five batches (Kafka's ProducerStateManager), and its transactions
-(`storage.transactions`). Per sink, a Spark query that hands over whole files: its last five batch ids. All are values
-tied to offsets, so they can be truncated with the log. A commit carries what it changes in them; the whole is written
-now and then, as one small JSON object that a commit names.
+(`storage.transactions`). Per sink (a Spark query that hands over whole files): its last five batch ids. All of it is
+tied to offsets, so it is truncated with the log. A commit carries its changes; every few commits the whole state is
+written as one JSON object, which a commit names.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from stratalog.storage.records import NO_PRODUCER_ID, NO_SEQUENCE
 from stratalog.storage.transactions import BEGIN, NO_TRANSACTIONS, TransactionChange, Transactions
 
 BATCHES_KEPT = 5
+"""Batches that are remembered of a producer or sink, as in Kafka."""
 PRODUCER_ID_EXPIRATION_MS = 86_400_000
 """Kafka's default of `producer.id.expiration.ms`: one day."""
 SINK_EXPIRATION_MS = 30 * 86_400_000
-"""A sink's batch ids outlive producer ids: a Spark query may be restarted weeks later."""
+"""30 days: a Spark query may be restarted weeks later."""
 _SEQUENCE_COUNT = 1 << 31
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ class Accept(NamedTuple):
 
 
 class Duplicate(NamedTuple):
-    """The batch is in the log already, at these offsets (inclusive). A sink's base_offset is not kept: -1."""
+    """The batch is in the log already, at these offsets (inclusive); base_offset is -1 of a sink's batch."""
 
     base_offset: int
     last_offset: int
@@ -61,7 +62,7 @@ class BatchMetadata(NamedTuple):
 
 
 class StoredBatch(NamedTuple):
-    """A producer's batch in a log, and what it did to the producer's transaction."""
+    """A producer's batch in a log, and its effect on the producer's transaction."""
 
     producer_id: int
     producer_epoch: int
@@ -70,7 +71,7 @@ class StoredBatch(NamedTuple):
 
 
 class SinkBatch(NamedTuple):
-    """One appended batch of a sink, offsets `[base_offset, last_offset]`; base_offset -1 where it is not known."""
+    """One appended batch of a sink, offsets `[base_offset, last_offset]`; base_offset -1: unknown."""
 
     batch_id: int
     last_offset: int
@@ -87,22 +88,20 @@ class ProducerEntry(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """True when `batches` is everything that the producer ever appended."""
+        """Whether `batches` is all that the producer ever appended."""
         return self.producer_epoch == 0 and bool(self.batches) and self.batches[0].base_sequence == 0
 
 
-class SinkEntry(NamedTuple):
-    """A sink's last batches, oldest first."""
-
-    batches: tuple[SinkBatch, ...]
+Sinks = Mapping[str, tuple[SinkBatch, ...]]
+"""Each sink's last batches by sink id, oldest first."""
 
 
 class ProducerChanges(NamedTuple):
-    """What a commit adds to producer and sink state: the batches that it appended, in order.
+    """The changes of a commit to producer state, in order.
 
-    batches       (producer id, producer epoch, batch); those without sequences, such as markers, have -1 there
+    batches       (producer id, producer epoch, batch); markers and other batches without sequences have -1 there
     sink_batches  (sink id, batch)
-    transactions  what began and ended
+    transactions  those that began or ended
     """
 
     batches: tuple[tuple[int, int, BatchMetadata], ...] = ()
@@ -110,8 +109,8 @@ class ProducerChanges(NamedTuple):
     transactions: tuple[TransactionChange, ...] = ()
 
     def to_value(self) -> list[list[list[object]]]:
-        """As a JSON value: `[[[producer id, epoch, …BatchMetadata], …], [[sink id, …SinkBatch], …]]`, and
-        `[…TransactionChange]` as third when there is one."""
+        """As JSON: `[[[producer id, epoch, …BatchMetadata], …], [[sink id, …SinkBatch], …]]`, with a third list
+        `[[…TransactionChange], …]` when there are any."""
         value: list[list[list[object]]] = [
             [[producer_id, epoch, *batch] for producer_id, epoch, batch in self.batches],
             [[sink_id, *batch] for sink_id, batch in self.sink_batches],
@@ -122,7 +121,7 @@ class ProducerChanges(NamedTuple):
 
     @staticmethod
     def from_value(value: Sequence[Sequence[Sequence[Any]]]) -> ProducerChanges:
-        """What `to_value` gave. ValueError or TypeError when it is something else."""
+        """The inverse of `to_value`. ValueError or TypeError when it is malformed."""
         batches, sink_batches, *transactions = value
         if len(transactions) > 1:
             raise ValueError(f"producer changes are two or three lists, found {len(value)}")
@@ -138,21 +137,25 @@ class ProducerStates:
     """The producer and sink state of one log up to its log end; every change gives a new value."""
 
     producers: Mapping[int, ProducerEntry] = field(default_factory=dict)
-    sinks: Mapping[str, SinkEntry] = field(default_factory=dict)
+    sinks: Sinks = field(default_factory=dict)
     transactions: Transactions = NO_TRANSACTIONS
 
     def check(self, producer_id: int, producer_epoch: int, base_sequence: int, record_count: int) -> Accept | Duplicate:
-        """Whether a batch of a producer may be appended. Batches without a producer id always may.
+        """Whether a producer's batch is new or a duplicate. A batch without a producer id is always new.
 
         A control batch has `base_sequence` -1: only its epoch is checked.
-        Raises InvalidProducerEpochError (epoch below the known one), OutOfOrderSequenceNumberError (a gap,
-        or older than the five batches kept), UnknownProducerIdError (never seen, yet sequence above 0).
+        Raises InvalidProducerEpochError (the epoch is below the known one), OutOfOrderSequenceNumberError (a gap, or
+        older than the five batches kept), UnknownProducerIdError (an unknown producer begins above sequence 0).
         """
         if producer_id == NO_PRODUCER_ID:
             return Accept()
         entry = self.producers.get(producer_id)
         if entry is None:
-            return _check_unknown(producer_id, base_sequence)
+            if base_sequence > 0:
+                raise UnknownProducerIdError(
+                    f"producer {producer_id} is not known and starts at sequence {base_sequence}"
+                )
+            return Accept()
         if producer_epoch < entry.producer_epoch:
             raise InvalidProducerEpochError(
                 f"producer {producer_id}: epoch {producer_epoch} is below the current {entry.producer_epoch}"
@@ -160,18 +163,23 @@ class ProducerStates:
         if base_sequence < 0:
             return Accept()
         if producer_epoch > entry.producer_epoch:
-            return _check_first(producer_id, producer_epoch, base_sequence)
+            if base_sequence != 0:
+                raise OutOfOrderSequenceNumberError(
+                    f"producer {producer_id}: sequence {base_sequence} for the new epoch {producer_epoch}, expected 0"
+                )
+            return Accept()
         return _check_next(producer_id, entry, base_sequence, record_count)
 
     def check_transactional(
         self, producer_id: int, producer_epoch: int, is_transactional: bool, verified_offset: int, end: int
     ) -> None:
-        """Whether a batch of records, new and in order, may go to the log end `end` as far as transactions go.
+        """Check a batch of records, new and in order, against the producer's transaction; `end` is the log end.
 
-        The first one of a transaction in this log needs that its coordinator knows of this partition, or nobody would
-        ever end the transaction here (KIP-890). The coordinator was asked when the log ended at `verified_offset`; an
-        answer from before the last marker is of the transaction before (Kafka's VerificationGuard). A transaction that
-        is open under an older epoch is the one before, too: its marker is on the way (`hasOngoingTransaction`).
+        The first batch of a transaction in this log must be verified: unless the coordinator knows of this partition,
+        no marker ever ends the transaction here (KIP-890). The coordinator verified it when the log ended at
+        `verified_offset`; a verification from before the last marker is of the transaction before (Kafka's
+        VerificationGuard). So is a transaction that is open under an older epoch: its marker is on the way
+        (`hasOngoingTransaction`).
         Raises UnverifiedTransactionError, InvalidTxnStateError (not transactional, while a transaction is open).
         """
         known = self.transactions.of(producer_id)
@@ -192,11 +200,11 @@ class ProducerStates:
     def check_marker(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int
     ) -> None:
-        """Whether a marker may be appended.
+        """Check a marker.
 
-        Raises InvalidProducerEpochError (under an older epoch; under version 2 also under the open transaction's own:
-        it would end a later transaction than it was written for, KIP-890 and KIP-1228), and
-        TransactionCoordinatorFencedError (a newer coordinator has written here).
+        Raises InvalidProducerEpochError (an older epoch; under version 2 also the open transaction's own, since the
+        marker would end a later transaction than its own, KIP-890 and KIP-1228) and TransactionCoordinatorFencedError
+        (a newer coordinator has written a marker here).
         """
         entry, known = self.producers.get(producer_id), self.transactions.of(producer_id)
         if entry is not None:
@@ -212,10 +220,10 @@ class ProducerStates:
 
     def check_sink(self, sink_id: str, batch_id: int) -> Accept | Duplicate:
         """Whether a sink's batch is new: ids only grow, gaps are allowed."""
-        entry = self.sinks.get(sink_id)
-        if entry is None or batch_id > entry.batches[-1].batch_id:
+        batches = self.sinks.get(sink_id)
+        if batches is None or batch_id > batches[-1].batch_id:
             return Accept()
-        at_or_after = next(b for b in entry.batches if b.batch_id >= batch_id)
+        at_or_after = next(b for b in batches if b.batch_id >= batch_id)
         return Duplicate(-1, at_or_after.last_offset)
 
     def with_batch(
@@ -228,32 +236,23 @@ class ProducerStates:
 
     def with_sink(self, sink_id: str, batch: SinkBatch) -> ProducerStates:
         """The states after a sink's batch was appended."""
-        entry = _sink_with(self.sinks.get(sink_id), batch)
-        return replace(self, sinks={**self.sinks, sink_id: entry})
+        return replace(self, sinks=_with_sinks(self.sinks, [(sink_id, batch)]))
 
     def with_changes(self, changes: ProducerChanges) -> ProducerStates:
-        """The states after a commit that states these changes."""
-        if not changes.batches and not changes.sink_batches and not changes.transactions:
+        """The states after a commit with these changes."""
+        if not any(changes):
             return self
-        producers, sinks = self.producers, self.sinks
-        if changes.batches:
-            producers = dict(producers)
-            for producer_id, producer_epoch, batch in changes.batches:
-                producers[producer_id] = _entry_with(producers.get(producer_id), producer_epoch, batch)
-        if changes.sink_batches:
-            sinks = dict(sinks)
-            for sink_id, sink_batch in changes.sink_batches:
-                sinks[sink_id] = _sink_with(sinks.get(sink_id), sink_batch)
+        producers = dict(self.producers)
+        for producer_id, producer_epoch, batch in changes.batches:
+            producers[producer_id] = _entry_with(producers.get(producer_id), producer_epoch, batch)
+        sinks = _with_sinks(self.sinks, changes.sink_batches)
         return ProducerStates(producers, sinks, self.transactions.with_changes(changes.transactions))
 
     def changes_to(self, later: ProducerStates) -> ProducerChanges | None:
-        """The changes that make `later` of these states; None when something went, or they are not to be had."""
+        """The changes that lead from these states to `later`; None when no changes do, as after an expiry."""
         if later is self:
             return ProducerChanges()
-        transactions = self.transactions.changes_to(later.transactions)
-        if transactions is None:
-            return None
-        if not (self.producers.keys() <= later.producers.keys() and self.sinks.keys() <= later.sinks.keys()):
+        if not self.producers.keys() <= later.producers.keys():
             return None
         batches: list[tuple[int, int, BatchMetadata]] = []
         for producer_id, entry in later.producers.items():
@@ -261,35 +260,28 @@ class ProducerStates:
             if new is None:
                 return None
             batches.extend((producer_id, entry.producer_epoch, batch) for batch in new)
-        sink_batches: list[tuple[str, SinkBatch]] = []
-        for sink_id, sink in later.sinks.items():
-            new_sinks = _new_sink_batches(self.sinks.get(sink_id), sink)
-            if new_sinks is None:
-                return None
-            sink_batches.extend((sink_id, batch) for batch in new_sinks)
-        return ProducerChanges(tuple(batches), tuple(sink_batches), transactions)
+        sink_batches = tuple(
+            (sink_id, batch)
+            for sink_id, newest in later.sinks.items()
+            for batch in _after(self.sinks.get(sink_id, ()), newest)
+        )
+        transactions = self.transactions.changes_to(later.transactions)
+        if transactions is None or _with_sinks(self.sinks, sink_batches) != later.sinks:
+            return None
+        return ProducerChanges(tuple(batches), sink_batches, transactions)
 
     def without_aborted(self, end_offset: int) -> ProducerStates:
-        """The states as `Transactions.without_aborted` has them; itself where that changes nothing."""
+        """The states after `Transactions.without_aborted`; the same object when that changes nothing."""
         transactions = self.transactions.without_aborted(end_offset)
         return self if transactions is self.transactions else replace(self, transactions=transactions)
 
-    def with_entries(self, entries: Mapping[int, ProducerEntry]) -> ProducerStates:
-        """The states with some producers' entries put in."""
-        return replace(self, producers={**self.producers, **entries}) if entries else self
-
-    def with_open(self, first_offsets: Mapping[int, int]) -> ProducerStates:
-        """The states with transactions that are open since these offsets."""
+    def with_found(self, entries: Mapping[int, ProducerEntry], first_offsets: Mapping[int, int]) -> ProducerStates:
+        """The states with entries, and transactions open since `first_offsets`, by producer id: found in rows."""
         begun = (TransactionChange(producer_id, BEGIN, offset) for producer_id, offset in first_offsets.items())
-        return replace(self, transactions=self.transactions.with_changes(begun)) if first_offsets else self
+        return ProducerStates({**self.producers, **entries}, self.sinks, self.transactions.with_changes(begun))
 
     def truncated(self, end_offset: int) -> Truncated:
-        """The states of the log cut to end at `end_offset`, and whom the rows have to tell more of.
-
-        `missing` are absent from the states: ids left without a batch, or without a marker that was cut off. Where
-        they wrote more than is kept here, the rows of the remaining files tell what came before, and the caller puts
-        that back. Of those in `undecided` the rows tell also whether a transaction is open again.
-        """
+        """The states of the log cut to end at `end_offset`, as far as they are known without its rows."""
         transactions, unmarked, undecided = self.transactions.truncated(end_offset)
         producers: dict[int, ProducerEntry] = {}
         emptied: set[int] = set(unmarked)
@@ -303,10 +295,9 @@ class ProducerStates:
                 producers[producer_id] = ProducerEntry(entry.producer_epoch, kept, kept[-1].timestamp_ms)
             elif not entry.is_complete:
                 emptied.add(producer_id)
-        sinks = {name: SinkEntry(kept_s) for name, kept_s in _sinks_below(self.sinks, end_offset) if kept_s}
-        if producers == self.producers and sinks == self.sinks and transactions is self.transactions:
-            return Truncated(self, frozenset(emptied), undecided)
-        return Truncated(ProducerStates(producers, sinks, transactions), frozenset(emptied), undecided)
+        below = {name: tuple(b for b in batches if b.last_offset < end_offset) for name, batches in self.sinks.items()}
+        cut = ProducerStates(producers, {name: batches for name, batches in below.items() if batches}, transactions)
+        return Truncated(self if cut == self else cut, frozenset(emptied), undecided)
 
     def expired(
         self,
@@ -316,53 +307,49 @@ class ProducerStates:
         log_start_offset: int = 0,
     ) -> ProducerStates:
         """The states without producers and sinks that were silent for so long, and without aborted transactions below
-        the log start; itself if there are none. A producer with an open transaction stays."""
+        the log start; the same object if there are none. A producer with an open transaction stays."""
         is_open = self.transactions.of
         producers = {
             i: e
             for i, e in self.producers.items()
             if now_ms - e.timestamp_ms < producer_expiration_ms or is_open(i).is_open
         }
-        sinks = {n: e for n, e in self.sinks.items() if now_ms - e.batches[-1].timestamp_ms < sink_expiration_ms}
+        sinks = {n: b for n, b in self.sinks.items() if now_ms - b[-1].timestamp_ms < sink_expiration_ms}
         transactions = self.transactions.without_aborted(log_start_offset).of_producers(producers)
-        are_kept = len(producers) == len(self.producers) and len(sinks) == len(self.sinks)
-        if are_kept and transactions is self.transactions:
-            return self
-        return ProducerStates(producers, sinks, transactions)
+        kept = ProducerStates(producers, sinks, transactions)
+        return self if kept == self else kept
 
     def sink_ranges(self) -> list[tuple[int, int]]:
-        """The offsets `[base, last]` of the sinks' last batches: each is one hand-over, of one or more files."""
-        batches = (batch for entry in self.sinks.values() for batch in entry.batches)
+        """The offsets `[base, last]` of the sinks' last batches, each of one or more files."""
+        batches = (batch for of_sink in self.sinks.values() for batch in of_sink)
         return [(batch.base_offset, batch.last_offset) for batch in batches if batch.base_offset >= 0]
 
     def to_json(self) -> bytes:
         """Compact JSON; equal states give equal bytes.
 
         {"producers":{"<id>":[epoch,timestamp_ms,[[base_sequence,last_sequence,base_offset,last_offset,
-        timestamp_ms],…]]},"sinks":{"<sink id>":[[batch_id,last_offset,timestamp_ms,base_offset],…]}}, and what
-        `Transactions.to_value` gives
+        timestamp_ms],…]]},"sinks":{"<sink id>":[[batch_id,last_offset,timestamp_ms,base_offset],…]}}, and the keys
+        of `Transactions.to_value`
         """
         content = {
             "producers": {
                 str(i): [e.producer_epoch, e.timestamp_ms, e.batches] for i, e in sorted(self.producers.items())
             },
-            "sinks": {name: e.batches for name, e in sorted(self.sinks.items())},
+            "sinks": dict(sorted(self.sinks.items())),
             **self.transactions.to_value(),
         }
         return json.dumps(content, separators=(",", ":")).encode()
 
     @staticmethod
     def from_json(data: bytes) -> ProducerStates:
-        """What `to_json` wrote. Raises ValueError when it is something else."""
+        """The inverse of `to_json`. Raises ValueError when it is malformed."""
         content = json.loads(data)
         try:
             producers = {
                 int(i): ProducerEntry(epoch, tuple(BatchMetadata(*b) for b in batches), timestamp_ms)
                 for i, (epoch, timestamp_ms, batches) in content["producers"].items()
             }
-            sinks = {
-                name: SinkEntry(tuple(SinkBatch(*b) for b in batches)) for name, batches in content["sinks"].items()
-            }
+            sinks = {name: tuple(SinkBatch(*b) for b in batches) for name, batches in content["sinks"].items()}
             transactions = Transactions.from_value(content)
         except (KeyError, TypeError, AttributeError) as reason:
             raise ValueError(f"not a producer state object: {reason}") from reason
@@ -370,7 +357,12 @@ class ProducerStates:
 
 
 class Truncated(NamedTuple):
-    """What `ProducerStates.truncated` leaves, and the producer ids that it cannot tell of."""
+    """The result of `ProducerStates.truncated`.
+
+    missing    producer ids that are absent from `states`, since all their batches or their marker were cut off: the
+               rows of the remaining files show what they wrote before
+    undecided  those of which the rows show also whether a transaction is open again
+    """
 
     states: ProducerStates
     missing: frozenset[int]
@@ -383,12 +375,15 @@ def _entry_with(entry: ProducerEntry | None, producer_epoch: int, batch: BatchMe
     return ProducerEntry(producer_epoch, batches, batch.timestamp_ms)
 
 
-def _sink_with(entry: SinkEntry | None, batch: SinkBatch) -> SinkEntry:
-    return SinkEntry((*(entry.batches if entry else ()), batch)[-BATCHES_KEPT:])
+def _with_sinks(sinks: Sinks, added: Iterable[tuple[str, SinkBatch]]) -> Sinks:
+    after = dict(sinks)
+    for sink_id, batch in added:
+        after[sink_id] = (*after.get(sink_id, ()), batch)[-BATCHES_KEPT:]
+    return after
 
 
 def _new_batches(known: ProducerEntry | None, entry: ProducerEntry) -> tuple[BatchMetadata, ...] | None:
-    """The batches that make `entry` of the entry known before; None when none do."""
+    """The batches that lead from the entry known before to `entry`; None when none do."""
     if known is entry or known == entry:
         return ()
     earlier = known.batches if known and known.producer_epoch == entry.producer_epoch else ()
@@ -410,34 +405,11 @@ def _entry_after(
     return known
 
 
-def _new_sink_batches(known: SinkEntry | None, entry: SinkEntry) -> tuple[SinkBatch, ...] | None:
-    if known is entry or known == entry:
-        return ()
-    new = _after(known.batches if known else (), entry.batches)
-    for batch in new:
-        known = _sink_with(known, batch)
-    return new if known == entry else None
-
-
 def _after(earlier: tuple[T, ...], later: tuple[T, ...]) -> tuple[T, ...]:
-    """What comes in `later` after the newest of `earlier`; all of it when that is not in it."""
+    """The part of `later` after the newest of `earlier`; all of it when that is absent."""
     if not earlier or earlier[-1] not in later:
         return later
     return later[later.index(earlier[-1]) + 1 :]
-
-
-def _check_unknown(producer_id: int, base_sequence: int) -> Accept:
-    if base_sequence > 0:
-        raise UnknownProducerIdError(f"producer {producer_id} is not known and starts at sequence {base_sequence}")
-    return Accept()
-
-
-def _check_first(producer_id: int, producer_epoch: int, base_sequence: int) -> Accept:
-    if base_sequence != 0:
-        raise OutOfOrderSequenceNumberError(
-            f"producer {producer_id}: sequence {base_sequence} for the new epoch {producer_epoch}, expected 0"
-        )
-    return Accept()
 
 
 def _check_next(producer_id: int, entry: ProducerEntry, base_sequence: int, record_count: int) -> Accept | Duplicate:
@@ -451,8 +423,3 @@ def _check_next(producer_id: int, entry: ProducerEntry, base_sequence: int, reco
             f"producer {producer_id}, epoch {entry.producer_epoch}: sequence {base_sequence}, expected {expected}"
         )
     return Accept()
-
-
-def _sinks_below(sinks: Mapping[str, SinkEntry], end_offset: int) -> Iterable[tuple[str, tuple[SinkBatch, ...]]]:
-    for name, entry in sinks.items():
-        yield name, tuple(b for b in entry.batches if b.last_offset < end_offset)

@@ -1,16 +1,16 @@
 """Record batches as Arrow tables: the schema of a data file and the shape of a produce request. Pure.
 
-A data file's rows are relative: `offset = base_offset + offset_delta`, and `base_offset` is given by the
-commit, never written into the file. `batch_base` is the `offset_delta` of the first record
-of the producer's batch, so batch boundaries survive group commits and merges.
+A data file's rows are relative: `offset = base_offset + offset_delta`. The commit holds `base_offset`, never the
+file. `batch_base` is the `offset_delta` of the first record of the producer's batch, so batch boundaries survive group
+commits and merges.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,7 @@ PAYLOAD_FIELDS = [
     pa.field("value", pa.binary()),
     pa.field("headers", HEADERS_TYPE),
 ]
-"""What a producer gives: timestamp (null = no timestamp), key, value, headers; in this order."""
+"""The columns that a producer fills, in order; a null timestamp means none."""
 
 PAYLOAD_SCHEMA = pa.schema(PAYLOAD_FIELDS)
 
@@ -50,15 +50,15 @@ NO_SEQUENCE = -1
 CREATE_TIME = 0
 TRANSACTIONAL_ATTRIBUTE = 0x10
 CONTROL_ATTRIBUTE = 0x20
-"""Kafka's attribute bits: of a record in a transaction, and of one that no consumer is given."""
+"""Kafka's attribute bits: a record of a transaction, and a record that consumers do not receive."""
 TIMESTAMP_MS_LIMIT = 9_223_372_036_854_775
-"""Delta keeps microseconds in 64 bits, so a millisecond timestamp beyond this cannot be stored."""
+"""The largest timestamp that can be stored: Delta keeps microseconds in 64 bits."""
 SMALL_BATCH_RECORDS = 64
-"""The constant columns of batches up to this size are kept: making them costs more than all else of a tiny batch."""
+"""Up to this size the constant columns of a batch are cached: to make them is most of the cost of a tiny batch."""
 COMBINED_ROWS = 4_096
-"""Batches of fewer rows on average are put together before they are written; larger ones need no copy for that."""
+"""Rows a batch on average below which batches are copied together before they are written."""
 SEQUENCE_MASK = 0x7FFFFFFF
-"""After sequence 2,147,483,647 comes 0."""
+"""The bits of a sequence number: after 2,147,483,647 comes 0."""
 
 
 class TopicPartition(NamedTuple):
@@ -77,8 +77,8 @@ class Header(NamedTuple):
 
 
 class OneRecord(NamedTuple):
-    """What a producer gives of a record without headers that travels alone. Columns of one cell each would cost more
-    than all else that is done with it."""
+    """A record without headers that is a batch by itself: as columns of one cell each it would cost several times as
+    much."""
 
     timestamp_ms: int | None
     key: bytes | None
@@ -86,8 +86,8 @@ class OneRecord(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """What its cells take as a payload table: 8 bytes of timestamp, two offsets of each list of bytes, 1 of
-        validity where there is nothing.
+        """The size of its cells in a payload table: 8 bytes of timestamp, two offsets for each bytes cell, and 1 of
+        validity for each null.
 
         >>> OneRecord(0, None, b"value").size_bytes
         39
@@ -97,7 +97,7 @@ class OneRecord(NamedTuple):
 
 
 class DataRow(NamedTuple):
-    """A row of a data file of few rows, with the columns of `DATA_SCHEMA`; it has no headers."""
+    """A row of a small data file, with the columns of `DATA_SCHEMA` but headers."""
 
     timestamp_ms: int | None
     key: bytes | None
@@ -112,18 +112,18 @@ class DataRow(NamedTuple):
 
 
 FewRows = tuple[DataRow, ...]
-"""All rows of a data file, one at least, in order."""
+"""All rows of a data file, at least one, in order."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NewRecordBatch:
     """One producer's batch before it has offsets. `content` has `PAYLOAD_SCHEMA` and at least one row, or is a record.
 
     compression_type  the producer's, in Kafka's words: none, gzip, snappy, lz4, zstd; a wish
-    verified_offset   of a transactional batch: the log end when its coordinator was asked whether the partition is in
-                      the transaction (KIP-890); -1: nobody asked. Never stored.
+    verified_offset   of a transactional batch: the log end when its coordinator verified that the partition is in the
+                      transaction (KIP-890); -1: not verified. Never stored.
     transaction_version  of a marker: 2 when it must bump the producer's epoch (KIP-890). Never stored.
-    sent_bytes        of a batch that came as Kafka's bytes: how many, compressed as they were; 0 of any other
+    sent_bytes        size of a batch that was received as Kafka's bytes, as compressed; 0 of any other
     """
 
     content: pa.Table | OneRecord
@@ -136,21 +136,15 @@ class NewRecordBatch:
     verified_offset: int = -1
     transaction_version: int = 0
     sent_bytes: int = 0
-    _measured: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def is_measured(self, size_bytes: int, timestamp_range: tuple[int | None, int | None]) -> None:
-        """Who made many batches at once knows what `size_bytes` and `timestamp_range` would look for in each."""
-        self._measured["size"] = size_bytes
-        self._measured["timestamps"] = timestamp_range
+        """Set `size_bytes` and `timestamp_range`, which a caller that made many batches at once has computed."""
+        self.__dict__.update(size_bytes=size_bytes, timestamp_range=timestamp_range)
 
-    @property
+    @cached_property
     def payload(self) -> pa.Table:
         """The records as a table."""
-        if isinstance(self.content, pa.Table):
-            return self.content
-        if "payload" not in self._measured:
-            self._measured["payload"] = payload_table([(*self.content, None)])
-        return self._measured["payload"]
+        return self.content if isinstance(self.content, pa.Table) else payload_table([(*self.content, None)])
 
     @property
     def record_count(self) -> int:
@@ -158,38 +152,33 @@ class NewRecordBatch:
 
     @property
     def lacks_a_key(self) -> bool:
-        """Whether a record has none."""
+        """Whether any record is without a key."""
         content = self.content
         return bool(content["key"].null_count) if isinstance(content, pa.Table) else content.key is None
 
-    @property
+    @cached_property
     def size_bytes(self) -> int:
         """Uncompressed size of the Arrow buffers that the rows use."""
         payload = self.content
         if isinstance(payload, OneRecord):
             return payload.size_bytes
-        if "size" not in self._measured:
-            self._measured["size"] = int(payload.nbytes if payload.num_rows else payload.get_total_buffer_size())
-        return int(self._measured["size"])
+        return int(payload.nbytes if payload.num_rows else payload.get_total_buffer_size())
 
     @property
     def message_bytes(self) -> int:
-        """The measure of `max.message.bytes`: as in Kafka what was sent, where that is known."""
+        """The size that `max.message.bytes` limits: what was sent, as in Kafka, where that is known."""
         return self.sent_bytes or self.size_bytes
 
-    @property
+    @cached_property
     def timestamp_range(self) -> tuple[int | None, int | None]:
         """The smallest and largest timestamp in milliseconds; None when no record has one."""
         if isinstance(self.content, OneRecord):
             return self.content.timestamp_ms, self.content.timestamp_ms
-        if "timestamps" not in self._measured:
-            self._measured["timestamps"] = timestamp_range(self.content["timestamp"])
-        low, high = self._measured["timestamps"]
-        return low, high
+        return timestamp_range(self.content["timestamp"])
 
 
 def timestamp_range(column: pa.ChunkedArray) -> tuple[int | None, int | None]:
-    """The smallest and largest of a column of timestamps, in milliseconds; None when there is none."""
+    """The smallest and largest of a column of timestamps, in milliseconds; None if all are null."""
     if len(column) == 1:
         only = column[0].value
         return only, only
@@ -224,7 +213,7 @@ def payload_table(
 def as_payload(table: pa.Table) -> pa.Table:
     """Any table with a `value` column as a payload table: missing columns become null, strings become UTF-8 bytes.
 
-    Raises InvalidRecordError naming the column when a type cannot be taken.
+    Raises InvalidRecordError naming the column when its type cannot be cast.
     """
     if "value" not in table.column_names:
         raise InvalidRecordError(f"a record table needs the column 'value', found {table.column_names}")
@@ -243,7 +232,7 @@ def as_payload(table: pa.Table) -> pa.Table:
 
 
 def data_rows(batches: Sequence[NewRecordBatch]) -> pa.Table | FewRows:
-    """Batches as the rows of one data file, those of `data_table`: a table, or of few single records the rows."""
+    """The rows of `data_table`; a few single records as tuples, without a table."""
     rows = []
     for delta, batch in enumerate(batches):
         if not isinstance(batch.content, OneRecord) or delta == SMALL_BATCH_RECORDS:
@@ -256,12 +245,9 @@ def data_rows(batches: Sequence[NewRecordBatch]) -> pa.Table | FewRows:
 def table_of_rows(rows: Sequence[DataRow]) -> pa.Table:
     """Rows as a table of `DATA_SCHEMA`."""
     times, keys, values, types, producer_ids, epochs, sequences, attributes, deltas, bases = zip(*rows, strict=True)
-    headers = pa.nulls(len(rows), HEADERS_TYPE)
+    headers = [None] * len(rows)
     cells = [deltas, times, keys, values, headers, types, producer_ids, epochs, sequences, bases, attributes]
-    columns = [
-        column if isinstance(column, pa.Array) else pa.array(column, field.type)
-        for column, field in zip(cells, DATA_SCHEMA, strict=True)
-    ]
+    columns = [pa.array(column, field.type) for column, field in zip(cells, DATA_SCHEMA, strict=True)]
     return pa.Table.from_arrays(columns, schema=DATA_SCHEMA)
 
 
@@ -282,11 +268,11 @@ def data_table(batches: Sequence[NewRecordBatch]) -> pa.Table:
     deltas = np.arange(counts.sum(), dtype=np.int32)
     batch_bases = (np.cumsum(counts) - counts).astype(np.int32).repeat(counts)
     base_sequences = base_sequences.astype(np.int32).repeat(counts)
-    sequences = (base_sequences + (deltas - batch_bases)) & SEQUENCE_MASK  # these bits are right after an overflow, too
+    sequences = (base_sequences + (deltas - batch_bases)) & SEQUENCE_MASK  # right after an overflow, too
     sequences[base_sequences == NO_SEQUENCE] = NO_SEQUENCE
     payload = pa.concat_tables([batch.payload for batch in batches])
     if len(batches) > 1 and len(deltas) < COMBINED_ROWS * len(batches):
-        payload = payload.combine_chunks()  # a Parquet writer that gets many small pieces takes several times as long
+        payload = payload.combine_chunks()  # a Parquet writer takes several times as long for many small chunks
     columns = [
         pa.array(deltas),
         *payload.columns,

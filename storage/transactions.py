@@ -1,10 +1,9 @@
-"""What a log remembers of transactions: which are open, where they ended, and which were aborted. Pure.
+"""The transactions of a log: which are open, where they ended, and which were aborted. Pure.
 
-A transaction of a producer begins in a log with its first transactional batch and ends with a marker, a control batch
-that the transaction's coordinator has written. Below the last stable offset every transaction's outcome is known.
-Kafka: `ProducerStateManager` (open and unreplicated transactions), `TransactionIndex` (aborted ones),
-`EndTransactionMarker` (the marker's bytes). Here all of it is part of producer state: carried, copied and truncated by
-the same commits as the records.
+A transaction begins in a log with its first batch and ends with a marker: a control batch that the transaction's
+coordinator appends. Below the last stable offset the outcome of every transaction is known. Kafka:
+`ProducerStateManager` (open and unreplicated transactions), `TransactionIndex` (aborted ones), `EndTransactionMarker`
+(the marker's bytes). Here all of it is producer state: the commits that append, copy and truncate records carry it.
 """
 
 from __future__ import annotations
@@ -12,31 +11,32 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from stratalog.storage.errors import InvalidRecordError
 from stratalog.storage.records import CONTROL_ATTRIBUTE, TRANSACTIONAL_ATTRIBUTE, NewRecordBatch, payload_table
 
 ABORT, COMMIT = 0, 1
-"""Kafka's control record types, the end of a marker's key."""
+"""Kafka's types of control records, at the end of a marker's key."""
 BEGIN = 2
-"""A transactional batch: it begins a transaction, unless its producer has one open in this log."""
+"""The change of a transactional batch: a transaction begins, unless the producer has one open in this log."""
 NO_OFFSET = -1
 FORGOTTEN = -2
-"""In place of the last transaction that ended here: there may have been one, and a truncation took what told of it."""
+"""The offsets of a last transaction that a truncation removed: one before it may have ended here."""
 _KEY, _VALUE = struct.Struct(">hh"), struct.Struct(">hi")
 _VERSION = 0
 
 
 class EndMarker(NamedTuple):
-    """What a marker says: the outcome, and under which epoch its coordinator decided it."""
+    """The content of a marker: the outcome, and the coordinator epoch under which it was decided."""
 
     is_commit: bool
     coordinator_epoch: int
 
 
 class TransactionChange(NamedTuple):
-    """What a batch did to the transactions of its log.
+    """The effect of a batch on the transactions of its log.
 
     kind    BEGIN, COMMIT or ABORT
     offset  of the batch's first record: where the transaction begins, or where its marker is
@@ -55,9 +55,9 @@ class ProducerTransaction(NamedTuple):
     coordinator_epoch  of the last marker: one of an older epoch is refused
     marker_offset      of the last marker, whether or not it ended anything here
     completed_first, completed_last
-        the last one that ended here: its first offset, its marker's offset. It stays undecided for readers until the
-        high watermark has passed the marker. One is enough: a producer begins the next transaction after that only.
-        FORGOTTEN after a truncation that went below it.
+        first offset and marker offset of the last one that ended here. Readers regard it as open until the high
+        watermark has passed the marker. One is enough: a producer begins its next transaction only after that.
+        FORGOTTEN after a truncation below it.
     """
 
     first_offset: int = NO_OFFSET
@@ -71,7 +71,7 @@ class ProducerTransaction(NamedTuple):
         return self.first_offset != NO_OFFSET
 
     def after(self, change: TransactionChange) -> ProducerTransaction:
-        """What holds after a batch of this producer."""
+        """The value after a batch of this producer."""
         if change.kind == BEGIN:
             return self if self.is_open else self._replace(first_offset=change.offset)
         ended = (self.first_offset, change.offset) if self.is_open else (self.completed_first, self.completed_last)
@@ -79,9 +79,9 @@ class ProducerTransaction(NamedTuple):
 
 
 class AbortedTransaction(NamedTuple):
-    """Records of this producer in `[first_offset, last_offset]` do not count; the marker is at `last_offset`.
+    """A producer's records in `[first_offset, last_offset]` are aborted; the marker is at `last_offset`.
 
-    Kafka's `AbortedTxn`. The producer's records in between all belong to the transaction.
+    Kafka's `AbortedTxn`. All records of the producer in between belong to the transaction.
     """
 
     producer_id: int
@@ -92,7 +92,7 @@ class AbortedTransaction(NamedTuple):
 class Transactions(NamedTuple):
     """The transactions of one log up to its log end; every change gives a new value.
 
-    producers  by producer id, of those that ever were in a transaction here
+    producers  by producer id, of those that had a transaction here
     aborted    in order of `last_offset`
     """
 
@@ -100,11 +100,11 @@ class Transactions(NamedTuple):
     aborted: tuple[AbortedTransaction, ...] = ()
 
     def of(self, producer_id: int) -> ProducerTransaction:
-        """A producer's transactions; nothing is open for one that is not known."""
+        """A producer's transactions; an unknown producer has none."""
         return self.producers.get(producer_id, _NONE)
 
     def with_change(self, change: TransactionChange) -> Transactions:
-        """What holds after a batch was appended."""
+        """The value after a batch."""
         before = self.of(change.producer_id)
         after = before.after(change)
         if after == before:
@@ -115,14 +115,14 @@ class Transactions(NamedTuple):
         return Transactions({**self.producers, change.producer_id: after}, aborted)
 
     def with_changes(self, changes: Iterable[TransactionChange]) -> Transactions:
-        """What holds after several batches, in order."""
+        """The value after several batches, in order."""
         after = self
         for change in changes:
             after = after.with_change(change)
         return after
 
     def changes_to(self, later: Transactions) -> tuple[TransactionChange, ...] | None:
-        """Changes that make `later` of this; None when none do."""
+        """Changes that lead from this value to `later`; None when no changes do."""
         if later is self or later == self:
             return ()
         changes: list[TransactionChange] = []
@@ -132,7 +132,7 @@ class Transactions(NamedTuple):
         return tuple(changes) if self.with_changes(changes) == later else None
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Below it every transaction has ended, by a marker below the high watermark.
+        """The offset below which every transaction has ended, by a marker below the high watermark.
 
         With a transaction open since offset 40, one that ended [20, 60] and a high watermark of 50 it is 20; once the
         high watermark is 61, it is 40. Kafka: `UnifiedLog.lastStableOffset`.
@@ -146,16 +146,16 @@ class Transactions(NamedTuple):
         return stable
 
     def aborted_between(self, start_offset: int, end_offset: int) -> tuple[AbortedTransaction, ...]:
-        """Those with a record in `[start_offset, end_offset)`, in order of `first_offset` as Fetch gives them."""
+        """Those with a record in `[start_offset, end_offset)`, in order of `first_offset` as in a Fetch response."""
         first = bisect_left(self.aborted, start_offset, key=_last_of)
         found = (aborted for aborted in self.aborted[first:] if aborted.first_offset < end_offset)
         return tuple(sorted(found, key=_first_of))
 
     def truncated(self, end_offset: int) -> tuple[Transactions, frozenset[int], frozenset[int]]:
-        """The transactions of the log cut to end at `end_offset`, and whom its rows have to tell more of.
+        """The transactions of the log cut to end at `end_offset`, and two sets of producer ids.
 
-        First the ids that lost a marker: one cannot tell from here which epoch they had before. Of these the second
-        set lost a whole transaction: whether an earlier one is open again, the rows tell, too.
+        The first set lost a marker: only the rows of the log show which epoch they had before. The second set, a part
+        of the first, lost a whole transaction: only the rows show whether an earlier one is open again.
         """
         producers: dict[int, ProducerTransaction] = {}
         unmarked: set[int] = set()
@@ -178,10 +178,10 @@ class Transactions(NamedTuple):
         return self if len(known) == len(self.producers) else Transactions(known, self.aborted)
 
     def without_aborted(self, end_offset: int) -> Transactions:
-        """Without the aborted transactions that end below this offset: the log start, or where compaction came to.
+        """Without the aborted transactions that end below this offset: the log start, or the end of compaction.
 
-        None of their records is left, so nobody needs to know of them; compaction takes their markers later, or a
-        reader would look for a marker that is not there.
+        None of their records is left, so no reader needs them. Compaction removes their markers only later, since a
+        reader that knows of the transaction expects its marker.
         """
         first = bisect_left(self.aborted, end_offset, key=_last_of)
         return Transactions(self.producers, self.aborted[first:]) if first else self
@@ -189,8 +189,8 @@ class Transactions(NamedTuple):
     def followed_by(self, leader: Transactions, log_end_offset: int) -> Transactions:
         """The leader's as of its log end, in a log that ended at `log_end_offset` before it copied the rest.
 
-        Which aborted transactions have records left is each replica's own matter; those that end in what was copied
-        are the leader's.
+        Which aborted transactions still have records differs between replicas: below `log_end_offset` the own ones
+        stay, above it they are the leader's.
         """
         first = bisect_left(leader.aborted, log_end_offset, key=_last_of)
         if leader.aborted[:first] == self.aborted:
@@ -201,7 +201,7 @@ class Transactions(NamedTuple):
     def to_value(self) -> dict[str, object]:
         """As JSON: `{"transactions": {"<id>": [first, coordinator epoch, marker, completed …]}, "aborted": [[…]]}`.
 
-        Empty without transactions, so that a log that never saw one is written as ever.
+        Empty without transactions.
         """
         value: dict[str, object] = {}
         if self.producers:
@@ -212,13 +212,14 @@ class Transactions(NamedTuple):
 
     @staticmethod
     def from_value(value: Mapping[str, Any]) -> Transactions:
-        """What `to_value` gave, among other things. TypeError or AttributeError when it is something else."""
+        """The inverse of `to_value`; other keys are ignored. TypeError or AttributeError when it is malformed."""
         producers = {int(i): ProducerTransaction(*known) for i, known in value.get("transactions", {}).items()}
         aborted = tuple(AbortedTransaction(*row) for row in value.get("aborted", ()))
         return Transactions(producers, aborted) if producers or aborted else NO_TRANSACTIONS
 
 
 _NONE = ProducerTransaction()
+_first_of, _last_of = attrgetter("first_offset"), attrgetter("last_offset")
 NO_TRANSACTIONS = Transactions()
 
 
@@ -246,8 +247,8 @@ def marker_batch(
 
 
 def marker_of(key: bytes | None, value: bytes | None) -> EndMarker | None:
-    """The marker that a transactional control record is; None for another one, as compaction leaves in place of a
-    record. Newer versions have more behind the fields that are read. Raises InvalidRecordError for a torn one."""
+    """The marker in a transactional control record; None for another control record, such as one that compaction
+    emptied. Newer versions add fields after those that are read. Raises InvalidRecordError for a truncated one."""
     if key is None or len(key) < _KEY.size:
         return None
     version, kind = _KEY.unpack_from(key)
@@ -259,7 +260,7 @@ def marker_of(key: bytes | None, value: bytes | None) -> EndMarker | None:
 
 
 def is_transactional(attributes: int) -> bool:
-    """Whether a batch with these attribute bits belongs to a transaction; markers do, too."""
+    """Whether a batch with these attribute bits belongs to a transaction; markers do."""
     return bool(attributes & TRANSACTIONAL_ATTRIBUTE)
 
 
@@ -270,7 +271,7 @@ def is_control(attributes: int) -> bool:
 def change_of(
     producer_id: int, attributes: int, base_offset: int, key: bytes | None, value: bytes | None
 ) -> TransactionChange | None:
-    """What a batch with these attributes does to transactions; `key` and `value` of its first record."""
+    """The effect of a batch on transactions; `key` and `value` are those of its first record."""
     if not is_transactional(attributes):
         return None
     if not is_control(attributes):
@@ -284,7 +285,7 @@ def change_of(
 def _changes(
     producer_id: int, before: ProducerTransaction, after: ProducerTransaction, aborted: Sequence[AbortedTransaction]
 ) -> list[TransactionChange]:
-    """At most one ended transaction, then the one that is open now: what usually lies between two commits."""
+    """At most one ended transaction, then the one that is open now: the usual difference between two commits."""
     changes: list[TransactionChange] = []
     if after.marker_offset != before.marker_offset:
         if after.completed_last == after.marker_offset and not before.is_open:
@@ -303,7 +304,7 @@ def _contains(aborted: Sequence[AbortedTransaction], wanted: AbortedTransaction)
 
 
 def _cut(known: ProducerTransaction, end_offset: int) -> tuple[ProducerTransaction, bool]:
-    """A producer's transactions in the log cut there, and whether that is all one needs to know."""
+    """A producer's transactions in the log cut there, and whether they are known completely."""
     first = known.first_offset if known.first_offset < end_offset else NO_OFFSET
     if known.completed_last == FORGOTTEN and first == NO_OFFSET:
         return ProducerTransaction(NO_OFFSET, known.coordinator_epoch, NO_OFFSET, FORGOTTEN, FORGOTTEN), False
@@ -313,11 +314,3 @@ def _cut(known: ProducerTransaction, end_offset: int) -> tuple[ProducerTransacti
     first = known.completed_first if known.completed_first < end_offset else NO_OFFSET
     cut = ProducerTransaction(first, known.coordinator_epoch, NO_OFFSET, FORGOTTEN, FORGOTTEN)
     return cut, first != NO_OFFSET
-
-
-def _last_of(aborted: AbortedTransaction) -> int:
-    return aborted.last_offset
-
-
-def _first_of(aborted: AbortedTransaction) -> int:
-    return aborted.first_offset

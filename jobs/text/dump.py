@@ -203,7 +203,7 @@ def producer_lines(states: ProducerStates) -> Iterator[str]:
             )
         yield line
     for sink_id, sink in sorted(states.sinks.items()):
-        newest = sink.batches[-1]
+        newest = sink[-1]
         numbers = f"batchId: {newest.batch_id} lastOffset: {newest.last_offset} timestamp: {newest.timestamp_ms}"
         yield f"sinkId: {sink_id} {numbers}"
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from stratalog.replication.broker.broker import Broker, BrokerIdentity
+from stratalog.replication.broker.broker import Broker
+from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.broker_root import folder_here
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
 from stratalog.replication.process.broker_host import BrokerHost, Fetcher, HostedBrokers

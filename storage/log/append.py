@@ -1,9 +1,12 @@
-"""What of a group of batches may be appended, and at which offsets: the rules before a commit. Pure."""
+"""Admission of a group of batches: which are appended, at which offsets, in which segments. Pure.
+
+Kafka's `LogValidator` and `ProducerStateManager` in the order of `UnifiedLog.append`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -34,7 +37,7 @@ from stratalog.storage.transactions import BEGIN, TransactionChange, change_of, 
 
 @dataclass(frozen=True, slots=True)
 class BatchAppended:
-    """A batch is in the log at these offsets, both inclusive. A sink's duplicate knows no base_offset: -1."""
+    """A batch is in the log at these offsets, both inclusive; base_offset is -1 of a sink's duplicate."""
 
     base_offset: int
     last_offset: int
@@ -43,7 +46,7 @@ class BatchAppended:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The answer to a group, one result per batch in order; `files` are what its commit added (or none)."""
+    """The outcome of a group: one result per batch, in order; `files` are those that its commit added."""
 
     version: int
     results: tuple[BatchAppended | StratalogError, ...]
@@ -52,10 +55,10 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class HandedFiles:
-    """Files that a writer in another process left in this table's directory, in order; deltas count from 0.
+    """Files that another process wrote into this table's directory, in order; the deltas of each count from 0.
 
-    sink_id        the Spark query that wrote them, with a growing `batch_id`; None for others
-    producer_id …  as in `NewRecordBatch`, for all records of the files as one batch
+    sink_id      the Spark query that wrote them, with a growing `batch_id`; None of other writers
+    producer_id  with epoch and base sequence as in `NewRecordBatch`: all records of the files are one batch
     """
 
     files: tuple[DataFile, ...]
@@ -70,67 +73,56 @@ class HandedFiles:
         return sum(file.record_count for file in self.files)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Admission:
-    """What becomes of a group: `accepted` are positions in it, `log_end_offset` and `producers` hold after it."""
+    """The decision on a group. Each batch is checked after those before it.
 
-    results: tuple[BatchAppended | StratalogError, ...]
-    accepted: tuple[int, ...]
-    log_end_offset: int
+    producers  after the accepted batches, as is `log_end_offset`
+    results    one per batch, in order
+    accepted   positions in the group
+    """
+
     producers: ProducerStates
+    log_end_offset: int
+    now_ms: int
+    results: list[BatchAppended | StratalogError] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
 
-
-class _Group:
-    """A group under admission: later batches see what the earlier ones did."""
-
-    def __init__(self, producers: ProducerStates, log_end_offset: int, now_ms: int) -> None:
-        self.producers = producers
-        self.log_end_offset = log_end_offset
-        self.now_ms = now_ms
-        self.results: list[BatchAppended | StratalogError] = []
-        self.accepted: list[int] = []
-
-    def take(self, record_count: int) -> BatchAppended:
-        base_offset = self.log_end_offset
-        self.log_end_offset += record_count
+    def accept(self, batch: NewRecordBatch | HandedFiles, change: TransactionChange | None = None) -> BatchAppended:
+        """Assign the next offsets to a batch, and add it to producer state."""
+        base_offset, count = self.log_end_offset, batch.record_count
+        self.log_end_offset += count
         self.accepted.append(len(self.results))
-        return BatchAppended(base_offset, self.log_end_offset - 1)
-
-    def note_producer(
-        self, batch: NewRecordBatch | HandedFiles, placed: BatchAppended, change: TransactionChange | None = None
-    ) -> None:
-        if batch.producer_id == NO_PRODUCER_ID:
-            return
-        base, count = batch.base_sequence, batch.record_count
-        last = sequence_after(base, count - 1) if base != NO_SEQUENCE else NO_SEQUENCE
-        metadata = BatchMetadata(base, last, placed.base_offset, placed.last_offset, self.now_ms)
-        self.producers = self.producers.with_batch(batch.producer_id, batch.producer_epoch, metadata, change)
-
-    def admission(self) -> Admission:
-        return Admission(tuple(self.results), tuple(self.accepted), self.log_end_offset, self.producers)
+        appended = BatchAppended(base_offset, self.log_end_offset - 1)
+        if batch.producer_id != NO_PRODUCER_ID:
+            base = batch.base_sequence
+            last = sequence_after(base, count - 1) if base != NO_SEQUENCE else NO_SEQUENCE
+            metadata = BatchMetadata(base, last, base_offset, appended.last_offset, self.now_ms)
+            self.producers = self.producers.with_batch(batch.producer_id, batch.producer_epoch, metadata, change)
+        return appended
 
 
 def admit(
     batches: Iterable[NewRecordBatch], producers: ProducerStates, config: LogConfig, log_end_offset: int, now_ms: int
 ) -> Admission:
-    """Check each batch after those before it; a refused one has its error as result and spoils no other."""
-    group = _Group(producers, log_end_offset, now_ms)
+    """Admit batches; a refused one has its error as result and does not affect the others."""
+    group = Admission(producers, log_end_offset, now_ms)
     for batch in batches:
         group.results.append(_admit_batch(group, batch, config))
-    return group.admission()
+    return group
 
 
 def admit_files(
     handed: Iterable[HandedFiles], producers: ProducerStates, log_end_offset: int, now_ms: int
 ) -> Admission:
-    """The same for files written elsewhere; their size is not limited."""
-    group = _Group(producers, log_end_offset, now_ms)
+    """The same for files of other processes; their size is not limited."""
+    group = Admission(producers, log_end_offset, now_ms)
     for files in handed:
         group.results.append(_admit_files(group, files))
-    return group.admission()
+    return group
 
 
-def _admit_batch(group: _Group, batch: NewRecordBatch, config: LogConfig) -> BatchAppended | StratalogError:
+def _admit_batch(group: Admission, batch: NewRecordBatch, config: LogConfig) -> BatchAppended | StratalogError:
     try:
         check_records(batch, config)
         known = group.producers.check(batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.record_count)
@@ -139,13 +131,11 @@ def _admit_batch(group: _Group, batch: NewRecordBatch, config: LogConfig) -> Bat
         change = _change_of(group, batch)
     except StratalogError as refusal:
         return refusal
-    placed = group.take(batch.record_count)
-    group.note_producer(batch, placed, change)
-    return placed
+    return group.accept(batch, change)
 
 
-def _change_of(group: _Group, batch: NewRecordBatch) -> TransactionChange | None:
-    """What a batch does to its producer's transaction; raises what forbids it."""
+def _change_of(group: Admission, batch: NewRecordBatch) -> TransactionChange | None:
+    """The effect of a batch on its producer's transaction; raises the error that refuses it."""
     producer_id, end_offset = batch.producer_id, group.log_end_offset
     if not batch.attributes and not group.producers.transactions.producers:
         return None
@@ -154,8 +144,7 @@ def _change_of(group: _Group, batch: NewRecordBatch) -> TransactionChange | None
             raise InvalidRecordError("a transactional or control batch has a producer id")
         return None
     if not is_control(batch.attributes):
-        is_in_one = is_transactional(batch.attributes)
-        epoch = batch.producer_epoch
+        is_in_one, epoch = is_transactional(batch.attributes), batch.producer_epoch
         group.producers.check_transactional(producer_id, epoch, is_in_one, batch.verified_offset, end_offset)
         return TransactionChange(producer_id, BEGIN, end_offset) if is_in_one else None
     key, value = batch.payload["key"][0].as_py(), batch.payload["value"][0].as_py()
@@ -166,31 +155,28 @@ def _change_of(group: _Group, batch: NewRecordBatch) -> TransactionChange | None
     return change
 
 
-def _admit_files(group: _Group, handed: HandedFiles) -> BatchAppended | StratalogError:
+def _admit_files(group: Admission, handed: HandedFiles) -> BatchAppended | StratalogError:
+    producer_id, epoch = handed.producer_id, handed.producer_epoch
     try:
         _check_handed(handed)
-        known = group.producers.check(
-            handed.producer_id, handed.producer_epoch, handed.base_sequence, handed.record_count
-        )
+        known = group.producers.check(producer_id, epoch, handed.base_sequence, handed.record_count)
         if not isinstance(known, Duplicate):
-            epoch = handed.producer_epoch
-            group.producers.check_transactional(handed.producer_id, epoch, False, -1, group.log_end_offset)
+            group.producers.check_transactional(producer_id, epoch, False, -1, group.log_end_offset)
     except StratalogError as refusal:
         return refusal
     if handed.sink_id is not None and not isinstance(known, Duplicate):
         known = group.producers.check_sink(handed.sink_id, handed.batch_id)
     if isinstance(known, Duplicate):
         return BatchAppended(known.base_offset, known.last_offset, duplicate=True)
-    placed = group.take(handed.record_count)
-    group.note_producer(handed, placed)
+    appended = group.accept(handed)
     if handed.sink_id is not None:
-        batch = SinkBatch(handed.batch_id, placed.last_offset, group.now_ms, placed.base_offset)
+        batch = SinkBatch(handed.batch_id, appended.last_offset, group.now_ms, appended.base_offset)
         group.producers = group.producers.with_sink(handed.sink_id, batch)
-    return placed
+    return appended
 
 
 def check_records(batch: NewRecordBatch, config: LogConfig) -> None:
-    """Raise what is wrong with a batch whatever the log holds.
+    """Raise the error of a batch that no log accepts.
 
     InvalidRecordError (schema, no rows, no key in a compacted topic), RecordTooLargeError (`max.message.bytes`),
     RecordListTooLargeError (`segment.bytes`), InvalidTimestampError (Delta keeps microseconds).
@@ -225,7 +211,7 @@ def _check_handed(handed: HandedFiles) -> None:
 
 
 def segment_of_append(state: LogState, batches: Sequence[NewRecordBatch], config: LogConfig) -> int:
-    """The segment (its base offset) that a group appended at the log end goes to."""
+    """The base offset of the segment to which a group at the log end is appended."""
     newest = [ms for batch in batches if (ms := batch.timestamp_range[1]) is not None]
     return _next_segment(
         state.active_segment,
@@ -241,8 +227,8 @@ def segment_of_append(state: LogState, batches: Sequence[NewRecordBatch], config
 def assign_offsets(
     state: LogState, files: Iterable[DataFile], leader_epoch: int, config: LogConfig
 ) -> tuple[FileEntry, ...]:
-    """Files one after the other from the log end on, each in the segment where it belongs."""
-    active, next_offset, placed = state.active_segment, state.log_end_offset, []
+    """Files with offsets from the log end on, in order, each with its segment (Kafka: `LogValidator.assignOffsets`)."""
+    active, next_offset, entries = state.active_segment, state.log_end_offset, []
     for file in files:
         active = _next_segment(
             active, file.size_bytes, file.record_count, file.max_timestamp_ms, next_offset, config, state.name
@@ -250,8 +236,8 @@ def assign_offsets(
         entry = FileEntry(file, active.base_offset, leader_epoch, next_offset)
         active = active.with_file(entry)
         next_offset = entry.end_offset
-        placed.append(entry)
-    return tuple(placed)
+        entries.append(entry)
+    return tuple(entries)
 
 
 def _next_segment(

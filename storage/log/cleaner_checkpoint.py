@@ -1,7 +1,7 @@
-"""How far a log is compacted, and since when: what decides how long its tombstones live. Pure.
+"""The log cleaner's position, and when it was reached, which decides how long tombstones live. Pure.
 
-Kafka keeps the first point in the file `cleaner-offset-checkpoint`, and the second as a delete horizon in each batch
-(KIP-534). Here both are `txn` actions of the log's own table, stated by the commit that ends a pass of the cleaner.
+Kafka keeps the position in the file `cleaner-offset-checkpoint`, and the time as a delete horizon in each batch
+(KIP-534). Here both are `txn` actions of the log's own table, in the commit that ends a pass of the cleaner.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import NamedTuple
 FIRST_DIRTY = "stratalog.cleaner.first.dirty"
 """The offset below which the log is clean: no two records of one key, other than newer ones above it."""
 GONE_TOMBSTONES = "stratalog.cleaner.gone.tombstones"
-"""The offset below which tombstones may have gone: who lacks records below it may hold some that these deleted."""
+"""The offset below which tombstones may be gone: a log that ends below it may hold records that they deleted."""
 GONE_ABORTED = "stratalog.cleaner.gone.aborted"
-"""The offset below which aborted records may have gone, and what producer state knew of their transactions."""
+"""The offset below which aborted records may be gone, and their transactions from producer state."""
 PASS_END = "stratalog.cleaner.pass.end."
 PASS_MS = "stratalog.cleaner.pass.ms."
 PASSES_MAX = 20
-"""Slots `0..19` of the two: more passes than this are remembered as fewer, later ones."""
+"""Slots `0..19` of `PASS_END` and `PASS_MS`; of more passes the later ones are remembered."""
 NO_PASS = -1
-"""`txn stratalog.cleaner.pass.end.<slot>` restated as this: the slot is free."""
+"""The value of `txn stratalog.cleaner.pass.end.<slot>` when the slot is free."""
 PASSES_PER_RETENTION = 8
-"""Passes that come closer together than this part of `delete.retention.ms` are remembered as one."""
+"""Passes within this part of `delete.retention.ms` are remembered as one."""
 
 
 class CleanerPass(NamedTuple):
-    """What lies below `end_offset`, and above the pass before it, was compacted for the first time at `cleaned_ms`."""
+    """The offsets below `end_offset`, down to the pass before, were first compacted at `cleaned_ms`."""
 
     end_offset: int
     cleaned_ms: int
@@ -35,8 +35,11 @@ class CleanerPass(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CleanerCheckpoint:
-    """The cleaner's position. `passes` ascend in both numbers; they tell of offsets that may still hold tombstones,
-    `gone_tombstones_end` of those that may lack some, `gone_aborted_end` of those that may lack aborted records."""
+    """The cleaner's position.
+
+    passes               of the offsets that may still hold tombstones, ascending in both numbers
+    gone_tombstones_end  below it tombstones may be gone; `gone_aborted_end`: aborted records
+    """
 
     first_dirty_offset: int = 0
     passes: tuple[CleanerPass, ...] = ()
@@ -45,14 +48,14 @@ class CleanerCheckpoint:
 
     @staticmethod
     def from_txns(txns: Mapping[str, int]) -> CleanerCheckpoint:
-        """The position that a table states; a table that states none was never compacted."""
+        """The position in a table's txns; without any the log was never compacted."""
         ends = [(slot, txns.get(f"{PASS_END}{slot}", NO_PASS)) for slot in range(PASSES_MAX)]
         passes = (CleanerPass(end, txns.get(f"{PASS_MS}{slot}", 0)) for slot, end in ends if end != NO_PASS)
         gone_ends = txns.get(GONE_TOMBSTONES, 0), txns.get(GONE_ABORTED, 0)
         return CleanerCheckpoint(txns.get(FIRST_DIRTY, 0), tuple(passes), *gone_ends)
 
     def txns_after(self, before: CleanerCheckpoint) -> dict[str, int]:
-        """The `txn` actions that turn the position `before` into this one."""
+        """The `txn` actions that lead from the position `before` to this one."""
         ends = (
             (FIRST_DIRTY, before.first_dirty_offset, self.first_dirty_offset),
             (GONE_TOMBSTONES, before.gone_tombstones_end, self.gone_tombstones_end),
@@ -66,7 +69,7 @@ class CleanerCheckpoint:
         return txns
 
     def due_tombstones_end(self, now_ms: int, delete_retention_ms: int) -> int:
-        """Tombstones below this offset have lived for `delete.retention.ms` since they were first compacted.
+        """The offset below which tombstones were first compacted at least `delete.retention.ms` ago.
 
         Compacted up to 100 at 5,000 ms and up to 250 at 9,000 ms, with a retention of 2,000 ms: 100 from 7,000 ms on,
         250 from 11,000 ms on.
@@ -77,8 +80,8 @@ class CleanerCheckpoint:
     def after_pass(self, end_offset: int, now_ms: int, delete_retention_ms: int) -> CleanerCheckpoint:
         """The position after a pass at `now_ms` over all below `end_offset`, without the tombstones that were due.
 
-        A pass soon after the one before takes that one's place: its tombstones live longer, by an eighth of
-        `delete.retention.ms` at most, and few passes are remembered.
+        A pass soon after the one before replaces it, so that few are remembered: its tombstones live longer by at most
+        an eighth of `delete.retention.ms`.
         """
         gone_end = self.due_tombstones_end(now_ms, delete_retention_ms)
         kept = [each for each in self.passes if each.end_offset > gone_end]
@@ -91,15 +94,15 @@ class CleanerCheckpoint:
         )
 
     def without_tombstones(self, end_offset: int) -> CleanerCheckpoint:
-        """The position when tombstones below `end_offset` begin to go, before all of them have gone."""
+        """The position when the removal of tombstones below `end_offset` begins."""
         return replace(self, gone_tombstones_end=max(self.gone_tombstones_end, end_offset))
 
     def without_aborted(self, end_offset: int) -> CleanerCheckpoint:
-        """The position when all aborted records below `end_offset` have gone, here or where the log was copied from."""
+        """The position when all aborted records below `end_offset` are gone, here or in the log that was copied."""
         return replace(self, gone_aborted_end=max(self.gone_aborted_end, end_offset))
 
     def truncated(self, end_offset: int) -> CleanerCheckpoint:
-        """The position of the log cut to end at `end_offset`: what is appended there is dirty, and its tombstones are
+        """The position of the log cut to end at `end_offset`, so that later appends are dirty and their tombstones
         young (Kafka: `LogCleanerManager.maybeTruncateCheckpoint`)."""
         whole = [each for each in self.passes if each.end_offset < end_offset]
         cut = [CleanerPass(end_offset, each.cleaned_ms) for each in self.passes[len(whole) :][:1]]

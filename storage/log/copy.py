@@ -1,8 +1,7 @@
-"""What a follower's log takes over from its leader's in one round, and what a truncation leaves. Pure.
+"""A follower's copy of its leader's log, the truncation before it, and producer state after either. Pure.
 
-What a log knows of its producers after a truncation, or after a part of its leader's log was copied. Pure.
-
-Where the state itself cannot tell, the rows of the files can: `batches_in` reads those of one file.
+One round of copying is a `CopyPlan`, a truncation is a `Cut`. Producer state follows from the state before, and where
+that does not suffice from the rows of the files.
 """
 
 from __future__ import annotations
@@ -12,18 +11,20 @@ from dataclasses import dataclass, replace
 
 from stratalog.storage.errors import OffsetOutOfRangeError
 from stratalog.storage.files.data_file import FileEntry
-from stratalog.storage.log.cleaner_checkpoint import GONE_ABORTED
+from stratalog.storage.log.cleaner_checkpoint import GONE_ABORTED, GONE_TOMBSTONES
 from stratalog.storage.log.leader_epochs import LeaderEpochCache
-from stratalog.storage.log.rows import OpenTransactions, entries_of
 from stratalog.storage.log.segments import files_between
 from stratalog.storage.log.state import LogState
 from stratalog.storage.producers import ProducerEntry, ProducerStates, StoredBatch
-from stratalog.storage.transactions import Transactions
+from stratalog.storage.transactions import BEGIN, Transactions
+
+BatchesIn = Callable[[FileEntry], list[StoredBatch]]
+"""The producers' batches in a file, in order of offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A follower took over `[start_offset, end_offset)`; equal offsets mean that there was nothing to copy."""
+    """A follower copied `[start_offset, end_offset)`; equal offsets: there was nothing to copy."""
 
     start_offset: int
     end_offset: int
@@ -32,15 +33,16 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """One round of copying: `files` of the leader, of which the first may begin before `start_offset`.
+    """One round of copying: the follower's log bounds and epochs after it, and the leader's files that it copies.
 
-    `removes` is the follower's whole log when the leader's log starts above its log end, or when the follower
-    misses tombstones that the leader has no more; then nothing is copied yet.
-    `is_complete` tells that the round reaches the leader's log end. `epochs` holds after the round.
-    `segment` is the oldest one that files may go to: a leader whose compaction made one of several segments labels its
-    files with the first, and the follower may have begun a later one.
-    `lacks_aborted`: aborted records of the round may have gone from the leader, and its producer state does not know of
-    their transactions any more.
+    segment        the oldest segment that files may go to: a leader whose compaction joined segments labels its files
+                   with the first, and the follower may have begun a later one
+    files          the leader's; the first may begin before `start_offset`
+    removes        the follower's whole log, when the leader's log starts above its end, or when the follower misses
+                   tombstones that the leader no longer has; then nothing is copied yet
+    is_complete    the round reaches the leader's log end
+    lacks_aborted  aborted records of the round may be gone from the leader, and their transactions from its producer
+                   state
     """
 
     start_offset: int
@@ -57,7 +59,7 @@ class CopyPlan:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A truncation: the log's new bounds, the files that go, and the one to slice first, if any."""
+    """A truncation: the log's new bounds, the files that it removes, and the one to slice first, if any."""
 
     log_start_offset: int
     log_end_offset: int
@@ -71,11 +73,11 @@ class Cut:
 def plan_copy(own: LogState, leader: LogState, max_bytes: int, unbroken: Sequence[tuple[int, int]] = ()) -> CopyPlan:
     """The next round: whole files up to `max_bytes` (at least one) from the follower's log end on.
 
-    A round does not end inside one of the `unbroken` offsets `[base, last]`: a sink's batch of several files is
-    copied wholly, with the note that it was appended, or not at all. Otherwise a new leader could hold a part of it
-    without the note, and the sink's retry would append that part again.
-    Raises OffsetOutOfRangeError when the follower must truncate first: it is ahead of the leader, or its last
-    record has another epoch than the leader's.
+    unbroken  offsets `[base, last]` of sinks' batches, inside which a round does not end: a batch of several files and
+              its record in producer state are copied together. Otherwise a new leader could hold a part of the batch
+              without that record, and the sink's retry would append the part again.
+    Raises OffsetOutOfRangeError when the follower must truncate first: it is ahead of the leader, or its last record
+    has another epoch than the leader's.
     """
     check_agreement(own, leader)
     if _misses_tombstones(own, leader):
@@ -86,7 +88,6 @@ def plan_copy(own: LogState, leader: LogState, max_bytes: int, unbroken: Sequenc
     files = _within(wanted, max_bytes, unbroken)
     is_complete = len(files) == len(wanted)
     end = leader.log_end_offset if is_complete else files[-1].end_offset
-    lacks_aborted = start < leader.txn_number(GONE_ABORTED)
     return CopyPlan(
         start,
         end,
@@ -97,16 +98,16 @@ def plan_copy(own: LogState, leader: LogState, max_bytes: int, unbroken: Sequenc
         _epochs_after(LeaderEpochCache() if is_reset else own.epochs, leader.epochs, start, end),
         is_complete,
         _cleaner_txns(own, leader, is_anew=is_reset or not own.files),
-        lacks_aborted,
+        lacks_aborted=start < leader.txn_number(GONE_ABORTED),
     )
 
 
 def _misses_tombstones(own: LogState, leader: LogState) -> bool:
-    """Whether own records may have been deleted by tombstones that came above the own log end and have gone since: the
-    follower was away for longer than `delete.retention.ms`. Its keys would come back (in Kafka they do)."""
+    """Whether own records may have been deleted by tombstones above the own log end that are gone by now: the follower
+    was away for longer than `delete.retention.ms`. Its deleted keys would come back (in Kafka they do)."""
     has_records = max(own.log_start_offset, leader.log_start_offset) < own.log_end_offset and bool(own.files)
-    gone_end = leader.gone_tombstones_end
-    return has_records and own.log_end_offset < gone_end and own.gone_tombstones_end < gone_end
+    gone_end = leader.txn_number(GONE_TOMBSTONES)
+    return has_records and own.log_end_offset < gone_end and own.txn_number(GONE_TOMBSTONES) < gone_end
 
 
 def _emptied(own: LogState, leader: LogState) -> CopyPlan:
@@ -117,18 +118,18 @@ def _emptied(own: LogState, leader: LogState) -> CopyPlan:
 
 
 def _cleaner_txns(own: LogState, leader: LogState, *, is_anew: bool, cut_offset: int | None = None) -> dict[str, int]:
-    """What a log lacks as the leader does: aborted records in any case, tombstones when it is copied from its start."""
+    """The gone ends of the leader that hold for the copy: of aborted records always, of tombstones when it is anew."""
     aborted_end = leader.txn_number(GONE_ABORTED)
     if not is_anew and aborted_end <= max(own.log_end_offset, own.txn_number(GONE_ABORTED)):
         return {}
     cleaner = own.cleaner if cut_offset is None else own.cleaner.truncated(cut_offset)
     if is_anew:
-        cleaner = cleaner.without_tombstones(leader.gone_tombstones_end)
+        cleaner = cleaner.without_tombstones(leader.txn_number(GONE_TOMBSTONES))
     return cleaner.without_aborted(aborted_end).txns_after(own.cleaner)
 
 
 def check_agreement(own: LogState, leader: LogState) -> None:
-    """Raise OffsetOutOfRangeError unless the leader's log goes on where the follower's ends (LogMatching)."""
+    """Raise OffsetOutOfRangeError unless the leader's log continues the follower's (promise 16)."""
     if own.log_end_offset > leader.log_end_offset:
         raise OffsetOutOfRangeError(
             f"{own.name}: log end {own.log_end_offset} > the leader's {leader.log_end_offset}: truncate first"
@@ -144,10 +145,10 @@ def check_agreement(own: LogState, leader: LogState) -> None:
 
 
 def plan_cut(state: LogState, truncate_to: int | None, log_start: int | None) -> Cut:
-    """What to do so that the log ends at `truncate_to` at most and starts at `log_start` at least.
+    """The truncation after which the log ends at `truncate_to` or below and starts at `log_start` or above.
 
     A cut below the log start, or a log start above the log end, empties the log (`is_full`), as Kafka's
-    truncateFullyAndStartAt. None leaves the bound as it is.
+    truncateFullyAndStartAt. None keeps the bound.
     """
     start = max(state.log_start_offset, log_start or 0)
     end = state.log_end_offset if truncate_to is None else min(truncate_to, state.log_end_offset)
@@ -155,8 +156,8 @@ def plan_cut(state: LogState, truncate_to: int | None, log_start: int | None) ->
         bound = end if log_start is None else max(end, log_start)
         everything = tuple(entry.path for entry in state.files)
         return Cut(bound, bound, everything, None, LeaderEpochCache(), True, _truncated(state, bound))
-    above = reversed_files_above(state.files, end)
-    straddling = next((entry for entry in above if entry.start_offset < end), None)
+    above = files_between(state.files, end, state.log_end_offset)[::-1]
+    straddling = above[-1] if above and above[-1].start_offset < end else None
     epochs = state.epochs if truncate_to is None else state.epochs.truncate_from_end(end)
     removes = tuple(entry.path for entry in above)
     return Cut(start, end, removes, straddling, epochs, False, _truncated(state, end))
@@ -168,31 +169,18 @@ def _truncated(state: LogState, log_end_offset: int) -> dict[str, int]:
     return state.cleaner.truncated(log_end_offset).txns_after(state.cleaner)
 
 
-def reversed_files_above(files: Sequence[FileEntry], offset: int) -> list[FileEntry]:
-    """The files that hold an offset at or above `offset`, newest first; `files` are ordered by offset."""
-    above: list[FileEntry] = []
-    for entry in reversed(files):
-        if entry.end_offset <= offset:
-            break
-        above.append(entry)
-    return above
-
-
 def _within(files: Sequence[FileEntry], max_bytes: int, unbroken: Sequence[tuple[int, int]]) -> tuple[FileEntry, ...]:
-    taken: list[FileEntry] = []
     size_bytes = 0
-    for entry in files:
+    for count, entry in enumerate(files):
         size_bytes += entry.file.size_bytes
-        if taken and size_bytes > max_bytes:
-            is_inside = any(base < entry.start_offset <= last for base, last in unbroken)
-            if not is_inside:
-                break
-        taken.append(entry)
-    return tuple(taken)
+        is_inside = any(base < entry.start_offset <= last for base, last in unbroken)
+        if count and size_bytes > max_bytes and not is_inside:
+            return tuple(files[:count])
+    return tuple(files)
 
 
 def _epochs_after(own: LeaderEpochCache, leader: LeaderEpochCache, start: int, end: int) -> LeaderEpochCache:
-    """Own entries that have records, then the leader's newer ones that begin below the new log end."""
+    """The own entries that have records, then the leader's newer ones that begin below the new log end."""
     epochs = own.truncate_from_end(start)
     for entry in leader.entries:
         if entry.epoch > epochs.latest_epoch and entry.start_offset < end:
@@ -200,46 +188,76 @@ def _epochs_after(own: LeaderEpochCache, leader: LeaderEpochCache, start: int, e
     return epochs
 
 
-BatchesIn = Callable[[FileEntry], list[StoredBatch]]
-
-
 def producers_after_cut(
     known: ProducerStates, end_offset: int, newest_first: Iterable[FileEntry], batches_in: BatchesIn
 ) -> ProducerStates | None:
-    """Producer state of the log cut to end at `end_offset`; None when it stays. `newest_first` are the files then.
+    """Producer state of the log cut to end at `end_offset`; None when it stays. `newest_first`: the files that stay.
 
-    Ids whose kept batches all went, or whose marker went, are looked up again. Their files are read only as far as
-    needed: to the newest batch with a sequence of each, or one of an older epoch than its newest marker's.
+    Producers whose remembered batches, or whose marker, were all cut off are looked up in the files, which are read
+    only as far as needed: to the newest batch with a sequence of each, or one of an older epoch than its newest
+    marker's.
     """
     states, missing, undecided = known.truncated(end_offset)
     found: dict[int, ProducerEntry] = {}
     searched = set(missing)
-    still_open = OpenTransactions(undecided)
+    still_open = _OpenTransactions(undecided)
     for file in newest_first:
         if not searched and still_open.is_decided:
             break
         batches = batches_in(file)
-        for producer_id, entry in entries_of(batches).items():
+        for producer_id, entry in _entries_of(batches).items():
             if producer_id in searched:
                 newer = found.get(producer_id, entry)
                 is_same_epoch = entry.producer_epoch == newer.producer_epoch
                 found[producer_id] = newer._replace(batches=entry.batches) if is_same_epoch else newer
-                if entry.batches or not is_same_epoch:  # markers have no sequence: what does is older
+                if entry.batches or not is_same_epoch:  # a marker has no sequence: the last batch is in an older file
                     searched.discard(producer_id)
-        still_open.look_at(batches)
-    states = states.with_entries(found)
-    states = states.with_open(still_open.first_offsets)
+        still_open.fold_older(batches)
+    states = states.with_found(found, still_open.first_offsets)
     return None if states == known else states
+
+
+def _entries_of(batches: list[StoredBatch]) -> Mapping[int, ProducerEntry]:
+    """The producers' entries after these batches alone."""
+    states = ProducerStates()
+    for batch in batches:
+        states = states.with_batch(*batch)
+    return states.producers
+
+
+class _OpenTransactions:
+    """The first offsets of transactions that are open at the end of a log, folded from its files, newest first.
+
+    It is for producers of which a truncation removed a whole transaction, so that producer state does not suffice.
+    """
+
+    def __init__(self, producer_ids: frozenset[int]) -> None:
+        self._undecided = set(producer_ids)
+        self.first_offsets: dict[int, int] = {}
+
+    @property
+    def is_decided(self) -> bool:
+        return not self._undecided
+
+    def fold_older(self, batches: Sequence[StoredBatch]) -> None:
+        """Fold the next older file: a producer's newest marker decides, transactional batches above it are open."""
+        for batch in reversed(batches):
+            if batch.change is None or batch.producer_id not in self._undecided:
+                continue
+            if batch.change.kind == BEGIN:
+                self.first_offsets[batch.producer_id] = batch.change.offset
+            else:
+                self._undecided.discard(batch.producer_id)
 
 
 def producers_after_copy(
     own: ProducerStates, theirs: ProducerStates, plan: CopyPlan, adds: Sequence[FileEntry], batches_in: BatchesIn
 ) -> ProducerStates | None:
-    """The producer state after a round of copying; None when it stays.
+    """Producer state after a round of copying; None when it stays.
 
-    A round that reaches the leader's log end takes the leader's state. A shorter one must not know more
-    than its records: it folds the batches that it copied onto the own state. Which aborted transactions still have
-    records is each replica's own matter.
+    A round that reaches the leader's log end copies the leader's state. A shorter one must not know more than its
+    records, so it folds the copied batches onto the own state. Which aborted transactions still have records differs
+    between replicas.
     """
     before = ProducerStates() if plan.removes else own
     if plan.is_complete:
@@ -260,10 +278,10 @@ def producers_after_copy(
 def _transactions_after(
     own: Transactions, leader: Transactions, plan: CopyPlan, adds: Sequence[FileEntry], batches_in: BatchesIn
 ) -> Transactions:
-    """The leader's, with the aborted transactions that have records here.
+    """The leader's transactions, with the aborted ones that have records here.
 
-    Of one that is open here the leader may not know any more how it ended: its compaction has taken the records, and
-    the marker came with the others.
+    The end of a transaction that is open here may be unknown to the leader: its compaction removed the records. Then
+    the copied marker shows the end.
     """
     if not plan.lacks_aborted:
         return own.followed_by(leader, plan.start_offset)

@@ -1,7 +1,7 @@
 """Leader epochs of a log and the offsets at which they began: KIP-101 and KIP-279. Pure.
 
-Entries ascend in epoch and in start offset. An entry `(epoch 2, start_offset 10)` says that offset 10 and
-those after it, up to the next entry, were written under leader epoch 2. Source: Kafka's LeaderEpochFileCache.
+Entries ascend in epoch and in start offset. Entry `(epoch 2, start_offset 10)`: the records from offset 10 up to the
+next entry were written under leader epoch 2. Source: Kafka's LeaderEpochFileCache.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class EpochEntry(NamedTuple):
 
 
 class EpochEndOffset(NamedTuple):
-    """Epoch `epoch` ended before offset `end_offset`; (-1, -1) means that the answer is not known."""
+    """Epoch `epoch` ended before offset `end_offset`; (-1, -1): unknown."""
 
     epoch: int
     end_offset: int
@@ -33,7 +33,7 @@ UNDEFINED = EpochEndOffset(UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET)
 
 @dataclass(frozen=True, slots=True)
 class LeaderEpochCache:
-    """The epoch entries of one log, as a value: every change gives a new cache."""
+    """The epoch entries of one log, as a value: every change makes a new cache."""
 
     entries: tuple[EpochEntry, ...] = ()
 
@@ -45,8 +45,8 @@ class LeaderEpochCache:
     def assign(self, epoch: int, start_offset: int) -> LeaderEpochCache:
         """The cache after `epoch` began at `start_offset`; the same object when that changes nothing.
 
-        Entries that the new one contradicts (epoch or start offset not below its own) go, as in Kafka:
-        (0,0) (2,10) with (3,10) assigned gives (0,0) (3,10), since epoch 2 wrote nothing.
+        Entries that the new one contradicts (epoch or start offset not below its own) are removed, as in Kafka:
+        (0,0) (2,10) with (3,10) assigned becomes (0,0) (3,10), since epoch 2 wrote nothing.
         Raises ValueError for a negative epoch or offset.
         """
         if epoch < 0 or start_offset < 0:
@@ -61,8 +61,8 @@ class LeaderEpochCache:
 
         epoch           leader epoch asked for
         log_end_offset  one past the last record of this log
-        returns         (-1, -1) when `epoch` is undefined or above every known one; (epoch, first start offset)
-                        when it is below every known one
+        returns         (-1, -1) when `epoch` is undefined or above all known ones; (epoch, first start offset)
+                        when it is below all known ones
         example         entries (0,0) (2,10), log end 15: for 1 -> (0,10); for 2 -> (2,15); for 3 -> (-1,-1)
         """
         if epoch == UNDEFINED_EPOCH:
@@ -78,20 +78,20 @@ class LeaderEpochCache:
     def epoch_at(self, offset: int) -> int:
         """The leader epoch under which `offset` was (or would be) written; -1 below the first entry."""
         if self.entries and self.entries[-1].start_offset <= offset:
-            return self.entries[-1].epoch  # nearly always asked for: no need to search
+            return self.entries[-1].epoch  # the usual case, without a search
         above = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset)
         return self.entries[above - 1].epoch if above else UNDEFINED_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> LeaderEpochCache:
-        """The cache after the log was cut to end at `end_offset`: entries starting there or later go."""
+        """The cache after the log was cut to end at `end_offset`: entries that start there or later are removed."""
         if not self.entries or self.entries[-1].start_offset < end_offset:
             return self
         return LeaderEpochCache(tuple(e for e in self.entries if e.start_offset < end_offset))
 
     def truncate_from_start(self, start_offset: int) -> LeaderEpochCache:
-        """The cache after the log start moved to `start_offset`: the epoch in force there now starts there.
+        """The cache after the log start moved to `start_offset`, where the epoch in force there now starts.
 
-        (0,0) (2,10) (4,20) with 15 gives (2,15) (4,20).
+        (0,0) (2,10) (4,20) with 15 becomes (2,15) (4,20).
         """
         gone = bisect_right(self.entries, start_offset, key=lambda entry: entry.start_offset)
         if gone == 0 or (gone == 1 and self.entries[0].start_offset == start_offset):
@@ -109,13 +109,13 @@ class LeaderEpochCache:
     ) -> int:
         """The offset below which a follower's log agrees with its leader's: where the follower truncates to.
 
-        KIP-279 asks the leader again and again about ever smaller epochs. With both caches at hand that is
-        one step: the largest epoch that both know, up to the smaller of its two ends. Two logs that hold
-        the same epoch agree on everything before it. With no common epoch only what lies below the leader's log
-        start (which it no longer has) may stay, and what lies below the follower's own first entry, whose epochs went
-        with its log start: that was committed, up to where the leader went on under another epoch. A log without
-        entries has no records: there is nothing to disagree about, and it must not go back to offsets that were given
-        out (Kafka stays at the high watermark then).
+        KIP-279 asks the leader repeatedly, each time about a smaller epoch. With both caches at hand that is one step:
+        the largest epoch that both know, up to the smaller of its two ends. Two logs that hold the same epoch agree on
+        everything before it. Without a common epoch two parts may stay: offsets below the leader's log start, which it
+        no longer has, and offsets below the follower's own first entry, whose epochs were removed with its log start.
+        The latter were committed, up to where the leader continued under another epoch. A log without entries has no
+        records, so it cannot disagree, and it must not go back to offsets that were assigned before (Kafka stays at the
+        high watermark then).
 
         example  own (1,0) (2,20) end 30, leader (1,0) (3,15) end 25: common epoch 1, ends 20 and 15 -> 15
                  own (1,3) end 7, as its log starts at 3, leader (0,0) (3,3): epoch 0 ended at 3 on both -> 3

@@ -1,14 +1,15 @@
 """One replica's log of one partition over a `LogTable`: append, copy, truncate, read. I/O: through its table.
 
-Every commit is compare-and-swap on the version that this instance folded, and is refused when the table's
-leader epoch is not the writer's (promise 2). A lost race is a value: `Conflict`; refresh, then decide again.
-An instance is not thread-safe; several instances may be open on one table.
+Every commit is compare-and-swap on the version that this instance folded, and is refused when the table's leader epoch
+is not the writer's (promise 2). A lost race is a value, `Conflict`: refresh, then decide again. An instance is not
+thread-safe; several instances may be open on one table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import is_
 from zlib import crc32
 
 import pyarrow as pa
@@ -16,7 +17,6 @@ import pyarrow as pa
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.delta.removed import NO_PRODUCERS, producers_path
 from stratalog.storage.delta.table import (
-    LEADER_EPOCH,
     LOG_END,
     LOG_START,
     PRODUCERS,
@@ -30,7 +30,6 @@ from stratalog.storage.errors import (
     FencedLeaderEpochError,
     InconsistentTopicIdError,
     InvalidRecordError,
-    ObjectNotFoundError,
     StoreUnavailableError,
     UnknownLeaderEpochError,
 )
@@ -48,22 +47,22 @@ from stratalog.storage.log.append import (
 )
 from stratalog.storage.log.copy import Copied, Cut, plan_copy, plan_cut, producers_after_copy, producers_after_cut
 from stratalog.storage.log.flush import FlushState
-from stratalog.storage.log.reader import RESOLVE_TRIES, LogReader
+from stratalog.storage.log.reader import LogReader
 from stratalog.storage.log.rows import rows_before_cut, rows_between
-from stratalog.storage.log.state import TOPIC_ID_PROPERTY, LogState, live_paths
+from stratalog.storage.log.state import TOPIC_ID_PROPERTY, LogState, live_paths, position_txns
 from stratalog.storage.producers import ProducerChanges, ProducerStates
 from stratalog.storage.records import NewRecordBatch, data_rows
 from stratalog.storage.topic_config import LogConfig
 
 EXPIRY_INTERVAL_MS = 60_000
 WHOLE_PRODUCERS_COMMITS = 20
-"""A commit whose version passes a multiple of this states the whole producer state: for clean-up and cold starts."""
+"""Commits between two that name the whole producer state, which clean-up and a first fold need."""
 _NUMBERS = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class _PreparedCommit:
-    """A commit to be made, and what holds after it. `record_count` counts towards `flush.messages`."""
+    """A commit before it is made, and the producer state after it. `record_count` counts towards `flush.messages`."""
 
     commit: Commit
     producers: ProducerStates | None
@@ -73,7 +72,7 @@ class _PreparedCommit:
 
 @dataclass(frozen=True, slots=True)
 class _OpenAppend:
-    """An append under way: its content as given, its commit, and the answer if that commit stands."""
+    """An append whose outcome is open: its content, its commit, and its result if the commit was made."""
 
     content: tuple[NewRecordBatch | HandedFiles, ...]
     prepared: _PreparedCommit
@@ -83,7 +82,7 @@ class _OpenAppend:
 class PartitionLog(LogReader):
     """One replica's log, to read and write. The constructor does no I/O; the first use folds the table.
 
-    `on_commit` is told of each own commit once it is folded.
+    `on_commit` is called with each own commit after its fold.
     """
 
     remembers_removed = True
@@ -112,21 +111,21 @@ class PartitionLog(LogReader):
     def start_epoch(
         self, leader_epoch: int, *, as_leader: bool, truncate_to: int | None = None, log_start: int | None = None
     ) -> Committed | Conflict:
-        """State `leader_epoch` in the table, truncating in the same commit; always synced.
+        """Begin `leader_epoch` in the table and truncate the log in the same commit, which is always synced.
 
         as_leader    also begin the epoch's entry at the (new) log end
-        truncate_to  the log ends there at most; producer and sink state go back with it
-        log_start    the log starts there at least
-        Raises FencedLeaderEpochError when the table is at a newer epoch. No write when all of it holds already.
+        truncate_to  the log ends there or below; producer and sink state are truncated with it
+        log_start    the log starts there or above
+        Raises FencedLeaderEpochError when the table is at a newer epoch. Writes nothing when nothing changes.
         """
         state = self.state
         self._check_not_fenced(state, leader_epoch)
         cut = plan_cut(state, truncate_to, log_start)
         epochs = cut.epochs.assign(leader_epoch, cut.log_end_offset) if as_leader else cut.epochs
-        txns = {LOG_END: cut.log_end_offset, LEADER_EPOCH: leader_epoch, LOG_START: cut.log_start_offset}
+        txns = position_txns(cut.log_end_offset, leader_epoch, cut.log_start_offset)
         if txns == state.position_txns and epochs == state.epochs and not cut.removes:
             return Committed(state.version)
-        sliced = self._slice_before(cut)
+        sliced = self._sliced(cut)
         producers = self._producers_after(state, cut, sliced)
         return self._commit(
             self._prepare(
@@ -138,29 +137,28 @@ class PartitionLog(LogReader):
                     **txns,
                     **cut.cleaner_txns,
                     **(state.erase_again_txns if cut.log_end_offset < state.log_end_offset else {}),
-                    **(state.epoch_txns(epochs) if epochs != state.epochs else {}),
+                    **state.epoch_txns(epochs),
                 },
                 producers=producers,
                 sync=True,
             )
         )
 
-    def _slice_before(self, cut: Cut) -> tuple[FileEntry, ...]:
+    def _sliced(self, cut: Cut) -> tuple[FileEntry, ...]:
         entry = cut.straddling
         if entry is None:
             return ()
-        rows = rows_before_cut(self.table.read_file(entry.file), entry, cut.log_end_offset)
-        return self._rewritten(entry, rows)
+        return self._rewritten(entry, rows_before_cut(self.table.read_file(entry.file), entry, cut.log_end_offset))
 
     def _rewritten(self, entry: FileEntry, rows: pa.Table) -> tuple[FileEntry, ...]:
-        """A part of a file as a file of its own, with the same labels."""
+        """A part of a file as a new file with the same labels."""
         if rows.num_rows == 0:
             return ()
         file = self.table.write_file(rows, entry.segment, codec_of_merge(self.config.compression_type))
         return (FileEntry(file, entry.segment, entry.leader_epoch, entry.base_offset),)
 
     def _producers_after(self, state: LogState, cut: Cut, sliced: Sequence[FileEntry]) -> ProducerStates | None:
-        """Producer state at the cut; None when it stays. Ids whose kept batches all went are looked up again."""
+        """Producer state after the cut; None when it stays."""
         if cut.is_full:
             return ProducerStates()
         if cut.log_end_offset == state.log_end_offset:
@@ -173,19 +171,19 @@ class PartitionLog(LogReader):
     def append(self, batches: Sequence[NewRecordBatch], leader_epoch: int, now_ms: int) -> Appended | Conflict:
         """Append a group of batches as one file and one commit; one result per batch, in order.
 
-        A refused batch (MESSAGE_TOO_LARGE, OUT_OF_ORDER_SEQUENCE_NUMBER, …) has its error as result and spoils
-        no other. On Conflict nothing was appended; the file is kept for the next try with the same batches.
-        After StoreUnavailableError the outcome is open: the same batches once more settle it, without a second copy.
+        A refused batch (MESSAGE_TOO_LARGE, OUT_OF_ORDER_SEQUENCE_NUMBER, …) has its error as result and does not affect
+        the others. On Conflict nothing was appended; the file is kept for a retry with the same batches. After
+        StoreUnavailableError the outcome is open: a retry with the same batches decides it, without a second copy.
         Raises FencedLeaderEpochError / UnknownLeaderEpochError unless the table is at `leader_epoch`.
         """
-        settled = self._settled(batches)
-        if settled is not None:
-            return settled
+        decided = self._outcome_of_open(batches)
+        if decided is not None:
+            return decided
         state = self._writable(leader_epoch)
         admission = admit(batches, self.producers, self.config, state.log_end_offset, now_ms)
         accepted = tuple([batches[i] for i in admission.accepted])
         if not accepted:
-            return Appended(state.version, admission.results)
+            return Appended(state.version, tuple(admission.results))
         segment = segment_of_append(state, accepted, self.config)
         file = self._file_of(accepted, segment)
         entry = FileEntry(file, segment, leader_epoch, state.log_end_offset)
@@ -195,30 +193,31 @@ class PartitionLog(LogReader):
         return outcome
 
     def append_files(self, handed: Sequence[HandedFiles], leader_epoch: int, now_ms: int) -> Appended | Conflict:
-        """Append files that writers in other processes left in this table's directory, as one commit.
+        """Append files that other processes wrote into this table's directory, as one commit.
 
-        A sink's batch id at or below its last one is a success without a write. A hand-over with a file that is not
-        there, or is in the log already, has InvalidRecordError as its result. Raises as `append`.
+        A sink's batch id at or below its last one is a success without a write. A hand-over of a missing file, or of
+        one that is in the log already, has InvalidRecordError as its result. Raises as `append`.
         """
-        settled = self._settled(handed)
-        if settled is not None:
-            return settled
+        decided = self._outcome_of_open(handed)
+        if decided is not None:
+            return decided
         state = self._writable(leader_epoch)
         refusals = [self._refusal(each, state, now_ms) for each in handed]
         sound = [each for each, refusal in zip(handed, refusals, strict=True) if refusal is None]
         admission = admit_files(sound, self.producers, state.log_end_offset, now_ms)
         files = [file for i in admission.accepted for file in sound[i].files]
         admitted = iter(admission.results)
-        results = tuple(next(admitted) if refusal is None else refusal for refusal in refusals)
+        admission.results = [next(admitted) if refusal is None else refusal for refusal in refusals]
         if not files:
-            return Appended(state.version, results)
-        placed = assign_offsets(state, files, leader_epoch, self.config)
-        return self._commit_append(handed, placed, replace(admission, results=results), now_ms)
+            return Appended(state.version, tuple(admission.results))
+        entries = assign_offsets(state, files, leader_epoch, self.config)
+        return self._commit_append(handed, entries, admission, now_ms)
 
     def _refusal(self, handed: HandedFiles, state: LogState, now_ms: int) -> InvalidRecordError | None:
-        """A file that is not there would stop every reader and follower; one that is there twice would vanish.
+        """The error of a new hand-over with a missing file, which would stop every reader and follower, or with a file
+        that is in the log already, which would vanish from there.
 
-        Not asked of what was appended before: a repeated hand-over is answered as such, wherever its files are now.
+        A repeated hand-over is not checked: it is a duplicate, wherever its files are now.
         """
         known = admit_files([handed], self.producers, state.log_end_offset, now_ms).results[0]
         if not isinstance(known, BatchAppended) or known.duplicate:
@@ -247,7 +246,7 @@ class PartitionLog(LogReader):
         prepared = self._prepare(
             "WRITE", now_ms, adds=adds, txns={LOG_END: admission.log_end_offset}, producers=producers
         )
-        appended = Appended(self.state.version + 1, admission.results, adds)
+        appended = Appended(self.state.version + 1, tuple(admission.results), adds)
         return self._put_append(_OpenAppend(tuple(content), prepared, appended))
 
     def _put_append(self, append: _OpenAppend) -> Appended | Conflict:
@@ -258,13 +257,13 @@ class PartitionLog(LogReader):
             raise
         return outcome if isinstance(outcome, Conflict) else append.appended
 
-    def _settled(self, content: Sequence[NewRecordBatch] | Sequence[HandedFiles]) -> Appended | Conflict | None:
-        """What became of an append that got no answer, when the same content comes again; None for a new one.
+    def _outcome_of_open(self, content: Sequence[NewRecordBatch] | Sequence[HandedFiles]) -> Appended | Conflict | None:
+        """The outcome of an open append that is retried with the same content; None for other content.
 
-        The very same commit at the same version settles it: it is there already, wins now, or lost.
+        The very same commit at the same version decides it: it was made already, wins now, or lost.
         """
         append, self._open_append = self._open_append, None
-        if append is None or len(append.content) != len(content) or not all(map(_is_same, append.content, content)):
+        if append is None or not _are_same(append.content, content):
             return None
         if self.state.version < append.appended.version:
             return self._put_append(append)
@@ -272,10 +271,10 @@ class PartitionLog(LogReader):
         return append.appended if any(entry.path == path for entry in reversed(self.state.files)) else None
 
     def _file_of(self, batches: tuple[NewRecordBatch, ...], segment: int) -> DataFile:
-        """The batches as a data file: that of a lost race, which no commit names for certain, if they are the same."""
-        unplaced, self._uncommitted = self._uncommitted, None
-        if unplaced and len(unplaced[0]) == len(batches) and all(map(_is_same, unplaced[0], batches)):
-            return unplaced[1]
+        """The batches as a data file: that of a lost race, which certainly no commit names, if they are the same."""
+        uncommitted, self._uncommitted = self._uncommitted, None
+        if uncommitted and _are_same(uncommitted[0], batches):
+            return uncommitted[1]
         size_bytes = sum([batch.size_bytes for batch in batches])
         codec = codec_of_append(self.config.compression_type, (b.compression_type for b in batches), size_bytes)
         return self.table.write_file(data_rows(batches), segment, codec)
@@ -299,29 +298,23 @@ class PartitionLog(LogReader):
         return producers.expired(now_ms, log_start_offset=self.state.log_start_offset)
 
     def copy_from(self, leader: PartitionLog, leader_epoch: int, max_bytes: int) -> Copied | Conflict:
-        """Take over what the leader has above this log's end, at most `max_bytes` (but one file), as one commit.
+        """Copy the leader's files above this log's end, at most `max_bytes` (at least one file), as one commit.
 
-        Bytes are copied as they are; the first file is sliced when it begins below the own log end. Offsets
-        that the leader lacks (compacted) are gaps here too. Log start, epoch entries and producer state follow. A log
-        that misses tombstones which the leader has no more is emptied at first, and copied in the next rounds.
+        Bytes are copied as they are; the first file is sliced when it begins below the own log end. Offsets that the
+        leader lacks (compacted) are gaps here too. The commit carries log start, epoch entries and producer state. A
+        log that misses tombstones which the leader no longer has is emptied first, and copied in the next rounds.
         Raises FencedLeaderEpochError / UnknownLeaderEpochError unless both tables are at `leader_epoch`,
         OffsetOutOfRangeError when this log must be truncated first.
         """
-        for _ in range(RESOLVE_TRIES):
-            try:
-                return self._copy_round(leader, leader_epoch, max_bytes)
-            except ObjectNotFoundError:
-                if not leader.refresh_for_sure():
-                    raise
-        raise ObjectNotFoundError(f"{leader.name}: files to copy vanished {RESOLVE_TRIES} times")
+        return leader._resolving(lambda: self._copy_round(leader, leader_epoch, max_bytes))
 
     def _copy_round(self, leader: PartitionLog, leader_epoch: int, max_bytes: int) -> Copied | Conflict:
-        their_producers = leader.producers  # may fold anew, so before anything is planned
+        their_producers = leader.producers  # may fold, so before the plan
         own, theirs = self._writable(leader_epoch), leader._writable(leader_epoch)
         plan = plan_copy(own, theirs, max_bytes)
         if not plan.is_complete:
             plan = plan_copy(own, theirs, max_bytes, their_producers.sink_ranges())
-        txns = {LOG_END: plan.end_offset, LEADER_EPOCH: leader_epoch, LOG_START: plan.log_start_offset}
+        txns = position_txns(plan.end_offset, leader_epoch, plan.log_start_offset)
         if txns == own.position_txns and not plan.files:
             return Copied(plan.start_offset, plan.end_offset, own.version)
         copies = (copy for entry in plan.files for copy in self._copied(leader, entry, plan.start_offset))
@@ -337,7 +330,7 @@ class PartitionLog(LogReader):
                     **txns,
                     **plan.cleaner_txns,
                     **(own.erase_again_txns if plan.removes else {}),
-                    **(own.epoch_txns(plan.epochs) if plan.epochs != own.epochs else {}),
+                    **own.epoch_txns(plan.epochs),
                 },
                 producers=producers,
             )
@@ -349,7 +342,7 @@ class PartitionLog(LogReader):
     def _copied(self, leader: PartitionLog, entry: FileEntry, start_offset: int) -> tuple[FileEntry, ...]:
         """A leader's file in this table: its bytes under its name, or a slice under a new one.
 
-        A file that left this log lately is written under a new name, since its old object may be deleted.
+        A file that left this log recently is written under a new name, since its old object may be deleted.
         """
         if entry.start_offset >= start_offset and entry.path not in self.state.removed:
             self.table.copy_file(leader.table, entry.file)
@@ -365,19 +358,19 @@ class PartitionLog(LogReader):
         leader_epoch: int,
         operation: str,
         now_ms: int,
-        data_change: bool,
+        data_change: bool = True,
         log_start: int | None = None,
         txns: Mapping[str, int] | None = None,
         aborted_end: int = 0,
     ) -> Committed | Conflict:
         """Swap files in one commit: a merge or compaction (`data_change` False / True), retention (no adds).
 
-        Log end, epochs and producers stay; `log_start` moves the log start up, `txns` says how far the log is
-        compacted. Aborted transactions are forgotten that end below the log start, or below `aborted_end`, where none
-        of their records is left. Raises as `append`.
+        Log end, epochs and producers stay; `log_start` moves the log start up, `txns` are further txns of the commit.
+        Aborted transactions that end below the log start, or below `aborted_end`, where none of their records is left,
+        are removed from producer state. Raises as `append`.
         """
         forgotten_end = max(log_start or 0, aborted_end)
-        known = self.producers if forgotten_end else None  # may fold anew, so before anything is decided
+        known = self.producers if forgotten_end else None  # may fold, so before the decision
         producers = known.without_aborted(forgotten_end) if known is not None else None
         state = self._writable(leader_epoch)
         start = max(state.log_start_offset, log_start or 0)
@@ -408,7 +401,7 @@ class PartitionLog(LogReader):
         return state
 
     def _commit(self, prepared: _PreparedCommit) -> Committed | Conflict:
-        """Commit and fold the next version. Producer state that was read may have brought more since it was decided."""
+        """Commit and fold the next version; Conflict when reading producer state has folded more since the decision."""
         if self.state.version != self._decided_on:
             return Conflict(self._decided_on + 1)
         return self._put(prepared, self.state.version + 1)
@@ -425,8 +418,8 @@ class PartitionLog(LogReader):
         data_change: bool = True,
         sync: bool = False,
     ) -> _PreparedCommit:
-        """A commit on what is folded."""
-        changes, producer_txns = self._state_producers(producers)
+        """A commit on top of the fold."""
+        changes, producer_txns = self._producers_of_commit(producers)
         all_txns = {**self.state.position_txns, **txns, **producer_txns}
         records = sum([entry.file.record_count for entry in adds]) if data_change else 0
         commit = Commit(self._ids.new_id(), operation, now_ms, adds, removes, all_txns, data_change, producers=changes)
@@ -440,7 +433,7 @@ class PartitionLog(LogReader):
             self._is_in_doubt = True
             return outcome
         if prepared.producers is not None:
-            self._producers_version = -1  # known as a whole below: `_replay` need not work it out
+            self._producers_version = -1  # set below: `_replay` need not fold the changes
         self._replay(prepared.commit)
         self.flushing.committed(prepared.record_count, is_synced=prepared.sync)
         if prepared.producers is not None:
@@ -449,12 +442,12 @@ class PartitionLog(LogReader):
             self.on_commit(prepared.commit)
         return outcome
 
-    def _state_producers(self, producers: ProducerStates | None) -> tuple[ProducerChanges | None, dict[str, int]]:
-        """What the next version says of producer state (None: it stays): changes, and txns that name it whole.
+    def _producers_of_commit(self, producers: ProducerStates | None) -> tuple[ProducerChanges | None, dict[str, int]]:
+        """Producer state (None: it stays) in the next version: its changes, and txns that name the whole state.
 
-        Whole where changes cannot tell it, and every `WHOLE_PRODUCERS_COMMITS`: clean-up keeps commits still needed.
-        Each partition counts from another version, by its name: those that are written to at the same pace, as by a
-        producer that goes round them, would all write an object more within the same second.
+        The whole is written when no changes lead to it, and every `WHOLE_PRODUCERS_COMMITS`, since clean-up keeps the
+        commits after it. Each partition counts from another version, by its name: partitions that a producer writes to
+        in turn would otherwise all write the object within the same second.
         """
         state = self.state
         version, since = state.version + 1, state.producers_version
@@ -472,7 +465,7 @@ class PartitionLog(LogReader):
         return changes, {PRODUCERS: number, PRODUCERS_VERSION: version}
 
     def _write_producers(self, producers: ProducerStates) -> int:
-        """Write the whole state, before the commit that names it."""
+        """Write the whole state before the commit that names it."""
         if not producers.producers and not producers.sinks:
             return NO_PRODUCERS
         number = int(self._ids.new_id(), 16) % _NUMBERS + 1
@@ -480,5 +473,5 @@ class PartitionLog(LogReader):
         return number
 
 
-def _is_same(left: object, right: object) -> bool:
-    return left is right
+def _are_same(left: Sequence[object], right: Sequence[object]) -> bool:
+    return len(left) == len(right) and all(map(is_, left, right))

@@ -1,6 +1,6 @@
-"""One replica's log to read: its state, folded and kept up to date, and its records. I/O: through its table.
+"""One replica's log to read: its fold, kept up to date, its records, and look-ups by time. I/O: through its table.
 
-A reader commits nothing, so any process may hold one, on a live replica too. `storage.log.partition_log.PartitionLog`
+A reader commits nothing, so any process may open one, also on a live replica. `storage.log.partition_log.PartitionLog`
 is a reader that also writes.
 """
 
@@ -32,7 +32,6 @@ from stratalog.storage.log.rows import (
     first_at_or_after,
     has_control_records,
     is_read_to,
-    latest_timestamp_ms,
     producer_batches,
     read_schema,
     rows_between,
@@ -41,12 +40,13 @@ from stratalog.storage.log.segments import LogSegment, files_between
 from stratalog.storage.log.state import SEALED_EPOCH, LogState
 from stratalog.storage.log.time_index import straddling_file
 from stratalog.storage.producers import ProducerStates, StoredBatch
+from stratalog.storage.records import timestamp_range
 from stratalog.storage.transactions import AbortedTransaction
 
 RESOLVE_TRIES = 5
-"""How often an offset is resolved again because the file that held it was merged away meanwhile."""
+"""Repetitions of a look-up whose object was deleted meanwhile."""
 DOUBT_INTERVAL_MS = 10_000
-"""How long an idle log trusts its position before it looks whether clean-up has passed it."""
+"""Interval in which an idle log checks whether clean-up has deleted the version of its fold."""
 
 T = TypeVar("T")
 
@@ -55,10 +55,10 @@ class LogReader:
     """A replica's log, to read. The constructor does no I/O; the first use folds the table."""
 
     remembers_removed = False
-    """Whether the fold keeps what left the log. For who deletes it, and who must not bring it back under its name."""
+    """Whether the fold keeps the objects that left the log: a writer deletes them, and must not reuse their names."""
 
     reads_only = True
-    """Whether a table that was made anew is taken as it is: who writes has to know that its own is gone."""
+    """Whether a table that was made anew is read as it is; a writer gets TableReplacedError instead."""
 
     def __init__(self, table: LogTable, clock: Clock) -> None:
         self.table = table
@@ -75,12 +75,12 @@ class LogReader:
 
     @property
     def is_folded(self) -> bool:
-        """True once the table was read."""
+        """Whether the table was read."""
         return self._state is not None
 
     @property
     def state(self) -> LogState:
-        """The fold as of the last refresh or own commit. Not to be changed."""
+        """The fold as of the last refresh or own commit; read-only for callers."""
         if self._state is None:
             self._load()
         assert self._state is not None
@@ -100,7 +100,7 @@ class LogReader:
         return (self._state or self.state).leader_epoch
 
     def has_started(self, leader_epoch: int) -> bool:
-        """Whether this epoch or a later one began in the table, so that what it shows is what that one has."""
+        """Whether this epoch or a later one began in the table, so that the table shows that epoch's log."""
         return leader_epoch <= self.leader_epoch < SEALED_EPOCH
 
     @property
@@ -126,41 +126,39 @@ class LogReader:
 
     @property
     def producers(self) -> ProducerStates:
-        """Producer and sink state up to the log end. Read when it is first needed, then kept up with the log."""
-        for _ in range(RESOLVE_TRIES):
-            state = self.state
-            if self._producers_version == state.version:
-                return self._producers
-            try:
-                self._producers = self._read_producers(state)
-                self._producers_version = state.version
-            except ObjectNotFoundError:
-                if not self.refresh_for_sure():
-                    raise
-        raise ObjectNotFoundError(f"{self.name}: producer state vanished {RESOLVE_TRIES} times")
+        """Producer and sink state up to the log end: read on first use, then folded with the log."""
+        if self._producers_version == self.state.version:
+            return self._producers
+        return self._resolving(self._fold_producers)
+
+    def _fold_producers(self) -> ProducerStates:
+        state = self.state
+        self._producers = self._read_producers(state)
+        self._producers_version = state.version
+        return self._producers
 
     def fold_ahead(self) -> None:
-        """Have ready what is otherwise made when it is first asked for. Raises as `producers` does."""
+        """Fold producer state and segments before their first use. Raises as `producers` does."""
         _ = self.producers, self.segments
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Below it the outcome of every transaction is known, as of what was folded: never above the log end here.
+        """The offset below which the outcome of every transaction is known: Kafka's LSO.
 
-        Kafka's LSO. Equal to the high watermark while no transaction is open. A reader whose commits were cleaned up
-        under it stands still for a while; what was published meanwhile says nothing of the transactions since.
+        It is the high watermark while no transaction is open, but never above the log end of this fold: a fold that
+        clean-up has overtaken is stale for a while, and knows nothing of later transactions.
         """
-        producers = self.producers  # they are read as of the log end that the next line asks for
+        producers = self.producers  # may fold, so before the log end
         return producers.transactions.last_stable_offset(min(high_watermark, self.log_end_offset))
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> tuple[AbortedTransaction, ...]:
-        """Those with a record in `[start_offset, end_offset)`, ordered by first offset: what Fetch answers."""
+        """Those with a record in `[start_offset, end_offset)`, by first offset, as in a Fetch response."""
         return self.producers.transactions.aborted_between(start_offset, end_offset)
 
     def refresh(self, commits_max: int | None = None) -> bool:
-        """Fold what was committed since, at most so many commits; True when anything changed.
+        """Fold the new commits, at most `commits_max`; whether anything changed.
 
-        A table that was made anew is read anew, but whoever writes to it gets TableReplacedError, unless a fold of the
-        new one shows that it is of the same topic.
+        A table that was made anew is read anew; a writer gets TableReplacedError, unless the new one is of the same
+        topic.
         Raises ForeignCommitError, CorruptMessageError, UnknownTopicOrPartitionError (no table).
         """
         if self._state is None:
@@ -183,7 +181,7 @@ class LogReader:
         return changed
 
     def _check_same_topic(self, before: LogState) -> None:
-        """A new topic of the same name may have made a table of its own where this one's was: none to write to."""
+        """A new topic of the same name may have made its table in this place: it must not be written to."""
         if self.reads_only or self.state.topic_id == before.topic_id:
             return
         found_id, self._state = self.state.topic_id, before
@@ -205,7 +203,7 @@ class LogReader:
         return state.version != before
 
     def _replay(self, commit: Commit) -> None:
-        """Fold the next version, and bring the producer state along when that is known."""
+        """Fold the next version, and its producer changes if the producer state is known."""
         state = self.state
         is_known = self._producers_version == state.version
         state.replay(state.version + 1, commit)
@@ -215,7 +213,7 @@ class LogReader:
                 self._producers = self._producers.with_changes(commit.producers)
 
     def _is_position_cleaned_up(self) -> bool:
-        """Whether clean-up has deleted the version that this instance stands on: looked at now and then."""
+        """Whether clean-up has deleted the version of the fold; checked when in doubt and every `DOUBT_INTERVAL_MS`."""
         now_ms = self.clock.monotonic_ms()
         if not self._is_in_doubt and now_ms - self._checked_ms < DOUBT_INTERVAL_MS:
             return False
@@ -234,8 +232,8 @@ class LogReader:
         self._checked_ms = self.clock.monotonic_ms()
 
     def refresh_for_sure(self) -> bool:
-        """As `refresh`, which for a while may see nothing new after clean-up has deleted the version that it stands on:
-        this one sees all that was committed before it was called."""
+        """`refresh` that folds every commit before the call. After clean-up has deleted the version of the fold,
+        `refresh` may miss new commits for up to `DOUBT_INTERVAL_MS`."""
         self._is_in_doubt = True
         return self.refresh()
 
@@ -244,8 +242,8 @@ class LogReader:
     ) -> pa.Table:
         """Records from `start_offset` on, below `end_offset` (default: log end), as `READ_SCHEMA` or `columns` of it.
 
-        Whole files until `max_bytes` on storage are reached; of the first one, if that is larger, as many row groups,
-        at least one. No rows mean that there are none up to the bound. Raises OffsetOutOfRangeError below the log
+        Whole files until `max_bytes` on storage are reached; of a first file that is larger, as many row groups, at
+        least one. An empty result: there are no records up to the bound. Raises OffsetOutOfRangeError below the log
         start or above the log end.
         """
         return self._resolving(lambda: self._read_once(start_offset, max_bytes, end_offset, columns))
@@ -253,9 +251,9 @@ class LogReader:
     def read_range(
         self, start_offset: int, end_offset: int, max_bytes: int = 1 << 24, columns: Sequence[str] | None = None
     ) -> Iterator[pa.Table]:
-        """Everything in `[start_offset, end_offset)` as tables of about `max_bytes` on storage each.
+        """All records in `[start_offset, end_offset)` as tables of about `max_bytes` on storage each.
 
-        columns  those of `READ_SCHEMA` that are read, `offset` among them; None: all
+        columns  columns of `READ_SCHEMA`, `offset` among them; None: all
         """
         while start_offset < end_offset:
             table = self.read(start_offset, max_bytes, end_offset, columns)
@@ -265,7 +263,7 @@ class LogReader:
             start_offset = table["offset"][-1].as_py() + 1
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """The first record with this timestamp or a later one: (offset, its timestamp); None when there is none.
+        """The first record with this timestamp or a later one: (offset, its timestamp); None if there is none.
 
         A binary search over the files and one row group's two columns, however long the log is (Kafka's
         `UnifiedLog.fetchOffsetByTimestamp`).
@@ -297,7 +295,7 @@ class LogReader:
             wanted: RowsWanted | None = RowsWanted(start_offset - base, bound - base, bytes_max=left_bytes)
             is_inside = start_offset <= entry.start_offset and entry.end_offset <= bound
             if is_inside and entry.file.size_bytes <= left_bytes:
-                wanted = None  # all of it: one read of the whole file is the cheapest
+                wanted = None  # one read of the whole file is the cheapest
             found = self.table.read_file(entry.file, names, wanted)
             rows = rows_between(found, entry, start_offset, bound)
             if rows.num_rows:
@@ -323,7 +321,7 @@ class LogReader:
         if greatest is None or greatest < timestamp_ms:
             return None
         start = self.state.log_start_offset
-        is_hidden_in = entry.start_offset < start  # then its first group with such a time may show none of it
+        is_hidden_in = entry.start_offset < start  # then the row group that is found may have hidden rows only
         wanted = RowsWanted(max(0, start - entry.base_offset), None, timestamp_ms, None if is_hidden_in else 0)
         rows = self.table.read_file(entry.file, TIME_COLUMNS, wanted)
         return first_at_or_after(rows, entry, timestamp_ms, start)
@@ -338,13 +336,13 @@ class LogReader:
                 continue
             wanted = RowsWanted(start - edge.base_offset, end - edge.base_offset)
             rows = rows_between(self.table.read_file(edge.file, TIME_COLUMNS, wanted), edge, start, end)
-            latest = latest_timestamp_ms(rows)
+            latest = timestamp_range(rows["timestamp"])[1]
             if latest is not None:
                 times.append(latest)
         return self._find_timestamp(max(times)) if times else None
 
     def _resolving(self, look_up: Callable[[], T]) -> T:
-        """Run a look-up; when a file is gone because it was merged away, fold and resolve the offset again."""
+        """Run a look-up; when an object is gone, as after a merge or clean-up, refresh and repeat it."""
         for _ in range(RESOLVE_TRIES):
             try:
                 return look_up()
@@ -360,15 +358,15 @@ class LogReader:
         return producer_batches(rows, entry.base_offset, self.clock.wall_ms())
 
     def _read_producers(self, state: LogState) -> ProducerStates:
-        """The last whole state and the changes since; ObjectNotFoundError when either was cleaned up meanwhile."""
+        """The last whole state with the changes since; ObjectNotFoundError when clean-up has deleted either."""
         states = self._read_whole_producers(state.producers_number)
-        if state.producers_version is not None:
-            for version in range(state.producers_version + 1, state.folded_from + 1):
-                commit = self.table.read_commit(version)
-                if commit is None:
-                    raise ObjectNotFoundError(f"{self.name}: version {version} with producer state was cleaned up")
-                if commit.producers is not None:
-                    states = states.with_changes(commit.producers)
+        whole = state.folded_from if state.producers_version is None else state.producers_version
+        for version in range(whole + 1, state.folded_from + 1):
+            commit = self.table.read_commit(version)
+            if commit is None:
+                raise ObjectNotFoundError(f"{self.name}: version {version} with producer state was cleaned up")
+            if commit.producers is not None:
+                states = states.with_changes(commit.producers)
         for _, changes in state.producer_changes:
             states = states.with_changes(changes)
         return states

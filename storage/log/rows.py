@@ -1,4 +1,4 @@
-"""Rows of data files by absolute offset: reading, slicing, and the batches that they hold. Pure.
+"""Rows of data files by absolute offset: as a read, cut, merged, and as batches of producers. Pure.
 
 A data file's rows ascend in `offset_delta`, so a range is a slice found by binary search, not a filter.
 """
@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stratalog.storage.files.data_file import FileEntry
-from stratalog.storage.producers import BatchMetadata, ProducerEntry, ProducerStates, StoredBatch
-from stratalog.storage.records import CONTROL_ATTRIBUTE, DATA_SCHEMA, NO_PRODUCER_ID, timestamp_range
-from stratalog.storage.transactions import BEGIN, change_of
+from stratalog.storage.producers import BatchMetadata, StoredBatch
+from stratalog.storage.records import CONTROL_ATTRIBUTE, DATA_SCHEMA, NO_PRODUCER_ID, SEQUENCE_MASK
+from stratalog.storage.transactions import change_of
 
 READ_SCHEMA = pa.schema(
     [
@@ -28,19 +28,18 @@ READ_SCHEMA = pa.schema(
         ],
     ]
 )
-"""The columns of a read: absolute offsets and the leader epoch, otherwise those of a data file."""
+"""The columns of a read: absolute offsets, the leader epoch, and the other columns of a data file."""
 
 _FILE_COLUMNS = {"offset": "offset_delta", "batch_base_offset": "batch_base"}
-"""What is relative in a data file and absolute in a read."""
+"""The columns that are absolute in a read, and their relative ones in a data file."""
 
 TIME_COLUMNS = ("offset_delta", "timestamp")
 PRODUCER_COLUMNS = ("offset_delta", "producer_id", "producer_epoch", "sequence", "batch_base", "attributes")
 MARKER_COLUMNS = (*PRODUCER_COLUMNS, "key", "value")
 CHUNK_ROWS_MIN = 1_000
-"""Smaller parts are copied together before they are worked on: each chunk costs some microseconds at each step."""
+"""Rows a part below which parts are copied together first: each chunk has a fixed cost at each step."""
 SMALL_FILE_RECORDS = 512
-"""Files with fewer records than this on average are read into one piece of memory."""
-_SEQUENCE_MASK = 0x7FFFFFFF
+"""Records a file on average below which the files of a read are copied together."""
 
 
 def no_rows() -> pa.Table:
@@ -54,7 +53,7 @@ def read_schema(columns: Sequence[str] | None) -> pa.Schema:
 
 
 def file_columns(columns: Sequence[str] | None) -> list[str] | None:
-    """The columns of a data file, in its order, that these of a read are made of; None: all.
+    """The columns of a data file, in its order, from which these of a read are made; None: all.
 
     >>> file_columns(["value", "offset"])
     ['offset_delta', 'value']
@@ -68,9 +67,9 @@ def file_columns(columns: Sequence[str] | None) -> list[str] | None:
 def as_read(parts: Sequence[tuple[pa.Table, FileEntry]], columns: Sequence[str] | None = None) -> pa.Table:
     """Rows of data files, in order of offset, as one table of `read_schema(columns)`.
 
-    parts  rows with `file_columns(columns)` at least, each of them with its file
+    parts  rows with at least `file_columns(columns)`, each with its file
 
-    Computed over all files at once: of a log of one-record files, each costs a few microseconds.
+    Computed over all files at once, since a log may consist of one-record files.
     """
     schema = read_schema(columns)
     rows = pa.concat_tables([part for part, _ in parts])
@@ -90,7 +89,7 @@ def as_read(parts: Sequence[tuple[pa.Table, FileEntry]], columns: Sequence[str] 
 
 
 def rows_between(table: pa.Table, entry: FileEntry, start_offset: int, end_offset: int) -> pa.Table:
-    """The rows of a data file with offsets in `[start_offset, end_offset)`; without copying."""
+    """The rows of a data file with offsets in `[start_offset, end_offset)`, without a copy."""
     if table.num_rows == 0 or (start_offset <= entry.start_offset and entry.end_offset <= end_offset):
         return table
     first = _row_at(table, start_offset - entry.base_offset)
@@ -99,7 +98,7 @@ def rows_between(table: pa.Table, entry: FileEntry, start_offset: int, end_offse
 
 
 def is_read_to(table: pa.Table, entry: FileEntry, end_offset: int) -> bool:
-    """Whether rows of a data file, of which only the first may have been read, reach to its end or `end_offset`."""
+    """Whether rows of a data file, perhaps only its first ones, reach its end or `end_offset`."""
     if table.num_rows == 0:
         return True
     last_delta = table["offset_delta"][-1].as_py()
@@ -107,10 +106,7 @@ def is_read_to(table: pa.Table, entry: FileEntry, end_offset: int) -> bool:
 
 
 def rows_before_cut(table: pa.Table, entry: FileEntry, cut_offset: int) -> pa.Table:
-    """The rows that stay when the log is cut to end at `cut_offset`: whole batches below it.
-
-    A batch that the cut goes through is dropped, as Kafka does.
-    """
+    """The rows that stay when the log is cut to end at `cut_offset`: whole batches below it, as in Kafka."""
     row = _row_at(table, cut_offset - entry.base_offset)
     bases = table["batch_base"]
     if 0 < row < table.num_rows and bases[row] == bases[row - 1]:
@@ -130,69 +126,32 @@ def first_at_or_after(
     return entry.base_offset + rows["offset_delta"][row].as_py(), times[row].as_py()
 
 
-def latest_timestamp_ms(table: pa.Table) -> int | None:
-    """The largest timestamp of rows of a data file; None when none has one."""
-    return timestamp_range(table["timestamp"])[1] if table.num_rows else None
-
-
 def has_control_records(table: pa.Table) -> bool:
-    """Whether rows hold a control record: a marker, or what compaction left of a record."""
+    """Whether rows hold a control record: a marker, or a record that compaction emptied."""
     return bool(table.num_rows) and pc.max(table["attributes"]).as_py() >= CONTROL_ATTRIBUTE
 
 
 def producer_batches(table: pa.Table, base_offset: int, now_ms: int) -> list[StoredBatch]:
     """The batches of producers in a data file, in order.
 
-    table  rows with `MARKER_COLUMNS`, or `PRODUCER_COLUMNS` when none of them is a control record. A batch whose first
-           rows compaction removed has its old base sequence.
+    table  rows with `MARKER_COLUMNS`, or `PRODUCER_COLUMNS` when none of them is a control record
+
+    A batch keeps its base sequence when compaction removed its first rows.
     """
     batches: list[StoredBatch] = []
     if table.num_rows == 0 or pc.max(table["producer_id"]).as_py() == NO_PRODUCER_ID:
         return batches
     runs = pc.run_end_encode(table["batch_base"].combine_chunks())
-    first = 0
+    first, has_keys = 0, "key" in table.column_names
     for end in runs.run_ends.to_pylist():
         if (producer_id := table["producer_id"][first].as_py()) != NO_PRODUCER_ID:
             epoch = table["producer_epoch"][first].as_py()
             batch = _batch(table, first, end - 1, base_offset, now_ms)
-            key, value = _content(table, first)
+            key, value = (table[name][first].as_py() if has_keys else None for name in ("key", "value"))
             change = change_of(producer_id, table["attributes"][first].as_py(), batch.base_offset, key, value)
             batches.append(StoredBatch(producer_id, epoch, batch, change))
         first = end
     return batches
-
-
-def entries_of(batches: list[StoredBatch]) -> dict[int, ProducerEntry]:
-    """What batches in order of offset leave behind, per producer id."""
-    states = ProducerStates()
-    for batch in batches:
-        states = states.with_batch(*batch)
-    return dict(states.producers)
-
-
-class OpenTransactions:
-    """Where transactions begin that are open at the end of a log, by a look at its files from the newest on.
-
-    For producers of whom nothing else tells: after a truncation that went below a whole transaction of theirs.
-    """
-
-    def __init__(self, producer_ids: frozenset[int]) -> None:
-        self._undecided = set(producer_ids)
-        self.first_offsets: dict[int, int] = {}
-
-    @property
-    def is_decided(self) -> bool:
-        return not self._undecided
-
-    def look_at(self, batches: Sequence[StoredBatch]) -> None:
-        """The next older file: a producer's newest marker ends the search, what is above it is open."""
-        for batch in reversed(batches):
-            if batch.change is None or batch.producer_id not in self._undecided:
-                continue
-            if batch.change.kind == BEGIN:
-                self.first_offsets[batch.producer_id] = batch.change.offset
-            else:
-                self._undecided.discard(batch.producer_id)
 
 
 def merged_rows(parts: list[tuple[pa.Table, int]], base_offset: int) -> pa.Table:
@@ -202,8 +161,7 @@ def merged_rows(parts: list[tuple[pa.Table, int]], base_offset: int) -> pa.Table
 
 
 def rebased_rows(rows: pa.Table, counts_and_bases: Sequence[tuple[int, int]], base_offset: int) -> pa.Table:
-    """The rows of several data files, of each so many rows from its base offset on, with deltas relative to
-    `base_offset`."""
+    """Rows of several data files, each given by row count and base offset, with deltas relative to `base_offset`."""
     counts, bases = zip(*counts_and_bases, strict=True)
     merged = rows.combine_chunks() if rows.num_rows < len(counts) * CHUNK_ROWS_MIN else rows
     shifts = pa.array(np.repeat(np.array(bases, np.int64) - base_offset, counts).astype(np.int32))
@@ -214,18 +172,12 @@ def rebased_rows(rows: pa.Table, counts_and_bases: Sequence[tuple[int, int]], ba
     return merged
 
 
-def _content(table: pa.Table, row: int) -> tuple[bytes | None, bytes | None]:
-    if "key" not in table.column_names:
-        return None, None
-    return table["key"][row].as_py(), table["value"][row].as_py()
-
-
 def _batch(table: pa.Table, first: int, last: int, base_offset: int, now_ms: int) -> BatchMetadata:
     first_delta, last_delta = table["offset_delta"][first].as_py(), table["offset_delta"][last].as_py()
     first_sequence, last_sequence = table["sequence"][first].as_py(), table["sequence"][last].as_py()
     batch_base = table["batch_base"][first].as_py()
     if first_sequence >= 0:
-        first_sequence = (first_sequence - (first_delta - batch_base)) & _SEQUENCE_MASK
+        first_sequence = (first_sequence - (first_delta - batch_base)) & SEQUENCE_MASK
     return BatchMetadata(first_sequence, last_sequence, base_offset + batch_base, base_offset + last_delta, now_ms)
 
 

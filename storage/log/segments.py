@@ -1,7 +1,7 @@
-"""Segments: when a new one begins, and which files hold an offset. Pure.
+"""Segments and their offset index: when a new segment begins, and which files hold an offset. Pure.
 
-A segment is named by the base offset of its first record. Its files are the entries of its index: every
-look-up is a binary search over the commits' entries and opens no file. Times are looked up in `storage.log.time_index`.
+A segment is named by the base offset of its first record. Its data files are the entries of its offset index: a look-up
+is a binary search over the files that the commits name, and opens none. Times are in `storage.log.time_index`.
 """
 
 from __future__ import annotations
@@ -10,16 +10,22 @@ import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.topic_config import INT_MAX, LogConfig
 
+NEAR_END_FILES = 8
+"""Files at the log's end that are searched one by one: most look-ups are for what was appended last."""
+start_of, end_of = attrgetter("start_offset"), attrgetter("end_offset")
+"""Sort keys of files."""
+
 
 @dataclass(frozen=True, slots=True)
 class LogSegment:
-    """The files of one segment taken together; it covers offsets `[base_offset, end_offset)`.
+    """The sum of a segment's files; it covers offsets `[base_offset, end_offset)`.
 
-    `first_timestamp_ms` is the smallest timestamp in its first file that has any: what `segment.ms` counts from.
+    `first_timestamp_ms` is the smallest timestamp in its first file that has any: `segment.ms` counts from there.
     """
 
     base_offset: int
@@ -79,30 +85,23 @@ def should_roll(
 ) -> bool:
     """Whether records that get `next_offset` begin a new segment.
 
-    incoming_timestamp_ms  largest timestamp of the records; None = no timestamp, then `segment.ms` cannot tell
-    An empty segment takes anything, however large.
+    incoming_timestamp_ms  largest timestamp of the records; None = none, then `segment.ms` does not apply
+    An empty segment accepts records of any size.
     """
-    if active is None:
-        return True
-    if active.file_count == 0:
-        return False
-    if next_offset + incoming_records - 1 - active.base_offset > INT_MAX:
-        return True
+    if active is None or active.file_count == 0:
+        return active is None
     return (
-        active.size_bytes + incoming_bytes > config.segment_bytes
+        next_offset + incoming_records - 1 - active.base_offset > INT_MAX
+        or active.size_bytes + incoming_bytes > config.segment_bytes
         or active.file_count >= config.segment_file_count_max
         or _is_too_old(active, incoming_timestamp_ms, config.segment_ms - jitter_ms)
     )
 
 
 def segment_jitter_ms(config: LogConfig, log_name: str, base_offset: int) -> int:
-    """By how much a segment's `segment.ms` is shortened: spread over logs and segments, and always the same."""
+    """The time by which `segment.ms` is shortened for a segment: spread over logs and segments, and always the same."""
     limit_ms = min(config.segment_jitter_ms, config.segment_ms)
     return zlib.crc32(f"{log_name}:{base_offset}".encode()) % limit_ms if limit_ms else 0
-
-
-NEAR_END_FILES = 8
-"""Most look-ups are of what was appended last."""
 
 
 def files_between(files: Sequence[FileEntry], start_offset: int, end_offset: int) -> Sequence[FileEntry]:
@@ -114,10 +113,10 @@ def files_between(files: Sequence[FileEntry], start_offset: int, end_offset: int
     while first > near_end and files[first - 1].end_offset > start_offset:
         first -= 1
     if first == near_end:
-        first = bisect_right(files, start_offset, hi=near_end, key=lambda entry: entry.end_offset)
+        first = bisect_right(files, start_offset, hi=near_end, key=end_of)
     if not files or files[-1].start_offset < end_offset:
         return files[first:]
-    last = bisect_left(files, end_offset, lo=first, key=lambda entry: entry.start_offset)
+    last = bisect_left(files, end_offset, lo=first, key=start_of)
     return files[first:last]
 
 

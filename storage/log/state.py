@@ -1,7 +1,7 @@
 """The fold of a table's commits into the state of one log. Pure.
 
-`LogState.replay` is the only mutator. Folding a commit costs as much as the commit adds; only a commit that
-removes files (a merge, a truncation) goes over the whole list.
+`LogState.replay` folds the next commit. It costs as much as the commit adds; only a commit that removes files (a merge,
+a truncation) goes over the whole list.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from stratalog.storage.delta.table import (
     PRODUCERS_VERSION,
     REMOVED_EPOCH,
     Commit,
+    RemovedObject,
     TableSnapshot,
 )
 from stratalog.storage.errors import CorruptMessageError, ForeignCommitError
 from stratalog.storage.files.data_file import FileEntry
-from stratalog.storage.log.cleaner_checkpoint import GONE_TOMBSTONES, CleanerCheckpoint
+from stratalog.storage.log.cleaner_checkpoint import CleanerCheckpoint
 from stratalog.storage.log.leader_epochs import EpochEntry, LeaderEpochCache
-from stratalog.storage.log.segments import LogSegment, segments_of
+from stratalog.storage.log.segments import LogSegment, segments_of, start_of
 from stratalog.storage.log.time_index import TimeIndex
 from stratalog.storage.producers import ProducerChanges
 
@@ -35,19 +36,21 @@ TOPIC_ID_PROPERTY = "stratalog.topic-id"
 
 
 SEALED_EPOCH = 2**31 - 1
-"""The leader epoch in the table of a replica that is to be deleted. Nobody ever leads under it, so nobody writes to
-such a table any more, and nobody reads it."""
+"""The leader epoch in a sealed table: that of a replica that is to be deleted. No broker ever leads under it, so such a
+table is neither written nor read any more."""
 
 
 class LogState:
     """One log at table version `version`. `files` are ordered by offset.
 
-    `removed` is what left the log and may still lie on storage: it may be deleted at any time. Only who writes the
-    log needs to know; others set `remembers_removed` False. `durable_version` is of the checkpoint that the fold
-    began with, or of a newer one, `swapped_version` of the newest commit that took files out. `producer_changes` are
-    those of the versions after `producers_version`, as far as they lie after `folded_from`, the fold's checkpoint.
-    `times` is the time index of `files`, `garbage_bytes` the size of the files that left the log since the last
-    checkpoint that this fold knows of.
+    removed           objects that left the log and may still lie on storage: they may be deleted at any time. Only the
+                      writer of the log needs them; others pass `remembers_removed` False
+    folded_from       version of the checkpoint that the fold began with
+    durable_version   of the newest checkpoint that this fold knows of
+    swapped_version   of the newest commit that removed files
+    producer_changes  those after `producers_version`, as far as they lie after `folded_from`
+    times             the time index of `files`
+    garbage_bytes     size of the files that left the log since the last checkpoint that this fold knows of
     """
 
     def __init__(self, snapshot: TableSnapshot, name: str, *, remembers_removed: bool = True) -> None:
@@ -57,7 +60,7 @@ class LogState:
         self.producer_changes: list[tuple[int, ProducerChanges]] = list(snapshot.producer_changes)
         self.swapped_version = snapshot.version
         self.properties = snapshot.properties
-        self.files: list[FileEntry] = sorted(snapshot.files, key=_start_of)
+        self.files: list[FileEntry] = sorted(snapshot.files, key=start_of)
         self.times = TimeIndex()
         self.removed = RemovedObjects(snapshot.removed if remembers_removed else {})
         self._remembers_removed = remembers_removed
@@ -67,7 +70,7 @@ class LogState:
         self._epoch_starts: dict[int, int] = {}
         self._epochs: LeaderEpochCache | None = None
         self._segments: list[LogSegment] | None = None
-        self._state_txns(snapshot.txns)
+        self._record_txns(snapshot.txns)
 
     @property
     def producers_number(self) -> int:
@@ -75,20 +78,20 @@ class LogState:
 
     @property
     def producers_version(self) -> int | None:
-        """The version as of which the object of `producers_number` holds; None: it holds, and no commit changes it."""
+        """The version whose producer state is the object of `producers_number`; None: that is the newest state."""
         return self._txns.get(PRODUCERS_VERSION)
 
     @property
     def has_producer_changes(self) -> bool:
-        """Whether a commit after `producers_version` carries changes, or may."""
-        stated = self._txns.get(PRODUCERS_VERSION)
-        return bool(self.producer_changes) or (stated is not None and stated < self.folded_from)
+        """Whether a commit after `producers_version` may carry changes."""
+        whole = self.producers_version
+        return bool(self.producer_changes) or (whole is not None and whole < self.folded_from)
 
     @property
     def oldest_version_needed(self) -> int:
-        """Clean-up keeps the commits from here on: they may carry changes that no whole producer state holds yet."""
-        stated = self._txns.get(PRODUCERS_VERSION)
-        return self.version if stated is None else stated
+        """The version from which on clean-up keeps commits: they may carry changes that no whole producer state has."""
+        whole = self.producers_version
+        return self.version if whole is None else whole
 
     @property
     def topic_id(self) -> str:
@@ -110,43 +113,41 @@ class LogState:
 
     @property
     def active_segment(self) -> LogSegment | None:
-        """The segment that is being written: the last one."""
+        """The segment that appends go to: the last one."""
         return self.segments[-1] if self.segments else None
 
     @property
     def cleaner(self) -> CleanerCheckpoint:
-        """How far the log is compacted."""
+        """The log cleaner's position."""
         return CleanerCheckpoint.from_txns(self._txns)
 
     @property
-    def gone_tombstones_end(self) -> int:
-        """The offset below which tombstones may have gone; 0 for a log that was never compacted."""
-        return self._txns.get(GONE_TOMBSTONES, 0)
+    def oldest_removed(self) -> RemovedObject | None:
+        """The object that left the log first, of those that may still lie on storage."""
+        return next((removed for _, removed in self.removed.items()), None)
 
     def txn_number(self, name: str) -> int:
-        """The number last stated under a name; 0 when there is none."""
+        """The last value of a txn; 0 if there is none."""
         return self._txns.get(name, 0)
 
     @property
     def erase_again_txns(self) -> dict[str, int]:
-        """What a commit states that takes the log's end off: it may come back from a replica that has not erased."""
+        """Txns of a commit that removes the log's end: a copy may bring it back from a replica that has not erased."""
         return {ERASED: 0} if self.txn_number(ERASED) else {}
 
     @property
     def position_txns(self) -> dict[str, int]:
-        """What every commit states again, since adds can lose it."""
-        return {
-            LOG_END: self.log_end_offset,
-            LEADER_EPOCH: self.leader_epoch,
-            LOG_START: self.log_start_offset,
-        }
+        """Txns of every commit: files do not show them, since records at either end may be gone."""
+        return position_txns(self.log_end_offset, self.leader_epoch, self.log_start_offset)
 
     def epoch_txns(self, wanted: LeaderEpochCache) -> dict[str, int]:
-        """The `txn stratalog.epoch.<e>` that turn this log's stated epoch entries into `wanted`."""
+        """The `txn stratalog.epoch.<e>` after which the log's epoch entries are `wanted`."""
+        if wanted == self.epochs:
+            return {}
         starts = dict(wanted.entries)
-        stated = {f"{EPOCH_PREFIX}{e}": o for e, o in starts.items() if self._epoch_starts.get(e) != o}
+        changed = {f"{EPOCH_PREFIX}{e}": o for e, o in starts.items() if self._epoch_starts.get(e) != o}
         removed = {f"{EPOCH_PREFIX}{e}": REMOVED_EPOCH for e in self._epoch_starts if e not in starts}
-        return {**removed, **stated}
+        return {**removed, **changed}
 
     def replay(self, version: int, commit: Commit) -> None:
         """Fold the next version. Raises ForeignCommitError when stratalog did not write it."""
@@ -161,19 +162,19 @@ class LogState:
             self.removed.replay(version, commit, gone, self.producers_number)
         for entry in commit.adds:
             self._add(entry)
-        self._state_txns(commit.txns)
+        self._record_txns(commit.txns)
         note_producer_changes(self.producer_changes, version, commit)
         if gone:
             self.garbage_bytes += sum(entry.file.size_bytes for entry in gone)
         self.version = version
 
     def made_durable(self, version: int) -> None:
-        """A checkpoint of this version stands: all up to it outlives a power cut."""
+        """A checkpoint of this version was written: everything up to it survives a power cut."""
         self.durable_version = max(self.durable_version, version)
         self.garbage_bytes = 0
 
     def snapshot(self) -> TableSnapshot:
-        """The fold as a value that later commits do not change."""
+        """The fold as an immutable value."""
         epochs = {f"{EPOCH_PREFIX}{epoch}": start for epoch, start in self._epoch_starts.items()}
         return TableSnapshot(
             self.version,
@@ -186,8 +187,8 @@ class LogState:
 
     def _add(self, entry: FileEntry) -> None:
         if self.files and entry.start_offset < self.files[-1].end_offset:
-            self.times.forget_from(bisect_left(self.files, entry.start_offset, key=_start_of))
-            insort(self.files, entry, key=_start_of)
+            self.times.forget_from(bisect_left(self.files, entry.start_offset, key=start_of))
+            insort(self.files, entry, key=start_of)
             self._segments = None
             return
         self.files.append(entry)
@@ -202,16 +203,16 @@ class LogState:
         paths = set(commit.removes)
         gone = [entry for entry in self.files if entry.path in paths]
         if gone:
-            self.times.forget_from(bisect_left(self.files, gone[0].start_offset, key=_start_of))
+            self.times.forget_from(bisect_left(self.files, gone[0].start_offset, key=start_of))
         self.files = [entry for entry in self.files if entry.path not in paths]
         self._segments = None
         self.swapped_version = self.version + 1
         return gone
 
-    def _state_txns(self, txns: Mapping[str, int]) -> None:
+    def _record_txns(self, txns: Mapping[str, int]) -> None:
         for name, value in txns.items():
             if name.startswith(EPOCH_PREFIX):
-                self._state_epoch(int(name.removeprefix(EPOCH_PREFIX)), value)
+                self._record_epoch(int(name.removeprefix(EPOCH_PREFIX)), value)
             else:
                 self._txns[name] = value
         self.log_end_offset = self._txns.get(LOG_END, 0)
@@ -220,7 +221,7 @@ class LogState:
             self.log_start_offset = self._txns[LOG_START]
             self._epochs = None
 
-    def _state_epoch(self, epoch: int, start_offset: int) -> None:
+    def _record_epoch(self, epoch: int, start_offset: int) -> None:
         self._epochs = None
         if start_offset == REMOVED_EPOCH:
             self._epoch_starts.pop(epoch, None)
@@ -228,10 +229,11 @@ class LogState:
             self._epoch_starts[epoch] = start_offset
 
 
+def position_txns(log_end_offset: int, leader_epoch: int, log_start_offset: int) -> dict[str, int]:
+    """The txns of a log's position."""
+    return {LOG_END: log_end_offset, LEADER_EPOCH: leader_epoch, LOG_START: log_start_offset}
+
+
 def live_paths(files: Iterable[FileEntry]) -> set[str]:
-    """The paths of files that are in the log."""
+    """The paths of these files."""
     return {entry.path for entry in files}
-
-
-def _start_of(entry: FileEntry) -> int:
-    return entry.start_offset

@@ -1,8 +1,8 @@
-"""The time index of one log: which file holds the first record of a time or later. Pure.
+"""The time index of one log: which file holds the first record with a given timestamp or a later one. Pure.
 
-Kafka's `.timeindex` keeps, sparsely, (largest timestamp so far, offset); here each data file is an entry, and the
-largest timestamp so far is what a look-up searches. It is folded from the files when it is needed: a file appended
-costs one comparison, files swapped (a merge) cost those behind them.
+Kafka's `.timeindex` keeps sparse entries (largest timestamp so far, offset). Here each data file is an entry, and a
+look-up searches the largest timestamps so far. The index is folded from the files on demand: an appended file costs one
+comparison, a swap of files (a merge) one for each file after them.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from stratalog.storage.files.data_file import FileEntry
+from stratalog.storage.log.segments import end_of, start_of
 
 NO_TIMESTAMP_MS = -(1 << 63)
-"""The largest timestamp of files none of whose records has one: below every time that can be asked for."""
+"""The largest timestamp of files without any: below every timestamp that can be looked up."""
 
 
 class TimeIndex:
-    """Running maxima over a log's files, which the caller passes to every call and tells about changes of.
+    """Running maxima over a log's files. The caller passes the files to every call, and reports swaps to `forget_from`.
 
-    Only files that begin at or above the log start count: records below it, in a file that straddles it, are hidden,
-    and one of them must not stand for those behind. Who looks up looks at such a file first.
+    Only files that begin at or above the log start count: in a file that straddles it, records below it are hidden, and
+    a hidden timestamp must not count for the files after it. The caller searches such a file first.
     """
 
     def __init__(self) -> None:
@@ -28,7 +29,7 @@ class TimeIndex:
         self._maxima: list[int] = []
 
     def forget_from(self, index: int) -> None:
-        """The files from this position on are other ones now; appending is no change."""
+        """The files from this position on have changed; an append is no change."""
         del self._maxima[max(0, index - self._first) :]
         if index < self._first:
             self._first = 0
@@ -36,7 +37,8 @@ class TimeIndex:
     def first_file(self, files: Sequence[FileEntry], log_start_offset: int, timestamp_ms: int) -> FileEntry | None:
         """The first file with a record of `timestamp_ms` or later; None when there is none. O(log files).
 
-        Largest timestamps 10, 30, 20, 40 are 10, 30, 30, 40 so far: 15 is in the second file, 35 in the fourth.
+        With largest timestamps 10, 30, 20, 40 the running maxima are 10, 30, 30, 40: 15 is in the second file, 35 in
+        the fourth.
         """
         self._fold(files, log_start_offset)
         found = bisect_left(self._maxima, timestamp_ms)
@@ -45,15 +47,14 @@ class TimeIndex:
     def max_timestamp_ms(self, files: Sequence[FileEntry], log_start_offset: int, end_offset: int) -> int | None:
         """The largest timestamp in the files that end at or below `end_offset`; None when they have none."""
         self._fold(files, log_start_offset)
-        count = bisect_right(files, end_offset, lo=self._first, key=_end_of) - self._first
-        if count == 0 or self._maxima[count - 1] == NO_TIMESTAMP_MS:
-            return None
-        return self._maxima[count - 1]
+        count = bisect_right(files, end_offset, lo=self._first, key=end_of) - self._first
+        largest = self._maxima[count - 1] if count else NO_TIMESTAMP_MS
+        return None if largest == NO_TIMESTAMP_MS else largest
 
     def _fold(self, files: Sequence[FileEntry], log_start_offset: int) -> None:
         first = 0
         if files and files[0].start_offset < log_start_offset:
-            first = bisect_left(files, log_start_offset, key=_start_of)
+            first = bisect_left(files, log_start_offset, key=start_of)
         if first != self._first:
             self._first, self._maxima = first, []
         maxima = self._maxima
@@ -65,14 +66,6 @@ class TimeIndex:
 
 
 def straddling_file(files: Sequence[FileEntry], offset: int) -> FileEntry | None:
-    """The file that begins below `offset` and ends above it; None when there is none."""
-    index = bisect_left(files, offset, key=_start_of) - 1
+    """The file that begins below `offset` and ends above it; None if there is none."""
+    index = bisect_left(files, offset, key=start_of) - 1
     return files[index] if index >= 0 and files[index].end_offset > offset else None
-
-
-def _start_of(entry: FileEntry) -> int:
-    return entry.start_offset
-
-
-def _end_of(entry: FileEntry) -> int:
-    return entry.end_offset

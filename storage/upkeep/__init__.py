@@ -1,10 +1,15 @@
 """What keeps a log small and sound.
 
-upkeep, chore, chores   the turns of one log's chores; the chores that need no file of their own
-merge_plan, merging     small files become large ones
-retention               `retention.ms`, `retention.bytes`, delete-records
-cleaner, compaction     Kafka's LogCleaner: the last record of each key
-cleaned_transactions    control batches and aborted records under compaction
-erase, erasure          removal of records that match a predicate
-append_pause            how long appends wait when upkeep is behind
+upkeep                one log's chores, one bounded piece of work at a time
+chore                 a chore's interface, and what it decides on
+chores                small chores: flush, checkpoints, deletion, retention, vacuum, scrub
+merge_plan            which small files are merged into one
+merging               the chore that merges them, or copies the leader's merges
+retention             Kafka's rules of retention: which segments expire
+compaction            Kafka's rules of compaction: which records stay
+cleaned_transactions  the same for aborted records and markers
+cleaner               Kafka's LogCleaner: the chore that compacts
+erase                 requests to erase records, and their predicates
+erasure               the chore that erases
+append_pause          how long an append waits when upkeep is overdue
 """

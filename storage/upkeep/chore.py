@@ -1,30 +1,33 @@
-"""A chore: one kind of upkeep of one log, as `storage.upkeep.upkeep` has it done. I/O: what each chore does through the
-log.
+"""A chore is one kind of upkeep of one log; `storage.upkeep.upkeep` runs them. I/O: through the log.
 
-A chore decides and commits in the loop of the log's owner; what takes long is `Work`, done by an executor meanwhile.
+A chore decides and commits in the loop of the log's owner. Long parts are `Work`, which an executor does meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar
 
 from stratalog.storage.delta.table import Commit
+from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.log.state import live_paths
 from stratalog.storage.upkeep.merge_plan import FILES_MIN
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 RECHECK_MS = 1_000
-"""How soon to look again for what neither a commit nor a known time brings, as a risen high watermark."""
+"""Recheck interval for events that neither a commit nor a known time brings, such as a risen high watermark."""
+OVERDUE_BACKLOG = 4
+"""Pieces of work above which the backlog of a chore is overdue."""
 
 T = TypeVar("T")
 
 
 class UpkeepWork(StrEnum):
-    """What a step did."""
+    """The work of a step."""
 
     FLUSH = "flush"
     CHECKPOINT = "checkpoint"
@@ -33,7 +36,7 @@ class UpkeepWork(StrEnum):
     RETENTION = "retention"
     COMPACTION = "compaction"
     MERGE = "merge"
-    TAKE_MERGE = "take merge"
+    COPY_MERGE = "copy merge"
     LOST_RACE = "lost race"
     VACUUM = "vacuum"
     ERASE = "erase"
@@ -41,7 +44,7 @@ class UpkeepWork(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UpkeepDone:
-    """A step's work; `count` is of commits, files or objects; `version` is the table's afterwards."""
+    """The result of a step; `count` is of commits, files or objects; `version` is the table's afterwards."""
 
     work: UpkeepWork
     count: int
@@ -50,24 +53,24 @@ class UpkeepDone:
 
 @dataclass(frozen=True, slots=True)
 class UpkeepLimits:
-    """When upkeep does what.
+    """The limits at which chores begin.
 
-    checkpoint_commits  a checkpoint after so many commits: as many does a cold fold read at most …
-    garbage_ms          … or when files that wait for a checkpoint to be deleted have waited for so long …
-    garbage_bytes       … or are so large together
-    keep_commits        clean-up leaves at least so many commits …
-    keep_ms             … and all of this age
-    unreferenced_ms     a file that no commit ever named goes after this: a slow writer may still hand it over
-    retention_check_ms  pause between two looks for segments to be deleted (`log.retention.check.interval.ms`)
-    scrub_ms            every data file on a local disk is read once in this time, and its checksums verified
+    checkpoint_commits  commits between two checkpoints: a first fold reads no more than these
+    garbage_ms          a checkpoint is also due when removed files have waited for one so long
+    garbage_bytes       … or when they are so large together
+    keep_commits        commits that clean-up leaves at least
+    keep_ms             age up to which clean-up leaves all commits
+    unreferenced_ms     age at which a file that no commit names is deleted: a slow writer may still hand it over
+    retention_check_ms  interval of retention checks (`log.retention.check.interval.ms`)
+    scrub_ms            interval in which every data file on a local disk is read and its checksums verified
     merge_files_min     fewer files than this are not merged while their run still grows
-    merge_spread_files  each table's first merge comes up to so many files later than that, by its name: tables that
-                        were made together must not merge all at once
-    leader_first_ms     a follower waits so long for its leader's merge before it merges by itself
-    bulk_bytes          files of this size are large enough, until the log has more than …
-    live_files_max      … so many live files; while its owner is busy no larger merges are made up to twice as many
-    slowdown_count      appends are slowed while upkeep is behind with more files or commits than this …
-    stop_count          … and all but stopped from here on (`storage.upkeep.append_pause`)
+    merge_spread_files  spread of each table's first merge, by its name: tables that were made together must not merge
+                        all at once
+    leader_first_ms     time that a follower waits for its leader's merge before it merges itself
+    bulk_bytes          files of this size are not merged …
+    live_files_max      … unless the log has more live files than this; while its owner is busy, than twice as many
+    slowdown_count      files or commits of overdue work above which appends are slowed
+    stop_count          … and from which on they are all but stopped (`storage.upkeep.append_pause`)
     """
 
     checkpoint_commits: int = 500
@@ -89,11 +92,11 @@ class UpkeepLimits:
 
 @dataclass(frozen=True, slots=True)
 class UpkeepView:
-    """What a chore decides on: the log as its owner folded it, and what the owner knows besides.
+    """A chore's input: the log as its owner folded it, and what the owner knows besides.
 
-    high_watermark  what lies above it is left alone; -1 = not known
-    leader_epoch    the epoch that the log is at; commits are made under it
-    is_busy         others need the machine more
+    high_watermark  records above it are not touched; -1 = not known
+    leader_epoch    the epoch of the log, under which commits are made
+    is_busy         the machine has more urgent work
     """
 
     log: PartitionLog
@@ -103,49 +106,58 @@ class UpkeepView:
     is_busy: bool = False
 
     def done(self, work: UpkeepWork, count: int) -> UpkeepDone:
-        """What was done, with the table's version as of now."""
+        """The result, with the table's present version."""
         return UpkeepDone(work, count, self.log.version)
+
+    def still_has(self, files: Iterable[FileEntry]) -> bool:
+        """Whether the log is still at this leader epoch and has these files."""
+        live = live_paths(self.log.files)
+        return self.log.leader_epoch == self.leader_epoch and all(entry.path in live for entry in files)
+
+    def checkpointed(self, version: int) -> UpkeepDone:
+        """The result of a checkpoint of this version."""
+        self.log.state.made_durable(version)
+        return self.done(UpkeepWork.CHECKPOINT, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Work(Generic[T]):
-    """What takes long. `run` touches nothing of the log's owner (it has a handle of its own: `table.reopened()`);
-    `finish` takes what came of it, in the owner's loop, looks whether the log is still what was decided on, and
-    commits; or it has more work done."""
+    """The long part of a chore.
+
+    run     touches nothing of the log's owner; it has a handle of its own (`table.reopened()`)
+    finish  runs in the owner's loop with the result: checks that the decision still holds, and commits; or returns
+            more work
+    """
 
     run: Callable[[], T]
     finish: Callable[[T], Work[Any] | UpkeepDone | None]
 
 
 class Chore(Protocol):
-    """One kind of upkeep. A class that names this as its base needs only `begin`."""
+    """One kind of upkeep. A subclass needs only `begin`."""
 
     def begin(self, view: UpkeepView, /) -> Work[Any] | UpkeepDone | None:
-        """One bounded piece: work to be done; or it was short and is done; or there is nothing to do now.
+        """Begin one bounded piece: `Work`; or the result, if the piece was short; or None, if nothing is due.
 
-        Called only while the log is at `view.leader_epoch` and no other chore's work is under way. Nothing to do must
-        cost no I/O and little time. Raises StoreError as the table does: tried again later.
+        Called only while the log is at `view.leader_epoch` and no other chore's work is running. When nothing is due
+        it must cost no I/O and little time. Raises StoreError as the table does: it is retried later.
         """
         ...
 
     def rest_ms(self, _view: UpkeepView, /) -> int | None:
-        """After a `begin` that had nothing to do: how long that stays so unless the log changes; None: for ever."""
+        """Time until something may be due although the log does not change; None: never."""
         return None
 
     @property
     def is_overdue(self) -> bool:
-        """Whether there is so much to do that the next piece must follow the last one at once."""
+        """Whether the backlog is so large that the next piece must follow the last one at once."""
         return False
 
     @property
     def overdue_count(self) -> int:
-        """How many files or commits it is behind with: what would long be done, had it enough of the machine."""
+        """Files or commits of the backlog that would be done by now if upkeep had enough of the machine."""
         return 0
 
     def needs_step(self, _commit: Commit, /) -> bool:
-        """Whether there may be something to do after this commit of the log, which is folded. Asked at every append."""
+        """Whether something may be due after this commit, which is folded. Called at every append."""
         return False
-
-
-OVERDUE_BACKLOG = 4
-"""Who has so many times more to do than suits one piece of work is behind."""

@@ -1,14 +1,12 @@
-"""The chores of one log that are small: checkpoints and clean-up, deletion, vacuum, flush, retention, scrub.
+"""The small chores of one log. I/O: through the log and its table.
 
-I/O: through the log and its table.
-
-Checkpoints  Delta's checkpoints, and the commits that nobody needs any more
-Deletion     files that left the log are deleted after `file.delete.delay.ms`
-Vacuum        files that no commit names are deleted after a week
-Flush        Kafka's `LogManager.flushDirtyLogs`: a log whose `flush.ms` has passed without an append is synced
-Retention    expired segments leave the log in one commit; readers that hold an older fold read on until the deletion
-Scrub        data files are read now and then, so that decayed bits are found while a clean copy lives; only where the
-             owner answers for the bits, as on a local disk: an object store checks what it holds by itself
+Flush        syncs a log whose `flush.ms` has passed without an append (Kafka: `LogManager.flushDirtyLogs`)
+Checkpoints  writes Delta's checkpoints, and deletes the commits that nothing needs any more
+Deletion     deletes what left the log `file.delete.delay.ms` ago
+Retention    removes expired segments from the log in one commit; readers with an older fold read on until the deletion
+Vacuum       deletes files that no commit names, after a week
+Scrub        reads every data file now and then, so that decayed bits are found while another replica is sound; only
+             on a local disk, since an object store checks its objects itself
 """
 
 from __future__ import annotations
@@ -26,6 +24,7 @@ from stratalog.storage.delta.table import Commit, Conflict, LogTable
 from stratalog.storage.errors import DamagedFileError, ObjectNotFoundError
 from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.log.partition_log import WHOLE_PRODUCERS_COMMITS, PartitionLog
+from stratalog.storage.log.segments import start_of
 from stratalog.storage.log.state import LogState, live_paths
 from stratalog.storage.upkeep.chore import (
     DAY_MS,
@@ -41,23 +40,47 @@ from stratalog.storage.upkeep.chore import (
 from stratalog.storage.upkeep.retention import expired_segments
 
 DELETIONS_MAX = 500
-"""How many objects one piece of work deletes at most …"""
-
-
+"""Objects that one piece of work deletes at most."""
 DELETIONS_MS = 500
-"""… within this time: beside a busy disk a deletion takes milliseconds, and merges must have their turn."""
-
-
+"""Time that one piece of work spends on deletions, which are slow on a busy disk: merges must have their turn."""
 DELETE_INTERVAL_MS_MAX = 1_000
-"""So often it is looked for what is due at most: a little at a time, as who waits for the machine meanwhile …"""
-
-
+"""The longest interval between two deletions: few objects at a time, so that appends do not wait for the disk."""
 DURABLE_RECHECK_MS = 10_000
-"""… and so often for what is not removed durably yet, which it may become without a step of ours."""
+"""Recheck interval while the commit that removed the oldest object is not durable."""
+SLOTS = 1_440
+"""Time slots of a scrub of the whole log, one for each minute of a day."""
+SLOT_MS_MIN = 1_000
+"""The shortest time slot of a scrub."""
+
+
+class Flush(Chore):
+    """Syncs what was appended and not synced for `flush.ms`."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self._log = log
+
+    def begin(self, view: UpkeepView) -> Work[None] | None:
+        if self.rest_ms(view) != 0:
+            return None
+        log, version, record_count = self._log, self._log.version, self._log.flushing.record_count
+        flush = log.table.flusher(version, log.flushing.first_owed(log.config))
+        return Work(flush, partial(self._flushed, view, version, record_count))
+
+    def _flushed(self, view: UpkeepView, version: int, record_count: int, _: None) -> UpkeepDone:
+        """Commits made meanwhile are not covered."""
+        others_from = None if self._log.version == version else version + 1
+        self._log.flushing.synced(record_count, others_from)
+        return view.done(UpkeepWork.FLUSH, record_count)
+
+    def rest_ms(self, _view: UpkeepView) -> int | None:
+        return self._log.flushing.wait_ms(self._log.config)
+
+    def needs_step(self, _commit: Commit) -> bool:
+        return self._log.flushing.wait_ms(self._log.config) is not None
 
 
 class Checkpoints(Chore):
-    """Checkpoints, and clean-up of the commits below them."""
+    """Writes checkpoints, and cleans up the commits below them."""
 
     def __init__(self, log: PartitionLog, limits: UpkeepLimits) -> None:
         self._log = log
@@ -73,7 +96,7 @@ class Checkpoints(Chore):
             self._cleaned_ms = view.now_ms
         log = view.log
         if self._is_checkpoint_due(view):
-            # The two sessions of a follower take turns: one that the other wrote counts.
+            # A follower has two sessions in turn: a checkpoint of the other one counts.
             adopted = min(log.table.adopt_checkpoint(), log.version)
             if adopted > log.state.durable_version:
                 log.state.made_durable(adopted)
@@ -91,28 +114,27 @@ class Checkpoints(Chore):
         return Work(partial(_advance, cleaning, log.clock), partial(self._cleaned, view))
 
     def _is_checkpoint_due(self, view: UpkeepView) -> bool:
-        """Counted from the last one, so that restarts neither skip nor repeat it; each table's first one comes earlier
-        by a share of its own, so that those of tables that were made together are spread over the whole time between
-        two: each makes durable what all tables wrote since the one before it, whichever table that was."""
+        """Commits are counted from the last checkpoint, so that restarts neither skip nor repeat one. A table's first
+        checkpoint is earlier by a number of its own, which spreads those of tables that were made together: each one
+        makes durable what all tables have written."""
         state, every = view.log.state, self._limits.checkpoint_commits
         jitter = crc32(view.log.name.encode()) % (every - every // 10) if state.durable_version < 0 else 0
         self._due_version = max(state.durable_version, 0) + every - jitter
-        if state.version >= self._due_version or state.garbage_bytes >= self._limits.garbage_bytes:
+        if self._is_backlog_large(state):
             return True
         garbage_due_ms = self._garbage_due_ms(view)
         return garbage_due_ms is not None and view.now_ms >= garbage_due_ms
 
     def _garbage_due_ms(self, view: UpkeepView) -> int | None:
-        """When the oldest removed object shall be durably removed; None if it is, or there is none."""
-        oldest = next(iter(view.log.state.removed.items()), None)
-        if oldest is None or oldest[1].version <= view.log.state.durable_version:
+        """When the removal of the oldest removed object has to be durable; None if it is, or there is none."""
+        oldest = view.log.state.oldest_removed
+        if oldest is None or oldest.version <= view.log.state.durable_version:
             return None
-        return oldest[1].removed_ms + max(self._limits.garbage_ms, view.log.config.file_delete_delay_ms)
+        return oldest.removed_ms + max(self._limits.garbage_ms, view.log.config.file_delete_delay_ms)
 
     def _checkpointed(self, view: UpkeepView, version: int) -> UpkeepDone:
-        view.log.state.made_durable(version)
         self._cleaned_ms = view.now_ms - self._limits.keep_ms
-        return view.done(UpkeepWork.CHECKPOINT, 1)
+        return view.checkpointed(version)
 
     def _cleaned(self, view: UpkeepView, cleaned: tuple[int, bool]) -> UpkeepDone | None:
         count, is_over = cleaned
@@ -120,7 +142,7 @@ class Checkpoints(Chore):
         self._cleaning_owed += count
         if is_over:
             self._cleaning, self._cleaning_pieces = None, 0
-            # What fell due meanwhile is left: no more than was committed meanwhile, at a steady pace.
+            # Commits that became due meanwhile are left: at a steady rate no more than were made meanwhile.
             made = self._log.version - self._cleaning_began
             self._left_over = max(0, min(self._log.version - self._cleaning_owed, made))
         return view.done(UpkeepWork.CLEAN_LOG, count) if count else None
@@ -139,50 +161,54 @@ class Checkpoints(Chore):
 
     @property
     def overdue_count(self) -> int:
-        """Commits above those that a cold fold is to read; or those made while clean-up goes on, less those it removed,
-        with what the clean-up before left over: a long clean-up of what piled up while nobody was there is no reason to
-        hold anybody back, unless it does not keep pace."""
+        """Commits beyond those that a first fold is to read. During a clean-up also the commits made since it began,
+        plus those that the one before left, less those deleted: a long clean-up after a pause does not slow appends,
+        unless it deletes fewer than are made."""
         state = self._log.state
         unfolded = state.version - max(state.durable_version, 0) - self._limits.checkpoint_commits
         return max(unfolded, state.version - self._cleaning_owed if self._cleaning is not None else 0)
 
     def needs_step(self, _commit: Commit) -> bool:
-        return self._log.version >= self._due_version or self._log.state.garbage_bytes >= self._limits.garbage_bytes
+        return self._is_backlog_large(self._log.state)
+
+    def _is_backlog_large(self, state: LogState) -> bool:
+        return state.version >= self._due_version or state.garbage_bytes >= self._limits.garbage_bytes
 
 
 def _oldest_version_needed(state: LogState) -> int:
-    """A power cut may take the log back to its checkpoint, whose whole producer state is so much older at most."""
+    """The first commit that clean-up keeps: a power cut may truncate the table to its checkpoint, and the last whole
+    producer state below that is older by at most so many commits."""
     return min(state.oldest_version_needed, state.durable_version - WHOLE_PRODUCERS_COMMITS)
 
 
 class Deletion(Chore):
-    """Deletes what left the log `file.delete.delay.ms` ago: files, and older producer states.
+    """Deletes files and older producer states that left the log `file.delete.delay.ms` ago.
 
-    Not before the commit that removed them is durable (a checkpoint stands above it): a power cut must not bring
-    back a log that still names them. Not those that lay above the log end: a copy may bring back their records.
+    The commit that removed them has to be durable (a checkpoint is above it): after a power cut the log must not name
+    them again. Files above the log end stay: a copy may bring back their records.
     """
 
     def __init__(self, log: PartitionLog) -> None:
         self._log = log
-        self._looked_ms: int | None = None
+        self._checked_ms: int | None = None
         self._full_pieces = 0
         self._removed_before = 0
 
     def begin(self, view: UpkeepView) -> Work[tuple[int, bool]] | None:
-        if self._looked_ms is None:
-            self._looked_ms = view.now_ms
+        if self._checked_ms is None:
+            self._checked_ms = view.now_ms
         log = view.log
-        if not log.state.removed or view.now_ms - self._looked_ms < _delete_interval_ms(log):
+        if not log.state.removed or view.now_ms - self._checked_ms < _delete_interval_ms(log):
             return None
         if not _due_objects(log, view.now_ms):
-            self._looked_ms = view.now_ms
+            self._checked_ms = view.now_ms
             return None
         log.refresh()
         due = _due_objects(log, view.now_ms)
         if not self._full_pieces:
             self._removed_before = len(log.state.removed)
         if log.leader_epoch != view.leader_epoch or not due:
-            self._looked_ms, self._full_pieces = view.now_ms, 0
+            self._checked_ms, self._full_pieces = view.now_ms, 0
             return None
         self._full_pieces += 1
         deleting = _deletions(log.table.reopened(), due)
@@ -191,18 +217,18 @@ class Deletion(Chore):
     def _deleted(self, view: UpkeepView, due: Sequence[str], deleted: tuple[int, bool]) -> UpkeepDone:
         count, is_over = deleted
         if is_over:
-            self._looked_ms, self._full_pieces = view.now_ms, 0
+            self._checked_ms, self._full_pieces = view.now_ms, 0
         view.log.state.removed.forget(due[:count])
         return view.done(UpkeepWork.DELETE_FILES, count)
 
     def rest_ms(self, view: UpkeepView) -> int | None:
-        oldest = next(iter(view.log.state.removed.items()), None)
-        if oldest is None or self._looked_ms is None:
+        oldest = view.log.state.oldest_removed
+        if oldest is None or self._checked_ms is None:
             return None
-        is_durable = oldest[1].version <= view.log.state.durable_version
+        is_durable = oldest.version <= view.log.state.durable_version
         interval_ms = _delete_interval_ms(view.log) if is_durable else DURABLE_RECHECK_MS
-        due_ms = oldest[1].removed_ms + view.log.config.file_delete_delay_ms
-        return max(due_ms, self._looked_ms + interval_ms) - view.now_ms
+        due_ms = oldest.removed_ms + view.log.config.file_delete_delay_ms
+        return max(due_ms, self._checked_ms + interval_ms) - view.now_ms
 
     @property
     def is_overdue(self) -> bool:
@@ -210,41 +236,8 @@ class Deletion(Chore):
 
     @property
     def overdue_count(self) -> int:
-        """By how many what left the log has grown while one full piece followed another."""
+        """Growth of the number of removed objects since one full piece of work follows another."""
         return len(self._log.state.removed) - self._removed_before if self._full_pieces else 0
-
-
-class Vacuum(Chore):
-    """Once a day, at a time of the table's own, deletes what no commit names and nobody wrote for a week."""
-
-    def __init__(self, log: PartitionLog, limits: UpkeepLimits) -> None:
-        self._limits = limits
-        self._offset_ms = crc32(log.name.encode()) % DAY_MS
-        self._vacuumed_day: int | None = None
-
-    def begin(self, view: UpkeepView) -> Work[list[str]] | None:
-        today = (view.now_ms + self._offset_ms) // DAY_MS
-        if self._vacuumed_day is None:
-            self._vacuumed_day = today
-        if today <= self._vacuumed_day:
-            return None
-        self._vacuumed_day = today
-        table, old_ms = view.log.table.reopened(), view.now_ms - self._limits.unreferenced_ms
-        return Work(partial(_list_old, table, old_ms), partial(self._listed, view))
-
-    def _listed(self, view: UpkeepView, old: Sequence[str]) -> Work[None] | None:
-        """Folded after the listing: what was committed meanwhile is named."""
-        view.log.refresh()
-        state = view.log.state
-        named = live_paths(state.files) | set(state.removed) | {producers_path(state.producers_number)}
-        unnamed = [path for path in old if path not in named]
-        if not unnamed:
-            return None
-        done = partial(view.done, UpkeepWork.VACUUM, len(unnamed))
-        return Work(partial(view.log.table.reopened().delete_objects, unnamed), lambda _: done())
-
-    def rest_ms(self, view: UpkeepView) -> int | None:
-        return None if self._vacuumed_day is None else (self._vacuumed_day + 1) * DAY_MS - self._offset_ms - view.now_ms
 
 
 def _delete_interval_ms(log: PartitionLog) -> int:
@@ -252,7 +245,7 @@ def _delete_interval_ms(log: PartitionLog) -> int:
 
 
 def _due_objects(log: PartitionLog, now_ms: int) -> list[str]:
-    """Oldest first, so that the search ends with the first that is too young."""
+    """The removed objects to delete, oldest first: the search ends at the first that is too young."""
     state, due_ms = log.state, now_ms - log.config.file_delete_delay_ms
     due: list[str] = []
     for path, removed in state.removed.items():
@@ -270,7 +263,7 @@ def _deletions(table: LogTable, paths: Sequence[str]) -> Iterator[str]:
 
 
 def _advance(deletions: Iterator[object], clock: Clock) -> tuple[int, bool]:
-    """Let deletions go on for one piece of work: how many there were, and whether none is left."""
+    """Run deletions for one piece of work: (how many, whether none is left)."""
     end_ms, count = clock.monotonic_ms() + DELETIONS_MS, 0
     for _ in islice(deletions, DELETIONS_MAX):
         count += 1
@@ -279,96 +272,107 @@ def _advance(deletions: Iterator[object], clock: Clock) -> tuple[int, bool]:
     return count, count < DELETIONS_MAX
 
 
-def _list_old(table: LogTable, old_ms: int) -> list[str]:
-    listed = [*table.list_objects("segment="), *table.list_objects("_producers/")]
-    return [path for path, modified_ms in listed if modified_ms < old_ms]
+class _Timetable:
+    """One check in each interval of the wall clock, at a time of the table's own.
 
+    The time alone decides, so a successor continues: a fetch session is shorter than an interval. The first check is in
+    the interval after the first call, as Kafka waits a little after a start.
+    """
 
-class Flush(Chore):
-    """Makes durable what was appended and not synced for `flush.ms`."""
+    def __init__(self, name: str, interval_ms: int) -> None:
+        self._interval_ms = interval_ms
+        self._offset_ms = crc32(name.encode()) % interval_ms
+        self._checked: int | None = None
 
-    def __init__(self, log: PartitionLog) -> None:
-        self._log = log
+    def is_due(self, now_ms: int) -> bool:
+        interval = (now_ms + self._offset_ms) // self._interval_ms
+        if self._checked is None:
+            self._checked = interval
+        return interval > self._checked
 
-    def begin(self, view: UpkeepView) -> Work[None] | None:
-        if self.rest_ms(view) != 0:
-            return None
-        log, version, record_count = self._log, self._log.version, self._log.flushing.record_count
-        flush = log.table.flusher(version, log.flushing.first_owed(log.config))
-        return Work(flush, partial(self._flushed, view, version, record_count))
+    def checked(self, now_ms: int) -> None:
+        """The check of this interval is done."""
+        self._checked = (now_ms + self._offset_ms) // self._interval_ms
 
-    def _flushed(self, view: UpkeepView, version: int, record_count: int, _: None) -> UpkeepDone:
-        """What was committed meanwhile is not synced by this."""
-        others_from = None if self._log.version == version else version + 1
-        self._log.flushing.synced(record_count, others_from)
-        return view.done(UpkeepWork.FLUSH, record_count)
-
-    def rest_ms(self, _view: UpkeepView) -> int | None:
-        return self._log.flushing.wait_ms(self._log.config)
-
-    def needs_step(self, _commit: Commit) -> bool:
-        return self._log.flushing.wait_ms(self._log.config) is not None
+    def rest_ms(self, now_ms: int) -> int:
+        """Time until the next interval."""
+        return self._interval_ms - (now_ms + self._offset_ms) % self._interval_ms
 
 
 class Retention(Chore):
-    """Looks once in each `log.retention.check.interval.ms` of the wall clock, at a time of the table's own.
-
-    So it is told by the time alone, whoever takes the upkeep over: a fetch session is shorter than the interval. Who
-    begins does not look before the next interval does, as Kafka waits a little after a start.
-    """
+    """Removes expired segments, once in each `log.retention.check.interval.ms`."""
 
     def __init__(self, log: PartitionLog, limits: UpkeepLimits) -> None:
-        self._interval_ms = limits.retention_check_ms
-        self._offset_ms = crc32(log.name.encode()) % self._interval_ms
-        self._checked: int | None = None
+        self._timetable = _Timetable(log.name, limits.retention_check_ms)
 
     def begin(self, view: UpkeepView) -> UpkeepDone | None:
-        interval = (view.now_ms + self._offset_ms) // self._interval_ms
-        if self._checked is None:
-            self._checked = interval
-        if interval <= self._checked or view.high_watermark < 0:
+        if not self._timetable.is_due(view.now_ms) or view.high_watermark < 0:
             return None
         log, state = view.log, view.log.state
         expired = expired_segments(
             state.segments, state.log_start_offset, state.log_end_offset, view.high_watermark, view.now_ms, log.config
         )
         if expired is None:
-            self._checked = interval
+            self._timetable.checked(view.now_ms)
             return None
-        below = bisect_left(log.files, expired.end_offset, key=lambda entry: entry.start_offset)
+        below = bisect_left(log.files, expired.end_offset, key=start_of)
         outcome = log.replace_files(
             log.files[:below],
             (),
             leader_epoch=view.leader_epoch,
             operation="RETENTION",
             now_ms=view.now_ms,
-            data_change=True,
             log_start=expired.end_offset,
         )
         if isinstance(outcome, Conflict):
             log.refresh()
             return view.done(UpkeepWork.LOST_RACE, 0)
-        self._checked = interval
+        self._timetable.checked(view.now_ms)
         return view.done(UpkeepWork.RETENTION, expired.count)
 
     def rest_ms(self, view: UpkeepView) -> int:
-        interval, passed_ms = divmod(view.now_ms + self._offset_ms, self._interval_ms)
-        is_due = self._checked is not None and interval > self._checked
-        return RECHECK_MS if is_due else self._interval_ms - passed_ms
+        return RECHECK_MS if self._timetable.is_due(view.now_ms) else self._timetable.rest_ms(view.now_ms)
 
 
-SLOTS = 1_440
-"""A pass over a log is cut into so many parts, one for each minute of a day."""
+class Vacuum(Chore):
+    """Deletes files that no commit names and that were not written within a week, once a day."""
+
+    def __init__(self, log: PartitionLog, limits: UpkeepLimits) -> None:
+        self._limits = limits
+        self._timetable = _Timetable(log.name, DAY_MS)
+
+    def begin(self, view: UpkeepView) -> Work[list[str]] | None:
+        if not self._timetable.is_due(view.now_ms):
+            return None
+        self._timetable.checked(view.now_ms)
+        table, old_ms = view.log.table.reopened(), view.now_ms - self._limits.unreferenced_ms
+        return Work(partial(_list_old, table, old_ms), partial(self._listed, view))
+
+    def _listed(self, view: UpkeepView, old: Sequence[str]) -> Work[None] | None:
+        """The fold after the listing names the files that were committed meanwhile."""
+        view.log.refresh()
+        state = view.log.state
+        named = live_paths(state.files) | set(state.removed) | {producers_path(state.producers_number)}
+        unnamed = [path for path in old if path not in named]
+        if not unnamed:
+            return None
+        delete = partial(view.log.table.reopened().delete_objects, unnamed)
+        return Work(delete, lambda _: view.done(UpkeepWork.VACUUM, len(unnamed)))
+
+    def rest_ms(self, view: UpkeepView) -> int:
+        return 0 if self._timetable.is_due(view.now_ms) else self._timetable.rest_ms(view.now_ms)
 
 
-SLOT_MS_MIN = 1_000
+def _list_old(table: LogTable, old_ms: int) -> list[str]:
+    listed = [*table.list_objects("segment="), *table.list_objects("_producers/")]
+    return [path for path, modified_ms in listed if modified_ms < old_ms]
 
 
 class Scrub(Chore):
-    """Every file is there and whole: all are looked for when upkeep begins, and each is read once in a pass.
+    """Checks that every data file exists when upkeep begins, and then reads each one once in `scrub_ms`.
 
-    Which files have their turn is told by the time alone, so it is the same for whoever takes the upkeep over. Each
-    turn also folds what is new, so that a foreign commit to an idle log is noticed.
+    The time alone decides which files are due, so a successor continues. Each slot also folds new commits, so that a
+    foreign commit to an idle log is noticed.
     """
 
     def __init__(self, limits: UpkeepLimits) -> None:
@@ -377,7 +381,7 @@ class Scrub(Chore):
         self._slot: int | None = None
 
     def begin(self, view: UpkeepView) -> Work[Any] | None:
-        """Raises DamagedFileError naming the file once its work is done, and what `refresh` of the log raises."""
+        """Raises the errors of `refresh`; the end of its work raises DamagedFileError naming the file."""
         if not view.log.table.decays:
             return None
         slot, is_first = view.now_ms // self._slot_ms, self._slot is None
@@ -398,7 +402,7 @@ class Scrub(Chore):
 
 
 def files_of_slot(files: Sequence[DataFile], slot: int, slots: int) -> Sequence[DataFile]:
-    """The part of a log that has its turn in time slot `slot`, when a pass has `slots` of them.
+    """The part of a log that is due in time slot `slot`, when a scrub of the log has `slots` of them.
 
     With 3 files and 6 slots: one file in slots 1, 3 and 5, none in the others.
     """
@@ -412,12 +416,12 @@ def _found(table: LogTable, files: Sequence[DataFile], *, bits: bool) -> Damaged
     except DamagedFileError as damaged:
         return damaged
     except ObjectNotFoundError:
-        return None  # it was merged away while it was being read
+        return None  # merged away meanwhile
     return None
 
 
 def _judge(view: UpkeepView, damaged: DamagedFileError | None) -> UpkeepDone | None:
-    """A file that left the log meanwhile need not be there any more."""
+    """A file that left the log meanwhile may be gone."""
     if damaged is not None and any(entry.path == damaged.path for entry in view.log.files):
         raise damaged
     return None

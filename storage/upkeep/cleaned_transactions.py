@@ -1,12 +1,12 @@
-"""What compaction takes of transactions: aborted records, and markers that nothing refers to any more. Pure.
+"""Compaction of transactions: which aborted records and which markers a pass removes. Pure.
 
-Kafka's `CleanedTransactionMetadata`, and KIP-534 for when a marker goes. A pass goes through a log in order of offset,
-and below the last stable offset only, so every transaction that it meets has ended.
+Kafka's `CleanedTransactionMetadata`, and KIP-534 for the removal of markers. A pass reads a log in order of offset, and
+only below the last stable offset, so every transaction that it meets has ended.
 
-An aborted record goes at once, also when it is the newest of its key. A marker stays while a record of its transaction
-does. Then it is given a delete horizon, `delete.retention.ms` later, in a header of its own; and it goes with a later
-pass behind that, unless it is the last marker of a known producer, whose epoch it tells. Kafka keeps the horizon in the
-marker's batch, too. It gives it one pass later, when it meets the marker without having met a record before.
+An aborted record is removed at once, also when it is the newest of its key. A marker stays while a record of its
+transaction does. Then it is given a delete horizon, `delete.retention.ms` later, in a header of its own. A later pass
+after the horizon removes it, unless it is the last marker of a known producer, whose epoch it carries. Kafka keeps the
+horizon in the marker's batch, and sets it one pass later, when it meets the marker without a record before it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stratalog.storage.records import CONTROL_ATTRIBUTE, HEADERS_TYPE, TRANSACTI
 from stratalog.storage.transactions import AbortedTransaction
 
 DELETE_HORIZON = "delete.horizon.ms"
-"""The header of a marker that goes: from when on, in ms."""
+"""The header of a marker with the time, in ms, from which on it may be removed."""
 NO_HORIZON = -1
 EVERY_OFFSET = (1 << 63) - 1
 
@@ -33,7 +33,7 @@ Longs = npt.NDArray[np.int64]
 
 
 class AbortedRecords:
-    """Which records belong to aborted transactions, asked for many at once."""
+    """The ranges of aborted transactions, to look up many records at once."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction] = ()) -> None:
         ranges: dict[int, list[tuple[int, int]]] = {}
@@ -42,7 +42,7 @@ class AbortedRecords:
         self._ranges = {i: np.array(sorted(each), np.int64).T for i, each in ranges.items()}
 
     def holds(self, producer_ids: Longs, offsets: Longs) -> Mask:
-        """Of each record of a transaction, given by its producer and offset: whether it was aborted."""
+        """Whether each record of a transaction, given by producer and offset, was aborted."""
         found = np.zeros(len(offsets), np.bool_)
         if not self._ranges or len(offsets) == 0:
             return found
@@ -65,11 +65,11 @@ class AbortedRecords:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TransactionRows:
-    """What some neighbouring rows of a log tell of transactions, row by row.
+    """The part in transactions of consecutive rows of a log, row by row.
 
-    is_data    records of transactions; `is_aborted`: those that do not count
+    is_data    records of transactions; `is_aborted`: the aborted ones of them
     is_marker  markers of transactions
-    horizons   the delete horizon of each marker, in order; `NO_HORIZON` where it has none yet
+    horizons   the delete horizon of each marker, in order; `NO_HORIZON` if it has none yet
     """
 
     producer_ids: Longs
@@ -81,7 +81,7 @@ class TransactionRows:
 
     @staticmethod
     def of(rows: pa.Table, offsets: Longs, aborted: AbortedRecords) -> TransactionRows:
-        """Of rows with `producer_id`, `key`, `attributes` and, where one is a marker, `headers`."""
+        """From rows with `producer_id`, `key`, `attributes` and, if any of them is a marker, `headers`."""
         attributes, producer_ids = rows["attributes"].to_numpy(), rows["producer_id"].to_numpy()
         in_transaction = (attributes & TRANSACTIONAL_ATTRIBUTE) != 0
         is_control = (attributes & CONTROL_ATTRIBUTE) != 0
@@ -91,12 +91,13 @@ class TransactionRows:
         horizons = np.full(int(is_marker.sum()), NO_HORIZON, np.int64)
         if is_marker.any():
             headers = rows["headers"].filter(pa.array(is_marker)).to_pylist()
-            horizons = np.array([_horizon(each) for each in headers], np.int64)
+            found = [horizon_of(each) for each in headers]
+            horizons = np.array([NO_HORIZON if horizon is None else horizon for horizon in found], np.int64)
         return TransactionRows(producer_ids, offsets, is_data, is_aborted, is_marker, horizons)
 
 
-class MarkerFates(NamedTuple):
-    """Of all rows: the markers that go, and those that are given a delete horizon."""
+class CleanedMarkers(NamedTuple):
+    """Masks over all rows: the markers that are removed, and those that are given a delete horizon."""
 
     gone: Mask
     marked: Mask
@@ -104,12 +105,12 @@ class MarkerFates(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class CleanedTransactions:
-    """What one pass knows of transactions, carried from one part of the log to the next.
+    """A pass's state of transactions, carried from one part of the log to the next.
 
     aborted         as of the beginning of the pass
-    kept_from       of each known producer, the offset from which on its markers stay: its last one, or all of them
-                    while the last one is above the high watermark and it is not known which one was before
-    tombstones_end  markers below this offset, whose horizon has passed `now_ms`, go
+    kept_from       by known producer, the offset from which on its markers stay: that of its last one; all markers stay
+                    if the last one is above the high watermark, since the one before it is not known
+    tombstones_end  markers below this offset whose horizon is before `now_ms` are removed
     horizon_ms      the delete horizon that markers are given now
     """
 
@@ -124,7 +125,7 @@ class CleanedTransactions:
     def of(
         states: ProducerStates, high_watermark: int, tombstones_end: int, now_ms: int, delete_retention_ms: int
     ) -> CleanedTransactions:
-        """At the beginning of a pass."""
+        """The state at the beginning of a pass."""
         last_of = states.transactions.of
         markers = {producer_id: last_of(producer_id).marker_offset for producer_id in states.producers}
         return CleanedTransactions(
@@ -135,12 +136,12 @@ class CleanedTransactions:
             now_ms + delete_retention_ms,
         )
 
-    def markers(self, rows: TransactionRows, stays: Mask) -> MarkerFates:
-        """What becomes of the markers among the next rows of the log, of which the records that `stays` tells stay."""
-        fates = MarkerFates(np.zeros(len(stays), np.bool_), np.zeros(len(stays), np.bool_))
+    def markers(self, rows: TransactionRows, stays: Mask) -> CleanedMarkers:
+        """The decision on the markers among the next rows of the log; `stays`: the other rows that stay."""
+        cleaned = CleanedMarkers(np.zeros(len(stays), np.bool_), np.zeros(len(stays), np.bool_))
         matter = np.flatnonzero((rows.is_data & stays) | rows.is_marker)
         if len(matter) == 0:
-            return fates
+            return cleaned
         matter = matter[np.argsort(rows.producer_ids[matter], kind="stable")]
         producer_ids, is_marker = rows.producer_ids[matter], rows.is_marker[matter]
         is_first = np.ones(len(matter), np.bool_)
@@ -153,29 +154,24 @@ class CleanedTransactions:
         self._open |= set(producer_ids[is_last & ~is_marker].tolist())
         empty = matter[is_marker & ~has_records]
         horizons = rows.horizons[np.cumsum(rows.is_marker)[empty] - 1]
-        fates.marked[empty[horizons == NO_HORIZON]] = True
+        cleaned.marked[empty[horizons == NO_HORIZON]] = True
         due = empty[(horizons != NO_HORIZON) & (horizons <= self.now_ms) & (rows.offsets[empty] < self.tombstones_end)]
-        fates.gone[due] = [
+        cleaned.gone[due] = [
             offset < self.kept_from.get(producer_id, EVERY_OFFSET) and not self.aborted.has_marker(producer_id, offset)
             for producer_id, offset in zip(rows.producer_ids[due].tolist(), rows.offsets[due].tolist(), strict=True)
         ]
-        return fates
+        return cleaned
 
 
 def with_horizon(headers: pa.ChunkedArray, marked: Mask, horizon_ms: int) -> pa.ChunkedArray:
-    """A column of headers in which the marked rows have the delete horizon and nothing else."""
+    """A column of headers in which each marked row has the delete horizon alone."""
     mark = pa.array([[{"key": DELETE_HORIZON, "value": str(horizon_ms).encode()}]], HEADERS_TYPE)
     every = pa.chunked_array([*headers.chunks, mark], HEADERS_TYPE)
     return every.take(pa.array(np.where(marked, len(headers), np.arange(len(headers)))))
 
 
 def horizon_of(headers: list[dict[str, object]] | None) -> int | None:
-    """The delete horizon in the headers of a marker, in ms; None when it has none."""
-    found = _horizon(headers)
-    return None if found == NO_HORIZON else found
-
-
-def _horizon(headers: list[dict[str, object]] | None) -> int:
+    """The delete horizon in the headers of a marker, in ms; None if it has none."""
     values = (each["value"] for each in headers or () if each["key"] == DELETE_HORIZON)
     value = next(values, None)
-    return int(value) if isinstance(value, bytes) else NO_HORIZON
+    return int(value) if isinstance(value, bytes) else None

@@ -1,10 +1,10 @@
 """The chore that compacts one log. I/O: reads and writes data files, and swaps them in commits of its log.
 
-A pass reads the keys of the dirty section into an offset map, then goes through the log group by group, oldest first:
-what stays of a group is written anew and swapped for it in one commit, so a reader finds the group as it was or as it
-is. The last commit states how far the log is clean, and takes the aborted transactions below that out of producer
-state: none of their records is left. A pass that is cut off did no harm: the next one does the rest.
-Kafka's `LogCleaner` and `Cleaner`; what is decided is in `storage.upkeep.compaction`.
+A pass reads the keys of the dirty section into an offset map, then cleans the log group by group, oldest first: the
+records of a group that stay are written as new files, which replace the group's files in one commit, so a reader finds
+the old group or the new one. The last commit carries the cleaner's position, and removes the aborted transactions below
+it from producer state, since none of their records is left. A pass that is interrupted does no harm: the next one does
+the rest. Kafka's `LogCleaner` and `Cleaner`; the rules are in `storage.upkeep.compaction`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -33,10 +33,10 @@ from stratalog.storage.upkeep.compaction import (
     MAP_BYTES_MAX,
     MAP_COLUMNS,
     Cleaning,
-    Fates,
     KeyedRows,
     LogToClean,
     OffsetMap,
+    Retained,
     grouped,
     is_due,
     last_batch_ends,
@@ -46,25 +46,25 @@ from stratalog.storage.upkeep.compaction import (
 )
 
 BACKOFF_MS = 15_000
-"""Pause between two looks whether the log is dirty enough (`log.cleaner.backoff.ms`)."""
+"""Interval of the checks whether the log is dirty enough (`log.cleaner.backoff.ms`)."""
 WORK_BYTES = 16 << 20
-"""One piece of work goes through files of so many bytes on storage …"""
+"""Bytes on storage of the files of one piece of work, at most, so that other work can run in between."""
 WORK_RECORDS = 1 << 20
-"""… or so many records: others' work comes in between."""
+"""Records of the files of one piece of work, at most."""
 PIECE_BYTES = 4 << 20
-"""So much of a large file is read at once."""
+"""Bytes of a large file that are read at once."""
 LOOKUP_BYTES = 16 << 20
 """Arrow bytes of the keys that are looked up in the offset map at once."""
 OUTPUT_BYTES = 32 << 20
 """Arrow bytes of the rows that are gathered before they are written as a file."""
 LEASE_MS = 600_000
-"""A cleaner that did nothing for so long has no turn any more."""
+"""Time after which an idle cleaner loses its turn."""
 COMMIT_TRIES = 5
 
 
 class CleanerTurn:
-    """Whose turn it is to clean: one log of a process at a time, since each pass keeps an offset map in memory, and the
-    dirtiest of those that ask. Kafka: `log.cleaner.threads` of 1, `grabFilthiestCompactedLog`. Any thread may ask."""
+    """The right to clean: one log of a process at a time, since each pass keeps an offset map in memory; the dirtiest
+    first. Kafka: `log.cleaner.threads` of 1, `grabFilthiestCompactedLog`. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -72,8 +72,8 @@ class CleanerTurn:
         self._held_ms = 0
         self._bids: weakref.WeakKeyDictionary[Cleaner, tuple[float, int]] = weakref.WeakKeyDictionary()
 
-    def take(self, cleaner: Cleaner, dirty_ratio: float, now_ms: int) -> bool:
-        """Whether it is this cleaner's turn, which it then has until it gives it back."""
+    def acquire(self, cleaner: Cleaner, dirty_ratio: float, now_ms: int) -> bool:
+        """Whether it is this cleaner's turn, which then lasts until `release`."""
         with self._lock:
             holder = self._holder() if self._holder is not None else None
             is_free = holder is None or not 0 <= now_ms - self._held_ms < LEASE_MS
@@ -88,28 +88,26 @@ class CleanerTurn:
         others = (bid for other, bid in self._bids.items() if other is not cleaner)
         return not any(ratio > dirty_ratio and 0 <= now_ms - asked_ms < 2 * RECHECK_MS for ratio, asked_ms in others)
 
-    def forget(self) -> None:
-        """Nobody cleans and nobody asked."""
+    def reset(self) -> None:
+        """Release the turn and drop all requests for it."""
         with self._lock:
             self._holder = None
             self._bids.clear()
 
-    def give_back(self, cleaner: Cleaner) -> None:
-        """The next one may clean."""
+    def release(self, cleaner: Cleaner) -> None:
+        """End this cleaner's turn, if it has it."""
         with self._lock:
             if self._holder is not None and self._holder() is cleaner:
                 self._holder = None
 
 
 SHARED_TURN = CleanerTurn()
-"""The one of this process."""
+"""The turn of this process."""
 
 
 class GroupRewrite:
-    """The files of one group, taken in order: `removes` are to be swapped for `adds`.
-
-    A file of which everything stays is left as it is, unless it comes to another segment.
-    """
+    """The new files of one group: `adds` replace `removes`. A file of which all records stay is kept, unless its
+    segment changes."""
 
     def __init__(self, table: LogTable, rules: Cleaning, segment: int, codec: str, bytes_max: int) -> None:
         self._table = table
@@ -122,11 +120,11 @@ class GroupRewrite:
         self.removes: list[FileEntry] = []
         self.adds: list[FileEntry] = []
 
-    def take(self, files: Sequence[FileEntry], *, is_last: bool) -> bool:
-        """Go through the next files; `is_last`: none follow. False when one of them is gone."""
+    def clean(self, files: Sequence[FileEntry], *, is_last: bool) -> bool:
+        """Clean the next files; `is_last`: none follow. False when one of them is gone."""
         try:
-            for entry, fates in zip(files, self._fates_of(files), strict=True):
-                self._take(entry, fates)
+            for entry, parts in zip(files, self._retained_of(files), strict=True):
+                self._clean(entry, parts)
         except ObjectNotFoundError:
             return False
         if is_last:
@@ -134,29 +132,30 @@ class GroupRewrite:
         pa.default_memory_pool().release_unused()
         return True
 
-    def _fates_of(self, files: Sequence[FileEntry]) -> list[list[Fates]]:
-        """What becomes of each file's rows, part by part."""
-        fates: list[list[Fates]] = [[] for _ in files]
+    def _retained_of(self, files: Sequence[FileEntry]) -> list[list[Retained]]:
+        """The decision on each file's rows, part by part."""
+        retained: list[list[Retained]] = [[] for _ in files]
         gathered: list[tuple[int, KeyedRows]] = []
         size_bytes = 0
 
         def decide() -> None:
-            for (number, _), fate in zip(gathered, self._rules.fates([rows for _, rows in gathered]), strict=True):
-                fates[number].append(fate)
+            decided = self._rules.retained([rows for _, rows in gathered])
+            for (number, _), part in zip(gathered, decided, strict=True):
+                retained[number].append(part)
 
         for number, entry in enumerate(files):
             columns, aborted = self._rules.columns_needed(entry.start_offset), self._rules.transactions.aborted
             for rows in keyed_rows(self._table, entry, columns, aborted):
                 gathered.append((number, rows))
-                size_bytes += gathered[-1][1].size_bytes
+                size_bytes += rows.size_bytes
                 if size_bytes >= LOOKUP_BYTES:
                     decide()
                     gathered, size_bytes = [], 0
         if gathered:
             decide()
-        return fates
+        return retained
 
-    def _take(self, entry: FileEntry, parts: Sequence[Fates]) -> None:
+    def _clean(self, entry: FileEntry, parts: Sequence[Retained]) -> None:
         if entry.segment == self._segment and not any(part.is_changed for part in parts):
             self._write()
             return
@@ -165,8 +164,8 @@ class GroupRewrite:
         first = 0
         for rows in pieces(self._table, entry):
             here = slice(first, first + rows.num_rows)
-            fates = Fates(stays[here], emptied[here], marked[here], is_changed=True)
-            kept = survivors(rows, fates, self._rules.transactions.horizon_ms)
+            retained = Retained(stays[here], emptied[here], marked[here], is_changed=True)
+            kept = survivors(rows, retained, self._rules.transactions.horizon_ms)
             if kept.num_rows:
                 self._keep(kept, entry)
             first += rows.num_rows
@@ -195,10 +194,10 @@ class GroupRewrite:
 class _Pass:
     """A pass under way.
 
-    swapped_version  of the log: nobody else may take files out of it meanwhile, as a truncation or retention does
+    swapped_version  of the log: the pass ends if anything else removes files, as a truncation or retention does
     unmapped         dirty files whose keys are not in the map yet
-    end_offset       how far the map reaches, and so the pass
-    groups           those that are still to be cleaned; None before the map is complete
+    end_offset       the end of the map, and so of the pass
+    groups           the groups to be cleaned; empty until the map is complete
     rewrite          the group that is being cleaned
     """
 
@@ -209,7 +208,7 @@ class _Pass:
     started_ms: int
     unmapped: list[FileEntry]
     end_offset: int
-    groups: deque[tuple[LogSegment, ...]] | None = None
+    groups: deque[tuple[LogSegment, ...]] = field(default_factory=deque)
     rewrite: GroupRewrite | None = None
 
 
@@ -240,36 +239,36 @@ class Cleaner(Chore):
             self._end()
             return None
         under_way = self._pass
-        if under_way is not None and self._goes_on(under_way, view.now_ms):
+        if under_way is not None and self._may_continue(under_way, view.now_ms):
             return self._next_group(under_way, view)
         self._end()
         return self._begin_pass(view)
 
-    def _goes_on(self, under_way: _Pass, now_ms: int) -> bool:
-        """Whether a pass is between two groups, and may clean the next one. One whose work or commit failed is given
-        up: what it wrote goes with the sweep of unnamed files, since its commit may have been made."""
-        is_between = under_way.groups is not None and under_way.rewrite is None and self._stands(under_way)
-        return is_between and self._turn.take(self, under_way.to_clean.dirty_ratio, now_ms)
+    def _may_continue(self, under_way: _Pass, now_ms: int) -> bool:
+        """Whether a pass is between two groups, and may clean the next one. A pass whose work or commit failed is
+        abandoned: its files are left to the vacuum, since its commit may have been made."""
+        is_between = bool(under_way.groups) and under_way.rewrite is None and self._stands(under_way)
+        return is_between and self._turn.acquire(self, under_way.to_clean.dirty_ratio, now_ms)
 
     def _begin_pass(self, view: UpkeepView) -> Work[int | None] | None:
         log, high_watermark = self._log, view.high_watermark
         if not is_due(self._below(high_watermark), log.config, is_busy=view.is_busy):
             self._is_waiting = is_due(self._below(LONG_MAX), log.config)
             return None
-        producers = log.producers  # may fold anew, so before anything is planned
+        producers = log.producers  # may fold, so before the plan
         last_offsets = last_batch_ends(producers, high_watermark)
         to_clean = self._below(log.last_stable_offset(high_watermark))
-        is_clear = last_offsets is not None and is_due(to_clean, log.config, is_busy=view.is_busy)
-        if last_offsets is None or not is_clear or not self._turn.take(self, to_clean.dirty_ratio, view.now_ms):
+        state, now_ms, retention_ms = log.state, view.now_ms, log.config.delete_retention_ms
+        may_begin = is_due(to_clean, log.config, is_busy=view.is_busy)
+        if last_offsets is None or not may_begin or not self._turn.acquire(self, to_clean.dirty_ratio, now_ms):
             self._is_waiting = True
             return None
-        state, retention_ms = log.state, log.config.delete_retention_ms
-        first_dirty, now_ms = to_clean.first_dirty_offset, view.now_ms
+        first_dirty = to_clean.first_dirty_offset
         tombstones_end = state.cleaner.due_tombstones_end(now_ms, retention_ms)
         transactions = CleanedTransactions.of(producers, high_watermark, tombstones_end, now_ms, retention_ms)
         rules = Cleaning(OffsetMap(self._map_bytes_max), tombstones_end, last_offsets, transactions)
         dirty = [entry for entry in state.files if first_dirty < entry.end_offset <= to_clean.end_offset]
-        self._pass = _Pass(to_clean, rules, view.leader_epoch, state.swapped_version, view.now_ms, dirty, first_dirty)
+        self._pass = _Pass(to_clean, rules, view.leader_epoch, state.swapped_version, now_ms, dirty, first_dirty)
         return self._map_some(self._pass, view)
 
     def _below(self, stable_offset: int) -> LogToClean:
@@ -278,7 +277,7 @@ class Cleaner(Chore):
         return log_to_clean(state.segments, first_dirty, stable_offset)
 
     def _stands(self, under_way: _Pass) -> bool:
-        """Whether the log still is what the pass decides on: what was appended since does not matter."""
+        """Whether the pass's decisions still hold for the log; appends do not matter."""
         log = self._log
         return (log.leader_epoch, log.state.swapped_version) == (under_way.leader_epoch, under_way.swapped_version)
 
@@ -301,45 +300,41 @@ class Cleaner(Chore):
         return self._next_group(under_way, view)
 
     def _next_group(self, under_way: _Pass, view: UpkeepView) -> Work[bool]:
-        log, groups = self._log, under_way.groups
-        assert groups is not None
-        group = groups.popleft()
+        log, group, end_offset = self._log, under_way.groups.popleft(), under_way.end_offset
         segments = {segment.base_offset for segment in group}
-        end_offset = under_way.end_offset
         files = [entry for entry in log.files if entry.segment in segments and entry.end_offset <= end_offset]
-        under_way.rewrite = GroupRewrite(
+        rewrite = under_way.rewrite = GroupRewrite(
             log.table.reopened(),
             under_way.rules,
             group[0].base_offset,
             codec_of_merge(log.config.compression_type),
             min(OUTPUT_BYTES, log.config.merged_bytes_max),
         )
-        return self._rewrite_some(under_way, view, files)
+        return self._rewrite_some(under_way, rewrite, view, files)
 
-    def _rewrite_some(self, under_way: _Pass, view: UpkeepView, files: Sequence[FileEntry]) -> Work[bool]:
-        assert under_way.rewrite is not None
+    def _rewrite_some(
+        self, under_way: _Pass, rewrite: GroupRewrite, view: UpkeepView, files: Sequence[FileEntry]
+    ) -> Work[bool]:
         some = _first_files(files)
         rest = files[len(some) :]
-        run = partial(under_way.rewrite.take, some, is_last=not rest)
-        return Work(run, partial(self._rewritten, under_way, view, rest))
+        run = partial(rewrite.clean, some, is_last=not rest)
+        return Work(run, partial(self._rewritten, under_way, rewrite, view, rest))
 
     def _rewritten(
-        self, under_way: _Pass, view: UpkeepView, rest: Sequence[FileEntry], is_whole: bool
+        self, under_way: _Pass, rewrite: GroupRewrite, view: UpkeepView, rest: Sequence[FileEntry], is_whole: bool
     ) -> Work[bool] | UpkeepDone:
-        rewrite = under_way.rewrite
-        assert rewrite is not None
         if not is_whole or not self._stands(under_way):
             return self._lost(view)
         if rest:
-            return self._rewrite_some(under_way, view, rest)
+            return self._rewrite_some(under_way, rewrite, view, rest)
         if not rewrite.removes and under_way.groups:
             return self._next_group(under_way, view)
         return self._swap(under_way, rewrite, view)
 
     def _swap(self, under_way: _Pass, rewrite: GroupRewrite, view: UpkeepView) -> UpkeepDone:
-        """Put the group's new files into the log, and with the last group the new position."""
+        """Commit the group's new files, and with the last group the new position."""
         log, end_offset = self._log, under_way.end_offset
-        producers = log.producers  # may fold anew
+        producers = log.producers  # may fold
         if not self._stands(under_way):
             return self._lost(view)
         before = log.state.cleaner
@@ -355,7 +350,6 @@ class Cleaner(Chore):
                 leader_epoch=under_way.leader_epoch,
                 operation="COMPACT",
                 now_ms=view.now_ms,
-                data_change=True,
                 txns=after.txns_after(before),
                 aborted_end=aborted_end,
             )
@@ -370,7 +364,7 @@ class Cleaner(Chore):
         return self._lost(view)
 
     def _lost(self, view: UpkeepView) -> UpkeepDone:
-        """Drop what was written for a group that was not committed, and look again."""
+        """Delete the new files of a group that was not committed, end the pass and refresh."""
         rewrite = self._pass.rewrite if self._pass is not None else None
         if rewrite is not None:
             self._log.table.delete_objects([entry.path for entry in rewrite.adds])
@@ -380,11 +374,11 @@ class Cleaner(Chore):
 
     def _end(self) -> None:
         self._pass = None
-        self._turn.give_back(self)
+        self._turn.release(self)
 
 
 def pieces(table: LogTable, entry: FileEntry, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """A data file's rows, part after part, so that a large one is never wholly in memory. Each has at least one row."""
+    """A data file's rows in parts of at least one row, so that a large file is never wholly in memory."""
     start_offset = entry.start_offset
     while start_offset < entry.end_offset:
         wanted = RowsWanted(start_offset - entry.base_offset, bytes_max=PIECE_BYTES)
@@ -396,7 +390,7 @@ def pieces(table: LogTable, entry: FileEntry, columns: Sequence[str] | None = No
 def keyed_rows(
     table: LogTable, entry: FileEntry, columns: Sequence[str], aborted: AbortedRecords
 ) -> Iterator[KeyedRows]:
-    """What decides about a data file's rows, part after part; of `columns` and, where there are transactions, more."""
+    """The data that decide on a data file's rows, in parts, from `columns` and those that transactions need."""
     for rows in pieces(table, entry, columns):
         more = transaction_columns(rows)
         known = {name: rows[name] for name in rows.column_names}
@@ -409,7 +403,7 @@ def keyed_rows(
 
 
 def _first_files(files: Sequence[FileEntry]) -> Sequence[FileEntry]:
-    """The first of these files, as many as one piece of work goes through."""
+    """The first of these files, as many as belong to one piece of work."""
     size_bytes = record_count = 0
     for count, entry in enumerate(files):
         size_bytes, record_count = size_bytes + entry.file.size_bytes, record_count + entry.file.record_count
@@ -419,7 +413,7 @@ def _first_files(files: Sequence[FileEntry]) -> Sequence[FileEntry]:
 
 
 def _map_files(table: LogTable, files: Sequence[FileEntry], rules: Cleaning) -> int | None:
-    """Put the keys of these files into the map until it is full. How many of them it took; None when one is gone."""
+    """Add the keys of these files to the map until it is full: the number of files added; None when one is gone."""
     try:
         for count, entry in enumerate(files):
             if count and rules.latest.is_full:

@@ -1,10 +1,9 @@
-"""Compaction of one log: how dirty it is, which of its records stay, and how its segments are put together. Pure.
+"""Compaction of one log: how dirty it is, which of its records stay, and which segments become one. Pure.
 
-Kafka's `LogCleaner`, `LogCleanerManager` and `Cleaner`. Of the records of a key the one with the largest offset stays.
-The clean section of a log, below the cleaner's position, was compacted before; the dirty section follows, up to the
-active segment or the high watermark. The dirty section tells which offset is a key's latest (`OffsetMap`), and older
-records of these keys go from both sections. Offsets never change. What becomes of transactions is told by
-`storage.upkeep.cleaned_transactions`.
+Kafka's `LogCleaner`, `LogCleanerManager` and `Cleaner`. Of each key the record with the largest offset stays. The clean
+section of a log, below the cleaner's position, was compacted before. The dirty section follows, up to the active
+segment or the high watermark: its latest offset of each key (`OffsetMap`) decides which older records are removed from
+both sections. Offsets never change. `storage.upkeep.cleaned_transactions` decides on transactions.
 """
 
 from __future__ import annotations
@@ -31,12 +30,11 @@ from stratalog.storage.upkeep.cleaned_transactions import (
 )
 
 MAP_COLUMNS = ("offset_delta", "key", "attributes")
-"""What the offset map needs of a data file; with "value" it is all that decides which records stay."""
+"""The columns of a data file for the offset map; with "value" those that decide which records stay."""
 MAP_BYTES_MAX = 48 << 20
-"""Keys and offsets that one pass keeps in memory, as Arrow counts them: 1.7 million keys of 16 bytes. Finding them
-takes about twice as much again."""
+"""Arrow bytes of the offset map of one pass: 1.7 million keys of 16 bytes. Look-ups need about twice as much again."""
 MAP_PENDING_BYTES = 16 << 20
-"""So much is gathered before it is folded into the map."""
+"""Arrow bytes that are gathered before they are folded into the map."""
 ABSENT = -1
 NOTHING_ABORTED = AbortedRecords()
 
@@ -48,9 +46,9 @@ Offsets = npt.NDArray[np.int64]
 class LogToClean:
     """The sealed segments of a log wholly below its last stable offset, in order: a clean section, then a dirty one.
 
-    first_dirty_offset  where the dirty section begins
-    clean_bytes         size of the segments below it …
-    dirty_bytes         … and of those that reach above it
+    first_dirty_offset  start of the dirty section
+    clean_bytes         size of the segments below it
+    dirty_bytes         size of those that reach above it
     """
 
     segments: tuple[LogSegment, ...]
@@ -60,23 +58,23 @@ class LogToClean:
 
     @property
     def end_offset(self) -> int:
-        """Where the dirty section ends; where it begins, if it is empty."""
+        """The end of the dirty section; its start, if it is empty."""
         return self.segments[-1].end_offset if self.dirty_bytes else self.first_dirty_offset
 
     @property
     def dirty_ratio(self) -> float:
-        """The dirty share: 0.75 of a log with 1 MiB of clean and 3 MiB of dirty segments."""
+        """The dirty part of the bytes: 0.75 with 1 MiB of clean and 3 MiB of dirty segments."""
         total_bytes = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total_bytes if total_bytes else 0.0
 
 
 def log_to_clean(segments: Sequence[LogSegment], first_dirty_offset: int, stable_offset: int) -> LogToClean:
-    """What of a log may be compacted: not its active segment, the last one, nor what reaches above a stable offset.
+    """The part of a log that may be compacted: below a stable offset, without the active segment, the last one.
 
     segments            all of the log's, in order
     first_dirty_offset  the cleaner's position, or the log start if that is above it
-    stable_offset       the last stable offset, as in Kafka's `LogCleanerManager.cleanableOffsets`: below it, it is
-                        certain which transactions were aborted
+    stable_offset       the last stable offset, as in Kafka's `LogCleanerManager.cleanableOffsets`: below it the
+                        outcome of transactions is certain
     """
     sealed: list[LogSegment] = []
     clean_bytes = dirty_bytes = 0
@@ -92,17 +90,17 @@ def log_to_clean(segments: Sequence[LogSegment], first_dirty_offset: int, stable
 
 
 def is_due(log: LogToClean, config: LogConfig, *, is_busy: bool = False) -> bool:
-    """Whether a log is dirty enough: more than `min.cleanable.dirty.ratio`, and halfway from there to 1 while the
-    machine is busy."""
+    """Whether a log is dirtier than `min.cleanable.dirty.ratio`, or than halfway from there to 1 while the machine is
+    busy."""
     ratio = config.min_cleanable_dirty_ratio
     return log.dirty_ratio > ((1 + ratio) / 2 if is_busy else ratio)
 
 
 def grouped(segments: Iterable[LogSegment], end_offset: int, config: LogConfig) -> list[tuple[LogSegment, ...]]:
-    """Neighbouring segments to be made one, as large as `segment.bytes` allows by what they are now (Kafka:
+    """Groups of neighbouring segments that become one, as large as `segment.bytes` allows by their present size (Kafka:
     `Cleaner.groupSegmentsBySize`).
 
-    A segment that a pass cleans only up to `end_offset`, since its map was full, stays on its own.
+    A segment that a pass cleans only up to `end_offset`, since its map is full, is a group of its own.
     """
     groups: list[list[LogSegment]] = []
     size_bytes = file_count = 0
@@ -125,11 +123,11 @@ def grouped(segments: Iterable[LogSegment], end_offset: int, config: LogConfig) 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyedRows:
-    """What decides about the rows of a data file, in order.
+    """The data that decide on the rows of a data file, in order.
 
     is_control    markers of transactions; those without a key are rows that an earlier pass emptied
     is_tombstone  rows without a value, as far as values were read
-    transactions  None where no row has to do with one
+    transactions  None if no row is part of one
     """
 
     keys: pa.ChunkedArray
@@ -141,7 +139,7 @@ class KeyedRows:
 
     @staticmethod
     def of(rows: pa.Table, base_offset: int, aborted: AbortedRecords = NOTHING_ABORTED) -> KeyedRows:
-        """Of rows with `MAP_COLUMNS`, and perhaps "value"; with `transaction_columns` where that names any."""
+        """From rows with `MAP_COLUMNS`, perhaps "value", and `transaction_columns` if there are any."""
         offsets = rows["offset_delta"].to_numpy().astype(np.int64) + base_offset
         is_known = "value" in rows.column_names
         return KeyedRows(
@@ -155,21 +153,21 @@ class KeyedRows:
 
     @property
     def is_update(self) -> Mask:
-        """Records that count, with a key: what they say of it takes the place of what was said before."""
+        """Records with a key that are no markers and not aborted: they replace the older ones of their key."""
         counts = self.has_key & ~self.is_control
         return counts if self.transactions is None else counts & ~self.transactions.is_aborted
 
     @property
     def size_bytes(self) -> int:
-        """What it takes in memory, about."""
+        """The approximate size in memory."""
         of_transactions = 0 if self.transactions is None else self.transactions.producer_ids.nbytes
         return int(self.keys.nbytes + self.offsets.nbytes + of_transactions)
 
 
 def transaction_columns(rows: pa.Table) -> tuple[str, ...]:
-    """What else of rows with "attributes" has to be read to decide about transactions: nothing where there are none.
+    """The further columns that decide on transactions, for rows with "attributes"; none if no row is part of one.
 
-    Markers tell their delete horizon in their headers.
+    Headers hold the delete horizon of a marker.
     """
     attributes = rows["attributes"].to_numpy()
     if not (attributes & TRANSACTIONAL_ATTRIBUTE).any():
@@ -180,8 +178,7 @@ def transaction_columns(rows: pa.Table) -> tuple[str, ...]:
 class OffsetMap:
     """The largest offset of each key of a dirty section.
 
-    Kafka's SkimpyOffsetMap keeps hashes of keys; here the keys themselves are kept, as Arrow does: 4 + 8 bytes a key
-    and the key.
+    Kafka's SkimpyOffsetMap keeps hashes of keys; here the keys themselves are kept, in Arrow: the key and 4 + 8 bytes.
     """
 
     def __init__(self, bytes_max: int = MAP_BYTES_MAX) -> None:
@@ -192,24 +189,21 @@ class OffsetMap:
 
     @property
     def is_full(self) -> bool:
-        """Whether the pass has to end here, and the next one goes on."""
+        """Whether the pass has to end here, and the next one continues."""
         return int(self._known.nbytes) >= self._bytes_max
 
     def put(self, rows: KeyedRows) -> None:
-        """Take the keys of a part of the dirty section.
-
-        Rows without a key are no update of anything. Nor are control records, nor aborted ones.
-        """
-        counts = rows.is_update
-        self._pending.append(_map_table(rows.keys.filter(pa.array(counts)), rows.offsets[counts]))
+        """Add the keys of a part of the dirty section."""
+        is_update = rows.is_update
+        self._pending.append(_map_table(rows.keys.filter(pa.array(is_update)), rows.offsets[is_update]))
         self._pending_bytes += self._pending[-1].nbytes
         if self._pending_bytes >= min(MAP_PENDING_BYTES, self._bytes_max):
             self._fold()
 
     def latest(self, keys: pa.ChunkedArray) -> Offsets:
-        """The largest offset of each of these keys, `ABSENT` for those that the dirty section does not hold.
+        """The largest offset of each of these keys, `ABSENT` for keys that the dirty section does not hold.
 
-        To be asked for many at once: 8 ms and more go into a hash table of the map's 100,000 keys each time.
+        Each call builds a hash table of all keys of the map, so it should be for many keys.
         """
         self._fold()
         if self._known.num_rows == 0:
@@ -226,8 +220,8 @@ class OffsetMap:
         self._known = _map_table(folded["key"], folded["offset_max"]).combine_chunks()
 
 
-class Fates(NamedTuple):
-    """What becomes of rows: some stay as they are, some stay without key, value and headers, the others go.
+class Retained(NamedTuple):
+    """Masks over rows: `stays` as it is, `emptied` of key, value and headers; the others are removed.
 
     marked  of those that stay, the markers that are given a delete horizon
     """
@@ -240,12 +234,12 @@ class Fates(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cleaning:
-    """What one pass goes by.
+    """The rules of one pass.
 
     latest          the latest offset of each key of the dirty section
     tombstones_end  tombstones below this offset have lived long enough (`CleanerCheckpoint.due_tombstones_end`)
-    last_offsets    `last_batch_ends`: these rows stay, emptied if need be
-    transactions    which were aborted, and which markers are needed; each row is to be asked about once, in order
+    last_offsets    `last_batch_ends`: these rows stay, perhaps emptied
+    transactions    which are aborted, and which markers are needed; each row is to be passed once, in order
     """
 
     latest: OffsetMap
@@ -254,17 +248,17 @@ class Cleaning:
     transactions: CleanedTransactions = field(default_factory=CleanedTransactions)
 
     def columns_needed(self, start_offset: int) -> tuple[str, ...]:
-        """What of a file that starts there has to be read to decide: values only tell tombstones."""
+        """The columns that decide on a file that starts there; values are needed for tombstones only."""
         return (*MAP_COLUMNS, "value") if start_offset < self.tombstones_end else MAP_COLUMNS
 
-    def fates(self, parts: Sequence[KeyedRows]) -> list[Fates]:
-        """What becomes of each row of some parts of the log; one look-up for all of them."""
+    def retained(self, parts: Sequence[KeyedRows]) -> list[Retained]:
+        """The decision on each row of some parts of the log, with one look-up for all of them."""
         keys = pa.chunked_array([chunk for part in parts for chunk in part.keys.chunks], pa.binary())
         ends = np.cumsum([len(part.offsets) for part in parts])
         latest = np.split(self.latest.latest(keys), ends[:-1])
-        return [self._fates(part, of_part) for part, of_part in zip(parts, latest, strict=True)]
+        return [self._retained(part, of_part) for part, of_part in zip(parts, latest, strict=True)]
 
-    def _fates(self, rows: KeyedRows, latest: Offsets) -> Fates:
+    def _retained(self, rows: KeyedRows, latest: Offsets) -> Retained:
         is_due = rows.is_tombstone & (rows.offsets < self.tombstones_end)
         stays = rows.is_update & (rows.offsets >= latest) & ~is_due
         stays |= rows.has_key & rows.is_control
@@ -276,14 +270,14 @@ class Cleaning:
         emptied = np.isin(rows.offsets, self.last_offsets[near]) & ~stays
         is_empty = rows.is_control & ~rows.has_key
         is_changed = not bool((stays | emptied).all()) or bool((emptied & ~is_empty).any()) or bool(marked.any())
-        return Fates(stays, emptied, marked, is_changed)
+        return Retained(stays, emptied, marked, is_changed)
 
 
-def survivors(rows: pa.Table, fates: Fates, horizon_ms: int = NO_HORIZON) -> pa.Table:
-    """The rows of a data file (`DATA_SCHEMA`) that stay, with their deltas as they were; the emptied ones as control
-    records, which no consumer is given, and the marked ones with `horizon_ms`."""
-    kept_mask = fates.stays | fates.emptied
-    kept, emptied, marked = rows.filter(pa.array(kept_mask)), fates.emptied[kept_mask], fates.marked[kept_mask]
+def survivors(rows: pa.Table, retained: Retained, horizon_ms: int = NO_HORIZON) -> pa.Table:
+    """The rows of a data file (`DATA_SCHEMA`) that stay, with their deltas; the emptied ones as control records, which
+    consumers do not receive, the marked ones with `horizon_ms`."""
+    kept_mask = retained.stays | retained.emptied
+    kept, emptied, marked = rows.filter(pa.array(kept_mask)), retained.emptied[kept_mask], retained.marked[kept_mask]
     columns = {name: kept[name] for name in kept.column_names}
     if emptied.any():
         filled = pa.array(np.arange(kept.num_rows), mask=emptied)
@@ -299,10 +293,10 @@ def survivors(rows: pa.Table, fates: Fates, horizon_ms: int = NO_HORIZON) -> pa.
 def last_batch_ends(producers: ProducerStates, high_watermark: int) -> Offsets | None:
     """The last offset of each known producer's last batch below the high watermark, ascending.
 
-    When a log is truncated, or copied a part at a time, producers are looked up in its rows; so their last batches must
-    not go (Kafka retains the last batch of an active producer, as an empty one). Of a producer whose epoch began above
-    the high watermark, after a marker, the marker tells enough, and stays. None: one of them has five batches above the
-    high watermark, and the one before is not known; the log is cleaned a little later.
+    A truncation, or a copy in parts, looks producers up in the rows of a log, so their last batches must stay (Kafka
+    retains the last batch of an active producer, as an empty one). Of a producer whose epoch began above the high
+    watermark, after a marker, the marker suffices, and stays. None: a producer has five batches above the high
+    watermark, and the one before them is not known; the log is cleaned later.
     """
     ends: list[int] = []
     for producer_id, entry in producers.producers.items():

@@ -1,14 +1,14 @@
-"""What is to be erased of one partition, which rows of a file that is, and what a replica's table says of it. Pure.
+"""Requests to erase records: their predicates, the rows that these match, and a replica's record of the work. Pure.
 
-Which records to erase: a small language in JSON, as masks over the rows of a data file. Pure.
+A predicate is an object of a small JSON language:
 
     {"key": {"equals": "bob"}}                              or "in": [...], "begins_with", "contains", "is_null": true
-    {"value": {"contains": {"base64": "AAE="}}}             bytes that are no text
+    {"value": {"contains": {"base64": "AAE="}}}             bytes that are not text
     {"timestamp_ms": {"from": 1000, "below": 2000}}         either bound may be absent
     {"header": {"name": "user", "equals": "bob"}}           without "equals": any value
     {"all": [...]}, {"any": [...]}, {"not": {...}}
 
-Text is UTF-8. A record without the field does not match, so {"not": ...} of it does. Nothing is evaluated as code.
+Text is UTF-8. A record without the field does not match, so its {"not": ...} does. Nothing is evaluated as code.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import binascii
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import reduce
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,81 +30,22 @@ from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.log.state import LogState
 from stratalog.storage.records import CONTROL_ATTRIBUTE
 
-
-@dataclass(frozen=True, slots=True)
-class Erase:
-    """A request: records of one partition below `end_offset` that match go. Ids count up from 1, one by one."""
-
-    erase_id: int
-    end_offset: int
-    predicate: ErasePredicate
-
-
-@dataclass(frozen=True, slots=True)
-class Erased:
-    """What a replica says it did for one request, counting also what it did once more after a truncation."""
-
-    record_count: int
-    file_count: int
-    is_complete: bool
-    swapped_ms: int = 0
-    """When it last took files out: what left the log later holds nothing that was to be erased."""
-
-
-def erased_by(state: LogState, erase_id: int) -> Erased:
-    """As the table's txns state it."""
-    return Erased(
-        state.txn_number(count_name(erase_id)),
-        state.txn_number(files_name(erase_id)),
-        state.txn_number(ERASED) >= erase_id,
-        state.txn_number(swapped_name(erase_id)),
-    )
-
-
-def matching(rows: pa.Table, entry: FileEntry, erase: Erase) -> pa.BooleanArray:
-    """Which rows of a data file a request is for: below its offset, matching, and no control records.
-
-    With base offset 100 and end offset 102 only rows of offset_delta 0 and 1.
-    """
-    below = pc.less(rows["offset_delta"].combine_chunks(), erase.end_offset - entry.base_offset)
-    is_control = pc.not_equal(pc.bit_wise_and(rows["attributes"].combine_chunks(), CONTROL_ATTRIBUTE), 0)
-    return pc.and_(pc.and_(below, pc.invert(is_control)), erase.predicate.matches(rows))
-
-
-def count_name(erase_id: int) -> str:
-    """The txn that counts the records a replica erased for a request."""
-    return f"{ERASE_PREFIX}{erase_id}"
-
-
-def files_name(erase_id: int) -> str:
-    """The txn that counts the files it rewrote or dropped."""
-    return f"{ERASE_PREFIX}{erase_id}.files"
-
-
-def swapped_name(erase_id: int) -> str:
-    """The txn that says when it last did (ms)."""
-    return f"{ERASE_PREFIX}{erase_id}.ms"
-
-
 Mask = Callable[[pa.Table], Any]
-
-
-COLUMNS = ("key", "value", "headers", "timestamp")
-
-
+"""Rows of `DATA_SCHEMA` -> one truth for each."""
 DEPTH_MAX = 32
+"""The most levels of a predicate."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErasePredicate:
-    """A predicate that was read. `text` is its canonical JSON, by which it is carried."""
+    """A parsed predicate. `text` is its canonical JSON, in which form it is stored and sent."""
 
     text: str
     mask: Mask
 
     @staticmethod
     def parse(predicate: str | Mapping[str, Any]) -> ErasePredicate:
-        """InvalidRequestError naming the part that is not of the language."""
+        """Raises InvalidRequestError naming the part that is not of the language."""
         try:
             body = json.loads(predicate) if isinstance(predicate, str) else predicate
         except ValueError as reason:
@@ -115,6 +57,56 @@ class ErasePredicate:
         """One truth for each row of `DATA_SCHEMA`; never null."""
         found = self.mask(rows)
         return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+
+@dataclass(frozen=True, slots=True)
+class Erase:
+    """A request to erase the records of one partition below `end_offset` that match. Ids count from 1, without gaps."""
+
+    erase_id: int
+    end_offset: int
+    predicate: ErasePredicate
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """A replica's work for one request, with what it repeated after a truncation."""
+
+    record_count: int
+    file_count: int
+    is_complete: bool
+    swapped_ms: int = 0
+    """Time of the last commit that removed files: files that left the log later hold no record of the request."""
+
+
+class EraseTxns(NamedTuple):
+    """The names of a request's txns in a replica's table: records erased, files rewritten or dropped, and the time (ms)
+    of the last commit that removed files."""
+
+    records: str
+    files: str
+    swapped_ms: str
+
+    @staticmethod
+    def of(erase_id: int) -> EraseTxns:
+        name = f"{ERASE_PREFIX}{erase_id}"
+        return EraseTxns(name, f"{name}.files", f"{name}.ms")
+
+
+def erased_by(state: LogState, erase_id: int) -> Erased:
+    """A replica's work for a request, from its table's txns."""
+    records, files, swapped_ms = map(state.txn_number, EraseTxns.of(erase_id))
+    return Erased(records, files, state.txn_number(ERASED) >= erase_id, swapped_ms)
+
+
+def matching(rows: pa.Table, entry: FileEntry, erase: Erase) -> pa.BooleanArray:
+    """The rows of a data file that a request erases: below its offset, matching, no control records.
+
+    With base offset 100 and end offset 102 at most the rows of offset_delta 0 and 1.
+    """
+    below = pc.less(rows["offset_delta"].combine_chunks(), erase.end_offset - entry.base_offset)
+    is_control = pc.not_equal(pc.bit_wise_and(rows["attributes"].combine_chunks(), CONTROL_ATTRIBUTE), 0)
+    return pc.and_(pc.and_(below, pc.invert(is_control)), erase.predicate.matches(rows))
 
 
 def _parsed(body: Any, depth: int) -> Mask:
@@ -143,13 +135,7 @@ def _joined(name: str, operand: Any, depth: int) -> Mask:
     parts = [_parsed(part, depth + 1) for part in operand]
     join = pc.and_ if name == "all" else pc.or_
 
-    def mask(rows: pa.Table) -> Any:
-        found = parts[0](rows)
-        for part in parts[1:]:
-            found = join(found, part(rows))
-        return found
-
-    return mask
+    return lambda rows: reduce(join, [part(rows) for part in parts])
 
 
 def _of_bytes(column: str, operand: Any) -> Mask:
@@ -158,7 +144,9 @@ def _of_bytes(column: str, operand: Any) -> Mask:
 
 
 def _test_of_bytes(column: str, operand: Any) -> Callable[[Any], Any]:
-    operation, wanted = _only(column, operand)
+    if not isinstance(operand, Mapping) or len(operand) != 1:
+        raise InvalidRequestError(f"{column} needs an object with one operation, not {operand!r}")
+    ((operation, wanted),) = operand.items()
     if operation == "is_null":
         if not isinstance(wanted, bool):
             raise InvalidRequestError(f"{column} is_null is {wanted!r}: expected true or false")
@@ -188,14 +176,11 @@ def _of_timestamp(operand: Any) -> Mask:
     if not bounds:
         raise InvalidRequestError("timestamp_ms needs from or below")
 
+    compares = {"from": pc.greater_equal, "below": pc.less}
+
     def mask(rows: pa.Table) -> Any:
         times = rows["timestamp"].cast(pa.int64())
-        found = pc.is_valid(times)
-        if "from" in bounds:
-            found = pc.and_(found, pc.fill_null(pc.greater_equal(times, bounds["from"]), False))
-        if "below" in bounds:
-            found = pc.and_(found, pc.fill_null(pc.less(times, bounds["below"]), False))
-        return found
+        return reduce(pc.and_, [pc.fill_null(compares[name](times, bound), False) for name, bound in bounds.items()])
 
     return mask
 
@@ -218,13 +203,6 @@ def _of_header(operand: Any) -> Mask:
         return pc.is_in(positions, value_set=parents.cast(pa.int64()))
 
     return mask
-
-
-def _only(name: str, operand: Any) -> tuple[str, Any]:
-    if not isinstance(operand, Mapping) or len(operand) != 1:
-        raise InvalidRequestError(f"{name} needs an object with one operation, not {operand!r}")
-    ((operation, wanted),) = operand.items()
-    return operation, wanted
 
 
 def _fields(name: str, operand: Any, known: set[str]) -> Mapping[str, Any]:

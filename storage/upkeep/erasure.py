@@ -1,7 +1,7 @@
-"""Erasure: a chore that takes the records of a predicate out of one replica's files, for good. I/O: its log's table.
+"""The chore that erases: it removes the records of a request from one replica's files. I/O: its log's table.
 
-Offsets stay: what is erased is a gap, as after compaction. Every replica erases by itself, what it holds when it hears
-of the request, wherever it got it from: a replica that was down, or that became leader meanwhile, too.
+Offsets stay: an erased record is a gap, as after compaction. Each replica erases its own files once it has received the
+request, wherever it copied them from; so does a replica that was down, or that became the leader meanwhile.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from stratalog.storage.delta.table import ERASE_PREFIX, ERASED, Conflict, LogTab
 from stratalog.storage.errors import ObjectNotFoundError
 from stratalog.storage.files.codecs import codec_of_merge
 from stratalog.storage.files.data_file import FileEntry
-from stratalog.storage.log.state import LogState, live_paths
+from stratalog.storage.log.state import LogState
 from stratalog.storage.upkeep.chore import RECHECK_MS, Chore, UpkeepDone, UpkeepView, UpkeepWork, Work
-from stratalog.storage.upkeep.erase import Erase, count_name, erased_by, files_name, matching, swapped_name
+from stratalog.storage.upkeep.erase import Erase, EraseTxns, erased_by, matching
 
 FILES_MAX = 64
-"""So many files one piece of work looks through …"""
+"""Files that one piece of work reads at most."""
 BYTES_MAX = 32 << 20
-"""… or so many bytes."""
+"""Bytes after which a piece of work reads no further file."""
 LAST_SWAP = f"{ERASE_PREFIX}version"
-"""The version that last took out files for an erasure; they may go once a checkpoint stands above it."""
+"""The version that last removed files for an erasure; they are deleted once a checkpoint is above it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Rewritten:
-    """A file with matching records, and what is left of it."""
+    """A file with matching records, and the file of its other records, if any."""
 
     entry: FileEntry
     rest: FileEntry | None
@@ -39,23 +39,23 @@ class _Rewritten:
 
 
 class Erasure(Chore):
-    """`erases` tells what is asked for, by id. Requests are done in order, a piece of the log at a time."""
+    """Does the requests that `erases` returns, in order of id, a piece of the log at a time."""
 
     def __init__(self, erases: Callable[[], Sequence[Erase]]) -> None:
         self._erases = erases
-        self._place = (0, -1)
+        self._request = (0, -1)
         self._position = 0
 
     def begin(self, view: UpkeepView) -> Work[Any] | None:
-        """Not before the replica has all that the request is about, and the high watermark covers it."""
+        """A request waits until the replica has all records below its offset, and the high watermark covers them."""
         log = view.log
         erase = next((each for each in self._erases() if each.erase_id > log.state.txn_number(ERASED)), None)
         if erase is None:
             return self._made_durable(view)
         if min(view.high_watermark, log.log_end_offset) < erase.end_offset:
             return None
-        if self._place != (erase.erase_id, view.leader_epoch):  # an epoch may have begun with a truncation
-            self._place, self._position = (erase.erase_id, view.leader_epoch), 0
+        if self._request != (erase.erase_id, view.leader_epoch):  # an epoch may begin with a truncation
+            self._request, self._position = (erase.erase_id, view.leader_epoch), 0
         due = _next_files(log.files, self._position, erase.end_offset)
         codec = codec_of_merge(log.config.compression_type)
         run = partial(_rewrite, log.table.reopened(), due, erase, codec)
@@ -66,24 +66,22 @@ class Erasure(Chore):
     ) -> UpkeepDone | None:
         log = view.log
         done = [each.rest for each in found or () if each.rest is not None]
-        live = live_paths(log.files)
-        if found is None or log.leader_epoch != view.leader_epoch or any(e.path not in live for e in due):
+        if found is None or not view.still_has(due):
             return self._lost(view, done)
         position = due[-1].end_offset if due else erase.end_offset
         is_last = not _next_files(log.files, position, erase.end_offset)
         if found or is_last:
-            before = erased_by(log.state, erase.erase_id)
+            before, names = erased_by(log.state, erase.erase_id), EraseTxns.of(erase.erase_id)
             outcome = log.replace_files(
                 [each.entry for each in found],
                 done,
                 leader_epoch=view.leader_epoch,
                 operation=f"ERASE {erase.erase_id}",
                 now_ms=view.now_ms,
-                data_change=True,
                 txns={
-                    count_name(erase.erase_id): before.record_count + sum(each.erased_count for each in found),
-                    files_name(erase.erase_id): before.file_count + len(found),
-                    swapped_name(erase.erase_id): max(before.swapped_ms, view.now_ms),
+                    names.records: before.record_count + sum(each.erased_count for each in found),
+                    names.files: before.file_count + len(found),
+                    names.swapped_ms: max(before.swapped_ms, view.now_ms),
                     **({LAST_SWAP: log.version + 1} if found else {}),
                     **({ERASED: erase.erase_id} if is_last else {}),
                 },
@@ -99,15 +97,15 @@ class Erasure(Chore):
         return view.done(UpkeepWork.LOST_RACE, 0)
 
     def _made_durable(self, view: UpkeepView) -> Work[Any] | None:
-        """Replaced files leave storage once a checkpoint stands above the swap: here it does not wait for its turn."""
+        """A checkpoint as soon as replaced files may be deleted: they wait for one above their commit."""
         state = view.log.state
         if not _is_owed(state) or self._waits_ms(view) > 0:
             return None
-        return Work(view.log.table.checkpointer(state.snapshot()), partial(_checkpointed, view))
+        return Work(view.log.table.checkpointer(state.snapshot()), view.checkpointed)
 
     def _waits_ms(self, view: UpkeepView) -> int:
-        oldest = next(iter(view.log.state.removed.items()), None)
-        since_ms = view.now_ms if oldest is None else oldest[1].removed_ms
+        oldest = view.log.state.oldest_removed
+        since_ms = view.now_ms if oldest is None else oldest.removed_ms
         return since_ms + view.log.config.file_delete_delay_ms - view.now_ms
 
     def rest_ms(self, view: UpkeepView) -> int | None:
@@ -118,17 +116,12 @@ class Erasure(Chore):
 
 
 def _is_owed(state: LogState) -> bool:
-    """Whether files that an erasure took out wait for a checkpoint."""
+    """Whether files that an erasure removed wait for a checkpoint."""
     return state.txn_number(LAST_SWAP) > max(0, state.durable_version)
 
 
-def _checkpointed(view: UpkeepView, version: int) -> UpkeepDone:
-    view.log.state.made_durable(version)
-    return view.done(UpkeepWork.CHECKPOINT, 1)
-
-
 def _next_files(files: Sequence[FileEntry], position: int, end_offset: int) -> list[FileEntry]:
-    """The next files to look through, from `position` on; one that a merge made of both sides is looked at again."""
+    """The next files to read, from `position` on; one that a merge made across it is read again."""
     due: list[FileEntry] = []
     size_bytes = 0
     for entry in files:
@@ -142,7 +135,7 @@ def _next_files(files: Sequence[FileEntry], position: int, end_offset: int) -> l
 
 
 def _rewrite(table: LogTable, due: Sequence[FileEntry], erase: Erase, codec: str) -> list[_Rewritten] | None:
-    """The files that hold matching records, with the others written anew; None when one is gone."""
+    """The files with matching records, with their other records written as new files; None when a file is gone."""
     try:
         found = (_rewritten(table, entry, erase, codec) for entry in due)
         return [each for each in found if each is not None]

@@ -1,26 +1,27 @@
 """Which files of a log to merge into one, so that few are left and no record is rewritten often. Pure.
 
-Files are merged within a run: neighbours of one segment and one leader epoch, wholly below the high watermark.
-A window of a run is merged when no file in it holds more than an eighth of its records, so each merge makes
-the file that a record lies in at least eight times larger: a record is rewritten O(log n) times, and of n
-appended files O(log n) stay. A run that can grow no more (another follows it) is merged to the end. Large files
-are spared until a log has very many; then they are merged once, into one that is as large as may be.
+Files are merged within a run: neighbours of one segment and one leader epoch, wholly below the high watermark. A window
+of a run is merged when no file in it holds more than an eighth of its records. So each merge makes the file of a record
+at least eight times larger: a record is rewritten O(log n) times, and of n appended files O(log n) stay. A run that
+cannot grow (another follows it) is merged to its end. Large files are spared until a log has very many; then they are
+merged once, into the largest file allowed.
 
-A follower takes its leader's merged files as they are instead of rewriting its own (`plan_taken_merges`).
+A follower copies its leader's merged files instead of rewriting its own (`plan_copied_merges`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice, takewhile
 
 from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.topic_config import INT_MAX
 
 FILES_MIN = 64
-"""By default fewer files than this are not worth a commit while the run still grows, unless they make a full file."""
+"""Default of the files that are worth a commit while their run still grows, unless they make a full file."""
 FILES_MAX = 256
-"""A merge reads no more files than this: it is the bound of one piece of work."""
+"""Files that a merge reads at most: the bound of one piece of work."""
 GROWTH = 8
 """The smallest factor by which a merge enlarges the largest of its files."""
 
@@ -29,15 +30,15 @@ GROWTH = 8
 class MergePlan:
     """Neighbouring files to be rewritten as one, with the first one's labels and base offset.
 
-    `taken` is the leader's merged file of the very same records, if there is one to copy.
+    `copied` is the leader's merged file of the very same records, if there is one.
     """
 
     files: tuple[FileEntry, ...]
-    taken: FileEntry | None = None
+    copied: FileEntry | None = None
 
     @property
     def size_bytes(self) -> int:
-        """Of the files as they are."""
+        """The size of the files before the merge."""
         return sum(entry.file.size_bytes for entry in self.files)
 
     @property
@@ -55,10 +56,10 @@ def plan_merges(
     """One merge for each run that needs one, oldest first.
 
     files           a log's live files, ordered by offset
-    high_watermark  files that reach above it are left alone: they may be truncated
+    high_watermark  files that reach above it are not merged: they may be truncated
     bytes_max       size of the largest file to be made, by the sum of its parts; 0 = merge nothing
     files_min       fewer files are not worth a commit while their run still grows
-    spared_bytes    files of so many bytes are left alone, as large enough; None: no file is
+    spared_bytes    files of so many bytes are large enough and not merged; None: no limit
     """
     plans = []
     for run, is_closed in _runs(files, high_watermark, spared_bytes):
@@ -70,13 +71,14 @@ def plan_merges(
     return plans
 
 
-def plan_taken_merges(own: Sequence[FileEntry], leader: Sequence[FileEntry]) -> list[MergePlan]:
-    """The leader's files that a follower can take in place of two or more of its own, oldest first.
+def plan_copied_merges(own: Sequence[FileEntry], leader: Sequence[FileEntry]) -> list[MergePlan]:
+    """The leader's files that a follower can copy in place of two or more of its own, oldest first.
 
     own, leader  live files, ordered by offset, of two logs under one leader epoch that agree up to the follower's end
-    Taken is a file that covers exactly the offsets of own neighbours with its segment and its leader epoch, and lacks
-    no record, nor do they: logs with one epoch at one offset hold the same records there (log matching). Where each of
-    them was compacted by itself they may lack different ones, and a record without its tombstone must not come back.
+
+    Such a file covers exactly the offsets of own neighbours with its segment and its leader epoch. Neither it nor they
+    lack a record: then they hold the same ones (promise 16). Logs that were compacted separately may lack different
+    records, and a record without its tombstone must not come back.
     """
     by_start = {entry.start_offset: i for i, entry in enumerate(own)}
     held = {entry.path for entry in own}
@@ -94,21 +96,17 @@ def plan_taken_merges(own: Sequence[FileEntry], leader: Sequence[FileEntry]) -> 
 
 
 def _neighbours_within(files: Sequence[FileEntry], first: int, merged: FileEntry) -> list[FileEntry]:
-    run = []
-    for index in range(first, len(files)):
-        entry = files[index]
-        if entry.end_offset > merged.end_offset:
-            break
-        if (entry.segment, entry.leader_epoch) != (merged.segment, merged.leader_epoch):
-            break
-        run.append(entry)
-    return run
+    def fits(entry: FileEntry) -> bool:
+        has_labels = (entry.segment, entry.leader_epoch) == (merged.segment, merged.leader_epoch)
+        return has_labels and entry.end_offset <= merged.end_offset
+
+    return list(takewhile(fits, islice(files, first, None)))
 
 
 def _runs(
     files: Sequence[FileEntry], high_watermark: int, spared_bytes: int | None
 ) -> Iterator[tuple[list[FileEntry], bool]]:
-    """Runs below the high watermark that could be merged, and whether each of them is closed by a follower."""
+    """Runs of two or more files below the high watermark, and whether each is closed: another run follows."""
     run: list[FileEntry] = []
     for entry in files:
         is_spared = spared_bytes is not None and entry.file.size_bytes >= spared_bytes
@@ -125,8 +123,8 @@ def _runs(
 
 
 def _growing_window(run: Sequence[FileEntry], bytes_max: int, files_min: int) -> Sequence[FileEntry]:
-    """The first window that grows enough. Only those that begin after a larger file: a window grows the more with a
-    smaller neighbour before it."""
+    """The first window that grows enough. Only windows after a larger file are tried: with a smaller file before it a
+    window would grow more."""
     before = 0
     for first in range(len(run) - GROWTH + 1):
         records = run[first].file.record_count
@@ -154,7 +152,7 @@ def _window_end(run: Sequence[FileEntry], first: int, bytes_max: int, files_min:
 
 
 def _last_window(run: Sequence[FileEntry], bytes_max: int) -> Sequence[FileEntry]:
-    """The first neighbours that fit into one file, half-full ones left out so that this comes to an end."""
+    """The first neighbours that fit into one file, without half-full ones, so that merging ends."""
     window: list[FileEntry] = []
     size_bytes = 0
     for entry in run:

@@ -1,7 +1,7 @@
-"""The chore that merges small files of one log, or takes over its leader's merges. I/O: its log's table.
+"""The chore that merges small files of one log, or copies its leader's merges. I/O: its log's table.
 
-Which files are merged is decided by `storage.upkeep.merge_plan`. A merge is read and written by an executor through a
-handle of its own, and committed only if the log's epoch and all of its files are still there.
+`storage.upkeep.merge_plan` decides which files are merged. An executor reads and writes a merge through a handle of its
+own; it is committed only if the log's epoch and all of its files are still the same.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from stratalog.storage.log.cleaner_checkpoint import FIRST_DIRTY
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.log.rows import rebased_rows
-from stratalog.storage.log.state import live_paths
+from stratalog.storage.log.segments import end_of, start_of
 from stratalog.storage.upkeep.append_pause import excess_files
 from stratalog.storage.upkeep.chore import RECHECK_MS, Chore, UpkeepDone, UpkeepLimits, UpkeepView, UpkeepWork, Work
-from stratalog.storage.upkeep.merge_plan import MergePlan, plan_merges, plan_taken_merges
+from stratalog.storage.upkeep.merge_plan import MergePlan, plan_copied_merges, plan_merges
 
 
 class Merging(Chore):
@@ -32,25 +32,22 @@ class Merging(Chore):
         self._log = log
         self._limits = limits
         self._leader = leader
-        self._plan_at_count = self._first_plan_at_count()
+        spread = crc32(log.name.encode()) % limits.merge_spread_files if limits.merge_spread_files else 0
+        self._plan_at_count = limits.merge_files_min + spread
         self._closed_run_end: int | None = None
         self._last_run = (-1, -1)
         self._pending: tuple[str, int] | None = None
-        self._taken_version = -1
-        self._taken: list[MergePlan] = []
+        self._planned_version = -1
+        self._to_copy: list[MergePlan] = []
         self._wake_version = 0
         self._sealed_excess = ((-1, 0, 0), 0)
-
-    def _first_plan_at_count(self) -> int:
-        spread = self._limits.merge_spread_files
-        return self._limits.merge_files_min + crc32(self._log.name.encode()) % spread if spread else 0
 
     def needs_step(self, commit: Commit) -> bool:
         run = (commit.adds[-1].segment, commit.adds[-1].leader_epoch) if commit.adds else self._last_run
         return self._log.version >= self._wake_version or run > self._last_run
 
     def rest_ms(self, _view: UpkeepView) -> int | None:
-        is_waiting = self._pending is not None or bool(self._taken) or self._closed_run_end is not None
+        is_waiting = self._pending is not None or bool(self._to_copy) or self._closed_run_end is not None
         return RECHECK_MS if is_waiting else None
 
     @property
@@ -59,7 +56,7 @@ class Merging(Chore):
 
     @property
     def overdue_count(self) -> int:
-        """Live files beyond those that merging would leave; sealed segments are counted after a swap or a roll."""
+        """Live files beyond those that merging would leave; only a swap or a roll recounts sealed segments."""
         segments, bytes_max = self._log.segments, self._log.config.merged_bytes_max
         if not segments:
             return 0
@@ -70,8 +67,8 @@ class Merging(Chore):
 
     def begin(self, view: UpkeepView) -> Work[DataFile | None] | None:
         log, limits = self._log, self._limits
-        plan = self._taken_merge(view.high_watermark) or self._own_merge(view)
-        below = bisect_right(log.files, view.high_watermark, key=lambda entry: entry.end_offset)
+        plan = self._leaders_merge(view.high_watermark) or self._own_merge(view)
+        below = bisect_right(log.files, view.high_watermark, key=end_of)
         self._wake_version = log.version + max(1, self._plan_at_count - below)
         if plan is None:
             return None
@@ -80,64 +77,61 @@ class Merging(Chore):
             return None
         self._pending = None
         finish = partial(self._merged, plan, view)
-        if plan.taken is not None and self._leader is not None:
+        if plan.copied is not None and self._leader is not None:
             source = self._leader.table.reopened()
-            return Work(partial(_taken_file, log.table.reopened(), source, plan.taken), finish)
+            return Work(partial(_copied_file, log.table.reopened(), source, plan.copied), finish)
         codec = codec_of_merge(log.config.compression_type, plan.size_bytes // len(plan.files))
         return Work(partial(_merged_file, log.table.reopened(), plan, codec), finish)
 
-    def _taken_merge(self, high_watermark: int) -> MergePlan | None:
-        """A merged file of the leader to be copied. Looked for when the leader merged since the last look."""
+    def _leaders_merge(self, high_watermark: int) -> MergePlan | None:
+        """A merged file of the leader to copy, planned anew when the leader has merged since."""
         leader, log = self._leader, self._log
         if leader is None:
             return None
         if self._pending is not None:
             leader.refresh()
         if leader.leader_epoch != log.leader_epoch:
-            self._taken = []
+            self._to_copy = []
             return None
-        if leader.state.swapped_version > self._taken_version:
-            self._taken_version = leader.state.swapped_version
-            # what is compacted here stays so: an emptied record must not come back, nor be told a transaction's
-            uncleaned = bisect_left(log.files, log.state.txn_number(FIRST_DIRTY), key=lambda entry: entry.start_offset)
-            plans = plan_taken_merges(log.files[uncleaned:], leader.files)
-            self._taken = [plan for plan in plans if plan.taken and plan.taken.path not in log.state.removed]
-            self._taken.reverse()
-        if self._taken and self._taken[-1].end_offset <= high_watermark:
-            return self._taken.pop()
+        if leader.state.swapped_version > self._planned_version:
+            self._planned_version = leader.state.swapped_version
+            # Compacted records stay compacted: an emptied record must not come back, nor count for a transaction.
+            uncleaned = bisect_left(log.files, log.state.txn_number(FIRST_DIRTY), key=start_of)
+            plans = plan_copied_merges(log.files[uncleaned:], leader.files)[::-1]
+            self._to_copy = [plan for plan in plans if plan.copied and plan.copied.path not in log.state.removed]
+        if self._to_copy and self._to_copy[-1].end_offset <= high_watermark:
+            return self._to_copy.pop()
         return None
 
     def _own_merge(self, view: UpkeepView) -> MergePlan | None:
         log, limits = self._log, self._limits
-        self._note_runs()
-        below = bisect_right(log.files, view.high_watermark, key=lambda entry: entry.end_offset)
+        self._track_runs()
+        below = bisect_right(log.files, view.high_watermark, key=end_of)
         is_closed = self._closed_run_end is not None and view.high_watermark >= self._closed_run_end
         if self._pending is not None and view.now_ms - self._pending[1] < self._patience_ms:
             return None
         if below < self._plan_at_count and not is_closed and self._pending is None:
             return None
         spared_bytes = limits.bulk_bytes if len(log.files) <= limits.live_files_max else None
-        plans = plan_merges(
-            log.files, view.high_watermark, log.config.merged_bytes_max, limits.merge_files_min, spared_bytes
-        )
-        plan = next(iter(plans), None)
-        if plan is None:
-            self._plan_at_count = below + max(1, limits.merge_files_min // 2)
+        bytes_max, files_min = log.config.merged_bytes_max, limits.merge_files_min
+        plans = plan_merges(log.files, view.high_watermark, bytes_max, files_min, spared_bytes)
+        if not plans:
+            self._plan_at_count = below + max(1, files_min // 2)
             self._closed_run_end = None if is_closed else self._closed_run_end
             self._pending = None
             return None
-        first = plan.files[0].path
+        first = plans[0].files[0].path
         if self._patience_ms and (self._pending is None or self._pending[0] != first):
             self._pending = (first, view.now_ms)
             return None
-        return plan
+        return plans[0]
 
     @property
     def _patience_ms(self) -> int:
         return self._limits.leader_first_ms if self._leader is not None else 0
 
-    def _note_runs(self) -> None:
-        """A new segment or leader epoch closes the run before it, which is then merged to the end."""
+    def _track_runs(self) -> None:
+        """A new segment or leader epoch closes the run before it, which is then merged to its end."""
         if not self._log.files:
             return
         last = self._log.files[-1]
@@ -146,14 +140,11 @@ class Merging(Chore):
             self._closed_run_end = last.start_offset
 
     def _merged(self, plan: MergePlan, view: UpkeepView, file: DataFile | None) -> UpkeepDone:
-        """Swap the files, unless the log changed under the merge: a truncation, a newer epoch, or another merge."""
+        """Swap the files, unless a truncation, a newer epoch or another merge changed the log meanwhile."""
         log, first = self._log, plan.files[0]
-        if file is None:
-            return self._lost(plan, view, None)
-        live = live_paths(log.files)
-        if log.leader_epoch != view.leader_epoch or any(entry.path not in live for entry in plan.files):
+        if file is None or not view.still_has(plan.files):
             return self._lost(plan, view, file)
-        merged = plan.taken or FileEntry(file, first.segment, first.leader_epoch, first.base_offset)
+        merged = plan.copied or FileEntry(file, first.segment, first.leader_epoch, first.base_offset)
         outcome = log.replace_files(
             plan.files,
             [merged],
@@ -165,24 +156,24 @@ class Merging(Chore):
         if isinstance(outcome, Conflict):
             return self._lost(plan, view, file)
         self._plan_at_count = 0
-        work = UpkeepWork.MERGE if plan.taken is None else UpkeepWork.TAKE_MERGE
+        work = UpkeepWork.MERGE if plan.copied is None else UpkeepWork.COPY_MERGE
         return view.done(work, len(plan.files))
 
     def _lost(self, plan: MergePlan, view: UpkeepView, file: DataFile | None) -> UpkeepDone:
-        """Drop the own file. One under the leader's name stays for the sweep: another session of this follower may be
-        about to commit it. A leader that no longer has the file has merged further: its next swap is waited for."""
-        if file is not None and plan.taken is None:
+        """Delete the own file. A file under the leader's name stays until the vacuum: another session of this follower
+        may commit it. Without a file the leader has merged further: the next plan follows its next swap."""
+        if file is not None and plan.copied is None:
             self._log.table.delete_objects([file.path])
-        self._taken = []
+        self._to_copy = []
         if file is not None:
-            self._taken_version = -1
+            self._planned_version = -1
         self._plan_at_count = 0
         self._log.refresh()
         return view.done(UpkeepWork.LOST_RACE, len(plan.files) if file is not None else 0)
 
 
 def _merged_file(table: LogTable, plan: MergePlan, codec: str) -> DataFile | None:
-    """The files of a plan as one, on storage; None when one of them is gone."""
+    """The files of a plan merged into a new one; None when one of them is gone."""
     first = plan.files[0]
     try:
         rows = table.read_files([entry.file for entry in plan.files])
@@ -192,14 +183,12 @@ def _merged_file(table: LogTable, plan: MergePlan, codec: str) -> DataFile | Non
     return table.write_file(rebased_rows(rows, bases, first.base_offset), first.segment, codec)
 
 
-def _taken_file(table: LogTable, leader: LogTable, taken: FileEntry) -> DataFile | None:
-    """The leader's merged file on own storage, each page of it checked: it replaces files that are sound.
-
-    None when it is gone there.
-    """
+def _copied_file(table: LogTable, leader: LogTable, copied: FileEntry) -> DataFile | None:
+    """The leader's merged file on own storage, with each page checked, since it replaces sound files; None when it is
+    gone there."""
     try:
-        table.copy_file(leader, taken.file)
-        table.read_file(taken.file)
+        table.copy_file(leader, copied.file)
+        table.read_file(copied.file)
     except ObjectNotFoundError:
         return None
-    return taken.file
+    return copied.file

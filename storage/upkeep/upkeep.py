@@ -1,8 +1,8 @@
-"""Upkeep of one log in the background, in small steps: nothing here is needed for correctness. I/O: its log's table.
+"""Upkeep of one log in small steps; correctness does not depend on it. I/O: its log's table.
 
-One committer per table at a time does it: a leader's appender, or a follower's fetch task between copies. It is a
-list of chores (`storage.upkeep.chore`) that take turns. What takes long is done by an executor through a handle of its
-own; the committer only decides, and commits.
+One committer per table at a time does it: a leader's appender, or a follower's fetch task between copies. Its chores
+(`storage.upkeep.chore`) run in turn. An executor does their long parts through a handle of its own; the committer only
+decides and commits.
 """
 
 from __future__ import annotations
@@ -45,9 +45,12 @@ class Upkeep:
         applies_cleanup_policy: bool = True,
         erases: Callable[[], Sequence[Erase]] = tuple,
     ) -> None:
-        """`executor` does what takes long; None: the caller does. `leader`: the log that this one follows, if any,
-        as its owner reads it. `applies_cleanup_policy`: whether old records go as the topic's configs say. `erases`:
-        what is to be erased, by id."""
+        """
+        executor                does the long parts; None: the caller does
+        leader                  the log that this one follows, if any, as its owner reads it
+        applies_cleanup_policy  whether retention and compaction remove records
+        erases                  returns the requests to erase records, by id
+        """
         limits = limits or UpkeepLimits()
         self.log = log
         self._limits = limits
@@ -56,16 +59,16 @@ class Upkeep:
         if applies_cleanup_policy:
             self._chores += [Retention(log, limits), Cleaner(log)]
         self._chores += [Merging(log, limits, leader), Vacuum(log, limits), Scrub(limits)]
-        self._falling_behind = _with_own("overdue_count", self._chores)
-        self._woken = _with_own("needs_step", self._chores)
+        self._measured = _with_own("overdue_count", self._chores)
+        self._notified = _with_own("needs_step", self._chores)
         self._next_chore = 0
         self._running: tuple[Future[Any], Work[Any]] | None = None
         self._view: UpkeepView | None = None
 
     def step(self, now_ms: int, high_watermark: int, leader_epoch: int, *, is_busy: bool = False) -> UpkeepDone | None:
-        """Do at most one bounded piece of work, or have it done; None when there is nothing to do now.
+        """Begin or end at most one bounded piece of work; None when nothing is due.
 
-        Without work it costs no I/O. `is_busy`: others need the machine more. Nothing is begun unless the log is at
+        Without work it costs no I/O. `is_busy`: the machine has more urgent work. Nothing is begun unless the log is at
         `leader_epoch`. Raises StoreError as the table does.
         """
         if self._running is not None:
@@ -76,38 +79,40 @@ class Upkeep:
             return None
         self._view = UpkeepView(self.log, now_ms, high_watermark, leader_epoch, is_busy)
         for turn in range(self._next_chore, self._next_chore + len(self._chores)):
-            done = self._go_on(self._chores[turn % len(self._chores)].begin(self._view))
+            done = self._continue(self._chores[turn % len(self._chores)].begin(self._view))
             if done is not None or self._running is not None:
-                self._next_chore = (turn + 1) % len(self._chores)  # one that always has work leaves some to the others
+                self._next_chore = (turn + 1) % len(
+                    self._chores
+                )  # so that a chore that always has work does not starve the others
                 return done
         return None
 
     @property
     def has_result(self) -> bool:
-        """Whether the executor has done what it was given."""
+        """Whether the executor has finished its work."""
         return self._running is not None and self._running[0].done()
 
     @property
     def is_overdue(self) -> bool:
-        """Whether there is so much to do that the next step must follow the last one at once."""
+        """Whether a backlog is so large that the next step must follow the last one at once."""
         return self.log.is_folded and any(chore.is_overdue for chore in self._chores)
 
     @property
     def overdue_count(self) -> int:
-        """How many files or commits the chore that is furthest behind is behind with. Asked at every append."""
-        return max([chore.overdue_count for chore in self._falling_behind]) if self.log.is_folded else 0
+        """The largest `overdue_count` of the chores. Called at every append."""
+        return max([chore.overdue_count for chore in self._measured]) if self.log.is_folded else 0
 
     def append_pause_ms(self, file_count: int) -> int:
-        """How long the next append has to wait after one that added so many files; 0: not at all."""
+        """The pause of the next append after one that added so many files; 0: none."""
         limits = self._limits
         return append_pause_ms(self.overdue_count, limits.slowdown_count, limits.stop_count, file_count)
 
     def needs_step(self, commit: Commit) -> bool:
-        """Whether there may be something to do after this commit of the log; `rest_ms` tells what time brings."""
-        return any(chore.needs_step(commit) for chore in self._woken)
+        """Whether something may be due after this commit of the log."""
+        return any(chore.needs_step(commit) for chore in self._notified)
 
     def rest_ms(self, now_ms: int) -> int:
-        """After a step that did nothing: how long there is nothing to do unless the log changes."""
+        """After a step that did nothing: the time until something may be due although the log does not change."""
         if self._running is not None:
             return 0
         if self._view is None:
@@ -116,7 +121,7 @@ class Upkeep:
         rests = (chore.rest_ms(view) for chore in self._chores)
         return max(0, min((rest for rest in rests if rest is not None), default=HOUR_MS))
 
-    def _go_on(self, begun: Work[Any] | UpkeepDone | None) -> UpkeepDone | None:
+    def _continue(self, begun: Work[Any] | UpkeepDone | None) -> UpkeepDone | None:
         while isinstance(begun, Work):
             if self._executor is not None:
                 self._running = (self._executor.submit(begun.run), begun)
@@ -128,9 +133,9 @@ class Upkeep:
         if self._running is None or not self._running[0].done():
             return None
         (future, work), self._running = self._running, None
-        return self._go_on(work.finish(future.result()))
+        return self._continue(work.finish(future.result()))
 
 
 def _with_own(name: str, chores: Iterable[Chore]) -> list[Chore]:
-    """The chores with an answer of their own: the others need not be asked at every append."""
+    """The chores that override this method: the others need no call at every append."""
     return [chore for chore in chores if getattr(type(chore), name) is not getattr(Chore, name)]

@@ -1,4 +1,4 @@
-"""`pytest tests/scenarios --rewrite` writes what the scenarios show now into their files, to be read in the diff."""
+"""`pytest tests/scenarios --rewrite` writes the present output of the scenarios into their files."""
 
 from __future__ import annotations
 

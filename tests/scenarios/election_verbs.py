@@ -1,9 +1,9 @@
-"""The commands of a scenario that are about who leads what, and about topics that go.
+"""The commands of a scenario for elections and topic deletion.
 
 leaders t                           a line for each partition: leader, replicas, ISR
-elect preferred [t-0 t-1]           as the tool asks for it; without partitions, of all
-imbalance                           of each broker, the share of its partitions that others lead
-deletions                           removed topics, and who has replicas of them
+elect preferred [t-0 t-1]           as by the tool; without partitions, of all
+imbalance                           of each broker, the part of its partitions that others lead
+deletions                           removed topics, and the brokers with replicas of them
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.simulation import cluster as simulated
 
 @contextmanager
 def settings(changed: dict[str, str]) -> Iterator[None]:
-    """Brokers that are started meanwhile have these settings by their Kafka names."""
+    """Brokers that are started meanwhile have these settings, by Kafka name."""
     before = simulated.CONFIG
     simulated.CONFIG = BrokerConfig.from_properties({**before.properties(), **changed})
     try:
@@ -39,7 +39,7 @@ def partition_assignment(text: str) -> dict[int, tuple[int, ...]]:
 
 
 def eligible_lines(state: PartitionRecord) -> list[str]:
-    """Who is eligible outside the ISR, where it matters."""
+    """The eligible replicas outside the ISR, where it matters."""
     if not state.elr and not state.last_known_elr:
         return []
     return [f"eligible {list(state.elr)}, before {list(state.last_known_elr)}"]

@@ -1,7 +1,7 @@
 """Kafka before 0.11, for comparison: a follower truncates to the high watermark it knows (KIP-101).
 
 The product has no such switch. A follower learns the high watermark with each fetch, thus one fetch late; on
-becoming a follower it cuts its log there at once, without asking the leader, and copies on blindly.
+becoming a follower it cuts its log there at once, without a request to the leader, and copies from there.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def truncation_by_high_watermark(sim: ScenarioCluster) -> Iterator[None]:
     def copy(replica: FollowedReplica, max_bytes: int) -> bool:
         history = sim.invariants.history(replica.state.topic_partition)
         known = history.high_watermarks.get(replica.leader_epoch) if history is not None else None
-        if known is not None and sim.hosts[replica.state.leader].broker is not None:  # the dead tell nothing
+        if known is not None and sim.hosts[replica.state.leader].broker is not None:  # a dead broker publishes nothing
             sim.known_high_watermarks[key_of(replica)] = known  # type: ignore[index]
         return original_copy(replica, max_bytes)
 

@@ -1,7 +1,7 @@
-"""The simulated cluster with its random faults off and handles for everything that a scenario may do to it.
+"""The simulated cluster without random faults, with a handle for everything that a scenario may do to it.
 
-Brokers, controllers and fetch sessions are the real code; storage accesses never hang or fail by chance, so what
-happens is what the scenario says. Only the order in which actors come by turns is the seed's. Time is virtual.
+Brokers, controllers and fetch sessions are the real code; storage accesses never hang or fail by chance, so the
+scenario decides what happens. Only the order in which actors run is the seed's. Time is virtual.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.storage.memory_table import MemoryDisk
 
 FOR_EVER_MS = 10**9
 INTERLEAVING = 0.2
-"""How often an actor gives way at a storage access: a history must end the same whoever goes first."""
+"""The probability that an actor yields at a storage access: a history must end the same in any order."""
 
 
 class ScenarioCluster(SimCluster):
@@ -28,7 +28,7 @@ class ScenarioCluster(SimCluster):
     def __init__(self, brokers: int, seed: int) -> None:
         faults = Faults(switch=INTERLEAVING, park=0, lost_request=0, lost_answer=0)
         super().__init__(seed, faults, Setting(brokers=brokers, is_told=False))
-        self.invariants.only_leaders = True  # a history is told to its end
+        self.invariants.only_leaders = True  # a history runs to its end
         self.metadata = open_metadata(self, METADATA_ROOT, self.clock, self.ids)
         self.controllers: dict[int, Controller] = {}
         self.earlier: dict[int, Broker] = {}
@@ -42,7 +42,7 @@ class ScenarioCluster(SimCluster):
     def wait(self, duration_ms: int) -> None:
         end_ms = self.scheduler.now_ms + duration_ms
         self.scheduler.run_until(end_ms)
-        self.scheduler.now_ms = max(self.scheduler.now_ms, end_ms)  # with all hosts dead nobody else moves it
+        self.scheduler.now_ms = max(self.scheduler.now_ms, end_ms)  # with all hosts dead nothing else moves it
 
     # -- starting ----------------------------------------------------------------------------------------
 
@@ -70,10 +70,10 @@ class ScenarioCluster(SimCluster):
         if host.broker_id in self._not_fetching:
             self.stop_fetching(host.broker_id)
 
-    # -- what may happen to a host -----------------------------------------------------------------------
+    # -- events of a host -----------------------------------------------------------------------
 
     def stop_fetching(self, broker_id: int) -> None:
-        """The broker's fetch tasks stand still, those of its later processes too."""
+        """The broker's fetch tasks are paused, also those of its later processes."""
         self._not_fetching.add(broker_id)
         for name in self._names(f"fetch-{broker_id}"):
             self.pause(name, FOR_EVER_MS)
@@ -96,7 +96,7 @@ class ScenarioCluster(SimCluster):
             self.cut(name, f"memory:///{root}", duration_ms)
 
     def kill_machines(self, broker_ids: Iterable[int], *, power_loss: bool = False) -> None:
-        """Brokers and their fetch tasks are gone at once. A power loss also takes what was not synced."""
+        """Brokers and their fetch tasks stop at once. A power loss also removes unsynced files."""
         for broker_id in broker_ids:
             self.crash(broker_id)
             names = set(self._names(str(broker_id)))
@@ -125,7 +125,7 @@ class ScenarioCluster(SimCluster):
         kind, _, number = name.rpartition("-")
         return self.earlier.get(int(number)) if kind == "old" else self.hosts[int(number)].broker
 
-    # -- what is seen ------------------------------------------------------------------------------------
+    # -- observations ------------------------------------------------------------------------------------
 
     def metadata_committed(self, records: Sequence[MetadataRecord]) -> None:
         self.history += [record for record in records if isinstance(record, PartitionRecord)]

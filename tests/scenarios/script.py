@@ -1,6 +1,6 @@
-"""A scenario file: comments tell the story, commands make it happen, and below `----` stands what is seen. Pure.
+"""A scenario file: comments explain, commands act, and the output is below `----`. Pure.
 
-Blocks are separated by blank lines; a block's output ends with the block. Blocks that say nothing have no `----`.
+Blocks are separated by blank lines; a block's output ends with the block. Blocks without output have no `----`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Each history in this folder runs through the real brokers and ends as it is written down."""
+"""Each history in this folder runs through the real brokers and ends as written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCENARIOS = sorted(FOLDER.glob("*.txt"))
 
 @cache
 def play(text: str, seed: int = 1) -> str:
-    """The scenario's text with its present output. A violated invariant is output too, and the last there is."""
+    """The scenario's text with its present output. A violated invariant is output too, and ends it."""
     stage = Stage(seed)
     violation: list[str] = []
 

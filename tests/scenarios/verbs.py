@@ -1,4 +1,4 @@
-"""The commands of a scenario: each takes its words, does something to the cluster and answers with lines of text.
+"""The commands of a scenario: each has its words, acts on the cluster and returns lines of text.
 
 brokers 3                                         machines 1 to 3, started one by one; broker 1 is the controller;
                                                   also cluster settings by their Kafka names
@@ -9,15 +9,15 @@ reassign t-0 4,5,6 · cancel t-0 · reassignment t-0
 produce t-0 a b acks=all                          one batch; also timeout=500ms to=1 id=7 seq=0 later=x
 answer x                                          the answer of a `later=x`
 delete-records t-0 3                              -1: up to the high watermark; also timeout=500ms
-read t-0 [from=2] [avoid=1,2]                     what a client may see, which cannot read these brokers' tables
-show t-0 · history t-0 · controller               what is; states since the last `history`
+read t-0 [from=2] [avoid=1,2]                     what a client reads that cannot read these brokers' tables
+show t-0 · history t-0 · controller               the present state; states since the last `history`
 tables t-0                                        the brokers that have a table of it
 kill 1 2 · power-off 1 · kill-process 1           machines / and unsynced data / the process, not its fetch tasks
 restart 1 · start-beside 1 · shut-down 1          `start-beside`: the earlier process, `old-1`, still exists
 pause 2 3000ms · resume 2                         a machine; or broker-2, fetch-2, old-2
 cut 1 metadata 2000ms                             a machine, broker-1 or fetch-1 cannot reach a root (broker-2 …)
 stop-fetching 3 · resume-fetching 3 · wait 1500ms
-fence-as 1 3 · alter-isr-as old-1 t-0 1,2,3       what a deposed controller, or leader, would still like to do
+fence-as 1 3 · alter-isr-as old-1 t-0 1,2,3       requests of a deposed controller, or leader
 truncate-by high-watermark                        Kafka before 0.11
 and those of `election_verbs`.
 """
@@ -74,7 +74,7 @@ class WithoutTablesOf:
 
 
 class WaitingClock:
-    """The clock of a client that waits outside the simulation: meanwhile the brokers look into their inboxes."""
+    """The clock of a client that waits outside the simulation: meanwhile the brokers poll their inboxes."""
 
     def __init__(self, sim: ScenarioCluster) -> None:
         self._sim = sim
@@ -196,7 +196,7 @@ class Stage(ElectionVerbs):
             assignment = partition_assignment(replicas) if ":" in replicas else {0: numbers(replicas)}
             partitions = replication_factor = -1
         configs = kafka_names(options)
-        # An unclean election may lose what was acknowledged: the invariants speak of clean ones.
+        # An unclean election may lose acknowledged records: the invariants are for clean ones.
         self.sim.invariants.clean &= "unclean.leader.election.enable" not in configs
         self.sim.metadata.propose(
             lambda image: create_topic(
@@ -233,7 +233,7 @@ class Stage(ElectionVerbs):
         return self._reassigned(partition_of(partition), None)
 
     def _reassigned(self, topic_partition: TopicPartition, target: tuple[int, ...] | None) -> list[str]:
-        """As an admin client elsewhere asks for it."""
+        """As by an admin client elsewhere."""
         asked = {topic_partition: target}
         answer = alter_reassignments(self._admin_view(), asked, allow_replication_factor_change=True)[topic_partition]
         self.sim.wait(300)
@@ -263,7 +263,8 @@ class Stage(ElectionVerbs):
         acks = ACKS[options.get("acks", "all")]
         timeout_ms = milliseconds(options.get("timeout", "1500ms"))
         request = ProduceRequest(topic_partition, self._batch(values, options), acks, timeout_ms)
-        future = broker.produce(request)
+        future: Future[ProduceResponse] = Future()
+        broker.calls.produce_then(request, future.set_result)
         if "later" in options:
             self._later[options["later"]] = (future, list(values))
             return []
@@ -292,7 +293,7 @@ class Stage(ElectionVerbs):
             for i, value in enumerate(values):
                 offset = response.base_offset + i
                 self.sim.acknowledged(response.topic_partition, offset, value.encode())
-        self.sim.wait(100)  # what followers and readers hear of it
+        self.sim.wait(100)  # what followers and readers receive of it
         base, last = response.base_offset, response.last_offset
         where = f"offset {base}" if base == last else f"offsets {base}-{last}"
         return [f"{said} -> {where}, epoch {response.leader_epoch}{', duplicate' if response.duplicate else ''}"]
@@ -323,10 +324,10 @@ class Stage(ElectionVerbs):
             return [f"{answer.error.name}: {answer.error}"]
         return [f"low watermark {answer.low_watermark}"]
 
-    # -- those who are deposed -----------------------------------------------------------------------------
+    # -- deposed controllers and leaders -----------------------------------------------------------------------------
 
     def do_fence_as(self, controller: str, dead: str, options: dict[str, str]) -> list[str]:
-        """Controller `controller`, under the epoch that it believes to hold, takes broker `dead` for dead."""
+        """Controller `controller` fences broker `dead` under the epoch that it assumes."""
         candidate = self.sim.controllers[int(controller)]
         broker_epoch = self.sim.metadata.image.brokers[int(dead)].broker_epoch
         candidate.metadata.propose(
@@ -335,7 +336,7 @@ class Stage(ElectionVerbs):
         return ["committed"]
 
     def do_alter_isr_as(self, process: str, partition: str, isr: str, options: dict[str, str]) -> list[str]:
-        """A leader asks for an ISR, with the epochs that it last knew."""
+        """A leader proposes an ISR, with the epochs that it last knew."""
         broker, topic_partition = self.sim.process(process), partition_of(partition)
         assert broker is not None
         known = broker.leaders[topic_partition].state
@@ -345,7 +346,7 @@ class Stage(ElectionVerbs):
         )
         return [a.state_json() if isinstance(a, PartitionRecord) else f"{a.name}: {a}" for a in answers]
 
-    # -- looking -------------------------------------------------------------------------------------------
+    # -- output -------------------------------------------------------------------------------------------
 
     def do_controller(self, options: dict[str, str]) -> list[str]:
         self.sim.metadata.refresh()

@@ -1,10 +1,10 @@
-"""`python -m tests.simulation`: run many seeds, or look for those that find deliberate bugs.
+"""`python -m tests.simulation`: run many seeds, or search for those that find deliberate bugs.
 
---seeds 20000 --first-seed 0    every seed must hold all invariants; exit 1 and the story if one does not
---coordinated 1000              so many seeds with groups and transactions after these; a twentieth unless told
---pin [NAME …] [--write]        with that rule switched off, the first seed that notices, from the first one on for so
-                                many --seconds; without a name: for each rule whose pinned seeds do not notice any
-                                more. --write states it in first_seeds.json. Exit 1 if there is none
+--seeds 20000 --first-seed 0    every seed must hold all invariants; if one does not, exit 1 with its story
+--coordinated 1000              so many seeds with groups and transactions after these; by default a twentieth
+--pin [NAME …] [--write]        the first seed that finds a bug, with that rule switched off, searched from the first
+                                one on for --seconds; without a name: for each rule whose pinned seeds find nothing any
+                                more. --write puts it into first_seeds.json. Exit 1 if there is none
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HASH_SEED = "0"
 """As in the Makefile."""
 
 Run = Callable[[int, int], list[Outcome]]
-"""Of the first seed and how many there are."""
+"""First seed and number of seeds."""
 
 
 def main() -> int:
@@ -86,7 +86,7 @@ def _run_all(name: str, run: Run, first_seed: int, seeds: int, workers: int) -> 
 
 
 class _Totals:
-    """What is told of all runs; of those that broke an invariant the first stories."""
+    """The summary of all runs, with the stories of the first that broke an invariant."""
 
     def __init__(self) -> None:
         self.runs = self.steps = self.acked = self.answered = self.leader_epochs = self.violations = 0

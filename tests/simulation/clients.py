@@ -1,4 +1,4 @@
-"""The workload of a simulated cluster: producers, a consumer, and somebody who asks for changes."""
+"""The workload of a simulated cluster: producers, a consumer, and an admin."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.simulation.scheduler import SimEvent
 KEYS = 5
 SENDS_MAX = 50
 OTHER_TOPICS = 3
-"""Names of topics that come and go."""
+"""Names of topics that are created and deleted."""
 
 
 def start_clients(sim: SimCluster, producers: int = 2, consumers: int = 1) -> None:
@@ -48,7 +48,7 @@ class Client:
         self.metadata: MetadataLog = open_metadata(sim, METADATA_ROOT, sim.clock, sim.ids)
 
     def partitions(self) -> list[PartitionRecord]:
-        """What the newest metadata says; none when it is out of reach."""
+        """The partitions of the newest metadata; none when the log is out of reach."""
         try:
             self.metadata.refresh()
         except StratalogError:
@@ -60,7 +60,7 @@ class Client:
 
 
 class Producer(Client):
-    """Sends batches of numbered values. With acks=all it tells the invariants what was acknowledged."""
+    """Sends batches of numbered values. With acks=all it reports acknowledgements to the invariants."""
 
     def __init__(self, sim: SimCluster, number: int, *, is_idempotent: bool) -> None:
         super().__init__(sim)
@@ -100,7 +100,7 @@ class Producer(Client):
     def _send(
         self, topic_partition: TopicPartition, log: Log, batch: NewRecordBatch, values: list[bytes], acks: int
     ) -> bool:
-        """One try; True when it was acknowledged."""
+        """One try; whether it was acknowledged."""
         sim = self.sim
         state = self.metadata.image.partitions.get(topic_partition)
         host = sim.hosts.get(state.leader) if state is not None else None
@@ -124,7 +124,7 @@ class Producer(Client):
                 for i, value in enumerate(values):
                     sim.invariants.acknowledged(log, response.base_offset + i, value)
 
-        broker.produce_then(ProduceRequest(topic_partition, batch, acks, timeout_ms=1_500), complete)
+        broker.calls.produce_then(ProduceRequest(topic_partition, batch, acks, timeout_ms=1_500), complete)
         event.wait(self.random.randrange(200, 3_000) / 1_000)
         if not answered or answered[0].error is not None:
             sim.clock.sleep_ms(20)
@@ -152,7 +152,7 @@ class Consumer(Client):
             self.sim.clock.sleep_ms(self.random.randrange(30, 200))
 
     def read(self, state: PartitionRecord, leader: BrokerState) -> None:
-        """Take what is new in one partition."""
+        """Read the new records of one partition."""
         log, root, topic_partition = self.log_of(state), leader.registration.root, state.topic_partition
         content = self.sim.objects(root).get_register(leader_progress_path(leader.broker_epoch)) or b""
         bounds = [
@@ -180,13 +180,13 @@ class Consumer(Client):
         columns = (rows[name].to_pylist() for name in ("offset", "value", "attributes"))
         for offset, value, attributes in zip(*columns, strict=True):
             position = offset + 1
-            if not attributes & CONTROL_ATTRIBUTE:  # clients pass over what compaction has emptied
+            if not attributes & CONTROL_ATTRIBUTE:  # clients skip records that compaction emptied
                 self.sim.invariants.was_read(log, offset, value)
         self.positions[log] = position
 
 
 class Admin(Client):
-    """Asks for one of `ACTIONS` now and then."""
+    """Does one of `ACTIONS` now and then."""
 
     def run(self) -> None:
         while self.sim.scheduler.faults.is_on:
@@ -198,7 +198,7 @@ class Admin(Client):
                 self.sim.tell(f"refused: {reason}")
 
     def make_topic(self) -> None:
-        """One of a few names, so that names come back while tables of deleted topics still lie about."""
+        """One of a few names, so that names recur while tables of deleted topics are still there."""
         name = f"u{self.random.randrange(OTHER_TOPICS)}"
         self.metadata.propose(
             lambda image: create_topic(
@@ -240,7 +240,7 @@ class Admin(Client):
         self.sim.tell(f"delete records of {state.topic_partition} below {offset}")
 
     def reassign(self) -> None:
-        """Other replicas for a partition, perhaps more or fewer, or the end of a reassignment that is under way."""
+        """Other replicas for a partition, perhaps more or fewer, or the cancellation of its reassignment."""
         state = self.random.choice(list(self.metadata.image.partitions.values()))
         brokers = list(self.sim.hosts)
         fewest = min(2, len(brokers)) if state.topic == TOPIC else 1
@@ -264,4 +264,4 @@ ACTIONS: tuple[Callable[[Admin], None], ...] = (
     Admin.reassign,
     Admin.elect,
 )
-"""What the admin draws from."""
+"""The admin's actions."""

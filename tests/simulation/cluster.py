@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from stratalog.replication.broker.broker import Broker, BrokerIdentity
+from stratalog.replication.broker.broker import Broker
+from stratalog.replication.broker.calls import BrokerCalls
+from stratalog.replication.broker.hosted_replicas import BrokerIdentity, BrokerSetup
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.controller import Controller
 from stratalog.replication.controller.sessions import session_path
@@ -62,7 +64,7 @@ PROPERTIES = {
 CONFIG = BrokerConfig.from_properties(PROPERTIES)
 FETCH_SESSION_MS = 1_500
 POLL_MS = 15
-"""How often an idle broker looks at storage that does not tell of its changes."""
+"""Poll interval of an idle broker on storage without notifications."""
 UPKEEP = UpkeepLimits(
     checkpoint_commits=20,
     keep_commits=10,
@@ -97,7 +99,7 @@ class Host:
 
     @property
     def process(self) -> str:
-        """The newest process, as the scheduler knows it."""
+        """The scheduler's name of the newest process."""
         return f"host-{self.broker_id}.{self.lives}"
 
     @property
@@ -107,14 +109,14 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a run is about, besides its faults.
+    """The setting of a run, besides its faults.
 
-    configs       of the topic that is there from the beginning
-    is_told       whether storage tells of its changes (as a local disk does), or is polled
+    configs       of the topic that exists from the beginning
+    is_told       whether storage notifies of changes (as a local disk does), or is polled
     pause_ms_max  the longest pause of a producer between two batches
-    coordinators  what the brokers host
-    workload      who asks these coordinators, beside the clients of every run
-    producers     how many of those there are of every run
+    coordinators  those that the brokers host
+    workload      the clients of these coordinators, besides the clients of every run
+    producers     the number of producers of every run
     """
 
     brokers: int = 3
@@ -129,15 +131,15 @@ class Setting:
 
 
 class Workload(Protocol):
-    """Clients of coordinators, started, and what must hold of what they are told."""
+    """Running clients of coordinators, and the invariants of their answers."""
 
     @property
     def acked_count(self) -> int:
-        """How much coordinators have acknowledged."""
+        """The number of acknowledged requests."""
         ...
 
     def check_end(self) -> None:
-        """All is well again: look once more. Raises `Violation`."""
+        """Check once more after all faults. Raises `Violation`."""
         ...
 
 
@@ -159,9 +161,9 @@ class SimCluster:
         self._beats_ms: dict[str, int] = {}
         self._looked_ms: dict[tuple[str, str], int] = {}
         self._controllers: dict[str, Controller] = {}
-        self._peers: dict[int, Broker] = {}
+        self._peers: dict[int, BrokerCalls] = {}
         self.on_crash: Callable[[Broker], None] = lambda _broker: None
-        """Called with a process that is about to die."""
+        """Called with a process before it dies."""
         self.value_count = 0
         self.told: list[str] = []
 
@@ -188,7 +190,7 @@ class SimCluster:
     def replicas(self, root: str) -> list[TopicPartition]:
         return [found for name in list(self._disks[root].tables) if (found := replica_of(name)) is not None]
 
-    # -- what the invariants see -------------------------------------------------------------------------
+    # -- calls of the invariants -------------------------------------------------------------------------
 
     def _replica_created(self, broker_id: int, table: str, version: int, stored: StoredCommit) -> None:
         if not continues_log(self.hosts[broker_id].disk.tables[table], version, stored):
@@ -221,7 +223,7 @@ class SimCluster:
                 self._check_fence(actor, record.broker_id)
 
     def metadata_committed(self, records: Sequence[MetadataRecord]) -> None:
-        """These records stand in the metadata log."""
+        """These records were committed to the metadata log."""
         for record in records:
             self.tell(f"metadata: {record}")
 
@@ -242,13 +244,13 @@ class SimCluster:
                 self.invariants.high_watermark_published(broker_id, progress)
 
     def _object_read(self, path: str) -> None:
-        """Notes how old a session was when a controller looked at it."""
+        """Records the age of a session when a controller read it."""
         actor = self.scheduler.current
         if actor is not None and actor.name in self._controllers and path in self._beats_ms:
             self._looked_ms[actor.name, path] = self.scheduler.now_ms - self._beats_ms[path]
 
     def tell(self, event: str) -> None:
-        """A line of the run's story, printed when it ends badly."""
+        """A line of the run's story, printed when an invariant breaks."""
         actor = self.scheduler.current
         self.told.append(f"{self.scheduler.now_ms:7d} {actor.name if actor else '-':14s} {event}")
 
@@ -285,19 +287,19 @@ class SimCluster:
         host = self.hosts[broker_id]
         host.lives += 1
         broker = Broker(
-            BrokerIdentity(broker_id, host.root),
-            CONFIG,
-            METADATA_ROOT,
-            self,
-            self.clock,
-            self.ids,
-            topic_defaults={"file.delete.delay.ms": 500},
-            upkeep_limits=self.setting.upkeep,
+            BrokerSetup(
+                BrokerIdentity(broker_id, host.root),
+                CONFIG,
+                METADATA_ROOT,
+                topic_defaults={"file.delete.delay.ms": 500},
+                upkeep_limits=self.setting.upkeep,
+            ),
+            Ports(self, self.clock, self.ids),
             on_registered=lambda epoch: self._start_sessions(host, epoch),
             coordinators=self.setting.coordinators,
             peers=self._peers,
         )
-        self._peers[broker_id] = broker
+        self._peers[broker_id] = broker.calls
         controller = Controller(
             broker_id,
             broker.incarnation_id,
@@ -360,7 +362,7 @@ class SimCluster:
                 session.run(FETCH_SESSION_MS)
             except StratalogError as reason:
                 self.tell(f"fetch session error {reason}")
-            # Most often Spark gives the next session the same worker, which still has what this one folded.
+            # Most often Spark runs the next session in the same worker, which still has the fold of this one.
             followed = session.followed if self.scheduler.random.random() < 0.7 else None
             if session.is_over:
                 return

@@ -1,4 +1,4 @@
-"""What goes wrong in a run, and how often: drawn from the seed, or aimed by whoever looks for a certain history."""
+"""The faults of a run, and how often they occur: drawn from the seed, or aimed at a certain history."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Focus:
     """Accesses of one kind, parked far more often than others.
 
     operation  `create`, `create:done`, `put`, `get` …
-    actors     first letters of the actors' names (`f` fetch, `b` broker, `c` controller); empty: everybody's
+    actors     first letters of the actors' names (`f` fetch, `b` broker, `c` controller); empty: all
     place      a part of `root/path`; empty: everywhere
     """
 
@@ -48,12 +48,12 @@ class Focus:
 class Faults:
     """How likely each fault is at one storage access, and how long a parked call stays parked.
 
-    switch        another actor goes on first
+    switch        another actor runs first
     lost_request  the call fails and was not applied; `lost_answer`: it was applied, but fails
-    outage_ms     with a lost answer the way to that store is gone for so long
-    doubled       a commit's request arrives twice: the answer is that somebody was quicker, or the second comes late
+    outage_ms     after a lost answer the store is out of reach for so long
+    doubled       a commit's request arrives twice: the answer is a lost race, or the second one arrives late
     stale         a progress object is read as it was before its last write
-    trouble_ms    the mean pause between two larger troubles; `weights` how likely each of `TROUBLES` is, by name
+    trouble_ms    the mean pause between two larger troubles; `weights`: the probability of each of `TROUBLES`, by name
     """
 
     switch: float = 0.2

@@ -1,15 +1,15 @@
 """The promises of docs/design/promises.md, checked after every commit, publication, acknowledgement and read.
 
-They see everything at once, which no part of the system can: all tables, the metadata image as committed,
-what clients were told. A violation raises `Violation` with the name of the invariant.
+They see everything at once, which no part of the system can: all tables, the committed metadata image, the answers to
+clients. A violation raises `Violation` with the name of the invariant.
 
 SingleLeaderPerEpoch, ValidPartitionState   every partition state in the metadata log
 MonotonicLeaderEpoch      the same, and every commit of a replica's table: its epoch never goes back, and records are
                           appended under the epoch that it shows
 MonotonicHighWatermark    every leader's publication, over all epochs
 LogMatching               every record that a commit adds: equal at equal epoch and offset, after an equal predecessor
-LeaderCompleteness        every ISR and every publication: each member of the ISR, who may lead next, holds every record
-                          below any published high watermark; every epoch start, of the leader
+LeaderCompleteness        every ISR and every publication: each member of the ISR, which may lead next, holds every
+                          record below any published high watermark; every epoch start, of the leader
 AckedRecordsNotLost       every acknowledgement (it is below a published high watermark), every epoch start, the end
 ConsistentRead            every publication and every read: one offset has one value for ever
 NoDuplicates, NoDuplicateSequence   every record when a high watermark passes it
@@ -58,11 +58,11 @@ class Violation(AssertionError):  # noqa: N818 - the field's word
 
 @dataclass(slots=True)
 class History:
-    """What became of one log for ever.
+    """The permanent facts of one log.
 
-    committed  what a published high watermark has passed, by offset; `markers`: of those, the ends of transactions
+    committed  records that a published high watermark has passed, by offset; `markers`: the ends of transactions
     values     every record ever appended, by epoch and offset; `before`: the epoch of the record before it
-    lossy      its last holder lost it with its disk: nothing is promised any more
+    lossy      its last holder lost it with its disk: no promise holds any more
     """
 
     topic_partition: TopicPartition
@@ -80,7 +80,7 @@ class History:
 
     @property
     def high_watermark(self) -> int:
-        """The highest that anybody published."""
+        """The highest published one."""
         return max(self.high_watermarks.values(), default=0)
 
 
@@ -88,12 +88,12 @@ class History:
 class Invariants:
     """The observer. `disks` are the brokers' storage domains by broker id.
 
-    clean       False: topics from now on allow unclean elections, so nothing is promised of them
-    only_leaders   what members of the ISR lack is a violation when they lead, not before
+    clean       False: topics from now on allow unclean elections, so no promise holds for them
+    only_leaders   a record that a member of the ISR lacks is a violation only when it leads
     live        broker epochs of the brokers that are registered and not fenced
     controller  broker id and controller epoch of the newest one
-    torn        brokers whose disk lost what was not synced and who have not registered since
-    compacted   topic ids whose records may go when a later one that counts has the same key, or they were aborted
+    torn        brokers whose disk lost unsynced files and that have not registered since
+    compacted   topic ids whose records may be removed: a later committed one has the same key, or they are aborted
     """
 
     disks: Mapping[int, MemoryDisk]
@@ -129,7 +129,7 @@ class Invariants:
     # -- metadata ----------------------------------------------------------------------------------------
 
     def metadata_committed(self, records: Iterable[MetadataRecord], by: tuple[int, int | None] | None) -> None:
-        """A version stands in the metadata log. `by`: broker id and believed controller epoch of a controller."""
+        """A version was committed to the metadata log. `by`: broker id and assumed epoch of a controller."""
         registered: list[int] = []
         changed: list[TopicPartition] = []
         for record in records:
@@ -165,7 +165,7 @@ class Invariants:
             del self.partitions[topic_partition]
 
     def _came_back(self, broker_id: int) -> None:
-        """Who lost its tail is out of every ISR that keeps another member; where it is alone, records may be lost."""
+        """A broker with a lost tail is out of every ISR with another member; where it is alone, records may be lost."""
         if broker_id not in self.torn:
             return
         self.torn.discard(broker_id)
@@ -194,7 +194,7 @@ class Invariants:
         if previous is not None and state.partition_epoch <= previous.partition_epoch:
             raise Violation("MonotonicLeaderEpoch", f"partition epoch: {previous} then {state}")
         if previous is not None and history is not None and set(state.replicas) < set(previous.replicas):
-            history.lossy |= set(state.isr) <= self.torn  # the others were given up before anybody knew
+            history.lossy |= set(state.isr) <= self.torn  # the others were lost before the election
         self.leader_changes += previous is not None and state.leader_epoch > previous.leader_epoch
         self.partitions[topic_partition] = state
 
@@ -215,11 +215,11 @@ class Invariants:
     # -- logs --------------------------------------------------------------------------------------------
 
     def table_committed(self, broker_id: int, topic_partition: TopicPartition, version: int, commit: Commit) -> None:
-        """A version stands in a replica's table."""
+        """A version was committed to a replica's table."""
         files = self.disks[broker_id].tables[str(topic_partition)]
         shadow = self._shadows.get((broker_id, topic_partition))
         if version == 0 or shadow is None or shadow.files is not files or version != shadow.version + 1:
-            # Version 0 made again where clean-up has deleted it is no new table: whoever did that slept meanwhile.
+            # Version 0 made again where clean-up has deleted it is no new table: its writer slept meanwhile.
             is_new = version == 0 and files.checkpoint is None
             shadow = Shadow(files, topic_id_of(files)) if is_new else folded(files, self._rows, version)
             self._shadows[broker_id, topic_partition] = shadow
@@ -266,7 +266,7 @@ class Invariants:
             before = record.epoch
 
     def _check_truncated(self, broker_id: int, shadow: Shadow, history: History) -> None:
-        """A member of the ISR does not cut committed records off."""
+        """A member of the ISR does not truncate committed records."""
         state = self.partitions.get(history.topic_partition)
         if history.lossy or state is None or broker_id not in state.isr or broker_id in self.torn or self.only_leaders:
             return
@@ -279,7 +279,7 @@ class Invariants:
             )
 
     def shadow(self, broker_id: int, topic_partition: TopicPartition) -> Shadow | None:
-        """What the replica's table holds; None without a table, or with one of an older topic of this name."""
+        """The content of the replica's table; None without a table, or with one of an older topic of this name."""
         files = self.disks[broker_id].tables.get(str(topic_partition))
         if files is None:
             return None
@@ -289,7 +289,7 @@ class Invariants:
         return shadow if shadow.topic_id == self.topic_ids.get(topic_partition.topic) else None
 
     def lost_power(self, broker_id: int) -> None:
-        """The broker's disk lost what was not synced."""
+        """The broker's disk lost unsynced files."""
         self.torn.add(broker_id)
         for key in [key for key in self._shadows if key[0] == broker_id]:
             del self._shadows[key]
@@ -338,7 +338,7 @@ class Invariants:
         """A new leader holds every offset below any published high watermark, and every acknowledged record."""
         newest = self.partitions.get(topic_partition)
         if history.lossy or newest is None or (newest.leader, newest.leader_epoch) != (broker_id, epoch):
-            return  # a follower, or a deposed leader that starts its epoch too late: nobody follows it
+            return  # a follower, or a deposed leader that starts its epoch too late: it has no followers
         shadow = self.shadow(broker_id, topic_partition)
         for offset, record in history.committed.items():
             if not self._holds(shadow, topic_partition, offset, record):
@@ -347,7 +347,7 @@ class Invariants:
                     name, f"{topic_partition}: leader {broker_id} of epoch {epoch} lacks {record} at offset {offset}"
                 )
 
-    # -- what is published and told ----------------------------------------------------------------------
+    # -- publications and answers ----------------------------------------------------------------------
 
     def high_watermark_published(self, broker_id: int, progress: ReplicaProgress) -> None:
         """A leader published a high watermark."""
@@ -372,7 +372,7 @@ class Invariants:
             self._check_members(topic_partition, state, history, records)
 
     def _commit_records(self, broker_id: int, history: History, offsets: range) -> dict[int, ShadowRecord]:
-        """A high watermark passes these offsets: they have their records for ever."""
+        """A high watermark passes these offsets: their records are final."""
         shadow = self.shadow(broker_id, history.topic_partition)
         records = {o: shadow.records[o] for o in offsets if o in shadow.records} if shadow is not None else {}
         if shadow is not None:
@@ -396,7 +396,7 @@ class Invariants:
         return records
 
     def acknowledged(self, log: Log, offset: int, value: bytes) -> None:
-        """A client was told that its record is committed (acks=all)."""
+        """A client received the acknowledgement of its record (acks=all)."""
         history = self.histories.get(log)
         if history is None or history.lossy:
             return
@@ -426,7 +426,7 @@ class Invariants:
     # -- the end -----------------------------------------------------------------------------------------
 
     def check_end(self) -> None:
-        """All is well again: every replica holds all that was committed, acknowledged and read."""
+        """After all faults every replica holds all that was committed, acknowledged and read."""
         for topic_partition, state in self.partitions.items():
             history = self.history(topic_partition)
             if history is None or history.lossy:
@@ -440,7 +440,7 @@ class Invariants:
 
 
 def _is_aborted(offset: int, record: ShadowRecord, markers: Mapping[int, ShadowMarker]) -> bool:
-    """Whether the first marker of a record's producer that follows it says so."""
+    """Whether the first marker of a record's producer after it aborts."""
     ends = ((end, each.is_commit) for end, each in markers.items() if each.producer_id == record.producer_id)
     _, is_commit = min((end for end in ends if end[0] > offset), default=(offset, True))
     return record.producer_id >= 0 and not is_commit

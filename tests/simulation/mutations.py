@@ -1,6 +1,6 @@
-"""Deliberate bugs: each switches one rule off, to prove that the simulation would notice.
+"""Deliberate bugs: each switches one rule off, to prove that the simulation finds it.
 
-Used as context managers; the product has no switches for its rules. With each goes the mix of faults under which its
+Used as context managers; the product has no switches for its rules. Each has the mix of faults under which its
 history is likely (random and seeded like any other). Seeds that find them are in `first_seeds.json`.
 """
 
@@ -43,7 +43,7 @@ def no_wait_for_the_leaders_start() -> AbstractContextManager[object]:
 
 @contextmanager
 def no_epoch_in_the_followers_table() -> Iterator[None]:
-    """Without something to truncate the follower goes on under the new epoch without a commit."""
+    """A follower with nothing to truncate continues under the new epoch without a commit."""
 
     def state_epoch_first(own: PartitionLog, leader_epoch: int, truncate_to: int | None, _log_start: int = 0) -> bool:
         if truncate_to is not None and truncate_to < own.log_end_offset:
@@ -63,7 +63,7 @@ def no_epoch_in_the_followers_table() -> Iterator[None]:
 
 
 def progress_of_any_epoch_counts() -> AbstractContextManager[object]:
-    """A leader takes a follower's log end whatever epoch it was reached under."""
+    """A leader accepts a follower's log end from any epoch."""
     return patch("stratalog.replication.leader.partition.counts_for_epoch", lambda progress, leader_epoch: True)
 
 
@@ -87,19 +87,19 @@ def leader_epoch_stays() -> AbstractContextManager[object]:
 
 
 def unclean_elections() -> AbstractContextManager[object]:
-    """Any live replica may lead when no member of the ISR is alive, whatever the topic says."""
+    """Any live replica may lead when no member of the ISR is alive, whatever the topic's configs."""
     return patch(
         "stratalog.replication.controller.controller.Controller._unclean_of", lambda self, image: lambda topic: True
     )
 
 
 def deposed_controllers_go_on() -> AbstractContextManager[object]:
-    """The metadata log takes what a controller of an older epoch decides."""
+    """The metadata log accepts records of a controller of an older epoch."""
     return patch.object(MetadataLog, "_check_controller", lambda self, controller_epoch: None)
 
 
 def isr_may_be_empty() -> AbstractContextManager[object]:
-    """Promise 11: without a survivor the ISR is emptied, so nobody can ever be elected clean."""
+    """Promise 11: without a survivor the ISR is emptied, so no clean election is possible any more."""
     original = PartitionRecord.changed
 
     def changed(*arguments: object, **changes: object) -> PartitionRecord:
@@ -111,7 +111,7 @@ def isr_may_be_empty() -> AbstractContextManager[object]:
 
 @contextmanager
 def registration_changes_nothing() -> Iterator[None]:
-    """Promise 13: a broker that comes up anew keeps leaderships, ISRs and the commits of its earlier process."""
+    """Promise 13: a broker that restarts keeps leaderships, ISRs and the commits of its earlier process."""
 
     def register(*arguments: object, **named: object) -> Result[int]:
         result = register_broker(*arguments, **named)  # type: ignore[arg-type]
@@ -127,7 +127,7 @@ def registration_changes_nothing() -> Iterator[None]:
 
 
 def no_gap_between_looks() -> AbstractContextManager[object]:
-    """Promise 14: an observer that stood still expires every session."""
+    """Promise 14: an observer that was paused expires every session."""
     original = SessionObserver.observe
 
     def observe(self: SessionObserver, now_ms: int, contents: Mapping[int, bytes | None]) -> set[int]:
@@ -234,12 +234,12 @@ def truncation_to_the_high_watermark() -> Iterator[None]:
 
 
 def ghosts_count() -> AbstractContextManager[object]:
-    """Promise 1: a create that won counts, even if clean-up has deleted what was before it."""
+    """Promise 1: a create that won counts, even if clean-up has deleted its predecessors."""
     return patch.object(CommitRace, "_stands_before", lambda self, version, stored: True)
 
 
 def conflicts_are_not_read_back() -> AbstractContextManager[object]:
-    """Promise 3: a request that met itself counts as a lost race."""
+    """Promise 3: a request that arrived twice counts as a lost race."""
     return patch.object(CommitRace, "_created", lambda self, version, stored: self._log.create_version(version, stored))
 
 
@@ -254,7 +254,7 @@ def sequences_are_not_checked() -> AbstractContextManager[object]:
 
 
 def progress_without_an_image() -> AbstractContextManager[object]:
-    """Promise 21: the progress object holds what changed last, and nothing holds the rest."""
+    """Promise 21: the progress object holds the last changes, and nothing holds the rest."""
 
     def publish(self: ProgressWriter, beat: int = 0) -> None:
         newest = [row for _, row in self._rows.values()][-1:]
@@ -265,7 +265,7 @@ def progress_without_an_image() -> AbstractContextManager[object]:
     return patch.object(ProgressWriter, "publish", publish)
 
 
-# -- under which faults they are looked for --------------------------------------------------------------
+# -- the mixes of faults --------------------------------------------------------------
 
 
 def _drawn(rng: Random) -> Faults:
@@ -299,7 +299,7 @@ def _doubled(rng: Random) -> Faults:
 
 
 def _unanswered(rng: Random) -> Faults:
-    """Leaders do not learn whether their ISR change was committed, and lead on while nobody hears of them."""
+    """Leaders do not learn whether their ISR change was committed, and lead on while they are out of reach."""
     mix = _mix(crash=3, pause_session=3, cut_session=3)
     return replace(mix(rng), lost_answer=0.03, outage_ms=2_500)
 

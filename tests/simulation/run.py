@@ -1,4 +1,4 @@
-"""One simulated run: a seed gives the faults, the workload and the interleaving; then everything heals."""
+"""One simulated run: a seed decides faults, workload and interleaving; then all faults end."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tests.simulation.troubles import make_trouble, restart
 
 DURATION_MS = 1_300
 STEPS_MIN = 300
-"""A run whose hosts are down or stand still for long goes on for longer."""
+"""The fewest steps of a run: it lasts longer if its hosts are down or paused for long."""
 TROUBLE_MS_MAX = 60_000
 HEAL_MS = 20_000
 METADATA_UPKEEP_MS = 400
-"""Real controllers look after the metadata log every five seconds, longer than a run."""
+"""Real controllers do upkeep of the metadata log every five seconds, longer than a run."""
 
 WHOLE_PRODUCERS_COMMITS = 5
-"""Real logs state their producers wholly every 20 commits, and clean-up keeps these."""
+"""Real logs name their whole producer state every 20 commits, and clean-up keeps these."""
 
 PLAIN: tuple[tuple[str, str], ...] = ()
 RETAINED = (("segment.files.max", "3"), ("retention.bytes", "1500"))
@@ -51,7 +51,7 @@ class Outcome:
 
 
 def setting_of(seed: int) -> Setting:
-    """What a seed's run is about."""
+    """The setting of a seed's run."""
     rng = Random(-1 - seed)
     configs = rng.choice([PLAIN, PLAIN, RETAINED, COMPACTED])
     return Setting(
@@ -66,7 +66,7 @@ def setting_of(seed: int) -> Setting:
 def simulate(
     seed: int, *, duration_ms: int = DURATION_MS, faults: Faults | None = None, setting: Setting | None = None
 ) -> Outcome:
-    """Run one seed: `duration_ms` of virtual time with faults, then until all is well again."""
+    """Run one seed: `duration_ms` of virtual time with faults, then until the cluster has recovered."""
     sim = SimCluster(seed, faults or Faults.drawn(Random(seed)), setting or setting_of(seed))
     violation: Violation | None = None
     answered = 0
@@ -98,11 +98,11 @@ def simulate(
 
 @contextmanager
 def _repeatable() -> Iterator[None]:
-    """What a process shares must not tell one run of another: whose turn it is to clean a log.
+    """Reset what runs share within a process: the turn to clean a log.
 
     A dozen parts fold the same metadata: each record is decoded once.
     """
-    SHARED_TURN.forget()
+    SHARED_TURN.reset()
     with (
         patch("stratalog.replication.controller.controller.UPKEEP_INTERVAL_MS", METADATA_UPKEEP_MS),
         patch("stratalog.storage.log.partition_log.WHOLE_PRODUCERS_COMMITS", WHOLE_PRODUCERS_COMMITS),
@@ -156,7 +156,7 @@ def _heal(sim: SimCluster) -> None:
 
 
 def _ailing(sim: SimCluster) -> str:
-    """What is not well yet; empty when all is."""
+    """What has not recovered yet; empty when all has."""
     invariants = sim.invariants
     if invariants.torn:
         return f"brokers {sorted(invariants.torn)} lost power and have not registered since"
@@ -178,7 +178,7 @@ def _ailing(sim: SimCluster) -> str:
 
 
 def _are_equal(shadows: list[Shadow]) -> bool:
-    """From the highest log start on: each replica's retention is its own."""
+    """From the highest log start on: each replica applies retention separately."""
     log_start = max(shadow.log_start for shadow in shadows)
     readable = [{o: r for o, r in shadow.readable().items() if o >= log_start} for shadow in shadows]
     return all(records == readable[0] for records in readable)

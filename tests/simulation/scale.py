@@ -35,7 +35,7 @@ FAILOVER_S_MAX, REFOLD_S_MAX, FOLD_S_MAX, FOLD_BYTES_MAX = 1.0, 2.0, 10.0, 1 << 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What was measured, and what it must not exceed. `memory_bytes` 0: not measured."""
+    """A figure and its limit. `memory_bytes` 0: not measured."""
 
     name: str
     partition_records: int
@@ -51,7 +51,7 @@ class Figure:
 
 
 def open_log(root: str) -> MetadataLog:
-    """The metadata log as a process opens it that has read nothing yet."""
+    """The metadata log as opened by a new process."""
     ids = RandomIds()
     return open_metadata(DeltaStores(ids, FileCache(0)), root, SystemClock(), ids)
 
@@ -94,7 +94,7 @@ def fail_over(metadata: MetadataLog, broker_id: int) -> tuple[int, int, float]:
 
 
 def rejoin(metadata: MetadataLog) -> None:
-    """Every follower catches up and is in its ISR again: else, after three failovers, nothing more could change."""
+    """Every follower catches up and joins its ISR again: otherwise three failovers would leave nothing to change."""
 
     def decide(image: ClusterImage) -> Result[None]:
         behind = [state for state in image.partitions.values() if set(state.isr) != set(state.replicas)]

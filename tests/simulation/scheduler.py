@@ -1,7 +1,7 @@
 """Runs the real code of a whole cluster in one thread, under one seed and a virtual clock.
 
-Every actor is a greenlet. It gives control away wherever it touches storage or sleeps; the scheduler then
-decides at random who goes on, and may park an actor in the middle of any storage call for seconds.
+Every actor is a greenlet. It yields wherever it accesses storage or sleeps; the scheduler then decides at random which
+actor continues, and may park an actor in the middle of any storage call for seconds.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Killed(greenlet.GreenletExit):
 class Scheduler:
     """Actors, virtual time, and the one random generator of a run.
 
-    A step is what one actor does between two points where another one could go on: a storage access, or a sleep.
-    Who may go on is in `_ready`, who sleeps in the heap `_sleeping`, of whose entries an actor's last one counts.
+    A step is the work of one actor between two points where it yields: a storage access, or a sleep. Actors that may
+    run are in `_ready`, sleeping ones in the heap `_sleeping`, of whose entries an actor's last one counts.
     """
 
     seed: int
@@ -83,7 +83,7 @@ class Scheduler:
             actor.failure = failure
 
     def sleep(self, duration_ms: float) -> None:
-        """Called by an actor: go on after `duration_ms` of virtual time."""
+        """Called by an actor: continue after `duration_ms` of virtual time."""
         actor = self.current
         if actor is None:
             return
@@ -101,7 +101,7 @@ class Scheduler:
         return likelihood > 0.0 and self.faults.is_on and self.random.random() < likelihood
 
     def access(self, root: str, operation: str, table: str, detail: str) -> None:
-        """A storage access: perhaps somebody else goes first, perhaps it takes long, perhaps it fails."""
+        """A storage access: perhaps another actor runs first, perhaps it lasts long, perhaps it fails."""
         actor, faults = self.current, self.faults
         if actor is None or not faults.is_on:
             return
@@ -157,7 +157,7 @@ class Scheduler:
         self.actors.pop(actor, None)
 
     def pause(self, host: str, duration_ms: int) -> None:
-        """The host stands still (SIGSTOP): its actors do not run, its clock goes on."""
+        """The host is paused (SIGSTOP): its actors do not run, its clock does."""
         self.paused_until_ms[host] = self.now_ms + duration_ms
 
     def resume(self, host: str) -> None:
@@ -168,7 +168,7 @@ class Scheduler:
                 self._put(actor)
 
     def heal(self) -> None:
-        """The end of all faults: whoever stands still or waits for an answer goes on."""
+        """The end of all faults: paused and parked actors continue."""
         self.faults.is_on = False
         for hindrance in (self.cut_until_ms, self.full_until_ms, self.slow_until_ms):
             hindrance.clear()
@@ -186,7 +186,7 @@ class Scheduler:
         self.cut_until_ms[host, root] = self.now_ms + duration_ms
 
     def step(self) -> bool:
-        """Let one actor run until it gives way; False when nobody is left."""
+        """Run one actor until it yields; False when none is left."""
         actor = self._next()
         if actor is None:
             return False
@@ -213,7 +213,7 @@ class Scheduler:
         heappush(self._sleeping, (at_ms, self._serial, actor))
 
     def _next(self) -> Actor | None:
-        """Anybody who is ready; time goes on when nobody is."""
+        """A ready actor; time advances when there is none."""
         ready = self._ready
         while True:
             while ready:
@@ -232,7 +232,7 @@ class Scheduler:
                 return None
 
     def _wake_next(self) -> bool:
-        """Time goes on to the next one's wake time; False when nobody sleeps."""
+        """Time advances to the next wake time; False when no actor sleeps."""
         sleeping = self._sleeping
         while sleeping:
             wake_ms, serial, actor = heappop(sleeping)
@@ -248,7 +248,7 @@ class Scheduler:
         return False
 
     def run_until(self, end_ms: int, done: Callable[[], bool] = lambda: False, look_ms: int = 0) -> None:
-        """Run until virtual time `end_ms` or until `done`, which is asked every `look_ms`."""
+        """Run until virtual time `end_ms` or until `done`, which is called every `look_ms`."""
         due_ms = self.now_ms
         while self.now_ms < end_ms:
             if self.now_ms >= due_ms:

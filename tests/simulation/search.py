@@ -1,7 +1,7 @@
-"""Does the simulation bite? Runs with one rule switched off, and the first seeds that find it.
+"""Proof that the simulation finds bugs: runs with one rule switched off, and the first seeds that find it.
 
-I/O: `first_seeds.json`, which tells from which seed on each deliberate bug is found. A change of the product shifts
-what seeds do; `python -m tests.simulation --pin --write` then states other ones.
+I/O: `first_seeds.json`, with the first seed that finds each deliberate bug. A change of the product shifts the runs of
+seeds; `python -m tests.simulation --pin --write` then writes other ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.simulation.mutations import MUTATIONS, Mutation
 from tests.simulation.run import Outcome, quiet, simulate
 
 SEEDS_TRIED = 20
-"""From the first seed on, in the tests: a change of the product may shift what one seed does."""
+"""Seeds that the tests try, from the first one on: a change of the product may shift the run of one seed."""
 FIRST_SEEDS = Path(__file__).with_name("first_seeds.json")
 
 
@@ -39,9 +39,9 @@ class Bug:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """What was found out about a bug's first seed.
+    """The result of the search for a bug's first seed.
 
-    seed      the first one that finds it; None: none of those `tried` does
+    seed      the first one that finds it; None: none of the `tried` seeds does
     is_sound  whether nothing breaks in that seed with the rule; if not, the rule is not all that is wrong
     """
 
@@ -86,13 +86,13 @@ def first_seeds(path: Path = FIRST_SEEDS) -> dict[str, int]:
 
 
 def state_first_seeds(pins: Iterable[Pin], path: Path = FIRST_SEEDS) -> None:
-    """Write down those that were found, in the order of `BUGS`."""
+    """Write the found ones, in the order of `BUGS`."""
     seeds = first_seeds(path) | {pin.name: pin.seed for pin in pins if pin.seed is not None}
     path.write_text(json.dumps({name: seeds[name] for name in BUGS if name in seeds}, indent=2) + "\n")
 
 
 def find(name: str, seeds: Iterable[int]) -> Pin:
-    """The first of these seeds whose run breaks an invariant that the rule is there for."""
+    """The first of these seeds whose run breaks an invariant of the rule."""
     bug, tried = BUGS[name], 0
     with quiet():
         for tried, seed in enumerate(seeds, 1):
@@ -102,7 +102,7 @@ def find(name: str, seeds: Iterable[int]) -> Pin:
 
 
 def pinned(name: str) -> Pin:
-    """What the seeds find that are tried in the tests."""
+    """The result of the seeds that the tests try."""
     first = first_seeds()[name]
     return find(name, range(first, first + SEEDS_TRIED))
 

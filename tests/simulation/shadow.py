@@ -1,4 +1,4 @@
-"""What each replica's table holds, record by record, kept up with every commit: the invariants look at it. Pure."""
+"""The content of each replica's table, record by record, folded with every commit, for the invariants. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.storage.memory_table import MemoryFiles
 
 
 class ShadowRecord(NamedTuple):
-    """One record. Two replicas hold the same one when these are equal."""
+    """One record. Two replicas hold the same record when these are equal."""
 
     epoch: int
     value: bytes | None
@@ -23,6 +23,14 @@ class ShadowRecord(NamedTuple):
     producer_id: int
     producer_epoch: int
     sequence: int
+
+    def __str__(self) -> str:
+        """`m2`, or `key=m2 (producer 7, epoch 0, sequence 3)`."""
+        value = "null" if self.value is None else self.value.decode(errors="backslashreplace")
+        text = value if self.key is None else f"{self.key.decode(errors='backslashreplace')}={value}"
+        if self.producer_id < 0:
+            return text
+        return f"{text} (producer {self.producer_id}, epoch {self.producer_epoch}, sequence {self.sequence})"
 
 
 class ShadowMarker(NamedTuple):
@@ -50,7 +58,7 @@ class Shadow:
     version: int = -1
 
     def apply(self, version: int, commit: Commit, rows: RowsCache) -> None:
-        """Take the next version in."""
+        """Fold the next version."""
         for path in commit.removes:
             entry = self.entries.pop(path, None)
             for offset, _ in rows.of(self.files, entry) if entry is not None else ():
@@ -67,12 +75,12 @@ class Shadow:
         self.version = version
 
     def readable(self) -> dict[int, ShadowRecord]:
-        """The records that a reader may be given."""
+        """The records that a reader may receive."""
         return {o: r for o, r in sorted(self.records.items()) if self.log_start <= o < self.log_end}
 
 
 class RowsCache:
-    """The records of data files by name: a copy has its original's name, so each is looked at once."""
+    """The records of data files by name: a copy has its original's name, so each file is read once."""
 
     def __init__(self) -> None:
         self._rows: dict[str, tuple[list[tuple[int, ShadowRecord]], dict[int, ShadowMarker]]] = {}
@@ -98,7 +106,7 @@ class RowsCache:
                 record, offset = ShadowRecord(entry.leader_epoch, *rest), entry.base_offset + delta
                 if not attributes & CONTROL_ATTRIBUTE:
                     known[0].append((offset, record))
-                elif (marker := marker_of(record.key, record.value)) is not None:  # else emptied by compaction
+                elif (marker := marker_of(record.key, record.value)) is not None:  # otherwise emptied by compaction
                     known[1][offset] = ShadowMarker(record.producer_id, marker.is_commit)
         return known
 
@@ -118,7 +126,7 @@ def folded(files: MemoryFiles, rows: RowsCache, end_version: int | None = None) 
 
 
 def topic_id_of(files: MemoryFiles) -> str:
-    """Whose table it is, as version 0 or the checkpoint says."""
+    """The topic id of a table, from version 0 or the checkpoint."""
     first = files.commits.get(0)
     properties = files.checkpoint.properties if files.checkpoint is not None else first.properties if first else None
     return (properties or {}).get(TOPIC_ID_PROPERTY, "")

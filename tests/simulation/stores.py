@@ -59,7 +59,7 @@ class SimObjects(MemoryStore):
 
 
 class SimDisk(MemoryDisk):
-    """The tables of one root. `created` is told of every version that comes to stand."""
+    """The tables of one root. `created` is called with every version that is committed."""
 
     def __init__(self, root: str, scheduler: Scheduler, clock: SimClock, created: VersionSeen) -> None:
         super().__init__(access=partial(scheduler.access, root), now_ms=clock.wall_ms)
@@ -71,7 +71,7 @@ class SimDisk(MemoryDisk):
         return SimCommitLog(self, table)
 
     def power_cut(self, rng: Random) -> None:
-        """What was not synced is lost, from a random commit on; the first one lost may be torn, or lack its file."""
+        """Unsynced commits are lost, from a random one on; the first one lost may be torn, or lack its file."""
         for files in self.tables.values():
             newest = max(files.commits, default=-1)
             oldest_lost = files.durable_version + 1
@@ -95,8 +95,8 @@ def _tear(files: MemoryFiles, version: int, rng: Random) -> None:
 
 
 def continues_log(files: MemoryFiles, version: int, stored: StoredCommit) -> bool:
-    """Whether this commit, which was just created, is part of the log. Not a ghost, made where clean-up has deleted the
-    version: it follows nothing, or another ghost that stands there for a moment."""
+    """Whether this commit, which was just created, is part of the log. An orphaned commit, made where clean-up has
+    deleted the version, is not: it follows no commit, or another orphan."""
     before = files.commits.get(version - 1)
     return version == 0 or (before is not None and stored.previous_id in (None, before.commit.commit_id))
 
@@ -118,12 +118,12 @@ class SimCommitLog(MemoryCommitLog):
         disk.access("create:done", self._name, detail)
         if disk.scheduler.happens(disk.scheduler.faults.doubled):
             if disk.scheduler.random.random() < 0.5:
-                return False  # the request was sent again by the store's client and met itself
+                return False  # the store's client sent the request again, and it met itself
             disk.scheduler.spawn("late", "network", lambda: self._create_late(files, version, stored))
         return created
 
     def _create_late(self, files: MemoryFiles, version: int, stored: StoredCommit) -> None:
-        """The same request once more, when nobody waits for it any more."""
+        """The same request once more, after its answer."""
         self.disk.scheduler.sleep(self.disk.scheduler.random.randrange(1, LATE_MS_MAX))
         if self.disk.tables.get(self._name) is files and version not in files.commits:
             files.commits[version] = stored

@@ -1,4 +1,4 @@
-"""The control plane with 10,000 partitions: `tests.simulation.scale` measures, this looks at what it found."""
+"""The control plane with 10,000 partitions: `tests.simulation.scale` measures, this checks its figures."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tests.simulation.search import BUGS, SEEDS_TRIED, Pin, find, first_seeds, p
 
 @pytest.mark.parametrize("name", BUGS)
 def test_without_this_rule_an_invariant_breaks(name: str) -> None:
-    """A change of the product may change what a seed does, so one of several is enough."""
+    """A change of the product may change the run of a seed, so one of several is enough."""
     found = pinned(name)
     assert found.seed is not None, f"pin another: python -m tests.simulation --pin {name!r} --write"
     assert found.is_sound, f"with all rules seed {found.seed} is to be clean"

@@ -1,6 +1,6 @@
 """The protocol under crashes, pauses, cut links, lost answers and parked storage calls, by seed.
 
-A failing seed prints itself; `python -m tests.simulation --seeds 1 --first-seed N` tells its story.
+A failing seed prints itself; `python -m tests.simulation --seeds 1 --first-seed N` prints its story.
 """
 
 from __future__ import annotations

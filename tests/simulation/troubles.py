@@ -1,4 +1,4 @@
-"""The larger troubles of a run: each strikes somebody at random, for a while."""
+"""The larger troubles of a run: each affects a random host for a while."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _cut(sim: SimCluster, duration_ms: int, *names: str) -> None:
 
 
 def _pause_broker(sim: SimCluster) -> None:
-    """A zombie leader, which may be the controller too."""
+    """A zombie leader, perhaps also the controller."""
     host = _any_host(sim)
     _pause(sim, _duration(sim, 100, 3_000), host.process, host.controller)
 
@@ -71,7 +71,7 @@ def _pause_session(sim: SimCluster) -> None:
 
 
 def _pause_controller(sim: SimCluster) -> None:
-    """Two controllers: another one is elected when this one's broker is thought dead, and this one wakes."""
+    """Two controllers: another one is elected when this one's broker is regarded as dead, and this one wakes."""
     host = _any_host(sim)
     duration_ms = _duration(sim, 300, 4_000)
     _pause(sim, duration_ms, host.controller)
@@ -80,7 +80,7 @@ def _pause_controller(sim: SimCluster) -> None:
 
 
 def _cut_broker(sim: SimCluster) -> None:
-    """The broker is thought dead, but leads on: a zombie with clients and followers."""
+    """The broker is regarded as dead, but leads on: a zombie with clients and followers."""
     host = _any_host(sim)
     _cut(sim, _duration(sim, 500, 4_000), host.process, host.controller)
 
@@ -90,7 +90,7 @@ def _cut_session(sim: SimCluster) -> None:
 
 
 def _second_process(sim: SimCluster) -> None:
-    """The process hangs, its supervisor starts another one; then the first one goes on for a while."""
+    """The process hangs, its supervisor starts another one; then the first one continues for a while."""
     host = _any_host(sim)
     if host.broker is None:
         return
@@ -100,7 +100,7 @@ def _second_process(sim: SimCluster) -> None:
 
 
 def _power_cut(sim: SimCluster) -> None:
-    """The machine stops with all that runs on it; what was not synced is lost. One machine at a time."""
+    """The machine stops with its processes; unsynced files are lost. One machine at a time."""
     host = _any_host(sim)
     if sim.invariants.torn:
         return
@@ -130,7 +130,7 @@ def _slow_store(sim: SimCluster) -> None:
 
 
 def _clock_jump(sim: SimCluster) -> None:
-    """The wall clock of one machine is set, or one of its fetch tasks runs where it is another one."""
+    """The wall clock of one machine is set, or one of its fetch tasks runs on a machine with another one."""
     host = _any_host(sim)
     offset_ms = sim.scheduler.random.randrange(-CLOCK_JUMP_MS_MAX, CLOCK_JUMP_MS_MAX)
     sim.tell(f"the clock of broker {host.broker_id} is {offset_ms} ms off")
@@ -139,7 +139,7 @@ def _clock_jump(sim: SimCluster) -> None:
 
 
 def _machine_sleeps(sim: SimCluster) -> None:
-    """Everything stands still; every clock has gone on when it wakes."""
+    """Everything is paused; every clock has advanced when it wakes."""
     duration_ms = _duration(sim, 1_000, 12_000)
     sim.tell(f"all sleep for {duration_ms} ms")
     sim.scheduler.now_ms += duration_ms

@@ -1,4 +1,4 @@
-"""A table whose live files are all in one of our checkpoints: for tests that read it with other Delta readers."""
+"""A table whose live files are all in one of our checkpoints: for tests with other Delta readers."""
 
 from __future__ import annotations
 

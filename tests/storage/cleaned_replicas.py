@@ -1,4 +1,4 @@
-"""Three replicas of a compacted partition, what was sent to each, and what may happen to them: for random histories."""
+"""Three replicas of a compacted partition, the records sent to each, and the events of random histories."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIMITS = UpkeepLimits(checkpoint_commits=5, keep_commits=3, keep_ms=30_000, merg
 COPY_BYTES = (0, 500, 1 << 30)
 
 Sent = TypeVar("Sent")
-"""The record of one offset."""
+"""The record at one offset."""
 
 
 def config_of(delete_retention_ms: int) -> LogConfig:
@@ -36,7 +36,7 @@ def config_of(delete_retention_ms: int) -> LogConfig:
 
 
 class CleanedReplicas(ABC, Generic[Sent]):
-    """The third one is out of sync for most of the time: nobody waits for it, and it misses tombstones and markers."""
+    """The third replica is out of sync for most of the time, so it misses tombstones and markers."""
 
     def __init__(self, rng: random.Random, root: Path | None, config: LogConfig) -> None:
         self.rng = rng
@@ -50,7 +50,7 @@ class CleanedReplicas(ABC, Generic[Sent]):
         self.elect()
 
     def look_after(self) -> None:
-        """With nothing under way, as after a start."""
+        """Cleaners without a pass under way, as after a start."""
         self.cleaners = {b: Cleaner(log, CleanerTurn(), 200) for b, log in self.logs.items()}
         self.upkeeps = {b: Upkeep(log, LIMITS, applies_cleanup_policy=False) for b, log in self.logs.items()}
 
@@ -98,7 +98,7 @@ class CleanedReplicas(ABC, Generic[Sent]):
             self.check_replica("3", own)
 
     def clean_on(self, broker: str) -> None:
-        """The next piece of a pass; anything may come between it and the one before."""
+        """The next piece of a pass; any event may happen between two pieces."""
         work = self.work[broker]
         if work is None:
             high_watermark = min(self.high_watermark, len(self.sent[broker]))
@@ -114,10 +114,10 @@ class CleanedReplicas(ABC, Generic[Sent]):
                 self.upkeeps[broker].step(self.now_ms, self.high_watermark, self.epoch)
 
     def check(self) -> None:
-        """Whoever reads a replica from the start, in the middle of a pass too, has what was sent."""
+        """A reader from the start, also in the middle of a pass, receives the records that were sent."""
         broker = self.rng.choice(["1", "2"])
         self.check_replica(broker, self.rng.choice([self.logs[broker], self.replicas.log(broker, self.config)]))
 
     @abstractmethod
     def check_replica(self, broker: str, log: PartitionLog) -> None:
-        """What a reader of the replica has to find."""
+        """The records that a reader of the replica must receive."""

@@ -1,4 +1,4 @@
-"""A process of its own that looks after one compacted log until it is clean, and says what that took.
+"""A separate process that compacts one log until it is clean, and prints time and memory.
 
 `python -m tests.storage.cleaning_process <root>` prints `{"seconds": …, "peak_mib": …, "before_mib": …}`.
 """
@@ -33,7 +33,7 @@ def open_log(root: Path) -> PartitionLog:
 
 
 def peak_mib() -> float:
-    """The most memory that this process ever had resident. Not ru_maxrss, which begins with the parent's."""
+    """The peak of this process's resident memory. Not ru_maxrss, which begins with the parent's."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="utf-8"))
     assert found is not None
     return int(found[1]) / 1024

@@ -1,4 +1,4 @@
-"""What the tests of compaction have in common: records by key, what a log shows, and a cleaner that is driven."""
+"""Common parts of the compaction tests: records by key, the content of a log, and a cleaner run step by step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def compacted(**properties: object) -> LogConfig:
 def keyed(
     records: str, *, producer_id: int = NO_PRODUCER_ID, sequence: int = NO_SEQUENCE, attributes: int = 0
 ) -> NewRecordBatch:
-    """A batch: "a=1 b=2 a" are a with 1, b with 2, and a tombstone for a; "=3" has no key."""
+    """A batch: "a=1 b=2 a" is a with 1, b with 2, and a tombstone for a; "=3" has no key."""
     rows: list[tuple[int | None, bytes | None, bytes | None, None]] = []
     for word in records.split():
         key, is_set, value = word.partition("=")
@@ -41,7 +41,7 @@ def keyed(
 
 
 def shown(log: LogReader, start_offset: int | None = None, max_bytes: int = 1 << 24) -> Rows:
-    """Every record that a consumer is given, from the log start on."""
+    """Every record that a consumer receives, from the log start on."""
     start = log.log_start_offset if start_offset is None else start_offset
     found: Rows = []
     for table in log.read_range(start, log.log_end_offset, max_bytes):
@@ -67,7 +67,7 @@ def view_of(log: PartitionLog, now_ms: int, high_watermark: int | None = None) -
 
 
 def step(chore: Chore, view: UpkeepView) -> UpkeepDone | None:
-    """One piece of work and what follows from it, as an upkeep without an executor has it done."""
+    """One piece of work with all that follows from it, as in an upkeep without an executor."""
     begun = chore.begin(view)
     while isinstance(begun, Work):
         begun = begun.finish(begun.run())
@@ -75,7 +75,7 @@ def step(chore: Chore, view: UpkeepView) -> UpkeepDone | None:
 
 
 def clean(log: PartitionLog, now_ms: int = 10_000, high_watermark: int | None = None, **options: int) -> int:
-    """Clean a log as long as it is dirty enough; how many files were replaced."""
+    """Clean a log while it is dirty enough; the number of replaced files."""
     cleaner, count = cleaner_of(log, **options), 0
     while (done := step(cleaner, view_of(log, now_ms, high_watermark))) is not None:
         assert done.work == UpkeepWork.COMPACTION

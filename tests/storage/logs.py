@@ -1,4 +1,4 @@
-"""What the tests of a partition log have in common: a clock and ids that repeat, batches, logs on two tables."""
+"""Common parts of the tests of a partition log: a manual clock, counted ids, batches, logs on both tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 @dataclass
 class FakeClock:
-    """A clock that stands still until a test moves it."""
+    """A clock that only a test moves."""
 
     now_ms: int = 1_000_000
 
@@ -66,7 +66,7 @@ def idempotent(values: Iterable[str], sequence: int, producer_id: int = 7, epoch
 
 @dataclass
 class Replicas:
-    """Replicas of one partition on disks of their own, with one clock and one source of ids."""
+    """Replicas of one partition on separate disks, with one clock and one source of ids."""
 
     clock: FakeClock
     ids: CountingIds
@@ -87,7 +87,7 @@ class Replicas:
         return MemoryLogTable(disk, "t-0", self.ids)
 
     def log(self, broker: str = "1", config: LogConfig | None = None) -> PartitionLog:
-        """Another instance on a replica; the table is made when it is missing."""
+        """Another instance on a replica; creates the table if it is missing."""
         log = PartitionLog(self.table(broker), config or LogConfig(), self.clock, self.ids)
         log.exists_or_create("topic-id")
         return log
@@ -109,7 +109,7 @@ def started(log: PartitionLog, epoch: int) -> None:
 
 
 def append(log: PartitionLog, *batches: NewRecordBatch, epoch: int = 0, now_ms: int = 5_000) -> Appended:
-    """Append that must not lose a race."""
+    """Append, without a lost race."""
     appended = log.append(batches, epoch, now_ms)
     assert isinstance(appended, Appended)
     return appended
@@ -132,7 +132,7 @@ def contents(log: PartitionLog) -> list[tuple[int, str]]:
 
 
 def list_files(log: PartitionLog) -> int:
-    """How many data files lie on storage."""
+    """The number of data files on storage."""
     return len(log.table.list_objects("segment="))
 
 

@@ -1,4 +1,4 @@
-"""A local disk in memory whose power can be cut: what was not synced is then lost, kept, torn, or come back.
+"""A local disk in memory whose power can be cut: unsynced files are then lost, kept or torn, or old ones are back.
 
 A file whose content was not synced may be gone, whole, a part of itself, or of the right size and full of zeros. A
 file that was replaced or deleted may be as it was before, unless its directory was synced. A new file may lie on blocks
@@ -14,16 +14,16 @@ from collections.abc import Callable, Sequence
 from tests.storage.memory_store import MemoryStore
 
 
-class PowerFailure(Exception):  # noqa: N818 - no error of ours: nobody may catch it
-    """The machine stops here."""
+class PowerFailure(Exception):  # noqa: N818 - not an error of the product: it must not be caught
+    """The machine stops."""
 
 
 class ProcessKilled(Exception):  # noqa: N818
-    """A process stops here; the machine goes on."""
+    """A process stops; the machine runs on."""
 
 
 class PowerCutStore(MemoryStore):
-    """`now` is what processes see, in `objects`; `disk` is what certainly survives.
+    """`objects` are what processes read; `disk` is what survives for certain.
 
     calls_left  after so many changes or syncs the power fails, before or after the last of them; None: never
     kill_at     the path at whose sync the process dies, before it is synced; "" = never
@@ -85,7 +85,7 @@ class PowerCutStore(MemoryStore):
                     self._named.add(path)
 
     def _change(self, change: Callable[[], None], path: str) -> None:
-        """One call, if the power lasts for it."""
+        """One call, unless the power fails."""
         if self.calls_left is not None:
             self.calls_left -= 1
             if self.calls_left <= 0:
@@ -96,10 +96,10 @@ class PowerCutStore(MemoryStore):
         change()
 
     def restart(self) -> None:
-        """The power comes back: decide what the disk holds of what was not synced, and go on with that."""
+        """The power is back: decide which unsynced files the disk holds, and continue with these."""
         before, self.calls_left = self.objects, None
         self.objects = {}
-        kept = self._rng.random()  # the share of what was not synced that is whole all the same
+        kept = self._rng.random()  # the part of the unsynced files that is whole all the same
         for path in sorted(before.keys() | self.disk.keys()):
             is_kept = self._rng.random() < kept
             found = before.get(path) if is_kept else self._rng.choice(self._outcomes(path, before.get(path)))

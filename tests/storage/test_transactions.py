@@ -1,4 +1,4 @@
-"""Transactions of one log, as tables: what may be appended, what readers may read, what stays after a cut."""
+"""Transactions of one log, as tables: which batches are accepted, what readers read, what a cut keeps."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def states(*changes: tuple[int, int, int], epoch: int = 5) -> ProducerStates:
     ("known", "is_transactional", "verified_offset", "error"),
     [
         pytest.param(states(), False, -1, None, id="no transaction, none wanted"),
-        pytest.param(states(), True, -1, UnverifiedTransactionError, id="the coordinator was never asked"),
-        pytest.param(states(), True, 0, None, id="the coordinator knows of this partition"),
-        pytest.param(states((7, BEGIN, 4)), True, -1, None, id="the open one goes on"),
+        pytest.param(states(), True, -1, UnverifiedTransactionError, id="not verified"),
+        pytest.param(states(), True, 0, None, id="verified"),
+        pytest.param(states((7, BEGIN, 4)), True, -1, None, id="the open one continues"),
         pytest.param(
             states((7, BEGIN, 4), epoch=4),
             True,
@@ -60,9 +60,9 @@ def states(*changes: tuple[int, int, int], epoch: int = 5) -> ProducerStates:
             id="the one before waits for its marker",
         ),
         pytest.param(states((7, BEGIN, 4)), False, -1, InvalidTxnStateError, id="not transactional while one is open"),
-        pytest.param(states((8, BEGIN, 4)), False, -1, None, id="somebody else's is open"),
-        pytest.param(states((7, BEGIN, 4), (7, COMMIT, 6)), True, 5, UnverifiedTransactionError, id="a late answer"),
-        pytest.param(states((7, BEGIN, 4), (7, COMMIT, 6)), True, 7, None, id="asked anew after the marker"),
+        pytest.param(states((8, BEGIN, 4)), False, -1, None, id="another producer's is open"),
+        pytest.param(states((7, BEGIN, 4), (7, COMMIT, 6)), True, 5, UnverifiedTransactionError, id="verified early"),
+        pytest.param(states((7, BEGIN, 4), (7, COMMIT, 6)), True, 7, None, id="verified again"),
         pytest.param(states((7, ABORT, 6)), True, 6, UnverifiedTransactionError, id="a marker that ended nothing"),
         pytest.param(states((7, BEGIN, 4), (7, COMMIT, 6)), False, -1, None, id="plain again after the marker"),
     ],
@@ -157,7 +157,7 @@ def test_a_cut(end, left, unmarked, undecided):
         assert cut.of(8).first_offset == 5
 
 
-def test_a_cut_below_a_marker_forgets_the_epoch_that_it_brought():
+def test_a_cut_below_a_marker_forgets_the_markers_epoch():
     known = states((7, BEGIN, 0)).with_batch(7, 6, BatchMetadata(-1, -1, 1, 1, 1), TransactionChange(7, COMMIT, 1, 3))
     assert known.producers[7].producer_epoch == 6
     cut = known.truncated(1)
@@ -178,18 +178,18 @@ def test_a_cut_below_a_marker_forgets_the_epoch_that_it_brought():
         (folded((7, BEGIN, 0), (7, ABORT, 1)), folded((7, BEGIN, 0), (7, ABORT, 1), (7, COMMIT, 3))),
     ],
 )
-def test_changes_tell_what_came(before, after):
+def test_changes_lead_to_the_later_state(before, after):
     changes = before.changes_to(after)
     assert changes is not None
     assert before.with_changes(changes) == after
 
 
-def test_two_transactions_of_a_producer_at_once_are_not_told_by_changes():
+def test_no_changes_hold_two_transactions_of_a_producer():
     assert folded().changes_to(folded((7, BEGIN, 0), (7, ABORT, 1), (7, BEGIN, 2), (7, ABORT, 3))) is None
     assert folded((7, BEGIN, 0)).changes_to(folded()) is None
 
 
-def test_states_survive_json_and_are_as_ever_without_transactions():
+def test_states_survive_json_and_have_no_key_for_transactions_without_any():
     known = states((7, BEGIN, 0), (8, BEGIN, 5), (7, ABORT, 9), (7, BEGIN, 10))
     assert ProducerStates.from_json(known.to_json()) == known
     assert b"transactions" not in ProducerStates().with_batch(7, 0, BatchMetadata(0, 0, 0, 0, 1)).to_json()
@@ -222,6 +222,6 @@ def test_other_control_records_are_no_markers(key):
     assert change_of(7, TRANSACTIONAL_ATTRIBUTE, 4, key, None) == TransactionChange(7, BEGIN, 4)
 
 
-def test_a_torn_marker_is_refused():
+def test_a_truncated_marker_is_refused():
     with pytest.raises(InvalidRecordError):
         marker_of(bytes.fromhex("00000001"), b"\0\0")

@@ -1,13 +1,13 @@
 """Members of a KIP-848 group in a simulated cluster with its real coordinators: they join, reconcile, hang, leave, die.
 
-Each drives the membership of the real consumer (`clients.consumer.modern_membership`). Some are slow to give partitions
-up, some hang for longer than their session and go on as if nothing had been. When faults stop they settle.
+Each drives the membership of the real consumer (`clients.consumer.modern_membership`). Some are slow to release
+partitions, some hang for longer than their session and then continue. After all faults the group becomes stable.
 
-OneOwner         no partition is assigned to two members, neither in the log nor by what members were told
+OneOwner         no partition is assigned to two members, neither in the log nor in the answers to members
 EpochsGrow       a member's epoch never goes back, nor does the group's, in the log and in answers
-FencedEpoch      who still has what another member was told since is refused, in a heartbeat as in a commit
-CommittedOffset  what is fetched is no older than what was acknowledged before it was asked for
-Liveness         when all is well again every partition has one member, and every member has what it should have
+FencedEpoch      a member with a partition that was assigned to another one since is refused, in heartbeats and commits
+CommittedOffset  a fetched offset is no older than those acknowledged before the fetch
+Liveness         after all faults every partition has one member, and every member its target assignment
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from tests.simulation.coordinators.groups import GroupClient, Groups
 GROUP_ID = "n"
 REBALANCE_MS = 500
 Told = Mapping[int, tuple[int, str]]
-"""By partition the newest member epoch in which a member was told that it has it, and the member."""
+"""By partition the newest member epoch in which it was assigned in an answer, and the member."""
 
 
 class ConsumerGroups(Groups):
-    """What the members of the group were told. `is_over`: they have settled and may end."""
+    """The answers to the members of the group. `is_over`: the group is stable and members may end."""
 
     def __init__(self, sim: SimCluster) -> None:
         super().__init__(sim)
@@ -53,7 +53,7 @@ class ConsumerGroups(Groups):
         self.is_over = False
 
     def beat(self, member: str, before: int, epoch: int, partitions: Iterable[int]) -> None:
-        """A member that had epoch `before` was told its epoch and, all in all, these partitions."""
+        """A member of epoch `before` received its epoch and, in total, these partitions."""
         if epoch < before:
             self.fail("EpochsGrow", f"{member} was told {before}, then {epoch}")
         for partition in partitions:
@@ -64,14 +64,14 @@ class ConsumerGroups(Groups):
                 self.told[partition] = epoch, member
 
     def taken(self, member: str, epoch: int, partitions: Iterable[int], told_before: Told) -> None:
-        """The coordinator took what a member of this epoch said, which has these partitions; `told_before` it did."""
+        """The coordinator accepted a request of this epoch with these partitions, sent after `told_before`."""
         for partition in partitions:
             known, owner = told_before.get(partition, (-1, ""))
             if owner != member and known >= epoch:
                 self.fail("FencedEpoch", f"{partition}: {member} in epoch {epoch}, {owner} has it since {known}")
 
     def settle(self) -> None:
-        """Once faults have stopped: look whether every partition has one member that knows of it."""
+        """After all faults: check that every partition has one member that knows of it."""
         partitions = [tp for tp in self.sim.invariants.partitions if tp.topic == TOPIC]
         owned = [partition for each in self.members for partition in each.membership.owned]
         are_stable = all(each.membership.state is ModernMembershipState.STABLE for each in self.members)
@@ -205,7 +205,7 @@ class ConsumerMember(GroupClient):
         told_before = dict(self._consumers.told)
         answer, error = self.commit(partition, epoch, generation.member_id)
         if answer is None:
-            self._live_anew()  # it may still come
+            self._live_anew()  # it may still arrive
         elif error is None:
             self._consumers.taken(self._who, epoch, [partition], told_before)
             self.fetch(partition)

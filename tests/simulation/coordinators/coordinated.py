@@ -1,4 +1,4 @@
-"""Groups and transactions in a simulated cluster: the real coordinators, their clients, what they were killed in.
+"""Groups and transactions in a simulated cluster: the real coordinators, their clients, and kills in every state.
 
 `simulate_coordinated(seed)` is a run whose brokers host real coordinators: processors with transactions, readers under
 read_committed, members of a group. `killed_in` tells in which states coordinators were when their process was killed.
@@ -34,8 +34,8 @@ from tests.simulation.troubles import restart
 
 DURATION_MS = 6_000
 END_MS = 130_000
-"""Until clients have ended and transactions that nobody ends have timed out. A marker that was on its way to a process
-that died is sent again after 30 s (`replication.coordinator.runtime.remote_appends`), and a coordinator whose clock
+"""Time until clients have ended and abandoned transactions have timed out. A marker on its way to a dead process is
+sent again after 30 s (`replication.coordinator.runtime.remote_appends`), and a coordinator whose clock
 jumped by up to 90 s stamped a transaction's start by it."""
 GROUP_ID = "g"
 NAMES = ("tx0", "tx1")
@@ -47,8 +47,8 @@ COMMITTING, ENDING = "commit", "end-transaction"
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """Who works in a run. `late`: how likely a request comes a second time, much later. `fenced`: how likely a member
-    commits once more when its generation is over. `names`: of processors, two each. `consumers`: members of a KIP-848
+    """The clients of a run. `late`: the probability that a request arrives a second time, much later. `fenced`: that a
+    member commits once more after its generation. `names`: of processors, two each. `consumers`: members of a KIP-848
     group."""
 
     version: int = TRANSACTION_VERSION_2
@@ -92,7 +92,7 @@ class Coordinated:
             self._killed_in.update(states_of(shard))
 
     def check_end(self) -> None:
-        """Clients end, what they left open times out, and everything is read."""
+        """Clients end, their open transactions time out, and everything is read."""
         self._replace_deposed()
         self._await("clients do not end", lambda: all(actor.is_over for actor in self._actors))
         self._await("a transaction stays open", self._is_all_read)
@@ -104,8 +104,8 @@ class Coordinated:
         self.consumers.check_end()
 
     def _replace_deposed(self) -> None:
-        """Where a process that hung has registered again instead of the one that was started for it, nobody would find
-        it: the host begins anew."""
+        """A process that hung may have registered again in place of the one that was started for it; clients would not
+        find it, so the host restarts."""
         for host in self.sim.hosts.values():
             if host.broker is None or host.broker.stopped_by is not None:
                 names = f"host-{host.broker_id}.", f"control-{host.broker_id}."
@@ -146,7 +146,7 @@ class Coordinated:
 
 
 def states_of(hosted: HostedShard) -> set[str]:
-    """What a coordinator is in the middle of."""
+    """The state of a coordinator's work."""
     shard = hosted._shard
     states = {"folding"} if not hosted.is_active else set()
     if isinstance(shard, GroupShard):
@@ -162,7 +162,7 @@ def states_of(hosted: HostedShard) -> set[str]:
 
 
 def coordinated_setting(seed: int, killed_in: Counter[str], clients: Clients | None = None) -> Setting:
-    """What a seed's run is about; every third one has producers of before KIP-890, every second one fenced members."""
+    """The setting of a seed's run; every third one has producers of before KIP-890, every second one fenced members."""
     rng = Random(-1_000_003 - seed)
     if clients is None:
         is_old = rng.random() < 0.33
@@ -187,7 +187,7 @@ def simulate_coordinated(
     duration_ms: int = DURATION_MS,
     configs: tuple[tuple[str, str], ...] | None = None,
 ) -> tuple[Outcome, Counter[str]]:
-    """One run, and in which states coordinators were killed, how often. `configs`: of the topic."""
+    """One run, and the number of kills by state of the coordinator. `configs`: of the topic."""
     killed_in: Counter[str] = Counter()
     setting = coordinated_setting(seed, killed_in, clients)
     if configs is not None:

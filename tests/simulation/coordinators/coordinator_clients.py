@@ -1,7 +1,7 @@
-"""Clients of Kafka's own coordinators in a simulated cluster: how a request finds its coordinator, or one of before.
+"""Clients of Kafka's own coordinators in a simulated cluster: a request reaches its coordinator, or an earlier one.
 
-A request may be lost with the process that got it, may come a second time much later, and may go to a process that
-coordinated once: a zombie, or a broker that nobody told yet that another one leads.
+A request may be lost with the process that received it, may arrive a second time much later, and may be sent to an
+earlier coordinator: a zombie, or a broker that does not know the new leader yet.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ TRIES = 30
 ANSWER_SECONDS_MAX = 3
 LATE_MS_MAX = 2_500
 TO_ONE_OF_BEFORE = 0.15
-"""How likely a request goes to one of those whom earlier ones went to."""
+"""The probability that a request is sent to an earlier coordinator."""
 
 
 class CoordinatorClient(Client):
-    """`late`: how likely a request comes a second time, up to 2.5 s later."""
+    """`late`: the probability that a request arrives a second time, up to 2.5 s later."""
 
     def __init__(self, sim: SimCluster, name: str, late: float = 0.0) -> None:
         super().__init__(sim)
@@ -49,8 +49,8 @@ class CoordinatorClient(Client):
     def ask(
         self, kind: CoordinatorType, key: str, request: object, *, is_repeated: bool = True
     ) -> tuple[object, StratalogError | None]:
-        """Ask until an answer comes that is not to be tried again: (answer, its error). (None, None): nobody knows
-        what became of it. `is_repeated` False: so it is, too, once no answer came at all."""
+        """Send until an answer is not retriable: (answer, its error). (None, None): the outcome is unknown.
+        `is_repeated` False: also if one try has no answer."""
         for _ in range(TRIES):
             answer = self._answer(kind, key, request)
             if answer is None and not is_repeated:
@@ -88,7 +88,7 @@ class CoordinatorClient(Client):
         self.sim.scheduler.spawn(name, f"client-{self.name}", lambda: self.deliver(kind, key, request), delay_ms)
 
     def deliver(self, kind: CoordinatorType, key: str, request: object) -> None:
-        """What came late, on its way; nobody waits for the answer."""
+        """A late request, without a client that waits for its answer."""
         broker = self.coordinator(kind, key)
         if broker is not None:
             self.sim.tell(f"{self.name}: late {request} to {broker.broker_id}/{broker.broker_epoch}")
@@ -97,11 +97,11 @@ class CoordinatorClient(Client):
     def hand(
         self, broker: Broker, kind: CoordinatorType, key: str, request: object, answer: Callable[[object], None]
     ) -> None:
-        """What a broker does with a request that reaches it."""
-        broker.coordinator(kind, key, request, answer)
+        """A broker's handling of a request."""
+        broker.calls.coordinator(kind, key, request, answer)
 
     def coordinator(self, kind: CoordinatorType, key: str) -> Broker | None:
-        """The process to ask; None when nobody is known. The first one who asks makes the topic."""
+        """The coordinator's process; None if unknown. The first call creates the topic."""
         self.partitions()
         asked = self._asked.setdefault((kind, key), [])
         if self.goes_on and asked and self.random.random() < TO_ONE_OF_BEFORE:
@@ -121,7 +121,7 @@ class CoordinatorClient(Client):
         return found
 
     def processes(self, broker_id: int) -> list[Broker]:
-        """What runs on a host: its process, and one of before that hangs."""
+        """The processes of a host: the newest, and perhaps an earlier one that hangs."""
         host = self.sim.hosts.get(broker_id)
         found = [] if host is None else [each for each in (host.broker, *host.zombies) if each is not None]
         return found if self.goes_on else [each for each in found if each.stopped_by is None]
@@ -132,7 +132,7 @@ class CoordinatorClient(Client):
     def _find(self, kind: CoordinatorType, key: str) -> None:
         brokers = [host.broker for host in self.sim.hosts.values() if host.broker is not None]
         if brokers:
-            self.random.choice(brokers).find_coordinator(FindCoordinatorRequest(kind, (key,)), lambda _: None)
+            self.random.choice(brokers).calls.find_coordinator(FindCoordinatorRequest(kind, (key,)), lambda _: None)
 
 
 def error_of(answer: object) -> StratalogError | None:

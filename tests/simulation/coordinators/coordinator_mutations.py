@@ -30,13 +30,13 @@ from tests.simulation.run import Outcome, setting_of, simulate
 
 
 def answered_by_the_leader_alone() -> AbstractContextManager[object]:
-    """Answers are told before the records are replicated."""
+    """Answers are sent before the records are replicated."""
     return patch("stratalog.replication.coordinator.runtime.hosted_shard.ACKS_ALL", ACKS_LEADER)
 
 
 @contextmanager
 def appended_under_any_epoch() -> Iterator[None]:
-    """Whoever leads takes a decision of an earlier epoch."""
+    """A leader accepts a decision of an earlier epoch."""
     refusal = LeaderReplica._refusal
 
     def of_any_epoch(self: LeaderReplica, request: ProduceRequest | HandOverRequest) -> StratalogError | None:
@@ -49,7 +49,7 @@ def appended_under_any_epoch() -> Iterator[None]:
 
 
 def kept_after_a_failed_append() -> AbstractContextManager[object]:
-    """A shard goes on with what its log does not have."""
+    """A shard continues with state that its log does not have."""
     return patch.object(HostedShard, "_fail", lambda _self, _reason, _token=-1: None)
 
 
@@ -57,7 +57,7 @@ def kept_after_a_failed_append() -> AbstractContextManager[object]:
 
 
 def reads_are_told_from_memory() -> AbstractContextManager[object]:
-    """Whoever was deposed and does not know it tells what it has, as in Kafka."""
+    """A deposed coordinator that does not know it answers from its state, as in Kafka."""
 
     def confirm(self: CoordinatorRuntime, _now_ms: int) -> None:
         for topic_partition in self._reading:
@@ -69,7 +69,7 @@ def reads_are_told_from_memory() -> AbstractContextManager[object]:
 
 @contextmanager
 def offsets_count_before_the_commit() -> Iterator[None]:
-    """A transaction's offsets count as soon as they are stored."""
+    """A transaction's offsets count once they are stored."""
     replay = CommittedOffsets.replay
 
     def at_once(
@@ -82,7 +82,7 @@ def offsets_count_before_the_commit() -> Iterator[None]:
 
 
 def members_of_any_generation_commit() -> AbstractContextManager[object]:
-    """Whoever was a member may commit, in whatever generation the group is."""
+    """A former member may commit, in any generation of the group."""
     return patch.object(ClassicGroup, "validate_offset_commit", lambda *_: None)
 
 
@@ -90,18 +90,18 @@ def members_of_any_generation_commit() -> AbstractContextManager[object]:
 
 
 def partitions_move_before_they_are_given_up() -> AbstractContextManager[object]:
-    """Whoever a partition is meant for gets it at once."""
+    """A partition is assigned at once to the member of the target assignment."""
     return patch.object(Reconciliation, "_is_free", lambda *_: True)
 
 
 def members_of_any_epoch_commit() -> AbstractContextManager[object]:
-    """Whoever was a member may commit, in whatever epoch."""
+    """A former member may commit, in any epoch."""
     return patch.object(ModernGroup, "validate_offset_commit", lambda *_: None)
 
 
 @contextmanager
 def sessions_end_with_their_coordinator() -> Iterator[None]:
-    """Who takes over waits for members that died meanwhile, for ever; here it is waited for twenty sessions."""
+    """A new coordinator waits for members that died meanwhile for ever; here for twenty sessions."""
     with (
         patch.object(ModernGroups, "loaded", lambda *_: None),
         patch("tests.simulation.coordinators.coordinated.END_MS", 14_000),
@@ -109,14 +109,14 @@ def sessions_end_with_their_coordinator() -> Iterator[None]:
         yield
 
 
-# -- runs in which they are looked for -------------------------------------------------------------------
+# -- the runs that find them -------------------------------------------------------------------
 
 LATE = Clients(late=0.3)
 FENCED = Clients(fenced=0.5)
 CONSUMERS = Clients(names=(), members=0, consumers=3)
 BEFORE_KIP_890 = Clients(TRANSACTION_VERSION_0, late=0.3)
-"""Requests come late, and nothing but the epoch of a producer tells of which transaction they are: without its bump
-with each transaction a delayed commit ends a later one."""
+"""Late requests: only the epoch of a producer identifies their transaction. Without its bump with each transaction a
+delayed commit ends a later one."""
 
 
 def run_lists(seed: int) -> Outcome:
@@ -125,7 +125,7 @@ def run_lists(seed: int) -> Outcome:
 
 
 def _cut_off(rng: Random) -> Faults:
-    """Brokers that are thought dead lead on, as they cannot reach the metadata log."""
+    """Brokers that are regarded as dead lead on, as they cannot reach the metadata log."""
     return Faults(
         switch=rng.choice([0.1, 0.3]),
         park=rng.choice([0.0, 0.001]),
@@ -137,7 +137,7 @@ def _cut_off(rng: Random) -> Faults:
 
 
 def _with(clients: Clients, faults: Callable[[Random], Faults] | None = None) -> Callable[[int], Outcome]:
-    """Runs with these clients, under faults as ever or by this mix."""
+    """Runs with these clients, under the usual faults or this mix."""
 
     def run(seed: int) -> Outcome:
         return simulate_coordinated(seed, clients=clients, faults=faults(Random(seed)) if faults else None)[0]
@@ -151,7 +151,7 @@ class CoordinatorMutation:
 
     run         a seed with the rule, where `patches` are not applied
     invariants  one of these breaks; empty: any
-    run_off     a seed without the rule, if that takes another run, too
+    run_off     a seed without the rule, if that needs another run
     """
 
     patches: Patches

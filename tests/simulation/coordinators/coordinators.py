@@ -1,15 +1,15 @@
-"""Clients of coordinators in a simulated cluster, and what must hold of the answers that they get.
+"""Clients of coordinators in a simulated cluster, and the invariants of their answers.
 
 The coordinators keep lists (`tests.replication.list_shard`). A record's key says at which position and under which
-leader epoch its shard decided, so that the log itself shows a decision that landed elsewhere.
+leader epoch its shard decided, so that the log itself shows a decision that was stored elsewhere.
 
-AnsweredOnce     nobody gets two answers
+AnsweredOnce     no request has two answers
 OneAnswer        one position of a list is acknowledged with one value for ever, and every list that is read has it
-ReadsAreCurrent  a list read from a coordinator has all that was acknowledged before it was asked for, up to its epoch
-OneHistory       any two lists that are read are the same, as far as the shorter one goes
-DecidedAsStored  each record stands where its shard had decided, under the epoch in which it had
-AckedNotLost     at the end every acknowledged value stands at its position
-Liveness         when all is well again, coordinators answer
+ReadsAreCurrent  a list read from a coordinator has all that was acknowledged before the read, up to its epoch
+OneHistory       any two lists that are read are equal, up to the end of the shorter one
+DecidedAsStored  each record is where its shard had decided, under the epoch of the decision
+AckedNotLost     at the end every acknowledged value is at its position
+Liveness         after all faults coordinators answer
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.simulation.scheduler import SimEvent
 
 GROUP = CoordinatorType.GROUP
 LISTS = {GROUP: CoordinatorKind(ListShard, Gone)}
-"""For `Setting.coordinators`."""
+"""The value for `Setting.coordinators`."""
 GROUPS = ("a", "b")
 """Their hash codes are 97 and 98: one group a partition."""
 ANSWER_TRIES = 20
@@ -38,7 +38,7 @@ ANSWER_TRIES = 20
 
 @dataclass(slots=True)
 class ListHistory:
-    """What clients were told of one list.
+    """The answers to clients of one list.
 
     acked    value and leader epoch by position
     longest  the longest list that was read
@@ -54,7 +54,7 @@ class ListHistory:
         self._check_position(answer.position, answer.value)
 
     def read(self, answer: Listed, asked_after: int) -> None:
-        """`asked_after`: how many were acknowledged under epochs up to the answer's before it was asked for."""
+        """`asked_after`: the number acknowledged under epochs up to the answer's before the read."""
         values = answer.values
         if len(values) < asked_after:
             reason = f"a list of {len(values)} under epoch {answer.leader_epoch}, {asked_after} had been acknowledged"
@@ -97,7 +97,7 @@ class Histories:
         return history is not None and not history.lossy
 
     def check_end(self) -> None:
-        """Ask once more, and look at the logs themselves, once all is well again."""
+        """Read once more, and check the logs themselves, after all faults."""
         for topic_partition, lists in list(self.lists.items()):
             self._await_answer(topic_partition)
             history = self.sim.invariants.history(topic_partition)
@@ -120,7 +120,7 @@ class Histories:
             host = self.sim.hosts[self.sim.invariants.partitions[topic_partition].leader]
             processes = [each for each in (host.broker, *host.zombies) if each is not None and each.stopped_by is None]
             for each in processes:
-                each.coordinator(GROUP, topic_partition.partition, ReadByEpoch(), answers.append)
+                each.calls.coordinator(GROUP, topic_partition.partition, ReadByEpoch(), answers.append)
             scheduler.run_until(scheduler.now_ms + 200)
             if answers and isinstance(answers[-1], Listed):
                 return
@@ -128,7 +128,7 @@ class Histories:
 
 
 class Asker(Client):
-    """Adds to lists and reads them, of whoever coordinates, or once did."""
+    """Appends to lists and reads them, from the coordinator or an earlier one."""
 
     def __init__(self, sim: SimCluster, histories: Histories, name: str) -> None:
         super().__init__(sim)
@@ -147,11 +147,11 @@ class Asker(Client):
             self.sim.clock.sleep_ms(self.random.randrange(1, 60))
 
     def _find(self) -> None:
-        """The first one makes the topic."""
+        """The first call creates the topic."""
         found: list[FindCoordinatorResponse] = []
         broker = self._any_broker()
         if broker is not None and (not self.metadata.image.partitions_of(GROUP.topic) or self.random.random() < 0.05):
-            broker.find_coordinator(FindCoordinatorRequest(GROUP, GROUPS), found.append)
+            broker.calls.find_coordinator(FindCoordinatorRequest(GROUP, GROUPS), found.append)
 
     def _any_broker(self) -> Broker | None:
         brokers = [host.broker for host in self.sim.hosts.values() if host.broker is not None]
@@ -190,7 +190,7 @@ class Asker(Client):
                 history.read(response, len(known))
 
         request = Add(value) if self.random.random() < 0.7 else ReadByEpoch()
-        broker.coordinator(GROUP, group, request, answer)
+        broker.calls.coordinator(GROUP, group, request, answer)
         return event
 
 

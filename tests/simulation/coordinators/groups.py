@@ -1,12 +1,11 @@
 """Members of classic groups in a simulated cluster with its real coordinators: they join, sync, commit, leave and die.
 
-Each partition that a member owns gets offsets that grow: first by the generation, in it with
-each commit.
+A member commits growing offsets for each partition that it owns: larger in each generation, and with each commit.
 
 OneOwner              no partition has two owners in one generation
 GenerationsGrow       a member's generation never goes back, nor do those in the log of `__consumer_offsets`
-CommittedOffset       what is fetched is no older than what was acknowledged before it was asked for
-FencedMember          what is sent under a generation is not committed once a later one was assigned
+CommittedOffset       a fetched offset is no older than those acknowledged before the fetch
+FencedMember          an offset of a generation is not committed once a later one was assigned
 """
 
 from __future__ import annotations
@@ -52,10 +51,10 @@ COMMITS_MAX = 100_000
 
 @dataclass(slots=True)
 class GroupHistory:
-    """What members of one group were told.
+    """The answers to members of one group.
 
     owners  by generation and partition; `acked`: the highest acknowledged offset by partition
-    newest  the latest generation of which a member was told an assignment
+    newest  the latest generation with an assignment in an answer
     """
 
     owners: dict[tuple[int, int], str] = field(default_factory=dict)
@@ -76,7 +75,7 @@ class Groups:
         return self.histories.setdefault(group_id, GroupHistory())
 
     def fail(self, invariant: str, message: str) -> None:
-        """Nothing is promised once the last holder of a log lost it with its disk."""
+        """No promise holds once the last holder of a log lost it with its disk."""
         if not any(history.lossy for history in self.sim.invariants.histories.values()):
             raise Violation(invariant, message)
 
@@ -85,7 +84,7 @@ class Groups:
         return sum(each.commits for each in self.histories.values())
 
     def assigned(self, group_id: str, generation: int, member_id: str, partitions: list[int]) -> None:
-        """A member was told what it owns."""
+        """A member received its assignment."""
         history = self.of(group_id)
         owners, history.newest = history.owners, max(generation, history.newest)
         for partition in partitions:
@@ -122,7 +121,7 @@ class Groups:
 
 
 class GroupClient(CoordinatorClient):
-    """Who commits and fetches offsets of one group."""
+    """A client that commits and fetches offsets of one group."""
 
     def __init__(self, sim: SimCluster, groups: Groups, name: str, group_id: str) -> None:
         super().__init__(sim, name)
@@ -130,7 +129,7 @@ class GroupClient(CoordinatorClient):
         self._group_id = group_id
 
     def commit(self, partition: int, epoch: int, member_id: str) -> tuple[object, StratalogError | None]:
-        """The next offset, as the member of this generation or member epoch; as of `ask`."""
+        """The next offset, as the member of this generation or member epoch; result as of `ask`."""
         history = self._groups.of(self._group_id)
         history.asked += 1
         offset = epoch * COMMITS_MAX + history.asked
@@ -142,7 +141,7 @@ class GroupClient(CoordinatorClient):
         return answer, error
 
     def fetch(self, partition: int) -> int | None:
-        """The committed offset; None when it cannot be told."""
+        """The committed offset; None if unknown."""
         topics = (OffsetFetchRequestTopic(TOPIC, (partition,)),)
         request = OffsetFetchRequest((OffsetFetchRequestGroup(self._group_id, topics),))
         acked = self._groups.of(self._group_id).acked.get(partition, -1)
@@ -155,8 +154,8 @@ class GroupClient(CoordinatorClient):
 
 
 class Member(GroupClient):
-    """A consumer of one group; when it dies, it begins anew without an id. `fenced`: how likely it left a thread behind
-    that hangs and commits up to 2.5 s later, as if it were still a member."""
+    """A consumer of one group; when it dies, it begins anew without an id. `fenced`: the probability that a thread
+    hangs and commits up to 2.5 s later, as if it were still a member."""
 
     def __init__(self, sim: SimCluster, groups: Groups, name: str, group_id: str, fenced: float = 0.0) -> None:
         super().__init__(sim, groups, name, group_id)
@@ -246,7 +245,7 @@ class Member(GroupClient):
     def _commit_and_fetch(self, partition: int) -> bool:
         answer, error = self.commit(partition, self._generation, self._member_id)
         if answer is None:
-            self._forget()  # it may still come
+            self._forget()  # it may still arrive
             return False
         if error is not None:
             self._failed(error)
@@ -256,7 +255,7 @@ class Member(GroupClient):
 
 
 class FencedMember(CoordinatorClient):
-    """What a member was in one generation, and commits once that is over."""
+    """A member of one generation, which commits after that."""
 
     def __init__(self, member: Member, groups: Groups, member_id: str, generation: int, owned: list[int]) -> None:
         super().__init__(member.sim, f"{member.name} fenced")

@@ -12,7 +12,7 @@ SEEDS = 24
 
 
 @pytest.mark.parametrize("first_seed", range(0, SEEDS, 12))
-def test_a_partition_has_one_member_and_the_group_settles(first_seed: int) -> None:
+def test_a_partition_has_one_member_and_the_group_becomes_stable(first_seed: int) -> None:
     with quiet():
         outcomes = [simulate_coordinated(seed, clients=CONSUMERS)[0] for seed in range(first_seed, first_seed + 12)]
     assert {o.seed: str(o.violation) for o in outcomes if o.violation is not None} == {}

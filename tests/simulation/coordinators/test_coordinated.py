@@ -35,7 +35,7 @@ def test_transactions_and_groups_hold_in_every_run(first_seed: int) -> None:
 
 @pytest.mark.parametrize("first_seed", range(0, 24, 12))
 def test_transactions_hold_where_the_topic_is_compacted(first_seed: int) -> None:
-    """Aborted records and old markers go from each replica by itself, soon."""
+    """Each replica removes aborted records and old markers separately, and soon."""
     dropped: Counter[bool] = Counter()
 
     def counted(known: Transactions, end_offset: int) -> Transactions:
@@ -51,12 +51,12 @@ def test_transactions_hold_where_the_topic_is_compacted(first_seed: int) -> None
     assert dropped[True] > 5, "and the cleaner, too"
 
 
-def test_a_deposed_coordinator_under_which_the_metadata_log_was_cleaned_up_tells_nothing_old() -> None:
+def test_a_deposed_coordinator_under_which_the_metadata_log_was_cleaned_up_answers_nothing_old() -> None:
     assert run(3602)[0].violation is None
 
 
-def test_what_a_power_cut_just_before_the_last_fault_took_is_known_before_the_run_ends() -> None:
-    """Of a partition whose only replica it was. Nothing else ailed, so the run was looked at before the restart."""
+def test_a_loss_by_a_power_cut_just_before_the_last_fault_is_known_before_the_run_ends() -> None:
+    """Of a partition whose only replica it was. There was no other fault, so the run was checked before the restart."""
     assert run(600_082)[0].violation is None
 
 

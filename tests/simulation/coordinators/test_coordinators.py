@@ -11,7 +11,7 @@ SEEDS = 60
 
 
 @pytest.mark.parametrize("first_seed", range(0, SEEDS, 20))
-def test_nobody_gets_two_answers_and_no_answer_is_taken_back(first_seed: int) -> None:
+def test_no_request_has_two_answers_and_no_answer_is_revoked(first_seed: int) -> None:
     with quiet():
         outcomes = [run_lists(seed) for seed in range(first_seed, first_seed + 20)]
     assert {o.seed: str(o.violation) for o in outcomes if o.violation is not None} == {}

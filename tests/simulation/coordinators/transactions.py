@@ -1,14 +1,14 @@
 """Processors that read, process and write exactly once, in a simulated cluster with its real coordinators.
 
-A processor turns the inputs 0, 1, 2 … of its name into one record each, on partitions drawn at random, and commits how
-far it came as a group's offset in the same transaction. Two processors share each name, so they fence each other.
+A processor turns the inputs 0, 1, 2 … of its name into one record each, on partitions drawn at random, and commits its
+position as a group's offset in the same transaction. Two processors share each name, so they fence each other.
 
-NothingAborted      read_committed shows no record of a transaction that was aborted, or whose commit nobody asked for
-ExactlyOnce         no input is shown twice; at the end those below the committed offset are shown, and no others
-WholeOrNot          at the end all records of a transaction are shown, or none; all if its commit was acknowledged
-LastStableOffset    below it every transaction has its marker, as the log's rows tell
-CommittedOffset     a stable offset is one that a commit was asked for, and none before an acknowledged one
-Liveness            when all is well again no transaction stays open
+NothingAborted      read_committed reads no record of a transaction that was aborted, or whose commit was not requested
+ExactlyOnce         no input is read twice; at the end those below the committed offset are read, and no others
+WholeOrNot          at the end all records of a transaction are read, or none; all if its commit was acknowledged
+LastStableOffset    below it every transaction has its marker, by the log's rows
+CommittedOffset     a stable offset is one whose commit was requested, and none before an acknowledged one
+Liveness            after all faults no transaction stays open
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from functools import partial
 
 from stratalog.clients.view.read_committed import without_aborted
 from stratalog.replication.broker.broker import Broker
+from stratalog.replication.broker.calls import BrokerCalls
 from stratalog.replication.coordinator.runtime.find_coordinator import coordinator_partition
 from stratalog.replication.coordinator.transactions.add_partitions import (
     commit_in_transaction,
@@ -62,7 +63,7 @@ INPUTS_MAX = 3
 
 @dataclass(slots=True)
 class Attempt:
-    """One transaction of a processor. `stored`: its acknowledged records; `shown`: those that a reader got."""
+    """One transaction of a processor. `stored`: its acknowledged records; `shown`: those that a reader received."""
 
     label: str
     name: str
@@ -75,7 +76,7 @@ class Attempt:
 
 
 class Book:
-    """What processors asked for and were told, and what readers saw."""
+    """The requests and answers of processors, and the records of readers."""
 
     def __init__(self, sim: SimCluster) -> None:
         self.sim = sim
@@ -83,7 +84,7 @@ class Book:
         self.places: dict[tuple[str, int], tuple[Log, int]] = {}
 
     def fail(self, invariant: str, message: str) -> None:
-        """Nothing is promised once the last holder of a log lost it with its disk."""
+        """No promise holds once the last holder of a log lost it with its disk."""
         if not any(history.lossy for history in self.sim.invariants.histories.values()):
             raise Violation(invariant, message)
 
@@ -96,11 +97,11 @@ class Book:
         return sum(each.is_committed for each in self.attempts.values())
 
     def committed_end(self, name: str) -> int:
-        """Up to which input acknowledged transactions came."""
+        """The last input of acknowledged transactions."""
         return max((each.inputs.stop for each in self._of(name) if each.is_committed), default=0)
 
     def shown(self, log: Log, offset: int, value: bytes) -> None:
-        """A read_committed reader got this record."""
+        """A read_committed reader received this record."""
         label, _, number = value.decode().partition(":")
         attempt = self.attempts[label]
         attempt.shown.add(value)
@@ -111,7 +112,7 @@ class Book:
             self.fail("ExactlyOnce", f"input {number} of {attempt.name} is at {place} and at {(log, offset)}")
 
     def check_offset(self, name: str, offset: int, committed_end: int) -> None:
-        """A stable offset was read; `committed_end`: what was acknowledged before it was asked for."""
+        """A stable offset was read; `committed_end`: the one acknowledged before the read."""
         possible = {0, *(each.inputs.stop for each in self._of(name) if each.is_commit_asked and not each.is_aborted)}
         if offset < committed_end or offset not in possible:
             self.fail(
@@ -150,7 +151,7 @@ class Book:
 
 
 class Processor(CoordinatorClient):
-    """One of those who share a name. Under version 0 an answer that does not come ends its turn."""
+    """One of the processors of a name. Under version 0 a missing answer ends its turn."""
 
     def __init__(self, sim: SimCluster, book: Book, name: str, version: int, late: float) -> None:
         super().__init__(sim, name, late)
@@ -169,20 +170,20 @@ class Processor(CoordinatorClient):
             self.rest(5, 400)
 
     def deliver(self, kind: CoordinatorType, key: str, request: object) -> None:
-        """A late InitProducerId would fence everybody, so that nothing else came to pass."""
+        """A late InitProducerId would fence every processor, so that nothing else would happen."""
         if not isinstance(request, InitProducerIdRequest):
             super().deliver(kind, key, request)
 
     def hand(
         self, broker: Broker, kind: CoordinatorType, key: str, request: object, answer: Callable[[object], None]
     ) -> None:
-        """The group's coordinator has the transaction's one asked about offsets."""
+        """The group's coordinator requests the verification of offsets from the transaction's."""
         partition = coordinator_partition(self.metadata.image, GROUP, self.name)
         if not isinstance(request, TxnOffsetCommitRequest) or partition is None:
             super().hand(broker, kind, key, request, answer)
             return
         commit_in_transaction(
-            partial(broker.coordinator, kind, key),
+            partial(broker.calls.coordinator, kind, key),
             coordinator_asker(lambda: broker.metadata.image, self._running()),
             request,
             partition,
@@ -190,8 +191,8 @@ class Processor(CoordinatorClient):
             answer,
         )
 
-    def _running(self) -> dict[int, Broker]:
-        return {number: host.broker for number, host in self.sim.hosts.items() if host.broker is not None}
+    def _running(self) -> dict[int, BrokerCalls]:
+        return {number: host.broker.calls for number, host in self.sim.hosts.items() if host.broker is not None}
 
     def _begin(self) -> tuple[int, int] | None:
         self._sequences.clear()
@@ -202,7 +203,7 @@ class Processor(CoordinatorClient):
         return answer.producer_id, answer.producer_epoch
 
     def stable_offset(self) -> int | None:
-        """Where the group goes on; None when it cannot be told."""
+        """The offset where the group continues; None if unknown."""
         topics = (OffsetFetchRequestTopic(TOPIC, (0,)),)
         request = OffsetFetchRequest((OffsetFetchRequestGroup(self.name, topics),), require_stable=True)
         committed_end = self._book.committed_end(self.name)
@@ -214,7 +215,7 @@ class Processor(CoordinatorClient):
         return offset
 
     def _transact(self, producer_id: int, epoch: int, position: int) -> tuple[tuple[int, int] | None, int]:
-        """One transaction; who goes on from where, None when the producer has to begin anew."""
+        """One transaction; the producer and offset to continue with, None when the producer has to begin anew."""
         states = [state for state in self.partitions() if state.topic == TOPIC]
         if not states:
             return (producer_id, epoch), position
@@ -244,7 +245,7 @@ class Processor(CoordinatorClient):
         return (answer.producer_id, answer.producer_epoch), position
 
     def _write(self, attempt: Attempt, producer_id: int, epoch: int, targets: list[PartitionRecord]) -> bool:
-        """Every record is stored; False when one is not, or that is not known."""
+        """Whether every record is stored; False also if unknown."""
         own = self.name, producer_id, epoch
         if not self._is_new:
             wanted = tuple(sorted({state.topic_partition for state in targets}))
@@ -260,7 +261,7 @@ class Processor(CoordinatorClient):
 
     def _produce(self, attempt: Attempt, state: PartitionRecord, value: bytes, producer_id: int, epoch: int) -> bool:
         log = self.log_of(state)
-        key = value if self.sim.is_compacted(TOPIC) else b"k"  # of each transaction all or nothing is shown
+        key = value if self.sim.is_compacted(TOPIC) else b"k"  # of each transaction all or nothing is read
         payload = payload_table([(self.sim.clock.wall_ms(), key, value, None)])
         sequence = self._sequences.get(log, 0)
         batch = NewRecordBatch(payload, producer_id, epoch, sequence, attributes=TRANSACTIONAL_ATTRIBUTE)
@@ -306,7 +307,7 @@ class Processor(CoordinatorClient):
 
     def _deliver(self, broker: Broker, request: ProduceRequest, complete: object) -> None:
         ask = coordinator_asker(lambda: broker.metadata.image, self._running())
-        produce_in_transaction(broker, ask, request, self.name, self._version, complete)  # type: ignore[arg-type]
+        produce_in_transaction(broker.calls, ask, request, self.name, self._version, complete)  # type: ignore[arg-type]
 
     def _commit_offset(self, attempt: Attempt, producer_id: int, epoch: int) -> bool:
         own = self.name, producer_id, epoch
@@ -325,7 +326,7 @@ class Processor(CoordinatorClient):
 
 
 class CommittedReader(Consumer):
-    """Reads as consumers under read_committed do."""
+    """Reads as a consumer under read_committed."""
 
     def __init__(self, sim: SimCluster, book: Book) -> None:
         super().__init__(sim)
@@ -352,12 +353,12 @@ class CommittedReader(Consumer):
         self.positions[log] = end
 
     def _check_stable(self, log: Log, reader: LogReader, stable: int) -> None:
-        """Naively: whoever wrote a transactional record below the last stable offset has a marker after it."""
+        """The naive rule: each producer of a transactional record below the last stable offset has a later marker."""
         rows = reader.read(reader.log_start_offset, 1 << 24, reader.log_end_offset)
         columns = (rows[name].to_pylist() for name in ("offset", "producer_id", "attributes", "key"))
         first_open: dict[int, int] = {}
         for offset, producer_id, attributes, key in zip(*columns, strict=True):
-            if attributes & CONTROL_ATTRIBUTE and key is not None:  # else compaction has emptied it
+            if attributes & CONTROL_ATTRIBUTE and key is not None:  # otherwise compaction has emptied it
                 first_open.pop(producer_id, None)
             elif attributes & (CONTROL_ATTRIBUTE | TRANSACTIONAL_ATTRIBUTE) == TRANSACTIONAL_ATTRIBUTE:
                 first_open.setdefault(producer_id, offset)

@@ -62,7 +62,7 @@ def test_a_table_of_another_topic_is_refused(replicas):
         log.exists_or_create("another-id")
 
 
-def test_a_bad_batch_does_not_spoil_the_group(replicas):
+def test_a_bad_batch_does_not_affect_its_group(replicas):
     log = replicas.leader(config=LogConfig.from_properties({"max.message.bytes": 1_000}))
     group = [batch("a"), batch(["x" * 2_000]), idempotent("b", sequence=5), idempotent("c", sequence=0), batch("d")]
     results = append(log, *group).results
@@ -121,7 +121,7 @@ def test_size_limits(replicas, properties, refused):
 
 
 def test_a_batch_that_came_as_kafkas_bytes_is_measured_by_them(replicas):
-    """Kafka compares what was sent, compressed, with max.message.bytes; what a batch takes in Arrow is more or less."""
+    """Kafka compares the compressed size as sent with max.message.bytes; the size in Arrow may be more or less."""
     log = replicas.leader(config=LogConfig.from_properties({"max.message.bytes": 1_000}))
     small, large = replace(batch(["x" * 2_000]), sent_bytes=1_000), replace(batch(["x"]), sent_bytes=1_001)
     assert append(log, small).results == (BatchAppended(0, 0),)
@@ -176,7 +176,7 @@ def test_a_lost_race_keeps_its_file_for_the_same_batches(replicas):
     assert values(second) == "a b"
 
 
-def test_a_fenced_leader_meets_conflict_and_then_its_fence(replicas):
+def test_a_fenced_leader_gets_conflict_and_then_fenced_leader_epoch(replicas):
     old, new = replicas.leader(epoch=1), replicas.log()
     started(new, 2)
     assert isinstance(old.append([batch("z")], 1, 0), Conflict)
@@ -204,7 +204,7 @@ def test_segments_roll_by_size_files_and_time(replicas):
         ({"segment.index.bytes": 16}, [0, 3, 5]),
     ],
 )
-def test_rolling_configs_are_altered_on_the_run(replicas, properties, bases):
+def test_rolling_configs_take_effect_on_a_running_log(replicas, properties, bases):
     """By time a segment rolls when a record is appended that is so much newer than its first one, not by itself. Its
     jitter depends on the log's name, so these hold for any."""
     log = replicas.leader()
@@ -226,7 +226,7 @@ def test_records_of_the_next_segment_are_named_by_their_first_offset(replicas):
 
 
 class SyncedTable:
-    """Notes which commits were synced."""
+    """Records which commits were synced."""
 
     def __init__(self, table):
         self._table = table
@@ -281,7 +281,7 @@ def test_handed_files_get_offsets_and_a_batch_id_counts_once(replicas):
     assert values(again) == "a b c d"
 
 
-def test_a_handed_file_that_is_not_there_or_there_twice_is_refused_and_spoils_no_other(replicas):
+def test_a_handed_file_that_is_missing_or_in_the_log_is_refused_alone(replicas):
     log = replicas.leader()
     good, gone = handed(log, "ab", 1), handed(log, "z", 1, "other")
     log.table.delete_objects([gone.files[0].path])
@@ -324,13 +324,13 @@ def test_starting_an_epoch_twice_writes_once(replicas):
     assert log.epochs.entries == ((3, 0),)
 
 
-def test_a_follower_states_the_epoch_without_an_entry(replicas):
+def test_a_follower_begins_the_epoch_without_an_entry(replicas):
     log = replicas.follower("2", 3)
     assert (log.leader_epoch, log.epochs.entries) == (3, ())
     assert replicas.log("2").leader_epoch == 3
 
 
-def test_max_message_bytes_is_changed_on_the_run(replicas):
+def test_max_message_bytes_takes_effect_on_a_running_log(replicas):
     log = replicas.leader()
     log.config = LogConfig.from_properties({"max.message.bytes": 10})
     assert isinstance(append(log, batch("a" * 50)).results[0], RecordTooLargeError)

@@ -1,4 +1,4 @@
-"""`flush.messages` and `flush.ms`: what is synced before an append is answered, and what without one."""
+"""`flush.messages` and `flush.ms`: what is synced before an append returns, and what without an append."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_flush_is_due_by_records(properties, record_counts, synced):
     assert found == synced
 
 
-def test_a_flush_is_due_by_time_and_says_when():
+def test_a_flush_is_due_by_time():
     clock = FakeClock(10_000)
     flush, each_second = FlushState(clock), config(flush_ms=1_000)
     assert flush.wait_ms(each_second) is None  # nothing was appended
@@ -57,7 +57,7 @@ def test_a_flush_is_due_by_time_and_says_when():
     clock.sleep_ms(700)
     assert (flush.wait_ms(each_second), flush.is_due(each_second, 1)) == (0, True)
     flush.committed(2, is_synced=False)
-    flush.synced(1)  # of the three; the later two wait on
+    flush.synced(1)  # of the three; the later two still wait
     assert (flush.record_count, flush.wait_ms(each_second)) == (2, 1_000)
 
 
@@ -65,7 +65,7 @@ def test_a_flush_is_due_by_time_and_says_when():
     ("properties", "owed"),
     [({}, None), ({"flush_messages": LONG_MAX}, None), ({"flush_messages": 5}, 7), ({"flush_ms": 5}, 7)],
 )
-def test_others_commits_are_owed_a_sync_where_the_topic_is_flushed(properties, owed):
+def test_a_sync_covers_others_commits_if_the_topic_is_flushed(properties, owed):
     flush = FlushState(FakeClock())
     assert flush.first_owed(config(**properties)) is None
     flush.others_committed(7)
@@ -76,7 +76,7 @@ def test_others_commits_are_owed_a_sync_where_the_topic_is_flushed(properties, o
 
 
 class Calls(LocalStore):
-    """A local disk that notes in order what is written and what is synced, by path below the table."""
+    """A local disk that records writes and syncs in order, by path below the table."""
 
     def __init__(self, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(root)
@@ -158,7 +158,7 @@ def test_flush_ms_syncs_an_idle_log():
     assert contents(log) == [(0, "a"), (1, "b")]
 
 
-def test_what_is_appended_during_a_flush_waits_for_the_next_one():
+def test_an_append_during_a_flush_waits_for_the_next_one():
     store, clock, ids = PowerCutStore(random.Random(1)), FakeClock(), CountingIds()
     log = PartitionLog(DeltaLogTable(store, "t-0", ids), config(flush_ms=5_000), clock, ids)
     log.exists_or_create("topic-id")
@@ -175,7 +175,7 @@ def test_what_is_appended_during_a_flush_waits_for_the_next_one():
 
 @pytest.mark.parametrize("fault", [errno.EIO, errno.ENOSPC])
 def test_after_a_failed_sync_nothing_is_acknowledged_until_the_disk_is_opened_anew(tmp_path, monkeypatch, fault):
-    """The kernel says once that it could not write, and takes the pages for written from then on."""
+    """The kernel reports a failed write once, and regards the pages as written from then on."""
     ids, always = CountingIds(), config(flush_messages=1)
     log = PartitionLog(DeltaLogTable(LocalStore(str(tmp_path)), "t-0", ids), always, FakeClock(), ids)
     log.exists_or_create("topic-id")

@@ -79,7 +79,7 @@ def test_truncate_from_start_moves_the_epoch_in_force(start, left):
     ("own", "own_end", "leader", "leader_end", "leader_start", "agreed"),
     [
         pytest.param(((0, 0),), 10, ((0, 0),), 10, 0, 10, id="equal logs"),
-        pytest.param(((0, 0),), 8, ((0, 0),), 10, 0, 8, id="the follower is behind"),
+        pytest.param(((0, 0),), 8, ((0, 0),), 10, 0, 8, id="the follower lags"),
         pytest.param(((0, 0),), 12, ((0, 0), (1, 10)), 10, 0, 10, id="unreplicated tail of the old leader"),
         pytest.param(((0, 0), (1, 1)), 2, ((0, 0), (2, 1)), 2, 0, 1, id="KIP-279: two leaders wrote offset 1"),
         pytest.param(((1, 0), (2, 20)), 30, ((1, 0), (3, 15)), 25, 0, 15, id="leader left the common epoch earlier"),
@@ -89,10 +89,10 @@ def test_truncate_from_start_moves_the_epoch_in_force(start, left):
         ),
         pytest.param(((2, 0),), 10, ((1, 0), (3, 5)), 8, 0, 0, id="no epoch in common"),
         pytest.param(((1, 0), (2, 10)), 20, ((5, 25),), 40, 25, 20, id="below the leader's log start nothing is known"),
-        pytest.param(((1, 0), (2, 10)), 30, ((5, 25),), 40, 25, 25, id="what reaches above the leader's start goes"),
+        pytest.param(((1, 0), (2, 10)), 30, ((5, 25),), 40, 25, 25, id="offsets above the leader's start are cut"),
         pytest.param(((3, 0),), 30, ((3, 25), (4, 28)), 40, 25, 28, id="the leader's first epoch is cut at its start"),
         pytest.param(((1, 3),), 7, ((0, 0), (3, 3)), 5, 0, 3, id="the follower's log starts where its epoch began"),
-        pytest.param(((1, 3), (2, 6)), 9, ((0, 0), (3, 4)), 8, 0, 3, id="and its leader went on a little further"),
+        pytest.param(((1, 3), (2, 6)), 9, ((0, 0), (3, 4)), 8, 0, 3, id="and its leader continued a little further"),
         pytest.param((), 0, ((0, 0),), 10, 0, 0, id="an empty follower"),
         pytest.param((), 22, ((0, 0), (3, 22)), 30, 0, 22, id="a follower whose records were all deleted stays"),
         pytest.param((), 25, ((0, 0),), 22, 0, 22, id="but not above its leader's log"),
@@ -104,7 +104,7 @@ def test_agreed_end(own, own_end, leader, leader_end, leader_start, agreed):
 
 
 def kafka_dialogue(own: LeaderEpochCache, own_end: int, leader: LeaderEpochCache, leader_end: int) -> int:
-    """The follower's truncation as Kafka's fetcher does it, question by question."""
+    """The follower's truncation as in Kafka's fetcher, request by request."""
     while own.entries:
         epoch, end = leader.end_offset_for(own.latest_epoch, leader_end)
         own_epoch, own_epoch_end = own.end_offset_for(epoch, own_end)
@@ -116,7 +116,7 @@ def kafka_dialogue(own: LeaderEpochCache, own_end: int, leader: LeaderEpochCache
 
 
 def logs_of_one_partition(rng: random.Random) -> tuple[list[int], list[int]]:
-    """Two logs, as the epoch of each record, that came from leaders copying a common prefix."""
+    """Two logs, as the epoch of each record, of leaders that copied a common prefix."""
     logs: list[list[int]] = [[], []]
     for epoch in range(1, rng.randint(2, 7)):
         writer = rng.randrange(2)
@@ -138,7 +138,7 @@ def test_agreed_end_is_where_kafkas_dialogue_ends_and_the_logs_part(seed):
     agreed = LeaderEpochCache.agreed_end(caches[0], len(first), leader, len(second))
     assert first[:agreed] == second[:agreed]
     assert agreed == kafka_dialogue(caches[0], len(first), leader, len(second))
-    for log_start in range(agreed + 1):  # below it all was committed, so the leader has it
+    for log_start in range(agreed + 1):  # below it all is committed, so the leader has it
         own = caches[0].truncate_from_start(log_start)
         assert LeaderEpochCache.agreed_end(own, len(first), leader, len(second)) == agreed
     assert first[agreed : agreed + 1] != second[agreed : agreed + 1] or agreed == len(first) == len(second)

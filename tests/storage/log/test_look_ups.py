@@ -1,4 +1,4 @@
-"""Look-ups by offset and by time read a part of one file, however long the log is, and find what a walk finds."""
+"""Look-ups by offset and by time read a part of one file, however long the log is, and find what a scan finds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.storage.memory_table import MemoryDisk
 
 
 class CountingStore(LocalStore):
-    """A local disk that notes which objects, and which parts of them, are read."""
+    """A local disk that records which objects, and which parts of them, are read."""
 
     def __init__(self, root: str) -> None:
         super().__init__(root, create=True)
@@ -33,7 +33,7 @@ class CountingStore(LocalStore):
         return super().get_range(path, start, length)
 
     def data_reads(self) -> list[tuple[str, int | None]]:
-        """Of data files, since the last time."""
+        """Reads of data files since the last call."""
         found = [(path, length) for path, length in self.reads if path.endswith(".parquet")]
         self.reads.clear()
         return found
@@ -119,7 +119,7 @@ def delete_records(log: PartitionLog, log_start: int) -> None:
     )
 
 
-def test_a_time_that_is_hidden_below_the_log_start_is_found_behind_it(tmp_path: Path) -> None:
+def test_a_time_that_is_hidden_below_the_log_start_is_found_after_it(tmp_path: Path) -> None:
     log = Replicas.new().leader()
     append(log, batch("ab", timestamps=[900, 10]))
     append(log, batch("cd", timestamps=[20, 30]))
@@ -139,7 +139,7 @@ def test_a_time_that_is_hidden_below_the_log_start_is_found_behind_it(tmp_path: 
 def test_the_largest_timestamp_below_an_offset_and_its_first_record(
     end_offset: int, found: tuple[int, int] | None
 ) -> None:
-    """KIP-734; 30 stands at offsets 2 and 3."""
+    """KIP-734; 30 is at offsets 2 and 3."""
     log = Replicas.new().leader()
     append(log, batch("ab", timestamps=[10, 5]))
     append(log, batch("cde", timestamps=[30, 30, 7]))
@@ -156,8 +156,8 @@ def test_no_timestamps_no_largest_one() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_look_ups_find_what_a_walk_over_all_records_finds(seed: int) -> None:
-    """Over appends of records with times that jump, merges, deleted records and truncations."""
+def test_look_ups_find_what_a_scan_of_all_records_finds(seed: int) -> None:
+    """Over appends with times in any order, merges, deleted records and truncations."""
     chance = random.Random(seed)
     log = Replicas.new().leader()
     epoch = 0
@@ -197,7 +197,7 @@ def dated_records(log: PartitionLog) -> Iterator[tuple[int, int]]:
 
 
 def gets_of(disk: MemoryDisk) -> list[str]:
-    """What is read of a disk from now on."""
+    """The reads of a disk from now on."""
     reads: list[str] = []
     disk.access = lambda operation, table, detail: reads.append(detail) if operation == "get" else None
     return reads

@@ -1,7 +1,7 @@
-"""One log against a plain list, by Hypothesis: whatever is done to it, and wherever its process is killed meanwhile.
+"""One log against a plain list, by Hypothesis, under all operations and kills of its process.
 
 Random appends, transactions, truncations, retention, record deletion, merges, compactions, checkpoints and clean-ups;
-the process dies between any two storage calls of any of them, and the next one goes on with what lies on storage.
+the process dies between any two storage calls of any of them, and the next one continues from storage.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ CONFIGS = {
 PRODUCER = 7
 TRANSACTIONAL_IDS = (8, 9)
 VERIFIED = 1 << 40
-"""The coordinator was asked about whatever the log holds."""
+"""An offset above any log end: the coordinator has verified the partition."""
 
 
-class Killed(Exception):  # noqa: N818 - no error of ours: nobody may catch it
-    """The process stops here."""
+class Killed(Exception):  # noqa: N818 - not an error of the product: it must not be caught
+    """The process stops."""
 
 
 class Record(NamedTuple):
@@ -63,7 +63,7 @@ class Record(NamedTuple):
 
 
 class Outcomes(NamedTuple):
-    """What a list of records tells of transactions.
+    """The transactions in a list of records.
 
     open     first offset by producer
     ended    (producer, first offset, marker's offset), in order of the last; `aborted`: those of them
@@ -110,8 +110,8 @@ class LogMachine(RuleBasedStateMachine):
         self.elect(None)
 
     def open(self) -> None:
-        """A new process on what lies on storage."""
-        SHARED_TURN.forget()
+        """A new process on the same storage."""
+        SHARED_TURN.reset()
         self.log = self.replicas.log("1", self.config)
         self.replicas.disks["1"].access = self.access
         self.upkeep = Upkeep(self.log, LIMITS)
@@ -123,7 +123,7 @@ class LogMachine(RuleBasedStateMachine):
                 raise Killed
 
     def killed_in(self, act: Callable[[], None], calls_left: int | None) -> bool:
-        """Act, and die after so many storage calls; True when that happened. Then a new process has folded the log."""
+        """Act, and die after so many storage calls; whether that happened. Then a new process has folded the log."""
         self.calls_left = calls_left
         try:
             act()
@@ -138,7 +138,7 @@ class LogMachine(RuleBasedStateMachine):
 
     kills = st.one_of(st.none(), st.integers(0, 12))
 
-    # -- what is done to the log ---------------------------------------------------------------------------
+    # -- operations on the log ---------------------------------------------------------------------------
 
     @rule(kill=kills)
     def elect(self, kill: int | None) -> None:
@@ -152,7 +152,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(keys=st.text("abcdefgh", min_size=1, max_size=4), tombstone=st.booleans(), own=st.booleans(), kill=kills)
     def append(self, keys: str, tombstone: bool, own: bool, kill: int | None) -> None:
-        """A batch is in the log as a whole or not at all; an idempotent one that is sent again is there once."""
+        """A batch is in the log wholly or not at all; an idempotent one that is sent again is there once."""
         base = len(self.records)
         if own:
             first = self._next_sequence(PRODUCER)
@@ -172,7 +172,7 @@ class LogMachine(RuleBasedStateMachine):
         kill=kills,
     )
     def append_in_transaction(self, producer: int, keys: str, tombstone: bool, kill: int | None) -> None:
-        """The next transaction begins when the marker of the one before is committed, as its coordinator sees to."""
+        """The next transaction begins when the marker of the one before is committed, as the coordinator ensures."""
         last = max((last for who, _, last in Outcomes.of(self.records).ended if who == producer), default=-1)
         self.high_watermark = max(self.high_watermark, last + 1)
         self.value += 1
@@ -217,9 +217,9 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(share=st.floats(0.5, 1.0), kill=kills)
     def truncate(self, share: float, kill: int | None) -> None:
-        """As a follower under a new leader: what lies above the end of a batch goes, with the epoch's first commit.
+        """As a follower under a new leader: the epoch's first commit removes the records after the end of a batch.
 
-        Never what lies below a high watermark: upkeep and record deletion rely on that.
+        Never records below a high watermark: upkeep and record deletion rely on that.
         """
         self.epoch += 1
         before = len(self.records)
@@ -241,7 +241,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(share=st.floats(0.0, 1.0), kill=kills)
     def delete_records(self, share: float, kill: int | None) -> None:
-        """The log start moves up, as admin.delete_records asks."""
+        """The log start moves up, as after admin.delete_records."""
         wanted = self.log_start + int(share * (len(self.records) - self.log_start) / 4)
         self.high_watermark = max(self.high_watermark, wanted)
 
@@ -265,7 +265,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(steps=st.integers(1, 8), unseen=st.integers(0, 3), kill=kills)
     def look_after(self, steps: int, unseen: int, kill: int | None) -> None:
-        """Upkeep: whatever of checkpoint, clean-up, deletion, retention, compaction and merge is due."""
+        """Upkeep: whichever of checkpoint, clean-up, deletion, retention, compaction and merge is due."""
         self.high_watermark = high_watermark = max(self.high_watermark, len(self.records) - unseen)
 
         def act() -> None:
@@ -282,7 +282,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @property
     def active_base(self) -> int:
-        """Where the active segment begins, which compaction leaves alone."""
+        """The start of the active segment, which is not compacted."""
         return self.log.segments[-1].base_offset if self.log.segments else len(self.records)
 
     @rule(duration_ms=st.integers(100, 9_000))
@@ -293,7 +293,7 @@ class LogMachine(RuleBasedStateMachine):
     def restart(self) -> None:
         self.open()
 
-    # -- what must hold ------------------------------------------------------------------------------------
+    # -- invariants ------------------------------------------------------------------------------------
 
     @invariant()
     def the_log_is_what_the_list_says(self) -> None:
@@ -305,7 +305,7 @@ class LogMachine(RuleBasedStateMachine):
             self._check_transactions(log)
 
     def _check_transactions(self, log: PartitionLog) -> None:
-        """Where readers of committed records end, and what they leave out; compaction takes aborted records away."""
+        """The end of committed reads, and the records that they omit; compaction removes aborted records."""
         outcomes = Outcomes.of(self.records)
         stable = max(self.log_start, outcomes.stable(self.high_watermark))
         assert max(self.log_start, log.last_stable_offset(self.high_watermark)) == stable
@@ -318,7 +318,7 @@ class LogMachine(RuleBasedStateMachine):
         assert known == expected
 
     def _check(self, rows: Rows, log: PartitionLog) -> None:
-        """Every record that is shown is the one that was sent there, in order. Without compaction none lacks."""
+        """Every record that is read is the one that was sent there, in order. Without compaction none is missing."""
         records = [(offset, r.key, r.value) for offset, r in enumerate(self.records) if r.is_commit is None]
         expected = [row for row in records if row[0] >= self.log_start]
         if not self.config.is_compacted:

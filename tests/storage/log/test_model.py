@@ -24,9 +24,9 @@ EXPIRING = LogConfig.from_properties({**CONFIG.overrides, "segment.files.max": 5
 
 
 class Model:
-    """Two brokers' replicas, two instances on each, and what the leader's log must hold: (value, batch, epoch).
+    """Two brokers' replicas, two instances on each, and the records of the leader's log: (value, batch, epoch).
 
-    `records` begin at offset 0, whatever expired; `starts` are the log starts that were seen last.
+    `records` begin at offset 0, also after an expiry; `starts` are the log starts that were seen last.
     """
 
     def __init__(self, seed: int, root: Path | None, config: LogConfig = CONFIG) -> None:
@@ -51,7 +51,7 @@ class Model:
         return "2" if self.leader == "1" else "1"
 
     def elect(self) -> None:
-        """A new epoch: the leader begins it, the follower truncates to what agrees."""
+        """A new epoch: the leader begins it, the follower truncates to the common part."""
         self.epoch += 1
         self.leader = self.rng.choice(["1", "2"])
         leader, follower = self.either(self.leader), self.either(self.follower)
@@ -91,7 +91,7 @@ class Model:
             own += [(v.decode(), result.base_offset, self.epoch) for v in new.payload["value"].to_pylist()]
 
     def append_idempotent(self) -> None:
-        """A producer of its own per epoch, so that what it expects is what the leader knows; sent twice."""
+        """A separate producer per epoch, whose next sequence the leader knows; each batch is sent twice."""
         log = self.either(self.leader)
         log.refresh()
         own = self.records[self.leader]
@@ -144,7 +144,7 @@ class Model:
         self.followed_to(agreed, log, other)
 
     def check(self) -> None:
-        """Any instance, refreshed or not after a pause, reads what the list says; so does a new one."""
+        """Any instance, refreshed or not after a pause, reads the list; so does a new one."""
         broker = self.rng.choice(["1", "2"])
         self.replicas.clock.sleep_ms(20_000)
         log = self.rng.choice([self.either(broker), self.replicas.log(broker, self.config)])

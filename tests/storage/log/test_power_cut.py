@@ -1,4 +1,4 @@
-"""After a power cut a log is at a version that it had, with what it held then, and no synced commit is missing."""
+"""After a power cut a log is at a version that it had, with its content then, and no synced commit is missing."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tests.storage.memory_store import MemoryStore
 from tests.storage.power_cut_store import PowerCutStore, PowerFailure, ProcessKilled
 
 LIMITS = UpkeepLimits(checkpoint_commits=15, keep_commits=40, keep_ms=30_000, merge_files_min=4, merge_spread_files=0)
-"""As by default, clean-up keeps more commits than lie between two checkpoints and two whole producer states."""
+"""As by default, clean-up keeps more commits than are between two checkpoints and two whole producer states."""
 NEVER: dict[str, object] = {"segment.files.max": 20, "file.delete.delay.ms": 0}
 ALWAYS: dict[str, object] = {**NEVER, "flush.messages": 1}
 
 
 @dataclass(frozen=True)
 class Held:
-    """What a log held at a version."""
+    """The content of a log at a version."""
 
     records: tuple[tuple[int, str], ...]
     end: int
@@ -58,7 +58,7 @@ class Machine:
     def opened(self) -> PartitionLog:
         return PartitionLog(DeltaLogTable(self.store, "t-0", self.ids), self.config, self.clock, self.ids)
 
-    # -- what a leader does ------------------------------------------------------------------------------
+    # -- a leader's work ------------------------------------------------------------------------------
 
     def start_epoch(self, truncate_to: int | None = None) -> None:
         self.epoch += 1
@@ -101,10 +101,10 @@ class Machine:
         log = self.log
         self.held[log.version] = Held(tuple(self.records), log.log_end_offset, log.epochs, log.producers)
 
-    # -- and what the power does ---------------------------------------------------------------------------
+    # -- power cuts ---------------------------------------------------------------------------
 
     def live(self, steps: int) -> None:
-        """Work until the power fails in the middle of something, or between two things."""
+        """Work until the power fails, in the middle of an operation or between two."""
         actions: list[Callable[[], None]] = [self.append] * 12 + [self.append_idempotent] * 4 + [self.keep_up] * 4
         actions += [self.start_epoch, self.truncate]
         for _ in range(self.rng.randint(1, steps)):
@@ -132,7 +132,7 @@ class Machine:
         self.start_epoch()
 
     def check(self) -> None:
-        """The commit under way at the cut may stand: what it made is what the log made of the version before it."""
+        """The commit under way at the cut may survive: its content is what the log had made of the version before."""
         log, held = self.log, self.held.get(self.log.version)
         records = contents(log)
         if held is None:
@@ -147,15 +147,15 @@ class Machine:
 
 @pytest.mark.parametrize("properties", [NEVER, ALWAYS], ids=["never flushed", "always flushed"])
 @pytest.mark.parametrize("seed", range(15))
-def test_a_log_comes_back_as_it_was_at_some_version_and_not_before_the_last_synced_one(seed, properties):
+def test_a_log_is_at_a_version_that_it_had_and_not_before_the_last_synced_one(seed, properties):
     machine = Machine(seed, properties)
     for _ in range(4):
         machine.live(60)
         machine.come_back()
 
 
-def test_what_is_synced_counts_on_what_another_process_committed_before_it(tmp_path):
-    """A process dies between its commit and its sync; another one goes on from there, and is believed."""
+def test_a_sync_covers_what_another_process_committed_before_it(tmp_path):
+    """A process dies between its commit and its sync; another one continues from there, and syncs."""
     machine = Machine(1, ALWAYS)
     write(machine.log, "a", epoch=1)
     other = machine.opened()
@@ -175,7 +175,7 @@ def test_what_is_synced_counts_on_what_another_process_committed_before_it(tmp_p
 
 
 def test_without_a_sync_everything_may_be_lost_but_the_epoch_start():
-    """The model can tell: a log that claimed its last append would fail."""
+    """The model detects it: a log that kept its last append would fail."""
     machine = Machine(3, NEVER)
     version = machine.log.version
     write(machine.log, "a", "b", epoch=1)
@@ -192,8 +192,8 @@ def test_without_a_sync_everything_may_be_lost_but_the_epoch_start():
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_checkpoint_stands_for_what_another_process_wrote(seed):
-    """Its commits, data files and producer state: recovery does not look below a checkpoint."""
+def test_a_checkpoint_covers_what_another_process_wrote(seed):
+    """Its commits, data files and producer state: recovery does not read below a checkpoint."""
     machine = Machine(seed, NEVER)
     for _ in range(25):
         machine.append_idempotent()

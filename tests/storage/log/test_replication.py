@@ -121,7 +121,7 @@ def test_a_copy_needs_both_tables_at_exactly_its_epoch(replicas, own, leaders, a
         follower.copy_from(leader, asked, MIB)
 
 
-def test_a_straggling_session_meets_conflict_and_its_fence(replicas):
+def test_a_late_session_gets_conflict_and_then_fenced_leader_epoch(replicas):
     leader, straggler = replicas.leader(epoch=1), replicas.follower("2", 1)
     write(leader, "a", epoch=1)
     replicas.follower("2", 2)
@@ -147,7 +147,7 @@ def test_a_diverging_follower_must_truncate_before_it_copies(replicas):
     assert old.epochs == new.epochs
 
 
-def test_truncation_is_one_commit_that_restates_the_log_end_and_the_epochs(replicas):
+def test_truncation_is_one_commit_with_the_log_end_and_the_epochs(replicas):
     log = replicas.leader(epoch=1)
     write(log, "a", "b c", epoch=1)
     started(log, 4)
@@ -199,7 +199,7 @@ def test_an_epoch_without_records_is_dropped_by_the_truncation_check(replicas):
     assert old.epochs.entries == new.epochs.entries == ((1, 0), (4, 1), (6, 2))
 
 
-def test_truncation_restates_producer_and_sink_state(replicas):
+def test_truncation_truncates_producer_and_sink_state(replicas):
     log = replicas.leader()
     append(log, idempotent("ab", 0))
     append(log, idempotent("c", 2))
@@ -209,7 +209,7 @@ def test_truncation_restates_producer_and_sink_state(replicas):
     assert append(log, idempotent("c", 2), epoch=1).results == (BatchAppended(2, 2),)
 
 
-def test_a_producer_whose_kept_batches_all_went_is_found_again_in_the_rows(replicas):
+def test_a_producer_without_remembered_batches_is_found_in_the_rows(replicas):
     log = replicas.leader()
     for sequence in range(8):
         append(log, idempotent("a", sequence))
@@ -219,7 +219,7 @@ def test_a_producer_whose_kept_batches_all_went_is_found_again_in_the_rows(repli
     assert append(log, idempotent("b", 2), epoch=1).results == (BatchAppended(2, 2),)
 
 
-def test_a_full_copy_brings_the_producer_and_sink_state_along(replicas):
+def test_a_full_copy_carries_producer_and_sink_state(replicas):
     leader, follower = replicas.leader(), replicas.follower("2", 0)
     append(leader, idempotent("ab", 0))
     follower.copy_from(leader, 0, MIB)
@@ -241,7 +241,7 @@ def test_a_partial_copy_knows_no_batch_that_it_does_not_hold(replicas):
 
 
 def test_a_copy_round_takes_a_sinks_batch_of_several_files_wholly(replicas):
-    """Half of it without the note would be appended again by the sink's retry to a new leader."""
+    """Half of it without its record in producer state would be appended again by the sink's retry to a new leader."""
     leader, follower = replicas.leader(), replicas.follower("2", 0)
     write(leader, "x")
     files = tuple(leader.table.write_file(data_table([batch(words)]), 0) for words in ("ab", "cd"))

@@ -137,7 +137,7 @@ def test_look_ups_open_few_files_however_long_the_log_is(memory):
     assert len(opened) == 2
 
 
-def test_refresh_tells_whether_anything_changed(replicas):
+def test_refresh_returns_whether_anything_changed(replicas):
     log, reader = replicas.leader(), replicas.log()
     assert not reader.refresh()
     write(log, "a")
@@ -159,7 +159,7 @@ def test_refresh_over_cleaned_up_commits_folds_a_snapshot(replicas):
     assert (sleeper.version, values(sleeper)) == (log.version, "a b c d e f g")
 
 
-def test_a_refresh_for_sure_sees_at_once_what_a_plain_one_misses_for_a_while(replicas):
+def test_a_refresh_for_sure_folds_at_once_what_a_plain_one_misses_for_a_while(replicas):
     log, sleeper = replicas.leader(), replicas.log()
     write(log, *"abcdef")
     log.table.checkpoint()
@@ -175,7 +175,7 @@ def test_a_refresh_for_sure_sees_at_once_what_a_plain_one_misses_for_a_while(rep
 
 
 def test_a_refresh_for_sure_leaves_no_doubt_behind(replicas):
-    """It looks for its own version once; the plain ones after it do not."""
+    """It checks its own version once; plain refreshes after it do not."""
     log, reader = replicas.leader(), replicas.log()
     reader.refresh_for_sure()
     write(log, *"ab")
@@ -227,8 +227,8 @@ def test_a_replaced_table_is_noticed(replicas):
         reader.refresh()
 
 
-def test_a_reader_takes_up_a_table_that_was_made_anew_and_a_writer_does_not(replicas):
-    """A replica left its broker, was deleted, came back, and has more commits than the reader had seen."""
+def test_a_reader_reopens_a_table_that_was_made_anew_and_a_writer_does_not(replicas):
+    """A replica was removed from its broker, deleted, made again, and has more commits than the reader had folded."""
     first = replicas.leader(epoch=0)
     write(first, "a", "b")
     reader, writer = LogReader(first.table.reopened(), replicas.clock), replicas.log()
@@ -243,9 +243,9 @@ def test_a_reader_takes_up_a_table_that_was_made_anew_and_a_writer_does_not(repl
         writer.refresh()
 
 
-def test_a_writer_that_slept_does_not_go_on_in_a_table_that_was_made_anew_up_to_the_same_version(replicas):
-    """Its commit is refused, since another one stands before it. What it folded is then not told from the new table by
-    the version alone."""
+def test_a_writer_that_slept_does_not_write_to_a_table_that_was_made_anew_up_to_the_same_version(replicas):
+    """Its commit is refused, since another one precedes it. The version alone does not distinguish its fold from the
+    new table."""
     slept = replicas.leader(epoch=0)
     write(slept, "a", "b", "c")
     replicas.log().table.drop()
@@ -261,7 +261,7 @@ def test_a_writer_that_slept_does_not_go_on_in_a_table_that_was_made_anew_up_to_
     assert (newest.version, newest.leader_epoch) == (other.version, 8)
 
 
-def test_a_writer_that_slept_does_not_go_on_in_a_shorter_table_of_a_new_topic(replicas):
+def test_a_writer_that_slept_does_not_write_to_a_shorter_table_of_a_new_topic(replicas):
     slept = replicas.leader(epoch=3)
     write(slept, "a", "b", "c", epoch=3)
     replicas.log().table.drop()

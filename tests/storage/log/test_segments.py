@@ -62,7 +62,7 @@ def test_segments_of_adds_up_their_files():
         pytest.param(None, (1, 1, None), {}, True, id="no segment yet"),
         pytest.param(active(), (500, 1, 1_000), {"segment.bytes": 1_000}, False, id="full to the byte"),
         pytest.param(active(), (501, 1, 1_000), {"segment.bytes": 1_000}, True, id="a byte too many"),
-        pytest.param(empty_segment(0), (9_999, 1, None), {"segment.bytes": 1_000}, False, id="empty takes anything"),
+        pytest.param(empty_segment(0), (9_999, 1, None), {"segment.bytes": 1_000}, False, id="empty accepts anything"),
         pytest.param(active(), (1, 1, 1_100), {"segment.ms": 100}, False, id="as old as allowed"),
         pytest.param(active(), (1, 1, 1_101), {"segment.ms": 100}, True, id="too old by record time"),
         pytest.param(active(), (1, 1, None), {"segment.ms": 100}, False, id="no timestamp, no age"),

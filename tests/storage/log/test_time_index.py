@@ -1,4 +1,4 @@
-"""The time index finds the file that a naive walk over all files finds, and visits a handful of them."""
+"""The time index finds the file that a scan of all files finds, and visits a handful of them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NGINX_ACCESS_LOG = [
     file(6506243, 6506250, 1570793423505, SEGMENT),
     file(6506250, 6743299, 1570793999999, 6506250),
 ]
-"""The end of a log: entries of Kafka's offset index are where files begin, those of its time index their largest
+"""The end of a log: entries of Kafka's offset index are the starts of files, those of its time index their largest
 timestamps."""
 
 
@@ -100,7 +100,7 @@ def test_the_articles_timestamp_is_found_as_it_says(timestamp_ms: int, entry: in
 def test_the_first_file_at_or_after_a_time(
     latest: tuple[int | None, ...], timestamp_ms: int, log_start: int, base: int | None
 ) -> None:
-    """A file that straddles the log start does not count: what it holds of that time may be hidden."""
+    """A file that straddles the log start does not count: its records of that time may be hidden."""
     assert first_base(TimeIndex(), files_with(*latest), timestamp_ms, log_start) == base
 
 
@@ -120,7 +120,7 @@ def test_the_file_that_an_offset_lies_inside(offset: int, base: int | None) -> N
 
 
 def test_it_follows_appends_swaps_and_the_log_start() -> None:
-    """Against a walk over all files, after each of 2,000 random changes."""
+    """Against a scan of all files, after each of 2,000 random changes."""
     chance = random.Random(5)
     files: list[FileEntry] = []
     index, log_start, end = TimeIndex(), 0, 0
@@ -151,7 +151,7 @@ def test_it_follows_appends_swaps_and_the_log_start() -> None:
 
 
 class Visited(list[FileEntry]):
-    """Files that count how often one is looked at."""
+    """Files that count their accesses."""
 
     count = 0
 

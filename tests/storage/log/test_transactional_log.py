@@ -44,7 +44,7 @@ def stable(log: PartitionLog) -> int:
 
 
 def committed(log: PartitionLog) -> list[str]:
-    """What a reader under read_committed is given, by the definition: every record up to the last stable offset but
+    """The records of a reader under read_committed, by definition: every record up to the last stable offset except
     those of aborted transactions and markers."""
     ranges = log.aborted_transactions(0, stable(log))
     found = []
@@ -94,7 +94,7 @@ def test_a_restart_a_follower_and_a_new_leader_know_the_same(replicas):
     assert isinstance(result(follower, marker(True, coordinator=1), epoch=1), StratalogError)
 
 
-def test_the_first_batch_of_a_transaction_needs_the_coordinators_word(replicas):
+def test_the_first_batch_of_a_transaction_must_be_verified(replicas):
     log = replicas.leader()
     refused = result(log, transactional("a", 0, verified=-1))
     assert isinstance(refused, InvalidTxnStateError)
@@ -107,7 +107,7 @@ def test_the_first_batch_of_a_transaction_needs_the_coordinators_word(replicas):
 
 
 def test_a_delayed_commit_cannot_finish_a_later_transaction(replicas):
-    """Jepsen's finding, KIP-890: the marker of transaction 1 comes again when transaction 2 is open."""
+    """Jepsen's finding, KIP-890: the marker of transaction 1 arrives again when transaction 2 is open."""
     log = replicas.leader()
     append(log, transactional("a", 0, epoch=0))
     assert isinstance(result(log, marker(True, epoch=1, version=2)), BatchAppended)
@@ -148,7 +148,7 @@ def test_a_late_batch_of_an_ended_transaction_is_refused(replicas):
         (1, 0, [], 0),
     ],
 )
-def test_a_truncation_opens_again_what_it_cut_the_marker_off(replicas, cut, is_open, ranges, epoch):
+def test_a_truncation_of_a_marker_opens_its_transaction_again(replicas, cut, is_open, ranges, epoch):
     """0 a, 1 b, 2 abort; 3 c, 4 commit; 5 d, 6 e, 7 a plain one."""
     log = replicas.leader()
     append(log, transactional("a", 0))
@@ -183,7 +183,7 @@ def test_a_short_copy_knows_no_more_than_its_records(replicas):
         assert aborted(follower) == ranges
 
 
-def test_whole_states_carry_transactions_on(replicas):
+def test_whole_states_carry_transactions(replicas):
     log = replicas.leader()
     append(log, transactional("a", 0))
     append(log, marker(False))
@@ -195,7 +195,7 @@ def test_whole_states_carry_transactions_on(replicas):
     assert (stable(reopened), aborted(reopened)) == (2, [(7, 0, 1)])
 
 
-def test_a_log_without_transactions_states_what_it_ever_stated(replicas):
+def test_a_log_without_transactions_has_no_txns_of_them(replicas):
     log = replicas.leader()
     for sequence in range(WHOLE_PRODUCERS_COMMITS + 2):
         append(log, idempotent("a", sequence))
@@ -204,7 +204,7 @@ def test_a_log_without_transactions_states_what_it_ever_stated(replicas):
 
 
 class Naive:
-    """What the rows themselves say, one after the other."""
+    """The transactions by the rows alone, one after the other."""
 
     def __init__(self, log: PartitionLog) -> None:
         self.open: dict[int, int] = {}
@@ -234,7 +234,7 @@ class Naive:
 
 
 class Life:
-    """Two replicas, some producers with one transaction after the other, and whatever happens to logs."""
+    """Two replicas, producers with one transaction after the other, and all events of logs."""
 
     def __init__(self, replicas: Replicas, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -271,7 +271,7 @@ class Life:
         self.follower.start_epoch(self.epoch, as_leader=False, truncate_to=self.leader.log_end_offset)
 
     def lose(self) -> None:
-        """An unclean election: committed records go, maybe several transactions."""
+        """An unclean election: committed records are lost, perhaps of several transactions."""
         end = self.chance.randint(0, self.leader.log_end_offset)
         self.epoch += 1
         self.leader.start_epoch(self.epoch, as_leader=True, truncate_to=end)
@@ -297,7 +297,7 @@ class Life:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_state_is_what_the_rows_say(replicas, seed):
+def test_the_state_is_that_of_the_rows(replicas, seed):
     if replicas.root is not None and seed > 2:
         seed += 100
     life = Life(replicas, seed)
@@ -309,8 +309,8 @@ def test_the_state_is_what_the_rows_say(replicas, seed):
     life.check()
 
 
-def test_of_what_a_reader_has_not_folded_no_transaction_is_said_to_have_ended(replicas):
-    """A high watermark may be known of which the reader's fold knows nothing yet."""
+def test_the_last_stable_offset_is_never_above_what_a_reader_has_folded(replicas):
+    """A reader may know a high watermark above the end of its fold."""
     leader = replicas.leader()
     assert isinstance(result(leader, idempotent(["a", "b"], 0)), BatchAppended)
     assert leader.last_stable_offset(7) == 2

@@ -1,4 +1,4 @@
-"""Back-pressure: when appends wait for upkeep, how long, and what counts as upkeep that is behind."""
+"""Back-pressure: when appends wait for upkeep, how long, and what counts as overdue."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_equal_limits_stop_at_once() -> None:
         (9, 10, (0, 4, 5), 32 * MIB, 0),
         (1_000, 64 * MIB, (0,), 32 * MIB, 989),
         (131, 1_024 * MIB, (0,), 32 * MIB, 0),  # a full segment of full and of half-full files
-        (1_000, 64 * MIB, (0,), 0, 0),  # merges are turned off, so none is overdue
+        (1_000, 64 * MIB, (0,), 0, 0),  # merging is off, so nothing is overdue
     ],
 )
 def test_files_that_merging_would_take_away(
@@ -81,7 +81,7 @@ def test_files_that_are_not_merged_slow_appends_until_they_are() -> None:
 
 
 def test_segments_that_are_settled_slow_nobody() -> None:
-    """A log may have as many segments as it likes; what is left of each is no work for upkeep."""
+    """A log may have any number of segments; the files that merging leaves are no work for upkeep."""
     log = Replicas.new().leader(config=LogConfig.from_properties({"segment.bytes": "100", "retention.ms": "-1"}))
     write(log, *["a"] * 200)
     assert len(log.segments) >= 100
@@ -89,7 +89,7 @@ def test_segments_that_are_settled_slow_nobody() -> None:
 
 
 def test_files_above_the_high_watermark_count_too() -> None:
-    """They cannot be merged, but whoever appends without waiting for followers would pile them up without end."""
+    """They cannot be merged, but without a pause acks=1 would add them without limit."""
     log = Replicas.new().leader()
     upkeep = Upkeep(log, LIMITS)
     write(log, *["a"] * 200)
@@ -106,8 +106,8 @@ def test_commits_without_a_checkpoint_are_overdue() -> None:
     assert upkeep.overdue_count <= 0
 
 
-def test_clean_up_is_behind_only_when_it_does_not_keep_pace() -> None:
-    """What piled up while the broker was down is removed at leisure; what comes faster than it goes is not."""
+def test_clean_up_is_overdue_only_when_it_is_slower_than_the_commits() -> None:
+    """A backlog from before the start slows no append; a clean-up that is slower than the commits does."""
     log = Replicas.new().leader(config=LogConfig.from_properties({"index.interval.bytes": "0", "retention.ms": "-1"}))
     limits = replace(LIMITS, checkpoint_commits=1 << 30, keep_commits=10, keep_ms=1_000)
     upkeep = Upkeep(log, limits)
@@ -117,13 +117,13 @@ def test_clean_up_is_behind_only_when_it_does_not_keep_pace() -> None:
     cleaned = upkeep.step(DAY_MS, log.log_end_offset, 0)
     assert cleaned is not None
     assert (cleaned.work, cleaned.count) == ("clean log", 500)
-    assert upkeep.overdue_count <= 0, "there is more to clean, but nothing came meanwhile"
+    assert upkeep.overdue_count <= 0, "there is more to clean, but nothing was committed meanwhile"
     write(log, *["a"] * 600)
     assert upkeep.overdue_count == 100
 
 
 def test_what_one_clean_up_leaves_over_counts_in_the_next() -> None:
-    """Else a clean-up that is always a little slower than the appends would let the log grow without end."""
+    """Otherwise a clean-up that is always a little slower than the appends would let the log grow without limit."""
     log = Replicas.new().leader(config=LogConfig.from_properties({"index.interval.bytes": "0", "retention.ms": "-1"}))
     limits = replace(LIMITS, checkpoint_commits=1 << 30, keep_commits=10, keep_ms=1_000)
     upkeep = Upkeep(log, limits)
@@ -142,7 +142,7 @@ def test_what_one_clean_up_leaves_over_counts_in_the_next() -> None:
 
 
 class SlowMachine(Executor):
-    """Takes so many ms for each piece of upkeep."""
+    """An executor that needs so many ms for each piece of work."""
 
     def __init__(self, clock: FakeClock, piece_ms: int) -> None:
         self._clock, self._piece_ms = clock, piece_ms
@@ -165,7 +165,7 @@ class SlowMachine(Executor):
     ids=["upkeep keeps pace", "slower", "much slower", "all but still"],
 )
 def test_live_files_are_bounded_however_slow_upkeep_is(piece_ms: int, live_files_max: int, is_slowed: bool) -> None:
-    """A commit each millisecond and its pause. Beyond stop_count comes one a second while a few pieces end."""
+    """A commit each millisecond and its pause. Above stop_count there is one a second while a few pieces end."""
     replicas = Replicas.new()
     log, machine = replicas.leader(), SlowMachine(replicas.clock, piece_ms)
     upkeep = Upkeep(log, LIMITS, machine)

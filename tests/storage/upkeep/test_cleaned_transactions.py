@@ -1,4 +1,4 @@
-"""What compaction takes of transactions, as tables: whole logs in one line, cleaned once or several times."""
+"""Compaction of transactions, as tables: whole logs in one line, cleaned once or several times."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ RETENTION_MS = 100
 
 
 def log_of(words: str) -> pa.Table:
-    """A log from offset 0 on, a batch a word: "a=1" is plain, "7.a=1" of producer 7's transaction, as is its end
-    "7.commit" or "7.abort"."""
+    """A log from offset 0 on, a batch a word: "a=1" is plain, "7.a=1" of producer 7's transaction, which
+    "7.commit" or "7.abort" ends."""
     batches: list[NewRecordBatch] = []
     for sequence, word in enumerate(words.split()):
         producer, dot, what = word.rpartition(".")
@@ -44,7 +44,7 @@ def log_of(words: str) -> pa.Table:
 
 
 def words_of(rows: pa.Table) -> str:
-    """What is left: "0:a=1 4:7.commit 5:7.abort@100", the last with its delete horizon; "3:-" was emptied."""
+    """The remaining records: "0:a=1 4:7.commit 5:7.abort@100", the last with its delete horizon; "3:-" was emptied."""
     words = []
     for row in rows.to_pylist():
         key, value = row["key"], row["value"]
@@ -62,7 +62,7 @@ def words_of(rows: pa.Table) -> str:
 
 
 def states_of(rows: pa.Table, *known: int) -> ProducerStates:
-    """Producer state at the end of a log; only of the known producers, the others' has expired."""
+    """Producer state at the end of a log, of the known producers; the others have expired."""
     states = ProducerStates()
     for batch in producer_batches(rows, 0, 1_000):
         states = states.with_batch(*batch)
@@ -71,7 +71,7 @@ def states_of(rows: pa.Table, *known: int) -> ProducerStates:
 
 
 def passed(rows: pa.Table, states: ProducerStates, now_ms: int, *, parts: int = 1, end: int = EVERY_OFFSET):
-    """A log after one pass that goes through it in so many parts; what is below `end` was compacted long ago."""
+    """A log after one pass in so many parts; the offsets below `end` were compacted long ago."""
     transactions = CleanedTransactions.of(states, EVERY_OFFSET, end, now_ms, RETENTION_MS)
     tables = [rows.take(each) for each in np.array_split(np.arange(rows.num_rows), parts) if len(each)]
     keyed_parts = [KeyedRows.of(table, 0, transactions.aborted) for table in tables]
@@ -82,7 +82,7 @@ def passed(rows: pa.Table, states: ProducerStates, now_ms: int, *, parts: int = 
     rules = Cleaning(known, 0, last_offsets, transactions)
     kept = []
     for table, part in zip(tables, keyed_parts, strict=True):
-        (fates,) = rules.fates([part])
+        (fates,) = rules.retained([part])
         kept.append(survivors(table, fates, transactions.horizon_ms))
         assert fates.is_changed is not kept[-1].equals(table)
     return pa.concat_tables(kept)
@@ -111,7 +111,7 @@ ONCE_AND_TWICE = {
 @pytest.mark.parametrize("parts", [1, 2, 3, 99])
 @pytest.mark.parametrize(("log", "once", "twice"), ONCE_AND_TWICE.values(), ids=ONCE_AND_TWICE)
 def test_what_a_pass_leaves_and_one_a_retention_later(log, once, twice, parts):
-    """Of producers that are not known any more, so that nothing is kept for their sake."""
+    """Of producers that are no longer known, for which no marker is kept."""
     rows = log_of(log)
     aborted = states_of(rows, 7, 8).transactions
     states = ProducerStates({}, {}, Transactions({}, aborted.aborted))
@@ -122,7 +122,7 @@ def test_what_a_pass_leaves_and_one_a_retention_later(log, once, twice, parts):
 
 
 def test_a_marker_stays_while_the_log_knows_its_transaction_as_aborted():
-    """A pass that was cut off marked it; readers are still told that something ends there."""
+    """An interrupted pass marked it; readers still expect a marker there."""
     rows = log_of("7.a=1 7.abort")
     states = ProducerStates({}, {}, states_of(rows, 7).transactions)
     first = passed(rows, states, 10)
@@ -130,7 +130,7 @@ def test_a_marker_stays_while_the_log_knows_its_transaction_as_aborted():
 
 
 def test_a_marker_above_the_last_due_tombstone_stays():
-    """Then a follower that lacks it is told so, and copied anew (`CleanerCheckpoint.gone_tombstones_end`)."""
+    """Then a follower that lacks it is emptied and copied anew (`CleanerCheckpoint.gone_tombstones_end`)."""
     rows = log_of("7.commit 7.commit a=1")
     first = passed(rows, ProducerStates(), 10)
     assert words_of(passed(first, ProducerStates(), 110, end=1)) == "1:7.commit@110 2:a=1"
@@ -146,7 +146,7 @@ def test_a_marker_above_the_last_due_tombstone_stays():
     ],
 )
 def test_the_last_marker_of_a_known_producer_stays_for_its_epoch(known, high_watermark, expected):
-    """All of them while the last one is above the high watermark: it may be cut off, and then the one before counts."""
+    """All of them if the last one is above the high watermark: it may be truncated, and then the one before counts."""
     rows = log_of("b=0 7.commit 7.a=1 7.b=1 7.abort 7.a=2 7.c=2 7.abort b=1")
     states = states_of(rows, *known)
     first = passed(rows, ProducerStates({}, {}, states_of(rows, 7).transactions), 10)
@@ -155,7 +155,7 @@ def test_the_last_marker_of_a_known_producer_stays_for_its_epoch(known, high_wat
     rules = CleanedTransactions.of(ProducerStates(producers, {}, transactions), high_watermark, EVERY_OFFSET, 110, 0)
     part = KeyedRows.of(first, 0)
     cleaning = Cleaning(OffsetMap(), 0, np.array([], np.int64), rules)
-    assert words_of(survivors(first, cleaning.fates([part])[0])) == expected
+    assert words_of(survivors(first, cleaning.retained([part])[0])) == expected
 
 
 def test_an_aborted_record_that_is_a_producers_last_is_emptied():

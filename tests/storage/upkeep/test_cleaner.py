@@ -161,7 +161,7 @@ def test_a_tombstone_lives_for_delete_retention_ms_after_its_first_cleaning(repl
 
 
 def test_a_tombstone_hides_its_key_until_it_goes_and_the_key_does_not_come_back(replicas):
-    """Also where the older record belongs to a producer's last batch, which must not go altogether."""
+    """Also if the older record is in a producer's last batch, which must not be removed altogether."""
     log = replicas.leader(config=compacted(min_cleanable_dirty_ratio=0.0, delete_retention_ms=0))
     append(log, keyed("a=1", producer_id=9, sequence=0))
     put(log, "b=1", "a", "b=2", "b=3", "b=4", "b=5", "b=6", "b=7", "b=8")
@@ -305,24 +305,24 @@ def test_a_reader_that_stands_on_the_old_files_goes_on_in_the_new_ones(replicas)
 
 def test_one_log_is_cleaned_at_a_time_the_dirtiest_first():
     turn, cleaners = CleanerTurn(), [Cleaner(Replicas.new().leader()) for _ in range(3)]
-    assert turn.take(cleaners[0], 0.6, 0)
-    assert not turn.take(cleaners[1], 0.7, 10)
-    assert not turn.take(cleaners[2], 0.9, 20)
-    assert turn.take(cleaners[0], 0.6, 30)
-    turn.give_back(cleaners[1])
-    assert not turn.take(cleaners[1], 0.7, 40)
-    turn.give_back(cleaners[0])
-    assert not turn.take(cleaners[1], 0.7, 50)
-    assert turn.take(cleaners[2], 0.9, 60)
+    assert turn.acquire(cleaners[0], 0.6, 0)
+    assert not turn.acquire(cleaners[1], 0.7, 10)
+    assert not turn.acquire(cleaners[2], 0.9, 20)
+    assert turn.acquire(cleaners[0], 0.6, 30)
+    turn.release(cleaners[1])
+    assert not turn.acquire(cleaners[1], 0.7, 40)
+    turn.release(cleaners[0])
+    assert not turn.acquire(cleaners[1], 0.7, 50)
+    assert turn.acquire(cleaners[2], 0.9, 60)
 
 
 def test_a_turn_ends_with_its_cleaner_or_when_it_does_nothing_for_long():
     turn, cleaners = CleanerTurn(), [Cleaner(Replicas.new().leader()) for _ in range(2)]
-    assert turn.take(cleaners[0], 0.9, 0)
-    assert not turn.take(cleaners[1], 0.5, LEASE_MS - 1)
-    assert turn.take(cleaners[1], 0.5, LEASE_MS)
+    assert turn.acquire(cleaners[0], 0.9, 0)
+    assert not turn.acquire(cleaners[1], 0.5, LEASE_MS - 1)
+    assert turn.acquire(cleaners[1], 0.5, LEASE_MS)
     del cleaners[1]
-    assert turn.take(cleaners[0], 0.9, LEASE_MS + 1)
+    assert turn.acquire(cleaners[0], 0.9, LEASE_MS + 1)
 
 
 def test_a_cleaner_without_a_turn_waits_and_one_that_lost_it_begins_anew(replicas):
@@ -334,16 +334,16 @@ def test_a_cleaner_without_a_turn_waits_and_one_that_lost_it_begins_anew(replica
     assert first == UpkeepDone(UpkeepWork.COMPACTION, 2, log.version)
     assert step(other, view_of(log, 2)) is None
     assert other.rest_ms(view_of(log, 2)) == RECHECK_MS
-    assert turn.take(other, 1.0, 1 + LEASE_MS)
+    assert turn.acquire(other, 1.0, 1 + LEASE_MS)
     assert step(cleaner, view_of(log, 2 + LEASE_MS)) is None
-    turn.give_back(other)
+    turn.release(other)
     while step(cleaner, view_of(log, 3 + LEASE_MS)) is not None:
         pass
     assert words(shown(log)) == CLEANED
 
 
 def test_an_upkeep_compacts_and_deletes(replicas):
-    """Both policies: what retention leaves is compacted, and merges go on beside it."""
+    """Both policies: retention first, then compaction of the rest, and merges beside it."""
     log = filled(replicas, compacted(cleanup_policy="compact,delete", retention_ms=DAY_MS, file_delete_delay_ms=0))
     upkeep = Upkeep(log, UpkeepLimits(merge_files_min=2, merge_spread_files=0))
     works = []
@@ -367,5 +367,5 @@ def test_a_foreign_reader_sees_the_compacted_log_with_its_offsets(tmp_path):
 
 
 def replicas_position(root: Path) -> CleanerCheckpoint:
-    """As somebody knows it who opens the table by its checkpoint."""
+    """The log as opened from the table's checkpoint."""
     return Replicas.new(root).log().state.cleaner

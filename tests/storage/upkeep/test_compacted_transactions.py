@@ -1,4 +1,4 @@
-"""A compacted log with transactions against a naive list of what was sent: three replicas that clean by themselves."""
+"""A compacted log with transactions against a naive list of the sent records: three replicas that clean separately."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Sent(NamedTuple):
 
 
 class Truth:
-    """What a list of what was sent means, one after the other."""
+    """The meaning of a list of sent records, one after the other."""
 
     def __init__(self, sent: Iterable[Sent]) -> None:
         self.open: dict[int, list[int]] = {}
@@ -62,7 +62,7 @@ class Truth:
         return min([high_watermark, *undecided, *(offsets[0] for offsets in self.open.values())])
 
     def table(self, end_offset: int) -> dict[str, str]:
-        """What somebody has who applied what counts."""
+        """The values after applying the records that count."""
         table: dict[str, str] = {}
         for offset, each in enumerate(self.sent[:end_offset]):
             if each.is_commit is None and offset not in self.aborted:
@@ -78,7 +78,7 @@ def apply(table: dict[str, str], key: str, value: str | None) -> None:
 
 
 def as_a_client(rows: pa.Table, transactions: Transactions, start_offset: int) -> list[int]:
-    """The offsets that Kafka's `CompletedFetch` gives of one response: it is told producers and first offsets only."""
+    """The offsets that Kafka's `CompletedFetch` returns of one response, from producers and first offsets only."""
     end_offset = rows["offset"][-1].as_py() + 1 if rows.num_rows else start_offset
     waiting = [(each.first_offset, each.producer_id) for each in transactions.aborted_between(start_offset, end_offset)]
     aborted: set[int] = set()
@@ -95,7 +95,7 @@ def as_a_client(rows: pa.Table, transactions: Transactions, start_offset: int) -
 
 
 class Reading:
-    """A read_committed consumer's way through one replica, which is not refreshed unless a file is gone."""
+    """A read_committed consumer of one replica, which is refreshed only if a file is gone."""
 
     def __init__(self, log: LogReader) -> None:
         self.log = log
@@ -104,7 +104,7 @@ class Reading:
 
 
 class Model(CleanedReplicas[Sent]):
-    """What was sent, how many aborted transactions were forgotten, and who reads."""
+    """The sent records, the number of forgotten aborted transactions, and the readers."""
 
     def __init__(self, seed: int, root: Path | None) -> None:
         rng = random.Random(seed)
@@ -122,7 +122,7 @@ class Model(CleanedReplicas[Sent]):
     # -- writing -------------------------------------------------------------------------------------------
 
     def append(self) -> None:
-        """A group of batches, each of another producer, or of none."""
+        """A group of batches, each of another producer or without one."""
         group = [self._batch(producer_id) for producer_id in self.rng.sample((-1, *PRODUCERS), self.rng.choice([1, 2]))]
         own = self.sent[self.leader]
         outcome = self.logs[self.leader].append([batch for batch, _ in group], self.epoch, self.now_ms)
@@ -190,11 +190,11 @@ class Model(CleanedReplicas[Sent]):
         reading.offset = next_offset
         later = {each.key for each in sent[next_offset:]}
         expected = {key: value for key, value in truth.table(next_offset).items() if key not in later}
-        # of deleted keys nothing is asked: a slow reader may have missed a tombstone, as in Kafka
+        # deleted keys are not checked: a slow reader may have missed a tombstone, as in Kafka
         assert {key: reading.table.get(key) for key in expected} == expected
 
     def check_replica(self, broker: str, log: PartitionLog) -> None:
-        """Who reads it from the start has what counts; what it says of transactions is what its records say."""
+        """A reader from the start has the records that count; producer state and records agree on transactions."""
         truth, end = Truth(self.sent[broker]), len(self.sent[broker])
         assert log.log_end_offset == end
         known = log.producers.transactions
@@ -207,9 +207,9 @@ class Model(CleanedReplicas[Sent]):
             assert {i: each.producer_epoch for i, each in log.producers.producers.items()} == truth.epochs
             stable = self.rng.choice([end, min(end, self.high_watermark)])
             assert log.last_stable_offset(stable) == truth.stable(stable)
-        assert all(each.last_offset in offsets for each in known.aborted), "who is told of one finds its marker"
+        assert all(each.last_offset in offsets for each in known.aborted), "each known one has its marker"
         clean_end = log.state.cleaner.first_dirty_offset
-        assert all(each.last_offset >= clean_end for each in known.aborted), "nothing is known of what has gone"
+        assert all(each.last_offset >= clean_end for each in known.aborted), "none is known whose records are all gone"
         counted = without_aborted(rows, known.aborted)
         table: dict[str, str] = {}
         for row in counted.to_pylist():
@@ -221,7 +221,7 @@ class Model(CleanedReplicas[Sent]):
                 assert (row["key"].decode(), value) == sent[:2]
                 assert row["offset"] not in truth.aborted
                 apply(table, sent.key, sent.value)
-        if end >= self.high_watermark:  # else the leader it copies from has compacted what counts so far
+        if end >= self.high_watermark:  # otherwise the leader it copies from has compacted records that count so far
             assert table == truth.table(end)
         start = self.rng.randint(0, end)
         part = rows.filter(pa.array(rows["offset"].to_numpy() >= start))

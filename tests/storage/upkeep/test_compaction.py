@@ -119,10 +119,10 @@ def test_a_map_is_full_by_its_keys_and_not_by_its_records():
 
 
 def cleaned(rules: Cleaning, rows: pa.Table, base_offset: int = 0) -> pa.Table:
-    """What stays of a file's rows; decided on as few columns as the rules need."""
+    """The rows of a file that stay, decided on as few columns as the rules need."""
     columns = dict.fromkeys((*rules.columns_needed(base_offset), *transaction_columns(rows)))
     decisive = KeyedRows.of(rows.select(list(columns)), base_offset, rules.transactions.aborted)
-    (fates,) = rules.fates([decisive])
+    (fates,) = rules.retained([decisive])
     kept = survivors(rows, fates)
     assert fates.is_changed is not kept.equals(rows)
     return kept
@@ -139,10 +139,10 @@ NO_OFFSETS = np.array([], np.int64)
 
 
 def fates(records: str, base_offset: int = 0, *, latest: str = "", tombstones_end: int = 0, last=(), attributes=0):
-    """What stays of a batch, by offset; an emptied record is "-". `latest` lies behind it."""
+    """The records of a batch that stay, by offset; an emptied one is "-". `latest` follows it."""
     rows = data_table([keyed(records, attributes=attributes)])
-    behind = [(data_table([keyed(latest)]), base_offset + rows.num_rows)] if latest else []
-    rules = Cleaning(map_of((rows, base_offset), *behind), tombstones_end, np.array(last, np.int64))
+    later = [(data_table([keyed(latest)]), base_offset + rows.num_rows)] if latest else []
+    rules = Cleaning(map_of((rows, base_offset), *later), tombstones_end, np.array(last, np.int64))
     kept = cleaned(rules, rows, base_offset)
     assert kept.num_rows == 0 or cleaned(rules, kept, base_offset).equals(kept)
     return [
@@ -187,9 +187,9 @@ def test_an_emptied_record_keeps_what_tells_its_producers_state():
 def test_parts_are_decided_on_together_as_each_by_itself():
     parts = [(data_table([keyed("a=1 b=1")]), 0), (data_table([keyed("b=2 =3 c=1")]), 2), (data_table([keyed("a")]), 5)]
     rules = Cleaning(map_of(*parts), 6, NO_OFFSETS)
-    together = rules.fates([KeyedRows.of(*part) for part in parts])
+    together = rules.retained([KeyedRows.of(*part) for part in parts])
     assert [fate.stays.tolist() for fate in together] == [[False, False], [True, False, True], [False]]
-    alone = [rules.fates([KeyedRows.of(*part)])[0] for part in parts]
+    alone = [rules.retained([KeyedRows.of(*part)])[0] for part in parts]
     assert [fate.stays.tolist() for fate in alone] == [fate.stays.tolist() for fate in together]
 
 

@@ -32,7 +32,7 @@ def agrees(one: PartitionLog, other: PartitionLog) -> bool:
 
 
 def latest(log: PartitionLog) -> dict[str, str]:
-    """What somebody has who applies the records in order."""
+    """The values after applying the records in order."""
     values = {key: value for _, key, value in shown(log)}
     return {key: value for key, value in values.items() if value is not None}
 
@@ -48,7 +48,7 @@ def test_a_compacted_leader_is_copied_with_its_gaps(replicas):
 
 @pytest.mark.parametrize("held", range(9))
 def test_a_leaders_compacted_file_may_begin_below_at_or_above_the_followers_end(replicas, held):
-    """The leader makes one segment of what the follower holds as several, and one file across the follower's end."""
+    """The leader joins segments that are separate on the follower, and makes one file across the follower's end."""
     leader, follower = replicas.leader(config=CONFIG), replicas.follower("2", 0, CONFIG)
     sent = ["a=1", "b=1", "a=2", "c=1", "b=2", "a=3", "c=2", "d=1"]
     for index, record in enumerate(sent):
@@ -102,8 +102,8 @@ def test_producer_state_of_a_follower_that_copies_a_compacted_log_part_by_part(r
 
 
 def test_a_merged_file_of_the_leader_is_not_taken_where_records_are_missing(replicas):
-    """Both miss one of four records, but not the same one: a's older value must not come back where its tombstone
-    has gone."""
+    """Both lack one of four records, but not the same one: a's older value must not come back where its tombstone
+    is gone."""
     leader, follower = replicas.leader(config=LogConfig()), replicas.follower("2", 0)
     put(leader, "a=1", "b=1", "c=1", "d=1", "e=1")
     follower.copy_from(leader, 0, MIB)
@@ -120,7 +120,7 @@ def test_a_merged_file_of_the_leader_is_not_taken_where_records_are_missing(repl
 
 
 def without_tombstone(replicas: Replicas, config: LogConfig) -> tuple[PartitionLog, PartitionLog]:
-    """The follower has a=1 and was away while the leader deleted it, and then forgot the tombstone too."""
+    """The follower has a=1 and was away while the leader deleted it, and later the tombstone."""
     leader, follower = replicas.leader(config=config), replicas.follower("2", 0, config)
     put(leader, "a=1", "b=1", "c=1")
     follower.copy_from(leader, 0, MIB)
@@ -144,7 +144,7 @@ def test_a_follower_that_missed_a_tombstone_is_copied_anew_and_its_key_does_not_
     assert rounds > 2
     assert words(shown(follower)) == words(shown(leader)) == words(shown(replicas.log("2")))
     assert follower.epochs == leader.epochs
-    assert follower.state.gone_tombstones_end == leader.state.gone_tombstones_end > 0
+    assert follower.state.cleaner.gone_tombstones_end == leader.state.cleaner.gone_tombstones_end > 0
 
 
 def test_a_follower_that_has_what_lies_below_the_gone_tombstones_just_goes_on(replicas):

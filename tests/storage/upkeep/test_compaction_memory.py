@@ -1,4 +1,4 @@
-"""Five million records over 100,000 keys: compacted in bounded memory, while a consumer reads all the time."""
+"""Five million records over 100,000 keys: compacted in bounded memory, while a consumer reads."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def fixed_binary(data: np.ndarray) -> pa.Array:
 
 
 def bytes_of(values: pa.Array, width: int) -> np.ndarray:
-    """The way back."""
+    """The inverse of `fixed_binary`."""
     ends = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
     return np.frombuffer(values.buffers()[2], np.uint8)[ends[0] : ends[-1]].reshape(len(values), width)
 
@@ -43,7 +43,7 @@ def names_of(keys: np.ndarray) -> np.ndarray:
 
 
 def batch_of(keys: np.ndarray, first_offset: int, is_tombstone: np.ndarray, rng: np.random.Generator) -> NewRecordBatch:
-    """Values begin with their offset, so that a record tells where it belongs."""
+    """Values begin with their offset, so that a wrong place shows."""
     count = len(keys)
     values = rng.integers(0, 256, (count, VALUE_BYTES), np.uint8)
     offsets = np.arange(first_offset, first_offset + count, dtype=np.int64)
@@ -84,7 +84,7 @@ def offsets_shown(log: PartitionLog, keys: np.ndarray, is_tombstone: np.ndarray)
 
 
 def offsets_expected(keys: np.ndarray, end_offset: int) -> np.ndarray:
-    """The naive way: the last offset of each key below the active segment, and all of that."""
+    """The naive result: the last offset of each key below the active segment, and all offsets of that."""
     last = {key: offset for offset, key in enumerate(keys[:end_offset].tolist())}
     return np.array([*sorted(last.values()), *range(end_offset, RECORDS)])
 

@@ -1,4 +1,4 @@
-"""A compacted log against a dict: random appends, tombstones, copies, merges, elections, readers, passes in pieces."""
+"""A compacted log against a dict: random appends, tombstones, copies, merges, elections, readers, pieces of passes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Sent(NamedTuple):
 
 
 def table_of(rows: Rows) -> dict[str, str]:
-    """What somebody has who applied these records in order."""
+    """The values after applying these records in order."""
     table: dict[str, str] = {}
     for _, key, value in rows:
         if value is None:
@@ -38,7 +38,7 @@ def table_of(rows: Rows) -> dict[str, str]:
 
 
 class Reading:
-    """A consumer's way through one replica, never refreshed unless a file is gone."""
+    """A consumer of one replica, which is refreshed only if a file is gone."""
 
     def __init__(self, log: LogReader) -> None:
         self.log = log
@@ -47,7 +47,7 @@ class Reading:
 
 
 class Model(CleanedReplicas[Sent]):
-    """What was sent, when it was first cleaned, and who reads."""
+    """The sent records, when they were first cleaned, and the readers."""
 
     def __init__(self, seed: int, root: Path | None) -> None:
         super().__init__(random.Random(seed), root, config_of(RETENTION_MS))
@@ -59,7 +59,7 @@ class Model(CleanedReplicas[Sent]):
         self._append(sequence=None)
 
     def append_idempotent(self) -> None:
-        """The producer goes on where the new leader's log ends, as its retries would."""
+        """The producer continues where the new leader's log ends, as its retries would."""
         known = [sent.sequence for sent in self.sent[self.leader] if sent.sequence is not None]
         self._append(sequence=max(known, default=-1) + 1)
 
@@ -92,9 +92,9 @@ class Model(CleanedReplicas[Sent]):
             self.check_clean_section(broker)
 
     def check_clean_section(self, broker: str) -> None:
-        """After a pass: of each key the latest record that it went over, and of tombstones those that are young.
+        """After a pass: of each key the latest cleaned record, and of tombstones the young ones.
 
-        A pass before it that was cut off may have gone further, so that a key's latest record lies behind.
+        An interrupted pass before it may have reached further, so that a key's latest record is above.
         """
         log = self.logs[broker]
         end, now_ms = log.state.cleaner.passes[-1]
@@ -128,7 +128,7 @@ class Model(CleanedReplicas[Sent]):
     def check_reading(self, reading: Reading) -> None:
         """Records come in order, as they were sent; of keys that are not written later, the latest one is among them.
 
-        Who is slower than `delete.retention.ms` may miss a tombstone, as in Kafka.
+        A reader slower than `delete.retention.ms` may miss a tombstone, as in Kafka.
         """
         sent = self.sent[self.leader][: reading.offset]
         offsets = [offset for offset, _, _ in reading.rows]

@@ -1,4 +1,4 @@
-"""Logs of which compaction has taken aborted records: what they, their followers and their readers know afterwards."""
+"""Logs from which compaction has removed aborted records: the state of them, their followers and their readers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def replicas(request, tmp_path) -> Replicas:
 
 
 def batch_of(word: str, sequences: dict[str, int]) -> NewRecordBatch:
-    """ "a=1" is plain, "7.a=1" of producer 7's transaction, as is its end "7.commit" or "7.abort"; "7/2.a=1" is of its
+    """ "a=1" is plain, "7.a=1" of producer 7's transaction, which "7.commit" or "7.abort" ends; "7/2.a=1" is of its
     epoch 2."""
     producer, dot, what = word.rpartition(".")
     producer_id, _, epoch = producer.partition("/")
@@ -50,7 +50,7 @@ def put(log: PartitionLog, words: str, epoch: int = 0, sequences: dict[str, int]
 
 
 def committed(log: LogReader) -> str:
-    """What a reader under read_committed is given, as "0:a=1 4:b"."""
+    """The records of a reader under read_committed, as "0:a=1 4:b"."""
     known, end = log.producers.transactions, log.last_stable_offset(log.log_end_offset)
     words = []
     for rows in log.read_range(log.log_start_offset, end):
@@ -83,7 +83,7 @@ def test_what_was_aborted_goes_and_is_forgotten_and_its_marker_follows(replicas)
     put(log, "y=4 y=5 y=6")
     clean(log, now_ms=1_100)
     assert offsets(log)[:3] == [0, 4, 5]
-    assert log.state.gone_tombstones_end > 3
+    assert log.state.cleaner.gone_tombstones_end > 3
     assert isinstance(append(log, batch_of("7.d=1", {"7": 3})).results[0], Exception), "its sequence is known"
     put(log, "7.d=1", sequences={"7": 2})
 
@@ -131,7 +131,7 @@ def test_a_follower_finds_out_by_itself_how_a_transaction_ended_that_its_leader_
 
 
 def test_so_does_who_copies_from_one_that_never_had_the_records(replicas):
-    """The second replica is made of a leader that has forgotten, then leads the third, which has a record of it."""
+    """The second copies a leader that has forgotten a transaction, then leads the third, which has a record of it."""
     leader, third = replicas.leader(config=CONFIG), replicas.follower("3", 0, CONFIG)
     put(leader, "a=1 7.a=2")
     third.copy_from(leader, 0, MIB)
@@ -161,7 +161,7 @@ def test_a_follower_that_missed_a_marker_for_good_is_copied_anew(replicas):
 
 
 def test_the_epoch_that_a_marker_told_survives_cleaning_and_a_cut_behind_it(replicas):
-    """The newest marker is above the high watermark and is cut off; the one before has gone nowhere."""
+    """The newest marker is above the high watermark and is truncated; the one before is still there."""
     log = replicas.leader(config=CONFIG)
     put(log, "7.a=1 7/1.abort a=2 a=3 a=4 a=5")
     for now_ms in (1_000, 1_200, 1_400):
@@ -192,7 +192,7 @@ def test_a_cut_finds_the_sequence_behind_a_producers_last_marker(replicas):
 
 @pytest.mark.parametrize("removes", [0, 2])
 def test_the_log_start_takes_aborted_transactions_along(replicas, removes):
-    """Record deletion moves it alone, retention takes files too; followers hear of both."""
+    """Record deletion moves it alone, retention also removes files; followers receive both."""
     leader, follower = replicas.leader(), replicas.follower("2", 0)
     put(leader, "7.a=1 7.abort 8.b=1 8.abort 7.c=1")
     follower.copy_from(leader, 0, MIB)
@@ -230,7 +230,7 @@ def test_a_merged_file_of_the_leader_does_not_bring_back_what_was_emptied(replic
 
 
 def test_a_reader_of_the_old_files_leaves_out_what_was_aborted_whatever_it_folds_meanwhile(replicas):
-    """What was aborted is asked for before the records are read; the fold may have forgotten it afterwards."""
+    """Aborted transactions are requested before the records are read; the fold may have forgotten them afterwards."""
     log, reader = replicas.leader(config=CONFIG), replicas.log()
     put(log, "a=1 7.a=2 7.abort x=1 x=2 x=3")
     reader.refresh()

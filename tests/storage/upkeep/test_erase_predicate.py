@@ -1,4 +1,4 @@
-"""The language of erasure says which rows go, and nothing else."""
+"""The language of erase predicates matches rows, and nothing else."""
 
 from __future__ import annotations
 

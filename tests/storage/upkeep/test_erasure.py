@@ -1,4 +1,4 @@
-"""Erasure takes matching records out of every file, keeps offsets, and begins anew where records may come back."""
+"""Erasure removes matching records from every file, keeps offsets, and repeats where records may come back."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ BOB = ErasePredicate.parse({"key": {"equals": "bob"}})
 
 
 def everything(root: Path) -> bytes:
-    """What any file holds, whatever its name."""
+    """The content of all files."""
     return b"".join(path.read_bytes() for path in root.rglob("*") if path.is_file())
 
 
 def erased(log: PartitionLog, *erases: Erase, high_watermark: int | None = None) -> list[tuple[UpkeepWork, int]]:
-    """Have it done, without any other upkeep; what each piece did."""
+    """Run it without any other upkeep; the result of each piece."""
     chore = Erasure(lambda: erases)
     done: list[tuple[UpkeepWork, int]] = []
     for _ in range(200):
@@ -44,7 +44,7 @@ def erased(log: PartitionLog, *erases: Erase, high_watermark: int | None = None)
 
 
 def told(log: PartitionLog, erase_id: int) -> tuple[int, int, bool]:
-    """Records and files that the table says were erased, and whether that was all."""
+    """Records and files that were erased by the table's txns, and whether the request is complete."""
     found = erased_by(log.state, erase_id)
     return found.record_count, found.file_count, found.is_complete
 
@@ -60,7 +60,7 @@ def test_matching_records_go_and_offsets_stay(tmp_path: Path, root: str | None) 
     assert (log.log_end_offset, log.log_start_offset) == (before, 0)
     assert told(log, 1) == (5, 4, True)
     write(log, "bob f")
-    assert contents(log)[-2:] == [(9, "bob"), (10, "f")], "what came after the request is none of its business"
+    assert contents(log)[-2:] == [(9, "bob"), (10, "f")], "records after the request stay"
     again = replicas.log()
     assert (contents(again), told(again, 1)) == (contents(log), (5, 4, True))
     assert erased(log, Erase(1, before, BOB)) == []
@@ -139,7 +139,7 @@ def test_a_merge_in_between_hides_nothing() -> None:
 
 
 def test_a_truncation_below_has_it_done_once_more() -> None:
-    """A follower that erased, was cut off, and copied from a leader that has not erased yet."""
+    """A follower that erased, was truncated, and copied from a leader that has not erased yet."""
     replicas = Replicas.new()
     leader, follower = replicas.leader("1"), replicas.follower("2", 0)
     write(leader, "a bob", "b bob")
@@ -165,7 +165,7 @@ def test_copies_from_a_leader_that_has_erased_carry_the_gaps() -> None:
     follower.copy_from(leader, 0, 1 << 20)
     assert contents(follower) == contents(leader) == [(0, "a"), (3, "c")]
     assert follower.log_end_offset == 5
-    assert not erased_by(follower.state, 1).is_complete, "it looks for itself"
+    assert not erased_by(follower.state, 1).is_complete, "it reads its own files"
     erased(follower, Erase(1, 5, BOB))
     assert told(follower, 1) == (0, 0, True)
 

@@ -1,4 +1,4 @@
-"""Others read a replica's table at every stage, with offsets right; whoever writes to it is named."""
+"""Other engines read a replica's table at every stage, with correct offsets; a foreign commit is named."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def deletes(table: DeltaTable) -> None:
 
 
 def cut_in_two(log: PartitionLog) -> None:
-    """Two files with one base offset are what OPTIMIZE joins."""
+    """OPTIMIZE joins two files with one base offset."""
     first = log.files[0]
     rows = log.table.read_file(first.file)
     halves = [log.table.write_file(rows.slice(at, 1), first.segment) for at in (0, 1)]
@@ -132,7 +132,7 @@ def vacuums(table: DeltaTable) -> None:
 def test_who_commits_to_a_live_table_is_named(
     tmp_path: Path, meddle: Callable[[DeltaTable], Any], operation: str
 ) -> None:
-    """With the version and the operation, by whoever knows the log already and by whoever opens it."""
+    """With the version and the operation, in open instances and in new ones."""
     log = Replicas.new(tmp_path).leader()
     write(log, "a b", "c d", "e f")
     write(log, "one more that a truncation takes out")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from stratalog.storage.files.data_file import DataFile, FileEntry
-from stratalog.storage.upkeep.merge_plan import FILES_MAX, plan_merges, plan_taken_merges
+from stratalog.storage.upkeep.merge_plan import FILES_MAX, plan_copied_merges, plan_merges
 
 MIB = 1 << 20
 
@@ -99,8 +99,8 @@ def test_few_files_stay_and_a_byte_is_rewritten_a_few_times(appended, records_ea
 
 def taken(own, leader) -> list[tuple[int, int]]:
     """(base offset of the leader's file, how many own files it replaces)."""
-    plans = plan_taken_merges(own, leader)
-    return [(plan.taken.base_offset, len(plan.files)) for plan in plans if plan.taken]
+    plans = plan_copied_merges(own, leader)
+    return [(plan.copied.base_offset, len(plan.files)) for plan in plans if plan.copied]
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ NGINX_LOG = [
 )
 @pytest.mark.parametrize("policy", ["delete", "compact", "compact,delete"])
 def test_segments_below_the_log_start_go_whatever_the_policy(log_start, gone, policy):
-    """The one whose next one begins at or below the log start; so the active segment stays."""
+    """A segment whose next one begins at or below the log start; so the active segment stays."""
     assert expired(NGINX_LOG, log_start=log_start, cleanup_policy=policy) == gone
 
 
@@ -64,7 +64,7 @@ def test_segments_below_the_log_start_go_whatever_the_policy(log_start, gone, po
     [(-1, 0), (100, 0), (50, 0), (41, 0), (40, 1), (31, 1), (30, 2), (25, 2), (20, 3), (10, 4), (1, 4), (0, 5)],
 )
 def test_a_log_shrinks_by_size_but_not_below_its_limit(retention_bytes, count):
-    """diff = total - limit; a segment goes while diff - its size >= 0 (004, 2.3.2)."""
+    """diff = total - limit; a segment expires while diff - its size >= 0 (`deleteRetentionSizeBreachedSegments`)."""
     gone = expired(segments(10, 10, 10, 10, 10), retention_bytes=str(retention_bytes))
     assert gone == (ExpiredSegments(count, 10 * count) if count else None)
 
@@ -103,7 +103,7 @@ def test_size_counts_the_whole_log_and_stops_at_the_first_segment_that_is_needed
     ],
 )
 def test_segments_go_when_their_largest_timestamp_is_older_than_retention_ms(newest_ms, now_ms, count):
-    """One without timestamps is as old as the next that has some; oldest first, up to the first that stays."""
+    """A segment without timestamps is as old as the next with any; oldest first, up to the first that stays."""
     gone = expired(segments(*[10] * len(newest_ms), newest_ms=newest_ms), now_ms=now_ms, retention_ms="1000")
     assert (gone.count if gone else 0) == count
 
@@ -137,7 +137,7 @@ def test_time_and_size_apply_with_the_policy_delete_alone_or_with_compact(policy
 
 
 def test_the_rules_follow_each_other_and_make_one_cut():
-    """Below 10 by log start; then the limit of 25 is met by one more; then time takes a third."""
+    """One below 10 by log start; then a second by the limit of 25; then a third by time."""
     log = segments(10, 10, 10, 10, newest_ms=[9_999, 9_999, 100, 9_999])
     gone = expired(log, log_start=15, now_ms=10_000, retention_bytes="20", retention_ms="1000")
     assert gone == ExpiredSegments(3, 30)

@@ -42,7 +42,7 @@ def replicas() -> Replicas:
 
 
 def config(**configs: object) -> LogConfig:
-    """One file a segment, and no retention but what is given."""
+    """One file a segment, and no retention besides the given configs."""
     given = {name.replace("_", "."): value for name, value in configs.items()}
     return LogConfig.from_properties({"segment.files.max": 1, "retention.ms": -1, **given})
 
@@ -55,7 +55,7 @@ def steps(upkeep: Upkeep, now_ms: int, high_watermark: int, epoch: int = 0) -> l
 
 
 def begun(log: PartitionLog, limits: UpkeepLimits = LIMITS, **others: Any) -> Upkeep:
-    """Upkeep that began at time 0, so that it looks from `CHECK_MS` on."""
+    """Upkeep that began at time 0, so that it checks from `CHECK_MS` on."""
     upkeep = Upkeep(log, limits, **others)
     assert upkeep.step(0, -1, log.leader_epoch) is None
     return upkeep
@@ -215,7 +215,7 @@ def test_both_policies_expire_and_merged_files_go_with_their_segment(replicas):
 
 
 class CountingStore:
-    """A local store that counts what is asked of it."""
+    """A local store that counts calls."""
 
     def __init__(self, store: Any) -> None:
         self._store = store

@@ -39,7 +39,7 @@ LIMITS = UpkeepLimits(merge_files_min=16, merge_spread_files=0)
 
 
 def steps(upkeep: Upkeep, now_ms: int, high_watermark: int, epoch: int = 0) -> list[str]:
-    """Everything that there is to do at a time."""
+    """All steps that are due at a time."""
     done = []
     while (step := upkeep.step(now_ms, high_watermark, epoch)) is not None:
         done.append(f"{step.work} {step.count}")
@@ -72,7 +72,7 @@ def test_what_a_merge_replaced_stays_until_a_checkpoint_makes_the_merge_durable(
 
 
 def test_a_log_whose_removals_wait_for_a_checkpoint_rests_until_that_is_due():
-    """With `file.delete.delay.ms` of 0 it used to ask again and again for a deletion that may not be yet."""
+    """With `file.delete.delay.ms` of 0 it must not ask again and again for a deletion that may not be made yet."""
     config = LogConfig.from_properties({"file.delete.delay.ms": "0", "retention.ms": "-1"})
     log = Replicas.new().leader(config=config)
     upkeep = Upkeep(log, UpkeepLimits(merge_files_min=16, merge_spread_files=0, garbage_ms=60_000))
@@ -86,7 +86,7 @@ def test_a_log_whose_removals_wait_for_a_checkpoint_rests_until_that_is_due():
 
 
 def test_much_garbage_brings_its_checkpoint_at_once(replicas):
-    """Under full load with retention, disk would fill long before so many commits or minutes have passed."""
+    """Under full load with retention the disk would be full long before so many commits or minutes."""
     log = replicas.leader()
     upkeep = Upkeep(log, UpkeepLimits(merge_files_min=16, merge_spread_files=0, garbage_bytes=1))
     write(log, *["a"] * 16)
@@ -95,7 +95,7 @@ def test_much_garbage_brings_its_checkpoint_at_once(replicas):
 
 
 def test_whoever_opens_a_table_knows_what_is_left_to_delete(replicas):
-    """Also what was removed before the checkpoint that it begins with: a fetch session ends sooner than the delay."""
+    """Also files removed before the checkpoint that it begins with: a fetch session ends before the delay."""
     log = replicas.leader()
     write(log, *["a"] * 40)
     assert steps(Upkeep(log, LIMITS), 10_000, 32) == ["merge 32"]
@@ -115,7 +115,7 @@ def test_whoever_opens_a_table_knows_what_is_left_to_delete(replicas):
 
 @pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "delta"])
 def test_a_directory_holds_only_live_files_after_many_sessions(tmp_path, on_disk):
-    """Sessions end long before `file.delete.delay.ms`; half of them begin without what the one before knew."""
+    """Sessions end long before `file.delete.delay.ms`; half of them begin without the state of the one before."""
     replicas = Replicas.new(tmp_path if on_disk else None)
     limits = UpkeepLimits(checkpoint_commits=60, merge_files_min=8, merge_spread_files=0, garbage_ms=60_000)
     leader, follower, view = replicas.leader(), replicas.follower("2", 0), replicas.log("1")
@@ -174,7 +174,7 @@ def test_a_lost_race_drops_its_own_file_and_tries_later(replicas):
 
 
 class LateExecutor(Executor):
-    """Does what it is given when the test says so."""
+    """An executor that runs its work when the test calls it."""
 
     def __init__(self) -> None:
         self.work: list[tuple[Future[Any], Callable[[], Any]]] = []
@@ -202,7 +202,7 @@ def begun_merge(replicas: Replicas, epoch: int = 0) -> tuple[PartitionLog, Upkee
 
 
 def test_one_work_at_a_time_is_under_way(replicas):
-    """What is due besides waits for its turn, and what was begun is finished."""
+    """Other due work waits for its turn, and begun work is finished."""
     log, executor = replicas.leader(), LateExecutor()
     upkeep = Upkeep(log, UpkeepLimits(checkpoint_commits=5, merge_files_min=16, merge_spread_files=0), executor)
     write(log, *["a"] * 16)
@@ -256,10 +256,10 @@ def followed(replicas: Replicas, limits: UpkeepLimits = LIMITS) -> tuple[Partiti
 
 def test_a_follower_takes_its_leaders_merged_files(replicas):
     leader, follower, ours, theirs = followed(replicas)
-    assert steps(theirs, 1_000, 16) == [], "the leader goes first"
+    assert steps(theirs, 1_000, 16) == [], "the leader merges first"
     assert steps(ours, 2_000, 16) == ["merge 16"]
     assert steps(theirs, 3_000, 15) == [], "not above the high watermark"
-    assert steps(theirs, 4_000, 16) == ["take merge 16"]
+    assert steps(theirs, 4_000, 16) == ["copy merge 16"]
     assert [entry.path for entry in follower.files] == [entry.path for entry in leader.files]
     assert values(replicas.log("2")) == values(leader)
 
@@ -276,7 +276,7 @@ def test_a_merged_file_that_was_truncated_here_is_not_taken_under_its_name(repli
     leader, follower, ours, theirs = followed(replicas)
     steps(ours, 2_000, 16)
     assert steps(theirs, 3_000, 16) == []
-    assert steps(theirs, 4_000, 16) == ["take merge 16"]
+    assert steps(theirs, 4_000, 16) == ["copy merge 16"]
     follower.start_epoch(0, as_leader=False, truncate_to=8)
     follower.copy_from(leader, 0, MIB)
     assert leader.files[0].path in follower.state.removed
@@ -285,7 +285,7 @@ def test_a_merged_file_that_was_truncated_here_is_not_taken_under_its_name(repli
 
 
 def test_a_merged_file_that_the_leader_no_longer_has_is_asked_for_once(replicas):
-    """Else a follower would ask again and again, at full speed, until it hears of its leader's next merge."""
+    """Otherwise a follower would step without pause until its leader's next merge."""
     leader, _, ours, theirs = followed(replicas)
     assert steps(theirs, 1_000, 16) == []
     assert steps(ours, 2_000, 16) == ["merge 16"]
@@ -357,7 +357,7 @@ def test_checkpoints_and_clean_up_keep_an_hour_and_some_commits(replicas):
 
 
 def test_first_checkpoints_of_tables_made_together_are_spread_over_the_time_between_two():
-    """Each waits for what all tables of its disk wrote since the last one: all at once wait for all of it."""
+    """Each checkpoint syncs the writes of all tables of its disk since the last one: all at once would wait for all."""
     limits, due = UpkeepLimits(checkpoint_commits=50), []
     for number in range(100):
         ids = CountingIds()
@@ -374,7 +374,7 @@ def test_first_checkpoints_of_tables_made_together_are_spread_over_the_time_betw
 
 
 def test_what_is_due_is_deleted_a_little_at_a_time(replicas):
-    """A log looks once a second: all replicas' of ten seconds at once kept both processors from everything else."""
+    """A log checks once a second: the checks of all replicas at once would keep the machine from other work."""
     log = replicas.leader()
     upkeep = Upkeep(log, LIMITS)
     for removed_ms in (0, 1_500, 3_000):
@@ -387,7 +387,7 @@ def test_what_is_due_is_deleted_a_little_at_a_time(replicas):
 
 
 def test_a_checkpoint_of_another_session_counts(replicas):
-    """A follower's two sessions take turns: each one's turn would begin with a checkpoint for every partition."""
+    """A follower's two sessions alternate: otherwise each would begin with a checkpoint of every partition."""
     log, limits = replicas.leader(), UpkeepLimits(checkpoint_commits=10, keep_commits=5)
     first, second = Upkeep(log, limits), Upkeep(other := replicas.log(), limits)
     for _ in range(10):

@@ -21,7 +21,7 @@ from stratalog.replication.requests.produce import HandOverRequest, ProduceReque
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import LeaderNotAvailableError, LogDirNotFoundError, RequestTimedOutError, StratalogError
 from stratalog.storage.files.codecs import codec_of_append
-from stratalog.storage.log.append import check_records
+from stratalog.storage.log.append import HandedFiles, check_records
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import NewRecordBatch, TopicPartition, data_rows
 
@@ -172,12 +172,14 @@ class InboxTransport:
         file = self._table(root, request.topic_partition).write_file(data_rows([batch]), 0, codec)
         handed = HandOverRequest(
             request.topic_partition,
-            (file,),
-            producer_id=batch.producer_id,
-            producer_epoch=batch.producer_epoch,
-            base_sequence=batch.base_sequence,
-            acks=request.acks,
-            timeout_ms=request.timeout_ms,
+            HandedFiles(
+                (file,),
+                producer_id=batch.producer_id,
+                producer_epoch=batch.producer_epoch,
+                base_sequence=batch.base_sequence,
+            ),
+            request.acks,
+            request.timeout_ms,
         )
         request_id = self._view.ids.new_id()
         objects.put(request_path(request_id), encode_request([handed], broker.broker_epoch))

@@ -39,6 +39,7 @@ from stratalog.storage.errors import (
     UnknownServerError,
 )
 from stratalog.storage.files.data_file import DataFile
+from stratalog.storage.log.append import HandedFiles
 from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.records import TopicPartition
 
@@ -234,11 +235,13 @@ class HandOver:
         handed = [
             HandOverRequest(
                 topic_partition,
-                tuple(written.file for written in self._parts[topic_partition].files),
-                sink_id=self.batch.sink_id,
-                batch_id=self.batch.batch_id,
-                acks=self.options.acks,
-                timeout_ms=timeout_ms,
+                HandedFiles(
+                    tuple(written.file for written in self._parts[topic_partition].files),
+                    self.batch.sink_id,
+                    self.batch.batch_id,
+                ),
+                self.options.acks,
+                timeout_ms,
             )
             for topic_partition in partitions
         ]

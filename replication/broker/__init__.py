@@ -1,1 +1,9 @@
-"""One broker: its loop, the replicas it hosts, its inbox."""
+"""One broker: its loop, the replicas it hosts, its inbox.
+
+broker           the loop: follows the metadata log, appends, publishes, answers
+turn             one turn of the loop as a value (etcd's `Ready`)
+calls            the broker's entrance for clients of its process
+hosted_replicas  its replicas, brought to their partitions' states (Kafka: `ReplicaManager`)
+leader_and_isr   what a partition's new state asks of a replica: lead, follow, stop
+inbox            requests of other processes, as objects below the broker's root
+"""

@@ -1,7 +1,7 @@
 """The replicas on one broker, brought to the state that the metadata log gives them (Kafka: ReplicaManager).
 
-I/O: opens and drops tables through the broker's stores. What is to be done is decided by `leader_and_isr`;
-every change is a line of the state change log, as in Kafka's `becomeLeaderOrFollower`.
+I/O: opens, seals and drops tables through the broker's stores. `leader_and_isr` decides what is to be done; every
+change is a line of the state change log, as in Kafka's `becomeLeaderOrFollower`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
+from dataclasses import dataclass, field
 from functools import partial
 
 from stratalog.replication.broker.leader_and_isr import (
@@ -22,18 +22,19 @@ from stratalog.replication.broker.leader_and_isr import (
     UpdateIsr,
     decide_leader_and_isr,
 )
+from stratalog.replication.config import BrokerConfig
 from stratalog.replication.leader.purgatory import ProducePurgatory
-from stratalog.replication.leader.replica import LeaderReplica
+from stratalog.replication.leader.replica import LeaderPorts, LeaderReplica
 from stratalog.replication.metadata.configs import TopicConfigs
 from stratalog.replication.metadata.erasures import erases_of
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.metrics import BrokerMetrics
 from stratalog.replication.progress.known_committed import KnownCommitted, known_committed, published_before
-from stratalog.replication.replica.removal import Leaving, delete_leftover, is_of_topic, is_sealed, seal
-from stratalog.replication.replica.upkeep_rounds import UpkeepRounds, most_live_files
-from stratalog.replication.stores import Stores
-from stratalog.storage.clock import Clock, Ids
+from stratalog.replication.replica.removal import Leaving, Sealed, delete_stray, is_of_topic, is_sealed, seal
+from stratalog.replication.replica.upkeep_rounds import UpkeepRounds, limits_of, most_live_files
+from stratalog.replication.stores import Ports
+from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import (
     NotLeaderOrFollowerError,
     StoreError,
@@ -52,97 +53,132 @@ STATE_CHANGE_LOG = logging.getLogger("stratalog.state.change")
 
 NOT_ASSIGNED = "it is not assigned to this broker any more"
 REMOVE_MS_MAX = 50
-"""Replicas are removed for so long at a time; the rest follows in the next round."""
+"""Time limit of one round of removals; the rest follows in the next round."""
 STRAYS_INTERVAL_MS = 60_000
-"""How often tables are looked for that no partition of this broker knows of."""
-
+"""Interval of the search for tables that no partition of this broker knows of."""
 SEALED_INTERVAL_MS = 5_000
-SEALED_LOOKED_AT = 20
-"""So often so many tables of replicas that are not in sync are looked at, whether they are only to be deleted."""
+"""Interval of the search for sealed tables among replicas that are not in sync."""
+SEALED_CHECKED = 20
+"""Tables that one such search opens at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerIdentity:
+    """Which broker this is: its id, its storage domain and the failure domain that it stands in."""
+
+    broker_id: int
+    root: str
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSetup:
+    """What a broker is started with.
+
+    topic_defaults  topic configs by Kafka's names, for what a topic does not set itself
+    upkeep_limits   a test's, whose times are shorter; None follows from `config`
+    """
+
+    identity: BrokerIdentity
+    config: BrokerConfig
+    metadata_root: str
+    topic_defaults: Mapping[str, object] = field(default_factory=dict)
+    upkeep_limits: UpkeepLimits | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedReplica:
+    """What was applied to a replica before `stop_all`, and is applied again if it is still assigned here."""
+
+    applied: LocalReplica
 
 
 class HostedReplicas:
-    """`leaders` are those that this broker leads; followers are the fetch sessions' business.
+    """`leaders` are those that this broker leads, started or not; followers are the fetch sessions' business.
 
-    starting   leaders whose table does not show their epoch yet; whoever starts one takes it out
-    offline    leaders whose table cannot be served, and why
+    offline  leaders whose table cannot be served, and why
+
+    Of each partition two facts are kept: what was applied to its replica here (`LocalReplica | StoppedReplica`), and
+    how far the removal of its table is (`Leaving | Sealed`). A sealed table may be deleted after its replica was
+    assigned again, so neither follows from the other.
     """
 
     def __init__(
         self,
-        broker_id: int,
-        root: str,
-        stores: Stores,
-        clock: Clock,
-        ids: Ids,
+        setup: BrokerSetup,
+        ports: Ports,
         purgatory: ProducePurgatory,
-        *,
-        topic_defaults: Mapping[str, object],
-        upkeep_limits: UpkeepLimits | None,
-        executor: Executor | None,
-        on_stopped: Callable[[TopicPartition], None],
+        on_stopped: Callable[[TopicPartition], None] = lambda _topic_partition: None,
     ) -> None:
+        """`on_stopped` is called when a partition is not led here any more."""
         self.leaders: dict[TopicPartition, LeaderReplica] = {}
-        self.starting: dict[TopicPartition, LeaderReplica] = {}
         self.offline: dict[TopicPartition, StratalogError] = {}
-        self._configs = TopicConfigs(topic_defaults)
-        self._applied: dict[TopicPartition, LocalReplica] = {}
-        self._committed: dict[TopicPartition, KnownCommitted] = {}
-        self._left: dict[TopicPartition, LocalReplica] = {}
-        self._removing: dict[TopicPartition, Leaving] = {}
-        self._sealed_due_ms = 0
-        self._looked_at: TopicPartition | None = None
-        self._removed_ms: dict[TopicPartition, int] = {}
-        self._image: ClusterImage | None = None
-        self._strays_due_ms = 0
-        self.upkeep = UpkeepRounds(clock)
+        self.upkeep = UpkeepRounds(ports.clock)
         self.metrics = BrokerMetrics(
             waiting_count=lambda: purgatory.size,
             offline_count=lambda: len(self.offline),
             live_files_max=lambda: most_live_files(each.log for each in list(self.leaders.values())),
             append_pause_ms_max=lambda: self.upkeep.pause_ms_max,
         )
-        self._log_start_moved: set[TopicPartition] = set()
-        self._broker_id = broker_id
-        self._root = root
-        self._stores = stores
-        self._clock = clock
-        self._ids = ids
-        self._purgatory = purgatory
-        self._upkeep_limits = upkeep_limits
-        self._executor = executor
+        self._broker_id = setup.identity.broker_id
+        self._root = setup.identity.root
+        self._ports = ports
+        self._clock = ports.clock
+        self._configs = TopicConfigs(setup.topic_defaults)
+        self._upkeep_limits = limits_of(setup.config, setup.upkeep_limits)
+        self._leader_ports = LeaderPorts(
+            self._broker_id, ports.clock, purgatory, self.metrics, self._set_offline, self.upkeep.append_pause_ms
+        )
         self._on_stopped = on_stopped
+        self._replicas: dict[TopicPartition, LocalReplica | StoppedReplica] = {}
+        self._removals: dict[TopicPartition, Leaving | Sealed] = {}
+        self._committed: dict[TopicPartition, KnownCommitted] = {}
+        self._image: ClusterImage | None = None
+        self._strays_due_ms = 0
+        self._sealed_due_ms = 0
+        self._last_checked: TopicPartition | None = None
+        self._log_start_moved: set[TopicPartition] = set()
 
     @property
     def known(self) -> set[TopicPartition]:
         """The replicas that a state was applied to, also before this broker was fenced."""
-        return {*self._applied, *self._left, *self._removing}
+        return {*self._replicas, *self._leaving()}
+
+    def _leaving(self) -> list[TopicPartition]:
+        return [tp for tp, removal in self._removals.items() if isinstance(removal, Leaving)]
+
+    def _table(self, topic_partition: TopicPartition) -> LogTable:
+        return self._ports.stores.table(self._root, topic_partition)
 
     def open_after_stop(self, image: ClusterImage, *, was_clean: bool) -> None:
-        """At start: remove what is not assigned to this broker any more; after an unclean stop drop what a
-        power cut may have torn (promise 5), and tables that were to be deleted. What its earlier life published as
+        """At start: remove what is not assigned to this broker any more; after an unclean stop cut off what a power
+        cut may have torn (promise 5), and remove tables that were to be deleted. What the earlier process published as
         committed is remembered."""
-        self._committed |= published_before(self._stores.objects(self._root), image, self._broker_id)
-        for topic_partition in self._stores.replicas(self._root):
-            table = self._stores.table(self._root, topic_partition)
+        self._committed |= published_before(self._ports.stores.objects(self._root), image, self._broker_id)
+        for topic_partition in self._ports.stores.replicas(self._root):
+            table = self._table(topic_partition)
             if not self._is_assigned(image.partitions.get(topic_partition)):
                 self._log(f"removes stray replica {topic_partition}")
                 table.drop()
             elif not was_clean:
                 table.recover_tail()
-                if is_sealed(table, self._clock, self._ids):
+                if is_sealed(table, self._clock, self._ports.ids):
                     self._log(f"removes replica {topic_partition}, which was to be deleted: it is copied anew")
                     table.drop()
 
     def _is_assigned(self, state: PartitionRecord | None) -> bool:
         return state is not None and self._broker_id in state.replicas
 
-    def apply(self, topic_partition: TopicPartition, image: ClusterImage, now_ms: int) -> None:
-        """Bring one replica to the partition's newest state. What fails is tried again by the next call."""
+    def apply(self, topic_partition: TopicPartition, image: ClusterImage, now_ms: int) -> bool:
+        """Bring one replica to the partition's newest state. What fails is retried by the next call.
+
+        True when it became leader: the caller starts its epoch.
+        """
         self._image = image
         topic_id, state = image.topic_ids.get(topic_partition.topic, ""), image.partitions.get(topic_partition)
-        self._settle(topic_partition, state, topic_id, now_ms)
-        match self._transition(topic_partition, state, topic_id):
+        self._finish_removal(topic_partition, state, topic_id, now_ms)
+        transition = self._transition(topic_partition, state, topic_id)
+        match transition:
             case BecomeLeader(state=new):
                 self._become_leader(new, topic_id, image)
             case BecomeFollower(state=new):
@@ -157,99 +193,73 @@ class HostedReplicas:
             case StopReplica():
                 if state is not None:
                     self.stop_leading(topic_partition, NOT_ASSIGNED)
-                    self._removing[topic_partition] = Leaving(topic_id, state.leader_epoch)
-                    self._remove_some(now_ms)
-                return
+                    self._removals[topic_partition] = Leaving(topic_id, state.leader_epoch)
+                    self._seal_some(now_ms)
+                return False
             case Ignore(reason=reason):
                 self._reconfigure(topic_partition, image)
                 if reason:
                     STATE_CHANGE_LOG.warning("[Broker %d] %s: %s", self._broker_id, topic_partition, reason)
-                return
-        self._applied[topic_partition] = LocalReplica(new, topic_id)
-        self._left.pop(topic_partition, None)
+                return False
+        self._replicas[topic_partition] = LocalReplica(new, topic_id)
+        return isinstance(transition, BecomeLeader)
 
     def _transition(self, topic_partition: TopicPartition, state: PartitionRecord | None, topic_id: str) -> Transition:
-        if topic_partition in self._left and not self._is_assigned(state):
-            return StopReplica()  # it left the assignment while this broker was fenced
-        return decide_leader_and_isr(self._applied.get(topic_partition), state, topic_id, self._broker_id)
+        local = self._replicas.get(topic_partition)
+        if isinstance(local, StoppedReplica):
+            if not self._is_assigned(state):
+                return StopReplica()  # it left the assignment while this broker was fenced
+            local = None
+        return decide_leader_and_isr(local, state, topic_id, self._broker_id)
 
-    def _settle(
+    def _finish_removal(
         self, topic_partition: TopicPartition, state: PartitionRecord | None, topic_id: str, now_ms: int
     ) -> None:
-        """What was begun and left over, before a newer state is looked at."""
-        if topic_partition in self._removing and (self._is_assigned(state) or state is None):
-            self._remove_replica(topic_partition, now_ms)
-        if topic_partition in self._removed_ms and self._is_assigned(state):
+        """Finish what an older state began, before a newer one is applied."""
+        is_assigned = self._is_assigned(state)
+        if isinstance(self._removals.get(topic_partition), Leaving) and (is_assigned or state is None):
+            self._seal(topic_partition, now_ms)
+        if isinstance(self._removals.get(topic_partition), Sealed) and is_assigned:
             self._delete(topic_partition)  # assigned again: it is copied anew
-        held = self._applied.get(topic_partition) or self._left.get(topic_partition)
-        if held is not None and held.topic_id != topic_id:
-            self._stop_deleted(topic_partition, held.topic_id)
+        held = self._replicas.get(topic_partition)
+        applied = held.applied if isinstance(held, StoppedReplica) else held
+        if applied is not None and applied.topic_id != topic_id:
+            self._stop_deleted(topic_partition, applied.topic_id)
 
-    def _remove_some(self, begun_ms: int) -> None:
-        """Replicas that are not assigned any more, for a bounded time: each takes a commit that is synced."""
-        for topic_partition in list(self._removing):
+    # -- removal -----------------------------------------------------------------------------------------
+
+    def _seal_some(self, begun_ms: int) -> None:
+        """Seal replicas that are not assigned any more, for a bounded time: each takes a commit that is synced."""
+        for topic_partition in self._leaving():
             if self._clock.monotonic_ms() - begun_ms > REMOVE_MS_MAX:
                 return
             try:
-                self._remove_replica(topic_partition, begun_ms)
+                self._seal(topic_partition, begun_ms)
             except StoreError as reason:
                 _LOG.warning("%s is not removed yet: %s", topic_partition, reason)
 
-    def _remove_replica(self, topic_partition: TopicPartition, now_ms: int) -> None:
-        """Nobody writes to its table from now on, and the table goes `file.delete.delay.ms` later, since readers may be
-        at it and writers may have left files for another leader."""
-        leaving, table = self._removing[topic_partition], self._stores.table(self._root, topic_partition)
-        may_be_deleted = seal(table, leaving, self._clock, self._ids)
-        del self._removing[topic_partition]
+    def _seal(self, topic_partition: TopicPartition, now_ms: int) -> None:
+        """End all writes to the table. It is deleted `file.delete.delay.ms` later: readers may still have it open, and
+        writers may have left files for another leader."""
+        leaving = self._removals[topic_partition]
+        assert isinstance(leaving, Leaving)
+        may_be_deleted = seal(self._table(topic_partition), leaving, self._clock, self._ports.ids)
+        del self._removals[topic_partition]
         if not may_be_deleted:
             self._log(f"keeps replica {topic_partition}: it was assigned again after leader epoch {leaving.epoch}")
             return
         assert self._image is not None
-        self._applied.pop(topic_partition, None)
-        self._left.pop(topic_partition, None)
+        self._replicas.pop(topic_partition, None)
         delay_ms = self._configs.of(topic_partition.topic, self._image).file_delete_delay_ms
         self._configs.forget(topic_partition.topic)
-        self._removed_ms[topic_partition] = now_ms + delay_ms
+        self._removals[topic_partition] = Sealed(now_ms + delay_ms)
         self._log(f"stopped replica {topic_partition}: {NOT_ASSIGNED}")
 
-    def _delete(self, topic_partition: TopicPartition) -> None:
-        table = self._stores.table(self._root, topic_partition)
-        if is_sealed(table, self._clock, self._ids, if_unreadable=True):  # else an earlier try did it after all
-            table.drop()
-            self._log(f"deleted replica {topic_partition}")
-        del self._removed_ms[topic_partition]
-
-    def _find_strays(self, now_ms: int) -> None:
-        """Tables that fetch sessions made for an assignment that was over before this broker's loop heard of it, or
-        made once more before they heard of its end. What is of no known topic waits for the next start: the topic may
-        be so new that only the sessions know it."""
-        if self._image is None or now_ms < self._strays_due_ms:
-            return
-        self._strays_due_ms = now_ms + STRAYS_INTERVAL_MS
-        for topic_partition in self._stores.replicas(self._root):
-            state = self._image.partitions.get(topic_partition)
-            if state is None or self._is_assigned(state) or topic_partition in self._removed_ms:
+    def _delete_some(self, now_ms: int) -> None:
+        """Delete sealed tables whose delay has passed, for a bounded time."""
+        for topic_partition, removal in list(self._removals.items()):
+            if not isinstance(removal, Sealed) or removal.delete_ms > now_ms:
                 continue
-            if self._stores.table(self._root, topic_partition).snapshot() is not None:
-                topic_id = self._image.topic_ids.get(topic_partition.topic, "")
-                self._removing[topic_partition] = Leaving(topic_id, state.leader_epoch)
-
-    def _find_sealed(self, now_ms: int) -> None:
-        """Tables of replicas that are assigned again, which another process of this broker sealed but did not live to
-        delete: fetch sessions and new leaders wait for that. Some at a time, of replicas that are not in sync."""
-        if now_ms < self._sealed_due_ms:
-            return
-        self._sealed_due_ms = now_ms + SEALED_INTERVAL_MS
-        out_of_sync = (each.state for each in self._applied.values() if self._broker_id not in each.state.isr)
-        behind = sorted({*self.starting, *(s.topic_partition for s in out_of_sync if self._is_assigned(s))})
-        first = bisect_right(behind, self._looked_at) if self._looked_at is not None else 0
-        for topic_partition in [*behind[first:], *behind[:first]][:SEALED_LOOKED_AT]:
-            self._looked_at = topic_partition
-            if is_sealed(self._stores.table(self._root, topic_partition), self._clock, self._ids):
-                self._removed_ms[topic_partition] = now_ms
-
-    def _delete_removed(self, now_ms: int) -> None:
-        for topic_partition in [tp for tp, due_ms in self._removed_ms.items() if due_ms <= now_ms]:
             if self._clock.monotonic_ms() - now_ms > REMOVE_MS_MAX:
                 return
             try:
@@ -257,55 +267,82 @@ class HostedReplicas:
             except StoreError as reason:
                 _LOG.warning("%s is not deleted yet: %s", topic_partition, reason)
 
+    def _delete(self, topic_partition: TopicPartition) -> None:
+        table = self._table(topic_partition)
+        if is_sealed(table, self._clock, self._ports.ids, if_unreadable=True):  # else an earlier try did it after all
+            table.drop()
+            self._log(f"deleted replica {topic_partition}")
+        del self._removals[topic_partition]
+
+    def _find_strays(self, now_ms: int) -> None:
+        """Find tables that fetch sessions made for an assignment that was over before this broker's loop knew of it, or
+        made again before they knew of its end. A table of an unknown topic waits for the next start: the topic may
+        be so new that only the sessions know it."""
+        if self._image is None or now_ms < self._strays_due_ms:
+            return
+        self._strays_due_ms = now_ms + STRAYS_INTERVAL_MS
+        for topic_partition in self._ports.stores.replicas(self._root):
+            state, removal = self._image.partitions.get(topic_partition), self._removals.get(topic_partition)
+            if state is None or self._is_assigned(state) or isinstance(removal, Sealed):
+                continue
+            if self._table(topic_partition).snapshot() is not None:
+                topic_id = self._image.topic_ids.get(topic_partition.topic, "")
+                self._removals[topic_partition] = Leaving(topic_id, state.leader_epoch)
+
+    def _find_sealed(self, now_ms: int) -> None:
+        """Find tables of replicas that are assigned again, which another process of this broker sealed and did not
+        delete before it died: fetch sessions and new leaders wait for the deletion. Only replicas that are not in sync
+        are checked, `SEALED_CHECKED` at a time."""
+        if now_ms < self._sealed_due_ms:
+            return
+        self._sealed_due_ms = now_ms + SEALED_INTERVAL_MS
+        applied = [each.state for each in self._replicas.values() if isinstance(each, LocalReplica)]
+        out_of_sync = {s.topic_partition for s in applied if self._broker_id not in s.isr and self._is_assigned(s)}
+        waiting = sorted(out_of_sync.union(tp for tp, replica in self.leaders.items() if replica.is_starting))
+        first = bisect_right(waiting, self._last_checked) if self._last_checked is not None else 0
+        for topic_partition in [*waiting[first:], *waiting[:first]][:SEALED_CHECKED]:
+            self._last_checked = topic_partition
+            if is_sealed(self._table(topic_partition), self._clock, self._ports.ids):
+                self._removals.setdefault(topic_partition, Sealed(now_ms))
+
+    # -- leading -----------------------------------------------------------------------------------------
+
     def _become_leader(self, state: PartitionRecord, topic_id: str, image: ClusterImage) -> None:
         topic_partition, config = state.topic_partition, self._configs.of(state.topic, image)
         self.stop_leading(topic_partition, f"epoch {state.leader_epoch} began")
-        log = PartitionLog(self._stores.table(self._root, topic_partition), config, self._clock, self._ids)
-        self.leaders[topic_partition] = self.starting[topic_partition] = LeaderReplica(
-            state,
-            self._broker_id,
-            topic_id,
-            log,
-            config,
-            self._purgatory,
-            self._clock,
-            self._tell_offline,
-            known_committed(self._committed.get(topic_partition), topic_id, state),
-            self.metrics,
-            partial(self.upkeep.append_pause_ms, topic_partition),
-        )
+        log = PartitionLog(self._table(topic_partition), config, self._clock, self._ports.ids)
+        committed = known_committed(self._committed.get(topic_partition), topic_id, state)
+        self.leaders[topic_partition] = LeaderReplica(state, topic_id, log, self._leader_ports, committed)
         erases = partial(erases_of, image, topic_partition)
-        self.upkeep.take(topic_partition, Upkeep(log, self._upkeep_limits, self._executor, erases=erases))
+        self.upkeep.add(topic_partition, Upkeep(log, self._upkeep_limits, self._ports.executor, erases=erases))
         self._log_state(state, "became leader")
 
     def _reconfigure(self, topic_partition: TopicPartition, image: ClusterImage) -> None:
-        """A topic's altered config takes hold while it runs, and so does a request to erase."""
+        """Apply a topic's altered config, or a request to erase, while the replica leads."""
         self.upkeep.wake(topic_partition)
         replica = self.leaders.get(topic_partition)
         if replica is not None:
             replica.reconfigure(self._configs.of(topic_partition.topic, image))
 
     def _stop_deleted(self, topic_partition: TopicPartition, topic_id: str) -> None:
-        """The topic is gone, and its table; not one that a session has already made for a new topic of that name."""
+        """The topic is gone: drop its table, but not one that a session has made for a new topic of that name."""
         reason = "its topic was deleted"
         self.stop_leading(topic_partition, reason)
-        table = self._stores.table(self._root, topic_partition)
-        if is_of_topic(table, (topic_id,), self._clock, self._ids):
+        table = self._table(topic_partition)
+        if is_of_topic(table, (topic_id,), self._clock, self._ports.ids):
             table.drop()
-        self._applied.pop(topic_partition, None)
-        self._left.pop(topic_partition, None)
+        self._replicas.pop(topic_partition, None)
         self._configs.forget(topic_partition.topic)
         self._log(f"stopped replica {topic_partition}: {reason}")
 
-    def drop_leftover(self, replica: LeaderReplica, reason: StratalogError) -> None:
+    def drop_stray(self, replica: LeaderReplica, reason: StratalogError) -> None:
         """The table of a replica that is to lead is of a deleted topic of this name."""
-        if delete_leftover(replica.log.table, replica.log.topic_id, self._clock, self._ids):
-            _LOG.warning("broker %d drops a leftover: %s", self._broker_id, reason)
+        if delete_stray(replica.log.table, replica.log.topic_id, self._clock, self._ports.ids):
+            _LOG.warning("broker %d drops a stray replica: %s", self._broker_id, reason)
 
     def stop_leading(self, topic_partition: TopicPartition, reason: str) -> None:
-        """Whoever waits for this replica is told that it does not lead any more; the table stays."""
+        """Refuse what waits for this replica; the table stays."""
         replica = self.leaders.pop(topic_partition, None)
-        self.starting.pop(topic_partition, None)
         self.offline.pop(topic_partition, None)
         self.upkeep.drop(topic_partition)
         if replica is not None:
@@ -317,25 +354,27 @@ class HostedReplicas:
         self._on_stopped(topic_partition)
 
     def stop_all(self, reason: str) -> None:
-        """Lead nothing; every replica is taken up anew by the next `apply`."""
+        """Lead nothing until the next `apply` of each partition."""
         for topic_partition in list(self.leaders):
             self.stop_leading(topic_partition, reason)
-        self._left |= self._applied
-        self._applied.clear()
+        for topic_partition, held in self._replicas.items():
+            if isinstance(held, LocalReplica):
+                self._replicas[topic_partition] = StoppedReplica(held)
 
     def forget_follower(self, broker_id: int, now_ms: int) -> None:
-        """A broker came up anew: what its earlier life had copied may be gone (promise 13, KIP-966)."""
+        """A broker came up anew: what its earlier process had copied may be gone (promise 13, KIP-966)."""
         for replica in self.leaders.values():
             if replica.partition is not None:
                 replica.partition.forget_follower(broker_id, now_ms)
 
     def keep_up(self) -> set[TopicPartition]:
-        """Upkeep of the led replicas, for a bounded time; those whose log start moved. Removed replicas are deleted."""
+        """Upkeep of the led replicas and the removal of others, for a bounded time. Returns the partitions whose log
+        start moved."""
         now_ms = self._clock.monotonic_ms()
         self._find_strays(now_ms)
         self._find_sealed(now_ms)
-        self._remove_some(now_ms)
-        self._delete_removed(now_ms)
+        self._seal_some(now_ms)
+        self._delete_some(now_ms)
         self.upkeep.run(self._keep_one_up, self._broken)
         moved, self._log_start_moved = self._log_start_moved, set()
         return moved
@@ -353,7 +392,7 @@ class HostedReplicas:
     # -- damage ------------------------------------------------------------------------------------------
 
     def examine(self, topic_partition: TopicPartition, path: str) -> None:
-        """A follower could not read this replica, or this file of it: look whether that is so.
+        """Check this replica, and this file of it, which a follower could not read.
 
         The fold that the leader holds may be older than the damage, so the table is folded from storage.
         """
@@ -366,21 +405,21 @@ class HostedReplicas:
             log.table.check_files([entry.file for entry in log.files if entry.path == path], bits=True)
             log.table.reopened().snapshot()
         except StoreUnavailableError as reason:
-            _LOG.warning("%s cannot be examined: %s", topic_partition, reason)  # the follower will say it again
+            _LOG.warning("%s cannot be examined: %s", topic_partition, reason)  # the follower reports it again
         except StratalogError as reason:
             self._broken(topic_partition, reason)
 
     def _broken(self, topic_partition: TopicPartition, reason: StratalogError) -> None:
-        """A damaged leader that nobody of the ISR could replace leads on: what it can still read is all there is."""
+        """A damaged leader that is the whole ISR keeps leading: what it can still read is all there is."""
         replica = self.leaders[topic_partition]
         if damage_in(reason) is not None and not replica.may_be_replaced:
             _LOG.error("%s stays online on broker %d, the whole ISR: %s", topic_partition, self._broker_id, reason)
             return
         replica.go_offline(reason)
 
-    def _tell_offline(self, topic_partition: TopicPartition, reason: StratalogError | None) -> None:
-        """A led replica cannot be served; None: it can again. A full disk is all replicas' (Kafka: its log directory
-        is offline), so all of them should be led elsewhere, until something fits again."""
+    def _set_offline(self, topic_partition: TopicPartition, reason: StratalogError | None) -> None:
+        """A led replica cannot be served; None: it can again. A full disk concerns all replicas (Kafka: its log
+        directory is offline): all of them should be led elsewhere, until something fits again."""
         if reason is not None and not isinstance(reason, StoreFullError):
             self.offline[topic_partition] = reason
             return
@@ -391,12 +430,12 @@ class HostedReplicas:
             elif isinstance(self.offline.get(each), StoreFullError):
                 del self.offline[each]
 
-    def offline_noted(self) -> list[TopicPartition]:
-        """What is offline, in order. Damage stands noted beside the table before others hear of it: whoever follows
-        with that table later must know."""
+    def record_damage(self) -> list[TopicPartition]:
+        """The replicas that are offline, in order. Their damage is recorded beside their tables before it is reported:
+        a follower that uses the table later has to know it."""
         for topic_partition, reason in self.offline.items():
             damage = damage_in(reason)
-            table = self._stores.table(self._root, topic_partition)
+            table = self._table(topic_partition)
             if damage is not None and table.damage() is None:
                 table.note_damage(damage)
         return sorted(self.offline)

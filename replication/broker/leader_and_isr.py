@@ -1,7 +1,7 @@
 """What a broker does with a partition's new state: become leader or follower, or stop. Pure.
 
-The answer says only what changes on this broker; the caller opens tables, starts and stops fetchers, and
-writes an `Ignore`'s reason to the state change log.
+The result is only what changes on this broker; the caller opens and drops tables and writes an `Ignore`'s reason to the
+state change log. Kafka: `becomeLeaderOrFollower` of `ReplicaManager`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NO_CONTROLLER_EPOCH = -1
 
 @dataclass(frozen=True, slots=True)
 class LocalReplica:
-    """What this broker last applied to its replica: the state, and the id of the topic it was a state of."""
+    """What this broker last applied to its replica: the partition's state, and the id of its topic then."""
 
     state: PartitionRecord
     topic_id: str
@@ -23,14 +23,14 @@ class LocalReplica:
 
 @dataclass(frozen=True, slots=True)
 class BecomeLeader:
-    """Stop fetching, start the leader epoch `state.leader_epoch` in the own table, take writes."""
+    """Stop fetching, start the leader epoch `state.leader_epoch` in the own table, accept writes."""
 
     state: PartitionRecord
 
 
 @dataclass(frozen=True, slots=True)
 class BecomeFollower:
-    """Take no writes, follow `state.leader` under its epoch. `state.leader` is -1: wait, nobody leads."""
+    """Refuse writes, follow `state.leader` under its epoch; wait if it is -1."""
 
     state: PartitionRecord
 
@@ -44,14 +44,12 @@ class UpdateIsr:
 
 @dataclass(frozen=True, slots=True)
 class StopReplica:
-    """The topic is gone or this broker is no longer assigned: stop the replica; with `delete` its table goes too."""
-
-    delete: bool = True
+    """The topic is gone or this broker is no longer assigned: stop the replica and remove its table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ignore:
-    """Nothing to do. `reason` is empty when that is as it should be; else a refused state, to be logged."""
+    """Nothing to do. `reason` says why a state was refused; it is empty when nothing had to change."""
 
     reason: str = ""
 
@@ -70,13 +68,13 @@ def decide_leader_and_isr(
 
     `local` is None when this process has applied nothing yet, `state` is None when the partition does not exist.
     A state older than what is applied (controller epoch, leader epoch, partition epoch) is refused.
-    `last_controller_epoch` is the newest controller epoch the broker has seen, where states arrive in any order,
-    as requests do; in a fold of the log older partitions rightly stand beside newer ones: NO_CONTROLLER_EPOCH.
+    `last_controller_epoch` is the newest controller epoch the broker has seen, where states arrive in any order, as
+    requests do. In a fold of the log older partitions stand beside newer ones: NO_CONTROLLER_EPOCH.
     """
     if state is None:
         return Ignore() if local is None else StopReplica()
     if local is not None and local.topic_id != topic_id:
-        # Another topic of the same name: its epochs began anew and say nothing about this replica's.
+        # Another topic of the same name: its epochs began at 0 again and cannot be compared.
         return StopReplica() if broker_id not in state.replicas else _enter_epoch(state, broker_id)
     refusal = _staleness(local, state, last_controller_epoch)
     if refusal:
@@ -107,6 +105,6 @@ def _stay_in_epoch(applied: PartitionRecord, state: PartitionRecord) -> Transiti
     if state.partition_epoch == applied.partition_epoch:
         return Ignore()
     if state.leader != applied.leader:
-        # One epoch has one leader (SingleLeaderPerEpoch): a state that says otherwise is never followed.
+        # One epoch has one leader (SingleLeaderPerEpoch): a state with another leader is refused.
         return Ignore(f"leader {state.leader} in leader epoch {state.leader_epoch}, which {applied.leader} leads")
     return UpdateIsr(state)

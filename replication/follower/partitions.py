@@ -25,7 +25,7 @@ from stratalog.replication.metadata.records import NO_LEADER, MetadataRecord, Pa
 from stratalog.replication.progress.of_leader import FollowedLeader
 from stratalog.replication.progress.of_session import SessionProgress, published_by
 from stratalog.replication.progress.progress import ReplicaProgress
-from stratalog.replication.replica.removal import delete_leftover
+from stratalog.replication.replica.removal import delete_stray
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds, limits_of
 from stratalog.replication.stores import Ports
 from stratalog.replication.threads.turn_interval import TurnInterval
@@ -250,7 +250,7 @@ class FollowedPartitions:
     def _begin_upkeep(self, topic_partition: TopicPartition, replica: FollowedReplica) -> None:
         erases = partial(erases_of, self._metadata.image, topic_partition)
         limits, executor = self._upkeep_limits, self.ports.executor
-        self.upkeep.take(topic_partition, Upkeep(replica.own, limits, executor, leader=replica.leader, erases=erases))
+        self.upkeep.add(topic_partition, Upkeep(replica.own, limits, executor, leader=replica.leader, erases=erases))
 
     def _forget(self, topic_partition: TopicPartition) -> None:
         if self.replicas.pop(topic_partition, None) is not None:
@@ -416,7 +416,7 @@ class FollowedPartitions:
         self._metadata.refresh_image()
         self._apply(self._metadata.refresh())
         if not self.is_over and self._metadata.image.topic_ids.get(replica.state.topic) == replica.topic_id:
-            if delete_leftover(replica.own.table, replica.own.topic_id, self.ports.clock, self.ports.ids):
+            if delete_stray(replica.own.table, replica.own.topic_id, self.ports.clock, self.ports.ids):
                 _LOG.warning("broker %d drops a stray replica: %s", self.job.broker_id, reason)
             else:
                 self._delay(replica.state.topic_partition, self.job.config.replica_fetch_backoff_ms)

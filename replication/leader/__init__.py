@@ -1,1 +1,8 @@
-"""One led partition: append queue, ISR, high watermark, purgatory, delete-records."""
+"""One led partition.
+
+partition       followers' log ends, high watermark, ISR expand and ISR shrink (Kafka: `Partition`)
+replica         its log, its appends in group commits, its answers
+append_queue    requests on their way to the leaders of one broker
+purgatory       acks=all requests that wait for the high watermark
+delete_records  DeleteRecords: the log start moves up on every replica
+"""

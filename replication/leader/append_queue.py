@@ -1,4 +1,4 @@
-"""Requests on their way to the replicas that a broker leads, and whose turn it is to append.
+"""Requests on their way to the replicas that a broker leads, and the order in which those append.
 
 I/O: through the replicas' logs. Any thread may `put`; everything else belongs to the broker's loop. A turn touches
 only replicas that have something to append, however many there are.
@@ -16,8 +16,8 @@ from stratalog.storage.errors import NotLeaderOrFollowerError, StratalogError
 from stratalog.storage.records import TopicPartition
 
 TURN_MS_MAX = 2
-"""Appends of one turn begin within this time: then followers are told, and their progress is looked at. While many
-partitions move it is longer (`turn_interval`)."""
+"""Limit of the time in which one turn begins appends: then they are published, and followers' progress is read. While
+many partitions move it is longer (`threads.turn_interval`)."""
 
 
 class AppendQueue:
@@ -37,33 +37,33 @@ class AppendQueue:
         self._inbound: deque[WaitingAppend] = deque()
         self._waiting: dict[TopicPartition, None] = {}
         self.held_ms = 0
-        """After a turn: how long until the first of those that were held back for upkeep may append; 0: none was."""
+        """Time after a turn until the first replica that was held back for upkeep may append; 0 if none was."""
 
     @property
     def is_empty(self) -> bool:
-        """False while something waits for its append; after a turn in which nothing moved: for a store."""
+        """False while something waits for its append: after a turn in which nothing moved, for a store."""
         return not self._inbound and not self._waiting
 
     def put(self, waiting: WaitingAppend) -> None:
-        """Queue a request; the partition's leader takes it at its next turn."""
+        """Queue a request for the next turn of the partition's leader."""
         waiting.arrived_ms = self._clock.monotonic_ms()
         self._inbound.append(waiting)
 
     def refuse_all(self, reason: str) -> None:
-        """Nobody leads here any more. Called from any thread."""
+        """Refuse what is queued: nothing is led here any more. Called from any thread."""
         while self._inbound:
             self._inbound.popleft().answer(NotLeaderOrFollowerError(reason))
 
     def append(self, now_ms: int, within_ms: int = TURN_MS_MAX) -> Iterator[LeaderReplica]:
-        """Append one group of each partition that has requests, as long as it is within `within_ms` of the turn's
-        beginning `now_ms`; who was cut off comes first in the next turn. Yields the replicas whose log moved."""
-        self._hand_out(now_ms)
+        """Append one group of each partition that has requests, within `within_ms` of the turn's beginning `now_ms`;
+        partitions that were cut off come first in the next turn. Yields the replicas whose log moved."""
+        self._distribute(now_ms)
         self.held_ms = 0
         for topic_partition in list(self._waiting):
             del self._waiting[topic_partition]
             replica = self._leaders.get(topic_partition)
             if replica is None:
-                continue  # whoever waited was answered when it stopped leading
+                continue  # its requests were answered when it stopped leading
             has_moved = replica.append_waiting(now_ms)
             if replica.has_waiting:
                 self._waiting[topic_partition] = None  # behind the others
@@ -74,7 +74,7 @@ class AppendQueue:
             if self._clock.monotonic_ms() - now_ms >= within_ms:
                 return
 
-    def _hand_out(self, now_ms: int) -> None:
+    def _distribute(self, now_ms: int) -> None:
         while self._inbound:
             waiting = self._inbound.popleft()
             self._queue_time.observe(now_ms - waiting.arrived_ms)

@@ -1,7 +1,8 @@
 """DeleteRecords: a partition's leader moves its log start up, and answers when every live replica has followed.
 
-I/O: `inbox/<id>.delete-records` of the broker's own root asks, `inbox/<id>.answer.json` answers; the leader's log. The
-rule is `storage.upkeep.retention.offset_to_delete_before`; the segments below the log start go with the next retention.
+I/O: the leader's log; requests `inbox/<id>.delete-records` and answers `inbox/<id>.answer.json` in the broker's own
+root. The rule is `storage.upkeep.retention.offset_to_delete_before`; the next retention deletes the segments below the
+log start.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ DELETE_RECORDS_SUFFIX = ".delete-records"
 
 @dataclass(frozen=True, slots=True)
 class DeletedRecords:
-    """The answer for one partition: no live replica's log starts below `low_watermark` any more; or `error`."""
+    """The result for one partition: no live replica's log starts below `low_watermark` any more; or `error`."""
 
     low_watermark: int = UNKNOWN
     error: StratalogError | None = None
 
 
 def delete_records_path(request_id: str) -> str:
-    """Where a request lies in the leader's root."""
+    """Path of a request in the leader's root."""
     return f"{INBOX_PREFIX}{request_id}{DELETE_RECORDS_SUFFIX}"
 
 
@@ -58,13 +59,13 @@ def delete_records_id_of(path: str) -> str | None:
 
 
 def encode_delete_records(offsets: Mapping[TopicPartition, int], broker_epoch: int, timeout_ms: int) -> bytes:
-    """`offsets`: where each log is to start, -1: at its high watermark. `broker_epoch`: the registration asked."""
+    """`offsets`: new log starts, -1 is the high watermark. `broker_epoch`: the registration that is to handle it."""
     rows = [[*topic_partition, offset] for topic_partition, offset in offsets.items()]
     return json.dumps({"broker_epoch": broker_epoch, "timeout_ms": timeout_ms, "offsets": rows}).encode()
 
 
 def decode_delete_records(data: bytes) -> tuple[dict[TopicPartition, int], int, int]:
-    """(offsets, broker epoch, timeout in ms). CorruptMessageError when it is not a request."""
+    """`(offsets, broker epoch, timeout in ms)`. Raises CorruptMessageError."""
     try:
         body = json.loads(data)
         offsets = {TopicPartition(str(topic), int(number)): int(offset) for topic, number, offset in body["offsets"]}
@@ -74,7 +75,7 @@ def decode_delete_records(data: bytes) -> tuple[dict[TopicPartition, int], int, 
 
 
 def encode_deleted(answers: Mapping[TopicPartition, DeletedRecords]) -> bytes:
-    """An answer object: a list of topic, partition, low watermark, error code (0: none) and message."""
+    """A JSON list of rows: topic, partition, low watermark, error code (0: none), message."""
     rows: list[list[object]] = []
     for (topic, partition), answer in answers.items():
         error = answer.error
@@ -83,7 +84,7 @@ def encode_deleted(answers: Mapping[TopicPartition, DeletedRecords]) -> bytes:
 
 
 def decode_deleted(data: bytes) -> dict[TopicPartition, DeletedRecords]:
-    """CorruptMessageError when it is not an answer."""
+    """The results of `encode_deleted`. Raises CorruptMessageError."""
     try:
         return {
             TopicPartition(topic, partition): DeletedRecords(low, error_for_code(code, text) if code else None)
@@ -95,7 +96,7 @@ def decode_deleted(data: bytes) -> dict[TopicPartition, DeletedRecords]:
 
 @dataclass(slots=True)
 class _Request:
-    """A request under way: `wanted` until a log starts there, then `awaited` until the others' logs do."""
+    """A request under way: an offset is `wanted` until the leader's log starts there, `awaited` until all logs do."""
 
     request_id: str
     deadline_ms: int
@@ -114,8 +115,8 @@ class _Request:
 
 
 class RecordDeletions:
-    """The requests that one broker's leaders are asked, taken and answered by its loop (Kafka's
-    DelayedDeleteRecords). `leaders` is the broker's own map, which changes under way."""
+    """The requests to one broker's leaders, handled by its loop (Kafka: `DelayedDeleteRecords`). `leaders` is the
+    broker's own map, which changes under way."""
 
     def __init__(self, store: ObjectStore, leaders: Mapping[TopicPartition, LeaderReplica], clock: Clock) -> None:
         self._store = store
@@ -126,11 +127,11 @@ class RecordDeletions:
 
     @property
     def is_idle(self) -> bool:
-        """True while nothing is to be done by `step`."""
+        """True while `step` has nothing to do."""
         return not self._requests
 
-    def take(self, request_id: str, broker_epoch: int) -> None:
-        """Begin with a request of the inbox, unless it is under way. `broker_epoch`: this broker's."""
+    def accept(self, request_id: str, broker_epoch: int) -> None:
+        """Read a request of the inbox, unless it is under way. `broker_epoch`: this broker's."""
         if request_id in self._requests or any(request.request_id == request_id for request in self._answered):
             return
         data = self._store.get_optional(delete_records_path(request_id))
@@ -152,19 +153,19 @@ class RecordDeletions:
         self._requests[request_id] = request
 
     def step(self, live: Collection[int]) -> set[TopicPartition]:
-        """Go on with everything; the partitions whose log start moved here. `live`: brokers whose replicas count."""
+        """Continue all requests; returns the partitions whose log start moved. `live`: brokers whose replicas count."""
         now_ms = self._clock.monotonic_ms()
         moved: set[TopicPartition] = set()
         for request in list(self._requests.values()):
             for topic_partition in request.open:
-                if self._go_on(request, topic_partition, live, now_ms):
+                if self._continue(request, topic_partition, live, now_ms):
                     moved.add(topic_partition)
             if not request.open:
                 self._answered.append(self._requests.pop(request.request_id))
         return moved
 
-    def _go_on(self, request: _Request, topic_partition: TopicPartition, live: Collection[int], now_ms: int) -> bool:
-        """One partition of a request, as far as it goes now; True when the log start moved."""
+    def _continue(self, request: _Request, topic_partition: TopicPartition, live: Collection[int], now_ms: int) -> bool:
+        """Continue one partition of a request; True when the log start moved."""
         replica = self._leaders.get(topic_partition)
         if replica is None or replica.failure is not None:
             refusal = NotLeaderOrFollowerError(f"{topic_partition} is not led by this broker")
@@ -191,7 +192,7 @@ class RecordDeletions:
         return has_moved
 
     def _move_log_start(self, request: _Request, topic_partition: TopicPartition, replica: LeaderReplica) -> bool:
-        """Commit the new log start, unless the leader has not started yet or loses a race: then the next step does."""
+        """Commit the new log start. The next step retries it if the leader has not started yet or lost a race."""
         if replica.partition is None or replica.partition.high_watermark == UNKNOWN:
             return False
         high_watermark = replica.partition.high_watermark
@@ -216,10 +217,10 @@ class RecordDeletions:
         return is_moving
 
     def write_answers(self) -> bool:
-        """Answer what is done, once the new log starts were published; True when something was.
+        """Answer finished requests, once the new log starts were published; True if there were any.
 
-        A request is deleted after its answer stands: a broker that dies in between leaves it, to be refused by its
-        next registration.
+        A request is deleted after its answer is stored: if the broker dies in between, its next registration refuses
+        the request.
         """
         moved = bool(self._answered)
         while self._answered:

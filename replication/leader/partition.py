@@ -1,11 +1,8 @@
-"""One partition as its leader sees it: followers' log ends, the ISR, the high watermark. Pure.
+"""One partition as its leader sees it: followers' log ends, the high watermark, ISR expand and ISR shrink. Pure.
 
-Kafka's `Partition`, only its rules: the broker feeds it what it appended and what the followers
-published, and asks it which replicas are in sync and what is committed (promise 17).
-
-Which ISRs a leader wants to change: a follower that caught up joins, one that lags leaves. Pure.
-
-Kafka's `maybeExpandIsr` and `maybeShrinkIsr`. The changes of all partitions go into one commit.
+The rules of Kafka's `Partition`: the broker feeds it what it appended and what the followers published, and asks it
+what is committed (promise 17) and which ISR it wants. A follower that caught up joins the ISR, one that lags leaves it.
+The changes of all partitions go into one commit, which `controller.brokers.alter_partition` checks.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress
 
 @dataclass(slots=True)
 class FollowerState:
-    """A follower as known to the leader of this epoch; UNKNOWN until it spoke under this very epoch."""
+    """A follower as known to the leader of this epoch; UNKNOWN until it published under this very epoch."""
 
     log_end_offset: int = UNKNOWN
     last_caught_up_ms: int | None = None
@@ -37,7 +34,7 @@ def counts_for_epoch(progress: ReplicaProgress, leader_epoch: int) -> bool:
 
 
 class Partition:
-    """The leader's side of one leader epoch, made anew at every epoch.
+    """The leader's side of one leader epoch; every epoch has a new one.
 
     min_insync_replicas   the topic's; changes with it
     held_by_isr           up to where the ISR has the log: the high watermark, if the ISR is large enough
@@ -63,7 +60,7 @@ class Partition:
         self.state = state
         self.joining: frozenset[int] = frozenset()
         self.followers: dict[int, FollowerState] = {}
-        self._see_members(now_ms)
+        self._update_members(now_ms)
 
     @property
     def isr(self) -> tuple[int, ...]:
@@ -72,21 +69,21 @@ class Partition:
 
     @property
     def maximal_isr(self) -> set[int]:
-        """The committed ISR and everybody whose joining is under way or not known to have failed.
+        """The committed ISR and all replicas whose joining is under way or not known to have failed.
 
-        The high watermark waits for all of them: whichever ISR turns out to hold, its members have it.
+        The high watermark waits for all of them: whichever ISR turns out to be committed, its members have it.
         """
         return set(self.state.isr) | self.joining
 
     def update_state(self, state: PartitionRecord, now_ms: int) -> None:
-        """A newer committed state of the same leader epoch: whatever was under way is settled."""
+        """A newer committed state of the same leader epoch: it decides every change that was under way."""
         if state.partition_epoch < self.state.partition_epoch:
             return
         self.state = state
         self.joining = frozenset()
-        self._see_members(now_ms)
+        self._update_members(now_ms)
 
-    def _see_members(self, now_ms: int) -> None:
+    def _update_members(self, now_ms: int) -> None:
         for replica in self.state.replicas:
             if replica == self.broker_id or replica in self.followers:
                 continue
@@ -96,14 +93,14 @@ class Partition:
             del self.followers[replica]
 
     def appended(self, log_end_offset: int, now_ms: int) -> None:
-        """The leader's own log grew. Who had everything until now was caught up until now."""
+        """The leader's own log grew. A follower that had all of it was caught up until now."""
         for follower in self.followers.values():
             if follower.log_end_offset >= self.log_end_offset:
                 follower.last_caught_up_ms = now_ms
         self.log_end_offset = log_end_offset
 
     def follower_progressed(self, replica: int, progress: ReplicaProgress, now_ms: int) -> bool:
-        """Take a follower's published log end; False when it does not count (rule (c)) or is nothing new."""
+        """Record a follower's published log end; False when it does not count (rule (c)) or is nothing new."""
         follower = self.followers.get(replica)
         if follower is None or not counts_for_epoch(progress, self.leader_epoch):
             return False
@@ -118,12 +115,12 @@ class Partition:
     def low_watermark(self, log_start_offset: int, live: Collection[int]) -> int:
         """The least log start offset of the leader and its live followers (Kafka's lowWatermarkIfLeader).
 
-        Leader at 8, live followers at 8 and 5: it is 5. UNKNOWN while a live follower has not spoken.
+        Leader at 8, live followers at 8 and 5: it is 5. UNKNOWN while a live follower has published nothing.
         """
         return min([log_start_offset, *(f.log_start_offset for r, f in self.followers.items() if r in live)])
 
     def forget_follower(self, replica: int, now_ms: int) -> None:
-        """The follower came up anew: it has to show again what it holds."""
+        """The follower came up anew: it has to publish again what it holds."""
         if replica in self.followers:
             in_sync = replica in self.isr
             self.followers[replica] = FollowerState(last_caught_up_ms=now_ms if in_sync else None)
@@ -131,10 +128,11 @@ class Partition:
     def maybe_increment_high_watermark(self, now_ms: int, lag_ms_max: int) -> bool:
         """Raise the high watermark to the least log end of the maximal ISR and of those about to join it.
 
-        Not before it has reached the epoch's start offset (KIP-207): so it never goes back under clean
-        elections. Leader at 8, ISR followers at 8 and 6: the high watermark is 6.
-        Not while the ISR is under `min.insync.replicas` either (KIP-966): then who left it may still be elected. But
-        what lies below the log's start is committed in any case.
+        Leader at 8, ISR followers at 8 and 6: the high watermark is 6. It stays where it is
+
+        - until it can reach the epoch's start offset (KIP-207): so it never goes back under clean elections;
+        - while the ISR is under `min.insync.replicas` (KIP-966): a replica that left it may still be elected. But what
+          lies below the log's start is committed in any case.
         """
         waited_for = self.maximal_isr | {r for r in self.followers if self._is_about_to_join(r, now_ms, lag_ms_max)}
         log_ends = [self.followers[r].log_end_offset for r in waited_for if r in self.followers]
@@ -159,7 +157,8 @@ class Partition:
         return caught_up_ms is not None and now_ms - caught_up_ms <= lag_ms_max
 
     def out_of_sync(self, now_ms: int, lag_ms_max: int) -> set[int]:
-        """ISR followers that have not been caught up for longer than `replica.lag.time.max.ms`."""
+        """ISR followers that have not been caught up for longer than `replica.lag.time.max.ms` (Kafka:
+        `getOutOfSyncReplicas`)."""
         return {r for r in self.isr if r in self.followers and self._lags(self.followers[r], now_ms, lag_ms_max)}
 
     def _lags(self, follower: FollowerState, now_ms: int, lag_ms_max: int) -> bool:
@@ -171,8 +170,8 @@ class Partition:
         """Followers outside the ISR whose log reached the high watermark and the epoch's start.
 
         again   also those whose joining was tried and whose outcome is not known
-        While the high watermark stands still, under `min.insync.replicas`, they must have what the ISR holds: else a
-        follower that stopped would join again and again.
+        While the ISR is under `min.insync.replicas` the high watermark does not rise. They must have what the ISR holds
+        then, or a follower that stopped would join again and again.
         """
         if self.held_by_isr == UNKNOWN:
             return set()
@@ -193,12 +192,15 @@ class Partition:
         return len(self.isr) >= min_insync_replicas
 
 
+# -- ISR expand and ISR shrink ----------------------------------------------------------------------------
+
 WantedIsr = tuple[Partition, tuple[int, ...]]
+"""A partition, and the ISR that its leader wants for it."""
 
 
-def expansions(partitions: Iterable[Partition], live: Collection[int], *, again: bool = False) -> list[WantedIsr]:
-    """New ISRs with the followers that may join. From here on the high watermark waits for them, whatever
-    becomes of the commit.
+def isr_expansions(partitions: Iterable[Partition], live: Collection[int], *, again: bool = False) -> list[WantedIsr]:
+    """ISR expand (Kafka: `maybeExpandIsr`): new ISRs with the followers that may join. From here on the high watermark
+    waits for them, whatever becomes of the commit.
 
     again   also for followers whose joining was tried and whose outcome is not known
     """
@@ -211,8 +213,8 @@ def expansions(partitions: Iterable[Partition], live: Collection[int], *, again:
     return wanted
 
 
-def shrinkings(partitions: Iterable[Partition], now_ms: int, lag_ms_max: int) -> list[WantedIsr]:
-    """New ISRs without the followers that have not been caught up for longer than `lag_ms_max`."""
+def isr_shrinks(partitions: Iterable[Partition], now_ms: int, lag_ms_max: int) -> list[WantedIsr]:
+    """ISR shrink (Kafka: `maybeShrinkIsr`): new ISRs without the followers that are out of sync."""
     wanted: list[WantedIsr] = []
     for partition in partitions:
         lagging = partition.out_of_sync(now_ms, lag_ms_max)
@@ -221,17 +223,18 @@ def shrinkings(partitions: Iterable[Partition], now_ms: int, lag_ms_max: int) ->
     return wanted
 
 
-def all_isr_changes(
+def isr_changes(
     partitions: Sequence[Partition], live: Collection[int], now_ms: int, lag_ms_max: int
 ) -> list[WantedIsr]:
-    """The periodic look at everything; a partition changes in one direction at a time."""
-    expanding = expansions(partitions, live, again=True)
+    """The periodic check of all partitions; each changes in one direction at a time, and growing comes first."""
+    expanding = isr_expansions(partitions, live, again=True)
     changing = {partition.state.topic_partition for partition, _ in expanding}
     rest = [partition for partition in partitions if partition.state.topic_partition not in changing]
-    return expanding + shrinkings(rest, now_ms, lag_ms_max)
+    return expanding + isr_shrinks(rest, now_ms, lag_ms_max)
 
 
-def isr_change(partition: Partition, isr: tuple[int, ...], broker_epochs: Mapping[int, int]) -> IsrChange:
-    """What is asked of the metadata log. `broker_epochs`: under which registration each follower was heard."""
+def proposed_isr(partition: Partition, isr: tuple[int, ...], broker_epochs: Mapping[int, int]) -> IsrChange:
+    """The proposal to the metadata log. `broker_epochs`: the registration under which each follower's progress was
+    read."""
     state = partition.state
     return IsrChange(state.topic_partition, partition.leader_epoch, state.partition_epoch, isr, broker_epochs)

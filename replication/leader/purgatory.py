@@ -1,7 +1,7 @@
-"""Delayed produce: requests that wait for the high watermark. Pure.
+"""Delayed produce: acks=all requests that wait for the high watermark (Kafka: `DelayedProduce` in a purgatory). Pure.
 
-Kafka's `DelayedProduce` in a purgatory: a request completes when the high watermark passes its last
-offset, fails when its deadline passes or its partition is lost.
+A request completes when the high watermark passes its last offset. It fails when its deadline passes, or when its
+partition is not led here any more.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Complete = Callable[[ProduceResponse], None]
 
 @dataclass(slots=True)
 class DelayedProduce:
-    """A stored batch whose answer waits. `response` is what is sent when it is committed."""
+    """A stored batch that waits: `response` is sent when the high watermark reaches `required_offset`."""
 
     response: ProduceResponse
     required_offset: int
@@ -56,12 +56,12 @@ class ProducePurgatory:
 
     @property
     def size(self) -> int:
-        """How many wait. Called from any thread."""
+        """Waiting requests. Called from any thread."""
         return sum(len(waiting) for waiting in list(self._waiting.values()))
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """Nobody times out before; None when nobody waits."""
+        """The earliest deadline; None if nothing waits."""
         return self._deadlines[0][0] if self._waiting else None
 
     def high_watermark_moved(
@@ -71,9 +71,9 @@ class ProducePurgatory:
         has_enough_replicas: bool,
         on_done: Callable[[DelayedProduce], None] = lambda _delayed: None,
     ) -> int:
-        """Answer everything below the high watermark, telling `on_done` of each before; returns how many.
+        """Answer everything below the high watermark; `on_done` is called before each answer. Returns how many.
 
-        With too small an ISR by now the records are stored and committed but not as widely as asked:
+        If the ISR is too small by now, the records are stored on fewer replicas than requested:
         NOT_ENOUGH_REPLICAS_AFTER_APPEND.
         """
         waiting = self._waiting.get(topic_partition)
@@ -89,12 +89,12 @@ class ProducePurgatory:
         return done
 
     def fail(self, topic_partition: TopicPartition, error: StratalogError) -> None:
-        """The partition is no longer led here: everybody who waits is told."""
+        """The partition is no longer led here: answer all its requests with `error`."""
         for _, _, delayed in sorted(self._waiting.pop(topic_partition, ()), key=lambda entry: entry[:2]):
             delayed.finish(error)
 
     def expire(self, now_ms: int) -> None:
-        """Answer REQUEST_TIMED_OUT to all whose deadline passed."""
+        """Answer REQUEST_TIMED_OUT to all requests whose deadline passed."""
         late: set[TopicPartition] = set()
         while self._deadlines and (self._deadlines[0][0] <= now_ms or self._deadlines[0][2].is_done):
             delayed = heapq.heappop(self._deadlines)[2]
@@ -107,7 +107,7 @@ class ProducePurgatory:
                     "replicated to all in-sync replicas in time"
                 )
             )
-        for topic_partition in late:  # once per partition: a stalled one may time out with thousands waiting
+        for topic_partition in late:  # once per partition: thousands of requests of one may time out together
             waiting = [entry for entry in self._waiting.pop(topic_partition) if not entry[2].is_done]
             if waiting:
                 heapq.heapify(waiting)

@@ -1,7 +1,7 @@
 """A replica that leads: its log, its appends in group commits, and the answers that wait for it.
 
-I/O: through its `PartitionLog`. One part (the broker's loop) owns it; other threads only put requests into
-`waiting`. Whatever arrives while a commit is in flight forms the next group: the commit is the linger.
+I/O: through its `PartitionLog`. The broker's loop owns it; requests come from other threads through the `AppendQueue`.
+Requests that arrive during a commit form the next group: the commit is the linger.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stratalog.replication.leader.partition import Partition
 from stratalog.replication.leader.purgatory import DelayedProduce, ProducePurgatory
@@ -39,8 +39,7 @@ from stratalog.storage.errors import (
     StratalogError,
     UnknownLeaderEpochError,
 )
-from stratalog.storage.log import append as log_append
-from stratalog.storage.log.append import Appended, BatchAppended
+from stratalog.storage.log.append import Appended, BatchAppended, HandedFiles
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import NewRecordBatch, TopicPartition
 from stratalog.storage.topic_config import LogConfig
@@ -50,12 +49,13 @@ _LOG = logging.getLogger("stratalog.broker")
 GROUP_BYTES_MAX = 64 << 20
 GROUP_REQUESTS_MAX = 10_000
 RETRY_MS = 100
-FILES_LOOKED_FOR = 64
+FILES_CHECKED = 64
+"""Newest files whose presence a replica checks before it leads."""
 
 
 @dataclass(slots=True)
 class WaitingAppend:
-    """A request in the queue and whom to answer; `arrived_ms` on the broker's clock."""
+    """A request in the queue, and the callback for its response; `arrived_ms` is on the broker's clock."""
 
     request: ProduceRequest | HandOverRequest
     complete: Callable[[ProduceResponse], None]
@@ -71,7 +71,7 @@ class _Group:
 
     members: tuple[WaitingAppend, ...]
     batches: tuple[NewRecordBatch, ...] = ()
-    handed: tuple[log_append.HandedFiles, ...] = ()
+    handed: tuple[HandedFiles, ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -80,44 +80,48 @@ class _Group:
         return sum(batch.size_bytes for batch in self.batches) + sum(files)
 
 
+@dataclass(frozen=True, slots=True)
+class LeaderPorts:
+    """What the replicas that one broker leads reach their broker through.
+
+    on_offline       called with the reason when a replica cannot be served, with None when it can again
+    append_pause_ms  how long upkeep lets a replica's next append wait after one that added so many files
+    """
+
+    broker_id: int
+    clock: Clock
+    purgatory: ProducePurgatory
+    metrics: BrokerMetrics = field(default_factory=BrokerMetrics)
+    on_offline: Callable[[TopicPartition, StratalogError | None], None] = lambda _topic_partition, _reason: None
+    append_pause_ms: Callable[[TopicPartition, int], int] = lambda _topic_partition, _file_count: 0
+
+
 class LeaderReplica:
     """One led partition for one leader epoch. Not started until its table shows the epoch (promise 6)."""
 
     def __init__(
         self,
         state: PartitionRecord,
-        broker_id: int,
         topic_id: str,
         log: PartitionLog,
-        config: LogConfig,
-        purgatory: ProducePurgatory,
-        clock: Clock,
-        on_offline: Callable[[TopicPartition, StratalogError | None], None] = lambda _topic_partition, _reason: None,
+        ports: LeaderPorts,
         known_committed: int = UNKNOWN,
-        metrics: BrokerMetrics | None = None,
-        append_pause_ms: Callable[[int], int] = lambda _file_count: 0,
     ) -> None:
-        """`append_pause_ms`: how long upkeep lets the next append wait after one that added so many files."""
+        """`known_committed`: up to where the log was committed in earlier epochs, as far as this broker knows."""
         self.state = state
         self.topic_id = topic_id
         self.log = log
-        self.config = config
         self.waiting: deque[WaitingAppend] = deque()
         self.partition: Partition | None = None
         self.failure: StratalogError | None = None
         self._known_committed = known_committed
-        self._broker_id = broker_id
-        self._purgatory = purgatory
-        self._clock = clock
-        self._on_offline = on_offline
-        self._metrics = metrics or BrokerMetrics()
-        self._traffic = self._metrics.topic(state.topic)
+        self._ports = ports
+        self._traffic = ports.metrics.topic(state.topic)
         self._in_flight: _Group | None = None
         self._retry_at_ms = 0
-        self._append_pause_ms = append_pause_ms
         self._appended_ms, self._appended_files = 0, 0
         self.has_no_space = False
-        """Nothing fits on the root any more, as this replica or another one found; until something is appended."""
+        """True after an append of this replica or another one found the root full, until something is appended."""
 
     @property
     def has_waiting(self) -> bool:
@@ -125,11 +129,20 @@ class LeaderReplica:
         return self._in_flight is not None or bool(self.waiting)
 
     @property
+    def is_starting(self) -> bool:
+        """True until its epoch began, or could not begin."""
+        return self.partition is None and self.failure is None
+
+    @property
     def leader_epoch(self) -> int:
         return self.state.leader_epoch
 
+    @property
+    def config(self) -> LogConfig:
+        return self.log.config
+
     def start(self, now_ms: int) -> bool:
-        """Commit the epoch start; True once the replica leads. Losing a race or a slow store: try again later.
+        """Commit the epoch start; True once the replica leads. After a lost race or with a store that is away: retry.
 
         Raises InconsistentTopicIdError when the table belongs to another topic of this name.
         """
@@ -145,20 +158,18 @@ class LeaderReplica:
             self._retry_later(now_ms, reason)
             return False
         except FencedLeaderEpochError as reason:
-            self._retry_later(now_ms, reason)  # the metadata log will say who leads now
+            self._retry_later(now_ms, reason)  # the metadata log will show the newer leader
             return False
         except InconsistentTopicIdError:
-            raise  # a leftover of a deleted topic: whoever knows the metadata decides
+            raise  # a stray of a deleted topic: the broker checks the metadata
         except StratalogError as reason:
             self.go_offline(reason)
             return False
         self._has_space_again()
-        # An epoch this table showed before (a retried start) began where the epoch cache says.
-        start_offset = self._epoch_start_offset()
         self.partition = Partition(
             self.state,
-            self._broker_id,
-            start_offset,
+            self._ports.broker_id,
+            self._epoch_start_offset(),
             self.log.log_start_offset,
             now_ms,
             self.config.min_insync_replicas,
@@ -169,14 +180,14 @@ class LeaderReplica:
     def _check_table(self) -> None:
         """A replica that is known to be damaged does not lead while another one of the ISR may: DamagedFileError.
 
-        Of its files only the newest are looked for, so that a failover stays short; the rest is found by scrubbing.
+        Only the newest files are checked, so that a failover stays short; scrubbing checks the others.
         """
         if not self.may_be_replaced:
             return
         damage = self.log.table.damage()
         if damage is not None:
-            raise DamagedFileError(f"{self.log.name}: not healed yet: {damage.reason}", damage.path)
-        self.log.table.check_files([entry.file for entry in self.log.files[-FILES_LOOKED_FOR:]], bits=False)
+            raise DamagedFileError(f"{self.log.name}: not repaired yet: {damage.reason}", damage.path)
+        self.log.table.check_files([entry.file for entry in self.log.files[-FILES_CHECKED:]], bits=False)
 
     @property
     def may_be_replaced(self) -> bool:
@@ -184,20 +195,21 @@ class LeaderReplica:
         return len(self.state.isr) > 1
 
     def _epoch_start_offset(self) -> int:
+        """From the leader epoch cache when the table showed this epoch before: the start was retried."""
         entries = self.log.epochs.entries
         if entries and entries[-1].epoch == self.leader_epoch:
             return entries[-1].start_offset
         return self.log.log_end_offset
 
     def update_state(self, state: PartitionRecord, now_ms: int) -> None:
-        """A newer partition state under the same leader epoch (an ISR change took hold)."""
+        """A newer partition state under the same leader epoch: an ISR change was committed."""
         self.state = state
         if self.partition is not None:
             self.partition.update_state(state, now_ms)
 
     def reconfigure(self, config: LogConfig) -> None:
         """The topic's configs changed while it is led."""
-        self.config = self.log.config = config
+        self.log.config = config
         if self.partition is not None:
             self.partition.min_insync_replicas = config.min_insync_replicas
 
@@ -209,44 +221,46 @@ class LeaderReplica:
         return max(self.partition.high_watermark, self._known_committed)
 
     def held_ms(self, now_ms: int) -> int:
-        """How much longer what waits is held back for upkeep; 0: not at all. All of it then makes one commit."""
+        """How much longer the waiting requests are held back for upkeep, or 0. All of them then make one commit."""
         if self._in_flight is not None or not self._appended_files:
             return 0
-        pause_ms = self._append_pause_ms(self._appended_files)
+        pause_ms = self._ports.append_pause_ms(self.state.topic_partition, self._appended_files)
         return max(0, self._appended_ms + pause_ms - now_ms) if pause_ms else 0
 
     def append_waiting(self, now_ms: int) -> bool:
-        """Commit one group of what waits; True when something moved (look again at once)."""
+        """Commit one group of the waiting requests; True when something moved: call again at once."""
         if self.partition is None or now_ms < self._retry_at_ms or self.held_ms(now_ms):
             return False
         group = self._in_flight or self._next_group()
         if group is None:
             return False
         self._in_flight = group
-        begun_ms, end_offset = self._clock.monotonic_ms(), self.log.log_end_offset
+        begun_ms, end_offset = self._ports.clock.monotonic_ms(), self.log.log_end_offset
         try:
             outcome = self._append(group)
             if isinstance(outcome, Conflict):
-                self.log.refresh()  # what it finds may be a foreign commit
+                self.log.refresh()  # it may find a foreign commit
                 return True
         except StoreUnavailableError as reason:
-            self._retry_later(now_ms, reason)  # the very same group again: the log knows it
+            self._retry_later(now_ms, reason)  # the same group again: the log recognizes it
             return False
         except FencedLeaderEpochError as reason:
-            self._in_flight = None
-            self.resign(NotLeaderOrFollowerError(f"{self.state.topic_partition}: {reason}"), group)
+            self.resign(NotLeaderOrFollowerError(f"{self.state.topic_partition}: {reason}"))
             return True
         except StratalogError as reason:
-            self._in_flight = None
-            self.go_offline(reason, group)
+            self.go_offline(reason)
             return True
         self._in_flight = None
         self._has_space_again()
         self.partition.appended(self.log.log_end_offset, now_ms)
         self._traffic.appended(self.log.log_end_offset - end_offset, group.size_bytes, len(group.members))
-        self._appended_ms, self._appended_files = self._clock.monotonic_ms(), len(outcome.files)
-        self._metrics.local_time.observe(self._appended_ms - begun_ms, len(group.members))
-        self._answer(group, outcome, now_ms)
+        self._appended_ms, self._appended_files = self._ports.clock.monotonic_ms(), len(outcome.files)
+        self._ports.metrics.local_time.observe(self._appended_ms - begun_ms, len(group.members))
+        for member, result in zip(group.members, outcome.results, strict=True):
+            if isinstance(result, BatchAppended):
+                self._answer_stored(member, result, now_ms)
+            else:
+                member.answer(result)
         return True
 
     def _next_group(self) -> _Group | None:
@@ -283,17 +297,10 @@ class LeaderReplica:
         return None
 
     def _append(self, group: _Group) -> Appended | Conflict:
-        wall_ms = self._clock.wall_ms()
+        wall_ms = self._ports.clock.wall_ms()
         if group.handed:
             return self.log.append_files(group.handed, self.leader_epoch, wall_ms)
         return self.log.append(group.batches, self.leader_epoch, wall_ms)
-
-    def _answer(self, group: _Group, appended: Appended, now_ms: int) -> None:
-        for member, result in zip(group.members, appended.results, strict=True):
-            if isinstance(result, BatchAppended):
-                self._answer_stored(member, result, now_ms)
-            else:
-                member.answer(result)
 
     def _answer_stored(self, member: WaitingAppend, result: BatchAppended, now_ms: int) -> None:
         request = member.request
@@ -301,58 +308,58 @@ class LeaderReplica:
             request.topic_partition, result.base_offset, result.last_offset, self.leader_epoch, result.duplicate
         )
         if request.acks != ACKS_ALL:
-            self._metrics.total_time.observe(self._clock.monotonic_ms() - member.arrived_ms)
+            self._ports.metrics.total_time.observe(self._ports.clock.monotonic_ms() - member.arrived_ms)
             member.complete(response)
             return
-        deadline_ms = now_ms + request.timeout_ms
-        delayed = DelayedProduce(
-            response, result.last_offset + 1, deadline_ms, member.complete, arrived_ms=member.arrived_ms
+        end_offset, deadline_ms = result.last_offset + 1, now_ms + request.timeout_ms
+        self._ports.purgatory.add(
+            DelayedProduce(response, end_offset, deadline_ms, member.complete, arrived_ms=member.arrived_ms)
         )
-        self._purgatory.add(delayed)
 
-    def complete_waiting(self) -> int:
-        """Answer what the high watermark has passed; with too small an ISR refuse what all of it has."""
+    def complete_waiting(self) -> None:
+        """Answer the acks=all requests that the high watermark has passed. While the ISR is too small, refuse those
+        that all of it has."""
         if self.partition is None:
-            return 0
+            return
         enough = self.partition.has_enough_replicas(self.config.min_insync_replicas)
         reached = self.partition.high_watermark if enough else self.partition.held_by_isr
         if reached == UNKNOWN:
-            return 0
-        now_ms, total_time = self._clock.monotonic_ms(), self._metrics.total_time
-        return self._purgatory.high_watermark_moved(
+            return
+        now_ms, total_time = self._ports.clock.monotonic_ms(), self._ports.metrics.total_time
+        self._ports.purgatory.high_watermark_moved(
             self.state.topic_partition,
             reached,
             enough,
             lambda delayed: total_time.observe(now_ms - delayed.arrived_ms),
         )
 
-    def resign(self, error: StratalogError, group: _Group | None = None) -> None:
-        """Stop leading: everybody who waits gets `error`. What was stored stays where it is."""
+    def resign(self, error: StratalogError) -> None:
+        """Stop leading: all waiting requests are answered with `error`. What was stored stays where it is."""
         self._known_committed = self.known_committed
         self.partition = None
         self.failure = error
-        for member in (*(group or self._in_flight or _Group(())).members, *self.waiting):
+        for member in (*(self._in_flight.members if self._in_flight else ()), *self.waiting):
             member.answer(error)
         self._in_flight = None
         self.waiting.clear()
-        self._purgatory.fail(self.state.topic_partition, error)
+        self._ports.purgatory.fail(self.state.topic_partition, error)
 
-    def go_offline(self, reason: StratalogError, group: _Group | None = None) -> None:
-        """Stop leading for good: the table cannot be trusted. Everybody who waits or comes later gets `reason`."""
-        _LOG.error("%s goes offline on broker %d: %s", self.state.topic_partition, self._broker_id, reason)
-        self.resign(reason, group)
-        self._on_offline(self.state.topic_partition, reason)
+    def go_offline(self, reason: StratalogError) -> None:
+        """Stop leading for good: the table cannot be trusted. Waiting and later requests are answered with `reason`."""
+        _LOG.error("%s goes offline on broker %d: %s", self.state.topic_partition, self._ports.broker_id, reason)
+        self.resign(reason)
+        self._ports.on_offline(self.state.topic_partition, reason)
 
     def _retry_later(self, now_ms: int, reason: StratalogError) -> None:
-        _LOG.warning("%s on broker %d, trying again: %s", self.state.topic_partition, self._broker_id, reason)
+        _LOG.warning("%s on broker %d, trying again: %s", self.state.topic_partition, self._ports.broker_id, reason)
         self._retry_at_ms = now_ms + RETRY_MS
         if isinstance(reason, StoreFullError):
-            # The table is sound, but somebody else should lead; who is the whole ISR waits for space.
-            self._on_offline(self.state.topic_partition, reason)
+            # The table is sound, but another replica should lead; the only member of an ISR waits for space.
+            self._ports.on_offline(self.state.topic_partition, reason)
 
     def _has_space_again(self) -> None:
         if self.has_no_space:
-            self._on_offline(self.state.topic_partition, None)
+            self._ports.on_offline(self.state.topic_partition, None)
 
     def progress(self) -> ReplicaProgress | None:
         """What the leader publishes of this partition; None before it has started."""
@@ -372,16 +379,16 @@ class LeaderReplica:
 
 
 def _group_of(members: list[WaitingAppend]) -> _Group | None:
-    """Members with what they bring; who sent bytes that are no records is answered. None: nobody is left."""
+    """The group of these requests; those whose bytes are no records are refused. None if none is left."""
     sent = [r.batch for m in members if isinstance(r := m.request, ProduceRequest) and isinstance(r.batch, SentBatch)]
     read = iter(sent[0].read(sent) if sent else ())
     kept: list[WaitingAppend] = []
     batches: list[NewRecordBatch] = []
-    handed: list[log_append.HandedFiles] = []
+    handed: list[HandedFiles] = []
     for member in members:
         request = member.request
         if isinstance(request, HandOverRequest):
-            handed.append(_as_handed_files(request))
+            handed.append(request.handed)
         else:
             batch = next(read) if isinstance(request.batch, SentBatch) else request.batch
             if isinstance(batch, StratalogError):
@@ -390,14 +397,3 @@ def _group_of(members: list[WaitingAppend]) -> _Group | None:
             batches.append(batch)
         kept.append(member)
     return _Group(tuple(kept), tuple(batches), tuple(handed)) if kept else None
-
-
-def _as_handed_files(request: HandOverRequest) -> log_append.HandedFiles:
-    return log_append.HandedFiles(
-        request.files,
-        request.sink_id,
-        request.batch_id,
-        request.producer_id,
-        request.producer_epoch,
-        request.base_sequence,
-    )

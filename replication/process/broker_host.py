@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal
 
-from stratalog.replication.broker.broker import Broker, BrokerIdentity
+from stratalog.replication.broker.broker import Broker
+from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.config import TOPICS_TOML, BrokerConfig, flatten_toml
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
 from stratalog.replication.follower.runner import FetchRunner, ThreadFetchRunner
@@ -92,7 +93,7 @@ class BrokerHost:
     def run(self, broker_id: int, lock: IO[str]) -> None:
         """Start a broker; it is up after `await_up`. `lock` is that of `lock_root` and becomes the broker's."""
         running = self.running[broker_id] = RunningBroker(self.hosted.identities[broker_id], self._shared, lock)
-        self._peers[broker_id] = running.broker
+        self._peers[broker_id] = running.broker.calls
         running.start()
 
     def await_up(self) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from stratalog.replication.broker.broker import Broker, BrokerIdentity
+from stratalog.replication.broker.broker import Broker
+from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.broker_root import folder_here
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
 from stratalog.replication.process.broker_host import BrokerHost, Fetcher, HostedBrokers
@@ -54,11 +55,12 @@ class BrokerServer:
         when the id is, and stays, live on another root; InvalidRequestError when the root is another broker's;
         InconsistentClusterIdError when it is another cluster's; BrokerNotAvailableError when it does not come up.
         """
-        broker_id, log_folder = properties.broker_id, text_log_folder(properties)
+        broker_id = properties.broker_id
+        lock = lock_root(properties.root)  # makes the root, too
+        log_folder = text_log_folder(properties)
+        on_locked(log_folder)
         identity = BrokerIdentity(broker_id, properties.root, properties.rack)
         hosted = HostedBrokers(properties.metadata_root, {broker_id: identity}, properties.config, log_folder)
-        lock = lock_root(properties.root)
-        on_locked(log_folder)
         host: BrokerHost | None = None
         try:
             host = BrokerHost(hosted, fetcher, spark, peers)

@@ -15,7 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Self
 
-from stratalog.replication.broker.broker import Broker, BrokerIdentity
+from stratalog.replication.broker.broker import Broker
+from stratalog.replication.broker.calls import BrokerCalls
+from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.broker_root import lock_alone, temporary_folder
 from stratalog.replication.config import CLUSTER_TOML, BrokerConfig
 from stratalog.replication.metrics import Metric
@@ -96,9 +98,9 @@ class Cluster:
             raise BrokerNotAvailableError(f"broker {broker_id} is not running; running: {sorted(self._host.running)}")
         return running.broker
 
-    def brokers(self) -> dict[int, Broker]:
-        """The running brokers by id."""
-        return self._host.brokers()
+    def brokers(self) -> dict[int, BrokerCalls]:
+        """What clients call of the running brokers, by id."""
+        return {broker_id: broker.calls for broker_id, broker in self._host.brokers().items()}
 
     def hosts(self, broker_id: int) -> bool:
         """Whether it is one of this cluster's own brokers, running or stopped; others may have joined beside them."""
@@ -141,7 +143,7 @@ class Cluster:
 
     def metrics(self) -> dict[int, list[Metric]]:
         """Each running broker's metrics, by Kafka's names; no port is needed."""
-        return {broker_id: metrics_of(broker) for broker_id, broker in self.brokers().items()}
+        return {broker_id: metrics_of(broker) for broker_id, broker in self._host.brokers().items()}
 
     def describe(self) -> str:
         """A few lines on what runs where."""

@@ -12,7 +12,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import IO
 
-from stratalog.replication.broker.broker import Broker, BrokerIdentity
+from stratalog.replication.broker.broker import Broker
+from stratalog.replication.broker.hosted_replicas import BrokerIdentity, BrokerSetup
 from stratalog.replication.broker_root import folder_here, lock_alone, mark_clean_shutdown
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.controller import Controller
@@ -82,16 +83,10 @@ class RunningBroker:
         """The failure that each thread logged last, until a turn succeeds: it is not logged for each try."""
         self._lock = lock
         try:
-            ids, clock, stores = RandomIds(), SystemClock(), DeltaStores(RandomIds())
+            ports = Ports(DeltaStores(RandomIds()), SystemClock(), RandomIds(), shared.executor)
             self.broker = Broker(
-                identity,
-                shared.config,
-                shared.metadata_root,
-                stores,
-                clock,
-                ids,
-                topic_defaults=shared.topic_defaults,
-                executor=shared.executor,
+                BrokerSetup(identity, shared.config, shared.metadata_root, shared.topic_defaults),
+                ports,
                 on_registered=self._start_fetching,
                 peers=shared.peers,
             )
@@ -100,7 +95,7 @@ class RunningBroker:
                 self.broker.incarnation_id,
                 shared.config,
                 shared.metadata_root,
-                Ports(DeltaStores(ids), clock, ids, shared.executor),
+                Ports(DeltaStores(ports.ids), ports.clock, ports.ids, shared.executor),
             )
         except BaseException:
             self._lock.close()

@@ -1,1 +1,5 @@
-"""What leaders and followers both do with a replica: rounds of upkeep, removal."""
+"""What leaders and followers both do with a replica.
+
+upkeep_rounds  upkeep of many replicas, a little at a time
+removal        seal and delete a replica that is not assigned any more, or whose topic was deleted
+"""

@@ -1,15 +1,13 @@
-"""Deleting a replica that is no longer assigned to its broker, while fetch sessions may still be at work on it.
+"""Deletion of a replica whose broker or topic has lost it, while fetch sessions may still work on it.
 
-I/O: through the replica's table. A broker's loop deletes, its fetch sessions copy, often in other processes: a session
-that sleeps may wake after the deletion, and one that is ahead may work for a later assignment of the same partition.
-So the table is sealed first: a commit states an epoch after which there is none. From then on every session is fenced
-and publishes nothing, those of a later assignment too; they wait until the table is gone and make a new one. If a
-later assignment has begun to write before the seal, the table is its, and stays.
+I/O: the tables below the broker's root, and the metadata log. A broker's loop deletes and its fetch sessions copy,
+often in other processes: a session that sleeps may wake after the deletion, and one that is ahead may work for a later
+assignment of the same partition. So the table is sealed first: a commit shows an epoch after which there is none. From
+then on every session is fenced and publishes nothing, those of a later assignment too; they wait until the table is
+gone and make a new one. A table that a later assignment has written before the seal stays.
 
-A broker deletes what it holds of removed topics, and says that it has.
-
-I/O: the tables below the broker's root, and the metadata log. Most are gone already, dropped when the broker heard of
-the removal or when it started (`hosted_replicas`); this finds the rest, and reports.
+Replicas of removed topics are dropped when the broker applies the removal or starts (`broker.hosted_replicas`);
+`ReplicaDeletions` drops the rest and reports the topic's end to the metadata log.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from typing import NamedTuple
 
 from stratalog.replication.controller.topic_deletion import deletions_on, replicas_deleted, replicas_to_delete
 from stratalog.replication.metadata.log import MetadataLog
-from stratalog.replication.stores import Stores
+from stratalog.replication.stores import Ports
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.delta.table import Conflict, LogTable
 from stratalog.storage.errors import (
@@ -35,38 +33,45 @@ from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.state import SEALED_EPOCH
 from stratalog.storage.topic_config import LogConfig
 
+_LOG = logging.getLogger("stratalog.state.change")
+
 SEAL_TRIES = 20
 
 
 class Leaving(NamedTuple):
-    """A replica that is not assigned any more: of which topic, and as of which leader epoch that was known."""
+    """A replica that is not assigned any more, to be sealed: its topic, and the leader epoch in which it left."""
 
     topic_id: str
     epoch: int
 
 
+class Sealed(NamedTuple):
+    """A table that shows its end, to be deleted at `delete_ms`."""
+
+    delete_ms: int
+
+
 def seal(table: LogTable, leaving: Leaving, clock: Clock, ids: Ids) -> bool:
     """Seal the table of a replica that left the assignment; True when it may be deleted.
 
-    False, and nothing is done, when the table shows a later epoch or is of another topic of this name: it is that of a
-    later assignment, as newer metadata says. An absent, unreadable or sealed table may be deleted as it is.
-    StoreUnavailableError: to be tried again.
+    False, without a commit, when the table shows a later epoch or is of another topic of this name: it belongs to a
+    later assignment. An absent, unreadable or sealed table may be deleted as it is: nothing can write to a table that
+    cannot be read. Raises StoreUnavailableError: retry.
     """
-    # Nobody can write to a table that nobody can read.
-    return _asked(table, lambda log: _seal(log, leaving), clock, ids, if_absent=True, if_unreadable=True)
+    return _of_newest(table, lambda log: _seal(log, leaving), clock, ids, if_absent=True, if_unreadable=True)
 
 
 def is_sealed(table: LogTable, clock: Clock, ids: Ids, *, if_unreadable: bool = False) -> bool:
-    """Whether this table is to be deleted; `if_unreadable` is the answer for one that nobody can read."""
-    return _asked(table, lambda log: log.leader_epoch == SEALED_EPOCH, clock, ids, if_unreadable=if_unreadable)
+    """Whether this table is to be deleted; `if_unreadable` is the answer for one that cannot be read."""
+    return _of_newest(table, lambda log: log.leader_epoch == SEALED_EPOCH, clock, ids, if_unreadable=if_unreadable)
 
 
 def is_of_topic(table: LogTable, topic_ids: Collection[str], clock: Clock, ids: Ids) -> bool:
-    """Whether the table is of one of these topics, and not already of another one of the name. An unreadable one is."""
-    return _asked(table, lambda log: log.topic_id in topic_ids, clock, ids, if_unreadable=True)
+    """Whether the table is of one of these topics, not of a newer one of the name. True for an unreadable table."""
+    return _of_newest(table, lambda log: log.topic_id in topic_ids, clock, ids, if_unreadable=True)
 
 
-def _asked(
+def _of_newest(
     table: LogTable,
     question: Callable[[PartitionLog], bool],
     clock: Clock,
@@ -75,7 +80,7 @@ def _asked(
     if_absent: bool = False,
     if_unreadable: bool,
 ) -> bool:
-    """The answer of the newest fold of a table. StoreError when the store is away: that says nothing of the table."""
+    """Whether the newest fold of a table is so. Raises StoreError when the store is away."""
     log = PartitionLog(table, LogConfig(), clock, ids)
     try:
         log.refresh()
@@ -88,18 +93,18 @@ def _asked(
         return if_unreadable
 
 
-def delete_leftover(table: LogTable, leftover_id: str, clock: Clock, ids: Ids) -> bool:
-    """Delete a table that is of the topic `leftover_id`; False when it is not any more, or when somebody else has that
-    to do.
+def delete_stray(table: LogTable, topic_id: str, clock: Clock, ids: Ids) -> bool:
+    """Delete a table of the deleted topic `topic_id`; False when it is not of that topic any more, or when another
+    session deletes it.
 
-    The id is that of a table that was folded before a look at the metadata said that this topic is deleted: whatever
-    else may stand here by now is of a newer topic. Several sessions may meet a leftover. One of them seals it, and that
-    one deletes it: who only looked, and then slept, would delete the table that took its place.
+    The caller folded the table, and then read in the metadata that its topic is deleted: another table that stands here
+    by now is of a newer topic. Several sessions may find the same stray. The one whose seal is committed deletes it;
+    another one, which read the table and then slept, would delete the table that took its place.
     """
     log = PartitionLog(table, LogConfig(), clock, ids)
     try:
         log.refresh()
-        if log.topic_id != leftover_id or log.leader_epoch == SEALED_EPOCH:
+        if log.topic_id != topic_id or log.leader_epoch == SEALED_EPOCH:
             return False
         if isinstance(log.start_epoch(SEALED_EPOCH, as_leader=False), Conflict):
             return False
@@ -112,7 +117,7 @@ def delete_leftover(table: LogTable, leftover_id: str, clock: Clock, ids: Ids) -
 
 
 def _seal(log: PartitionLog, leaving: Leaving) -> bool:
-    """Of a log that was just folded."""
+    """`seal`, of a log that was just folded."""
     for _ in range(SEAL_TRIES):
         if log.leader_epoch == SEALED_EPOCH:
             return True
@@ -124,38 +129,31 @@ def _seal(log: PartitionLog, leaving: Leaving) -> bool:
     raise StoreUnavailableError(f"{log.name}: lost the race to seal the table {SEAL_TRIES} times")
 
 
-_LOG = logging.getLogger("stratalog.state.change")
-
-
 class ReplicaDeletions:
-    """One broker's part in the deletion of topics. What fails is tried again by the next `step`."""
+    """One broker's part in the deletion of topics. The next `step` retries what fails."""
 
-    def __init__(
-        self, broker_id: int, root: str, stores: Stores, metadata: MetadataLog, clock: Clock, ids: Ids
-    ) -> None:
+    def __init__(self, broker_id: int, root: str, ports: Ports, metadata: MetadataLog) -> None:
         self._broker_id = broker_id
         self._root = root
-        self._stores = stores
+        self._ports = ports
         self._metadata = metadata
-        self._clock = clock
-        self._ids = ids
 
     def step(self, broker_epoch: int) -> bool:
-        """Delete and report what the metadata, as folded so far, asks for; True when there was something. A table that
-        is already of a newer topic of the name, of which the metadata does not tell yet, stays.
+        """Delete and report what the metadata, as folded so far, asks for; True when there was something. A table
+        of a newer topic of the name, which the metadata does not show yet, stays.
 
-        To be called after the broker stopped its replicas of removed topics. Raises StoreError. If the registration is
-        over by now, the next one reports.
+        The broker calls it after it has stopped its replicas of removed topics. Raises StoreError. If the registration
+        is over, the next one reports.
         """
         waiting = deletions_on(self._metadata.image, self._broker_id)
         if not waiting:
             return False
         topics = {deletion.topic for deletion in waiting}
         topic_ids = [deletion.topic_id for deletion in waiting]
-        held = self._stores.replicas(self._root)
+        held = self._ports.stores.replicas(self._root)
         for topic_partition in replicas_to_delete(self._metadata.image, self._broker_id, topics, held):
-            table = self._stores.table(self._root, topic_partition)
-            if is_of_topic(table, topic_ids, self._clock, self._ids):
+            table = self._ports.stores.table(self._root, topic_partition)
+            if is_of_topic(table, topic_ids, self._ports.clock, self._ports.ids):
                 table.drop()
                 _LOG.info("[Broker %d] deleted replica %s of a removed topic", self._broker_id, topic_partition)
         try:

@@ -1,8 +1,8 @@
-"""Upkeep of many replicas by the one part that commits to them, a little at a time.
+"""Upkeep of many replicas by the one loop that commits to them, a little at a time.
 
-I/O: through each replica's `Upkeep`. Nobody is looked at without a reason: its log took commits that may need work,
-or a time came. Those take turns until nobody has work or the time is used up, so that neither a busy neighbour nor
-a damaged table keeps the others from being looked after.
+I/O: through each replica's `Upkeep`. A replica is checked only for a reason: its log took commits that may need work,
+or a time came. Those replicas take turns until none has work or the time is used up, so that neither a busy replica nor
+a damaged table keeps the others waiting.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from stratalog.storage.upkeep.upkeep import Upkeep
 _LOG = logging.getLogger("stratalog.upkeep")
 
 BUDGET_MS = 10
-"""For so long a round keeps its broker or its session from other work; what takes long is done in the background …"""
+"""Time of one round, in which the broker or fetch session does no other work; long work runs in the background."""
 PIECE_MS = 3
-"""… and for so long at once while logs take commits: what is left of the round goes on in the turns that follow."""
+"""Time of one piece of a round while logs take commits; the rest of the round is done in the turns that follow."""
 RETRY_MS = 1_000
-TELL_MS = 10_000
-"""So often it is said at most that appends wait for upkeep."""
+WARN_MS = 10_000
+"""Least time between two warnings that appends wait for upkeep."""
 BUSY_BYTES_PER_S = 4 << 20
-"""A part whose logs take in more than this is busy: large merges then wait."""
+"""Write rate of a loop's logs above which it is busy: large merges then wait."""
 
 Step = Callable[[TopicPartition, Upkeep, bool], UpkeepDone | None]
 
 
 def limits_of(config: BrokerConfig, limits: UpkeepLimits | None = None) -> UpkeepLimits:
-    """The limits with what the cluster's settings say; `limits` are a test's, whose times are shorter."""
+    """The limits of the cluster's settings; `limits` are a test's, whose times are shorter."""
     return replace(
         limits or UpkeepLimits(garbage_ms=config.stratalog_checkpoint_interval_ms),
         retention_check_ms=config.log_retention_check_interval_ms,
@@ -54,12 +54,12 @@ def limits_of(config: BrokerConfig, limits: UpkeepLimits | None = None) -> Upkee
 
 
 def most_live_files(logs: Iterable[PartitionLog]) -> int:
-    """Of the log that has the most; what was not folded yet does not count. From any thread."""
+    """Files of the log that has the most; logs not folded yet do not count. Called from any thread."""
     return max((len(log.files) for log in logs if log.is_folded), default=0)
 
 
 class UpkeepRounds:
-    """The upkeeps of one broker's or one session's replicas."""
+    """The upkeep of one broker's or one session's replicas."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -67,42 +67,41 @@ class UpkeepRounds:
         self._due: dict[TopicPartition, None] = {}
         self._later: list[tuple[int, int, TopicPartition]] = []
         self._later_ms: dict[TopicPartition, int] = {}
-        self._behind: set[TopicPartition] = set()
+        self._overdue: set[TopicPartition] = set()
         self._pauses_ms: dict[TopicPartition, int] = {}
-        self._told_ms = clock.monotonic_ms() - TELL_MS
+        self._warned_ms = clock.monotonic_ms() - WARN_MS
         self._serial = 0
-        self._taken_in_bytes = 0
-        self._looked_ms = clock.monotonic_ms()
+        self._appended_bytes = 0
+        self._measured_ms = clock.monotonic_ms()
         self._commits = 0
         self._left_ms = BUDGET_MS
         self._is_cut = False
 
-    def take(self, topic_partition: TopicPartition, upkeep: Upkeep) -> None:
-        """Look after this replica from now on."""
+    def add(self, topic_partition: TopicPartition, upkeep: Upkeep) -> None:
+        """Begin the upkeep of this replica."""
         self.drop(topic_partition)
         self._upkeep[topic_partition] = upkeep
         self._due[topic_partition] = None
         upkeep.log.on_commit = lambda commit: self._committed(topic_partition, upkeep, commit)
 
     def wake(self, topic_partition: TopicPartition) -> None:
-        """Look at this replica in the next round: something else than its log changed."""
+        """Check this replica in the next round: something else than its log changed."""
         if topic_partition in self._upkeep:
             self._due[topic_partition] = None
 
     def drop(self, topic_partition: TopicPartition) -> None:
-        """Not any more."""
+        """End the upkeep of this replica."""
         upkeep = self._upkeep.pop(topic_partition, None)
         if upkeep is not None:
             upkeep.log.on_commit = None
         self._due.pop(topic_partition, None)
         self._later_ms.pop(topic_partition, None)
-        self._behind.discard(topic_partition)
+        self._overdue.discard(topic_partition)
         self._pauses_ms.pop(topic_partition, None)
 
     def append_pause_ms(self, topic_partition: TopicPartition, file_count: int) -> int:
         """How long this replica's next append has to wait after one that added so many files
-        (`storage.upkeep.append_pause`). Not at all where nobody looks after the replica: nothing would come of
-        waiting."""
+        (`storage.upkeep.append_pause`); 0 for a replica without upkeep."""
         upkeep = self._upkeep.get(topic_partition)
         pause_ms = upkeep.append_pause_ms(file_count) if upkeep is not None else 0
         if upkeep is None or not pause_ms:
@@ -110,44 +109,42 @@ class UpkeepRounds:
             return 0
         self._pauses_ms[topic_partition] = pause_ms
         now_ms = self._clock.monotonic_ms()
-        if now_ms - self._told_ms >= TELL_MS:
-            self._told_ms = now_ms
-            what = "%s has %d live files; upkeep is behind with %d files or commits, so appends wait %d ms"
+        if now_ms - self._warned_ms >= WARN_MS:
+            self._warned_ms = now_ms
+            what = "%s has %d live files; upkeep of %d files or commits is overdue, so appends wait %d ms"
             _LOG.warning(what, topic_partition, len(upkeep.log.files), upkeep.overdue_count, pause_ms)
         return pause_ms
 
     @property
     def pause_ms_max(self) -> int:
-        """The longest of the pauses that the replicas were told last. From any thread."""
+        """The longest of the replicas' newest pauses. Called from any thread."""
         return max(list(self._pauses_ms.values()), default=0)
 
     @property
     def is_pressing(self) -> bool:
-        """Whether a round was cut, or a log that is behind waits for its next piece of work: `run` now, not in its
-        time."""
-        if self._is_cut or not self._behind:
-            return self._is_cut
-        return any(tp in self._due or self._upkeep[tp].has_result for tp in self._behind)
+        """Whether a round was cut off, or an overdue log waits for its next piece of work: `run` now, not at its
+        interval."""
+        return self._is_cut or any(tp in self._due or self._upkeep[tp].has_result for tp in self._overdue)
 
     def _committed(self, topic_partition: TopicPartition, upkeep: Upkeep, commit: Commit) -> None:
         self._commits += 1
         if commit.data_change:
-            self._taken_in_bytes += sum(entry.file.size_bytes for entry in commit.adds)
+            self._appended_bytes += sum(entry.file.size_bytes for entry in commit.adds)
         if topic_partition not in self._due and upkeep.needs_step(commit):
             self._due[topic_partition] = None
 
     def run(self, step: Step, on_broken: Callable[[TopicPartition, StratalogError], None]) -> None:
-        """Work for about `BUDGET_MS` a round, in pieces where others wait; goes on where it stopped the last time.
+        """Work for about `BUDGET_MS` a round, in pieces where others wait; continues where it stopped the last time.
 
-        `step` does one piece of work; it is told whether the part is busy. A store that is away is tried again a
-        little later; a table that cannot be served, or has a damaged file, is told to `on_broken`; one that is corrupt
-        otherwise is served as it is but looked after no more (Kafka's "uncleanable").
+        `step` does one piece of work and is called with whether the loop is busy. With a store that is away it is
+        retried a little later. `on_broken` receives a table that cannot be served, or has a damaged file. A table that
+        is corrupt otherwise is served as it is, without upkeep (Kafka: "uncleanable").
         """
         now_ms = self._clock.monotonic_ms()
         end_ms = now_ms + self._piece_ms()
         is_busy = self._was_busy(now_ms)
         self._come_due(now_ms)
-        self._due.update((tp, None) for tp in self._behind if self._upkeep[tp].has_result)
+        self._due.update((tp, None) for tp in self._overdue if self._upkeep[tp].has_result)
         while self._due:
             topic_partition = next(iter(self._due))
             del self._due[topic_partition]
@@ -165,16 +162,16 @@ class UpkeepRounds:
         self._is_cut = bool(self._due) and self._left_ms > 0
 
     def _piece_ms(self) -> int:
-        """Where no log took a commit since the last piece there need not be another turn soon."""
+        """The whole budget when no log took a commit since the last piece: another turn may be long in coming."""
         if not self._is_cut:
             self._left_ms = BUDGET_MS
         commits, self._commits = self._commits, 0
         return min(self._left_ms, PIECE_MS) if commits or self._is_cut else BUDGET_MS
 
     def _was_busy(self, now_ms: int) -> bool:
-        bytes_taken_in, passed_ms = self._taken_in_bytes, max(1, now_ms - self._looked_ms)
-        self._taken_in_bytes, self._looked_ms = 0, now_ms
-        return bytes_taken_in * 1_000 > BUSY_BYTES_PER_S * passed_ms
+        appended_bytes, passed_ms = self._appended_bytes, max(1, now_ms - self._measured_ms)
+        self._appended_bytes, self._measured_ms = 0, now_ms
+        return appended_bytes * 1_000 > BUSY_BYTES_PER_S * passed_ms
 
     def _come_due(self, now_ms: int) -> None:
         while self._later and self._later[0][0] <= now_ms:
@@ -184,7 +181,7 @@ class UpkeepRounds:
                 self._due.setdefault(topic_partition)
 
     def _put_off(self, topic_partition: TopicPartition, due_ms: int) -> None:
-        """A time that was noted before and is earlier stays: it costs one look in vain at most."""
+        """An earlier time stays: it costs at most one check that finds nothing."""
         if self._later_ms.get(topic_partition, due_ms + 1) <= due_ms:
             return
         self._later_ms[topic_partition] = due_ms
@@ -199,12 +196,12 @@ class UpkeepRounds:
         on_broken: Callable[[TopicPartition, StratalogError], None],
         is_busy: bool,
     ) -> int | None:
-        """How long the replica may rest; None when there may be more to do at once."""
-        self._behind.discard(topic_partition)
+        """How long the replica may rest; None when there may be more work at once."""
+        self._overdue.discard(topic_partition)
         try:
             is_done = step(topic_partition, upkeep, is_busy) is not None
             if upkeep.is_overdue and topic_partition in self._upkeep:
-                self._behind.add(topic_partition)
+                self._overdue.add(topic_partition)
             if topic_partition in self._pauses_ms:
                 self.append_pause_ms(topic_partition, 1)
             return None if is_done else upkeep.rest_ms(self._clock.wall_ms())

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from stratalog.replication.requests.produce import HandOverRequest, ProduceResponse
 from stratalog.storage.errors import CorruptMessageError, error_for_code
 from stratalog.storage.files.data_file import DataFile
+from stratalog.storage.log.append import HandedFiles
 from stratalog.storage.records import TopicPartition
 
 INBOX_PREFIX = "inbox/"
@@ -60,8 +61,13 @@ def encode_request(handed: Sequence[HandOverRequest], broker_epoch: int) -> byte
 
 
 def _as_json(handed: HandOverRequest) -> dict[str, object]:
-    body: dict[str, object] = {name: getattr(handed, name) for name in HandOverRequest.__slots__}
-    return {**body, "files": [file.as_json() for file in handed.files]}
+    return {
+        "topic_partition": handed.topic_partition,
+        **{name: getattr(handed.handed, name) for name in HandedFiles.__slots__},
+        "files": [file.as_json() for file in handed.handed.files],
+        "acks": handed.acks,
+        "timeout_ms": handed.timeout_ms,
+    }
 
 
 def decode_request(data: bytes) -> tuple[int, list[HandOverRequest]]:
@@ -70,9 +76,9 @@ def decode_request(data: bytes) -> tuple[int, list[HandOverRequest]]:
         body = json.loads(data)
         handed = []
         for item in body["handed"]:
-            item["topic_partition"] = TopicPartition(*item["topic_partition"])
-            item["files"] = tuple(DataFile(**f) for f in item["files"])
-            handed.append(HandOverRequest(**item))
+            topic_partition, acks, timeout_ms = map(item.pop, ("topic_partition", "acks", "timeout_ms"))
+            files = HandedFiles(tuple(DataFile(**f) for f in item.pop("files")), **item)
+            handed.append(HandOverRequest(TopicPartition(*topic_partition), files, acks, timeout_ms))
         return int(body["broker_epoch"]), handed
     except (ValueError, KeyError, TypeError) as reason:
         raise CorruptMessageError(f"not an inbox request: {data[:200]!r} ({reason})") from reason

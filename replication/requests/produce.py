@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stratalog.storage.errors import StratalogError
-from stratalog.storage.files.data_file import DataFile
+from stratalog.storage.log.append import HandedFiles
 from stratalog.storage.records import NewRecordBatch, TopicPartition
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
@@ -54,18 +54,12 @@ class ProduceRequest:
 class HandOverRequest:
     """Data files that a writer outside the broker has put into the leader's table directory.
 
-    `sink_id` and `batch_id` make the hand-over exactly-once: at or below the last committed `batch_id` of that
-    `sink_id` it succeeds without a write. A producer in another process sets its producer fields instead; without them
-    and with `sink_id` None it is at-least-once.
+    The sink's or the producer's fields of `handed` make it exactly-once: what is committed already is answered with
+    success and not written again. Without them it is at-least-once.
     """
 
     topic_partition: TopicPartition
-    files: tuple[DataFile, ...]
-    sink_id: str | None = None
-    batch_id: int = -1
-    producer_id: int = -1
-    producer_epoch: int = -1
-    base_sequence: int = -1
+    handed: HandedFiles
     acks: int = ACKS_ALL
     timeout_ms: int = 30_000
 

@@ -56,7 +56,8 @@ def all_have_two_sessions(cluster: Cluster) -> bool:
 def session_states(cluster: Cluster) -> dict[int, list[str]]:
     """What the fetch sessions of each broker say of themselves, those that still speak."""
     found: dict[int, list[str]] = {}
-    for broker_id, broker in cluster.brokers().items():
+    for broker_id in cluster.brokers():
+        broker = cluster.broker(broker_id)
         objects, prefix = open_store(broker.root), f"progress/{broker.broker_epoch}/fetch-"
         now_ms = time.time() * 1_000
         fresh = [

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from stratalog.replication.broker.broker import Broker, BrokerIdentity
+from stratalog.replication.broker.broker import Broker
+from stratalog.replication.broker.hosted_replicas import BrokerIdentity, BrokerSetup
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.runtime.kinds import CoordinatorKind
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
@@ -15,6 +16,7 @@ from stratalog.replication.metadata.records import ConfigRecord, RegisterBrokerR
 from stratalog.replication.progress.progress import ReplicaProgress, follower_progress_path
 from stratalog.replication.progress.progress_object import ProgressWriter
 from stratalog.replication.requests.coordinators import CoordinatorType
+from stratalog.replication.stores import Ports
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
@@ -48,12 +50,8 @@ class Coordinated:
         self.broken: Callable[[ShardPlace], None] = lambda _place: None
         self.metadata = self.stores.metadata()
         self.broker = Broker(
-            BrokerIdentity(1, "broker-1"),
-            CONFIG,
-            METADATA_ROOT,
-            self.stores,
-            self.clock,
-            RandomIds(),
+            BrokerSetup(BrokerIdentity(1, "broker-1"), CONFIG, METADATA_ROOT),
+            Ports(self.stores, self.clock, RandomIds()),
             coordinators={GROUP: CoordinatorKind(self._make, Gone)},
             peers=peers,
         )
@@ -88,7 +86,7 @@ class Coordinated:
         self.settle()
 
     def ask(self, request: object, key: str | int = 0) -> None:
-        self.broker.coordinator(GROUP, key, request, self.answers.append)
+        self.broker.calls.coordinator(GROUP, key, request, self.answers.append)
 
     def lead(self, leader: int, epoch: int, *, isr: tuple[int, ...] = (1, 2)) -> None:
         self.metadata.refresh()

@@ -179,7 +179,7 @@ def test_brokers_that_run_are_told_over_http(tmp_path_factory: pytest.TempPathFa
         assert total(found, "KafkaController_GlobalPartitionCount") == 2
         wait_until(lambda: total(fetched(port), "FetchSession_CopiesPerSec") > 0, "the fetch sessions' times")
         assert 0 < total(fetched(port), "FetchSession_CopyTimeMsMax") < 60_000
-        follower = next(b for b in cluster.brokers().values() if not b.leaders)
+        follower = next(b for b in map(cluster.broker, cluster.brokers()) if not b.leaders)
         cluster.kill(follower.broker_id)
         wait_until(lambda: total(fetched(port), "ReplicaManager_UnderReplicatedPartitions") == 2, "smaller ISRs")
         wait_until(lambda: total(fetched(port), "KafkaController_FencedBrokerCount") == 1, "a broker that is down")

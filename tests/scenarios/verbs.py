@@ -263,7 +263,8 @@ class Stage(ElectionVerbs):
         acks = ACKS[options.get("acks", "all")]
         timeout_ms = milliseconds(options.get("timeout", "1500ms"))
         request = ProduceRequest(topic_partition, self._batch(values, options), acks, timeout_ms)
-        future = broker.produce(request)
+        future: Future[ProduceResponse] = Future()
+        broker.calls.produce_then(request, future.set_result)
         if "later" in options:
             self._later[options["later"]] = (future, list(values))
             return []

@@ -124,7 +124,7 @@ class Producer(Client):
                 for i, value in enumerate(values):
                     sim.invariants.acknowledged(log, response.base_offset + i, value)
 
-        broker.produce_then(ProduceRequest(topic_partition, batch, acks, timeout_ms=1_500), complete)
+        broker.calls.produce_then(ProduceRequest(topic_partition, batch, acks, timeout_ms=1_500), complete)
         event.wait(self.random.randrange(200, 3_000) / 1_000)
         if not answered or answered[0].error is not None:
             sim.clock.sleep_ms(20)

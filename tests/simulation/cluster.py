@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from stratalog.replication.broker.broker import Broker, BrokerIdentity
+from stratalog.replication.broker.broker import Broker
+from stratalog.replication.broker.calls import BrokerCalls
+from stratalog.replication.broker.hosted_replicas import BrokerIdentity, BrokerSetup
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.controller import Controller
 from stratalog.replication.controller.sessions import session_path
@@ -159,7 +161,7 @@ class SimCluster:
         self._beats_ms: dict[str, int] = {}
         self._looked_ms: dict[tuple[str, str], int] = {}
         self._controllers: dict[str, Controller] = {}
-        self._peers: dict[int, Broker] = {}
+        self._peers: dict[int, BrokerCalls] = {}
         self.on_crash: Callable[[Broker], None] = lambda _broker: None
         """Called with a process before it dies."""
         self.value_count = 0
@@ -285,19 +287,19 @@ class SimCluster:
         host = self.hosts[broker_id]
         host.lives += 1
         broker = Broker(
-            BrokerIdentity(broker_id, host.root),
-            CONFIG,
-            METADATA_ROOT,
-            self,
-            self.clock,
-            self.ids,
-            topic_defaults={"file.delete.delay.ms": 500},
-            upkeep_limits=self.setting.upkeep,
+            BrokerSetup(
+                BrokerIdentity(broker_id, host.root),
+                CONFIG,
+                METADATA_ROOT,
+                topic_defaults={"file.delete.delay.ms": 500},
+                upkeep_limits=self.setting.upkeep,
+            ),
+            Ports(self, self.clock, self.ids),
             on_registered=lambda epoch: self._start_sessions(host, epoch),
             coordinators=self.setting.coordinators,
             peers=self._peers,
         )
-        self._peers[broker_id] = broker
+        self._peers[broker_id] = broker.calls
         controller = Controller(
             broker_id,
             broker.incarnation_id,

@@ -46,7 +46,7 @@ def latency_acks_all(lab: Lab) -> Outcome:
         with looking() as looks:
             began_ms, mine = ours(lab, cluster, lab.topic(cluster, "open-loop"), loop)
         hand_overs = hand_overs_s(cluster, began_ms, loop.window_s)
-        checkpoints = checkpoints_s({number: broker.root for number, broker in cluster.brokers().items()}, began_ms)
+        checkpoints = checkpoints_s({number: cluster.broker(number).root for number in cluster.brokers()}, began_ms)
         seen = [replace(look, at_s=look.at_s - began_ms / 1000) for look in looks]
         for stall in stalls_of(mine)[:TOLD_MAX]:
             say(f"latency_acks_all: {told(stall, hand_overs, checkpoints, seen)}")
@@ -145,8 +145,8 @@ def hand_overs_s(cluster: Cluster, began_ms: int, window_s: int) -> dict[int, tu
     Each session keeps a register `fetch/<broker epoch>/<session>` with the times of its life, wall clock.
     """
     found: dict[int, tuple[float, ...]] = {}
-    for broker_id, broker in cluster.brokers().items():
-        objects = open_store(broker.root)
+    for broker_id in cluster.brokers():
+        objects = open_store(cluster.broker(broker_id).root)
         lives = [json.loads(objects.get_register(meta.path) or b"{}") for meta in objects.list("fetch/")]
         times = [(life["active_ms"] - began_ms) / 1000 for life in lives if "active_ms" in life]
         found[broker_id] = tuple(sorted(at for at in times if 0 <= at < window_s))

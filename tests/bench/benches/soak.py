@@ -127,7 +127,7 @@ def grow(root: Path, commits: int) -> Grown:
     batches, grown = _batches(), Grown(root, [], [])
     with ThreadPoolExecutor(1) as executor:
         rounds, due_ms, worked_ms = UpkeepRounds(clock), 0, 0
-        rounds.take(PARTITION, Upkeep(log, UpkeepLimits(keep_ms=KEEP_MS), executor))
+        rounds.add(PARTITION, Upkeep(log, UpkeepLimits(keep_ms=KEEP_MS), executor))
 
         def step(_: TopicPartition, upkeep: Upkeep, is_busy: bool) -> UpkeepDone | None:
             nonlocal worked_ms

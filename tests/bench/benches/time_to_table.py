@@ -49,7 +49,7 @@ def time_to_table(lab: Lab) -> Outcome:
 
 def _leaders_tables(cluster: Cluster, topic: str) -> list[str]:
     partitions = Admin(cluster).describe_topics([topic])[topic].partitions
-    roots = {number: broker.root for number, broker in cluster.brokers().items()}
+    roots = {number: cluster.broker(number).root for number in cluster.brokers()}
     return [f"{roots[each.leader]}/{topic}-{number}" for number, each in enumerate(partitions)]
 
 

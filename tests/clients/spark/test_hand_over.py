@@ -106,12 +106,13 @@ class Brokers:
             error = NotLeaderOrFollowerError("not me")
         if error is not None:
             return ProduceResponse(topic_partition, error=error)
-        for file in handed.files:
+        files = handed.handed
+        for file in files.files:
             assert (Path(self.roots[broker_id]) / str(topic_partition) / file.path).is_file()
-        known = [s for s in self.stored[topic_partition] if s[0] == handed.sink_id and s[1] >= handed.batch_id]
+        known = [s for s in self.stored[topic_partition] if s[0] == files.sink_id and s[1] >= files.batch_id]
         if not known:
-            paths = tuple(file.path for file in handed.files)
-            self.stored[topic_partition].append((handed.sink_id, handed.batch_id, paths))
+            paths = tuple(file.path for file in files.files)
+            self.stored[topic_partition].append((files.sink_id, files.batch_id, paths))
         return ProduceResponse(topic_partition, 0, 1, duplicate=bool(known))
 
     def write(self, topic_partition: TopicPartition, broker_id: int = 1) -> WrittenFile:

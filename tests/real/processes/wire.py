@@ -18,6 +18,7 @@ from queue import SimpleQueue
 
 from stratalog.clients.bootstrap import BrokerFace
 from stratalog.replication.broker.broker import Broker
+from stratalog.replication.broker.calls import BrokerCalls
 from stratalog.replication.coordinator.runtime.find_coordinator import no_coordinators
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
 from stratalog.replication.requests.coordinators import CoordinatorType, FindCoordinatorRequest, FindCoordinatorResponse
@@ -76,13 +77,13 @@ class WireServer:
 
     def _accept(self) -> None:
         while True:
-            _Caller(self._broker, self._listener.accept())
+            _Caller(self._broker.calls, self._listener.accept())
 
 
 class _Caller:
     """One connection to this broker."""
 
-    def __init__(self, broker: Broker, connection: Connection) -> None:
+    def __init__(self, broker: BrokerCalls, connection: Connection) -> None:
         self._broker = broker
         self._line = Line(connection, self._heard, lambda: None)
         self._line.begin()

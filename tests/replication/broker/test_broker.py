@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.replication.broker.broker import RETRY_MS, WATCHED_POLL_MS, Broker, BrokerIdentity
+from stratalog.replication.broker.broker import RETRY_MS, WATCHED_POLL_MS, Broker
+from stratalog.replication.broker.hosted_replicas import BrokerIdentity, BrokerSetup
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.metadata.log import MetadataLog, open_metadata
 from stratalog.replication.metadata.records import RegisterBrokerRecord
@@ -18,7 +19,7 @@ from stratalog.replication.progress.progress import (
 )
 from stratalog.replication.progress.progress_object import ProgressWriter
 from stratalog.replication.requests.produce import ACKS_ALL, ProduceRequest, ProduceResponse
-from stratalog.replication.stores import DeltaStores, Stores
+from stratalog.replication.stores import DeltaStores, Ports, Stores
 from stratalog.storage.clock import Clock, RandomIds, SystemClock
 from stratalog.storage.errors import StoreUnavailableError
 from stratalog.storage.objects.port import ObjectStore
@@ -33,14 +34,16 @@ CONFIG = BrokerConfig.from_properties({"stratalog.upkeep.interval.ms": 100_000_0
 
 
 class Running:
-    """Broker 1 leads partition 0 of `t` under epoch 0; broker 2 follows as the test says."""
+    """Broker 1 leads partition 0 of `t` under epoch 0; broker 2 follows when the test lets it."""
 
     def __init__(
         self, stores: Stores, clock: Clock, roots: tuple[str, str, str], config: BrokerConfig = CONFIG
     ) -> None:
         self.metadata_root, self.root, follower_root = roots
-        self.clock = clock
-        self.broker = Broker(BrokerIdentity(1, self.root), config, self.metadata_root, stores, clock, RandomIds())
+        self.stores, self.clock = stores, clock
+        self.broker = Broker(
+            BrokerSetup(BrokerIdentity(1, self.root), config, self.metadata_root), Ports(stores, clock, RandomIds())
+        )
         self.metadata: MetadataLog = open_metadata(stores, self.metadata_root, clock, RandomIds())
         self.metadata.create()
         commit(self.metadata, RegisterBrokerRecord(FOLLOWER, 20, "run", follower_root))
@@ -56,7 +59,7 @@ class Running:
 
     def produce(self, value: str) -> None:
         request = ProduceRequest(T0, batch([value]), ACKS_ALL, timeout_ms=10_000)
-        self.broker.produce_then(request, self.answers.append)
+        self.broker.calls.produce_then(request, self.answers.append)
 
     def follow(self, end: int, log_start: int = 0, version: int | None = None) -> None:
         version = end if version is None else version
@@ -105,7 +108,7 @@ def test_acks_all_is_answered_once_the_followers_have_it() -> None:
 
 
 def test_acks_all_is_not_answered_before_its_high_watermark_was_published(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A producer can read what it was told is there, also when the broker's storage failed in between."""
+    """A producer can read what was confirmed to it, also when the broker's storage failed in between."""
     running, stores = in_memory()
     running.produce("a")
     running.settle()
@@ -126,7 +129,7 @@ def test_acks_all_is_not_answered_before_its_high_watermark_was_published(monkey
     assert running.published(objects).high_watermark == 1
 
 
-def test_one_publication_tells_the_append_and_the_high_watermark_that_moved_before_it() -> None:
+def test_one_publication_shows_the_append_and_the_high_watermark_that_moved_before_it() -> None:
     running, stores = in_memory()
     running.produce("a")
     running.settle()
@@ -146,7 +149,7 @@ def test_what_cannot_be_watched_is_polled_as_the_settings_say() -> None:
 
 
 def rest(running: Running) -> None:
-    """Until the loop would sleep for long: everything that was told has been looked at."""
+    """Until the loop would sleep for long: everything that was published has been read."""
     deadline_ms = running.clock.monotonic_ms() + 10_000
     while running.broker.pause_ms() <= RETRY_MS or not running.broker.leaders:
         running.settle()
@@ -167,14 +170,14 @@ def test_on_a_local_disk_it_sleeps_until_something_happens(on_disk: Running) -> 
     assert woken(on_disk)
     on_disk.settle()
     on_disk.follow(1)
-    assert woken(on_disk), "the first word of a new fetch session"
+    assert woken(on_disk), "the first publication of a new fetch session"
     on_disk.settle()
     assert [answer.base_offset for answer in on_disk.answers] == [0]
     on_disk.produce("b")
     assert woken(on_disk)
     on_disk.settle()
     on_disk.follow(2)
-    assert woken(on_disk), "its second word, written in place"
+    assert woken(on_disk), "its second publication, written in place"
     on_disk.settle()
     assert [answer.base_offset for answer in on_disk.answers] == [0, 1]
     create(on_disk.metadata, "u", led_by(1, topic="u"))
@@ -188,7 +191,7 @@ def test_an_idle_turn_touches_no_storage(on_disk: Running, monkeypatch: pytest.M
     touched: list[str] = []
     for name in ("get_optional", "get_register", "list", "put", "put_register", "exists", "size"):
         for root in (on_disk.root, on_disk.metadata_root):
-            objects = on_disk.broker._stores.objects(root)
+            objects = on_disk.stores.objects(root)
             monkeypatch.setattr(objects, name, lambda *_, name=name: touched.append(name))
     assert on_disk.broker.pause_ms() > RETRY_MS
     on_disk.broker.step()

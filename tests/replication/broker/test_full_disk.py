@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.replication.broker.hosted_replicas import HostedReplicas
+from stratalog.replication.broker.hosted_replicas import BrokerIdentity, BrokerSetup, HostedReplicas
+from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.brokers import report_offline
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import RETRY_MS, LeaderReplica, WaitingAppend
@@ -17,7 +18,7 @@ from stratalog.storage.errors import StoreFullError, StoreUnavailableError, Stra
 from stratalog.storage.objects.local import LocalStore
 from stratalog.storage.records import TopicPartition
 from tests.replication.images import TOPIC, brief, commit, image_of, partition, state
-from tests.replication.memory_stores import MemoryStores, create, led_by, register
+from tests.replication.memory_stores import METADATA_ROOT, MemoryStores, create, led_by, register
 from tests.storage.logs import batch
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -33,18 +34,8 @@ class Hosting:
         register(self.metadata, 2, 2)
         create(self.metadata, "t", led_by(1), led_by(1, partition=1))
         self.purgatory = ProducePurgatory()
-        self.hosted = HostedReplicas(
-            1,
-            "broker-1",
-            self.stores,
-            self.stores.clock,
-            self.stores.ids,
-            self.purgatory,
-            topic_defaults={},
-            upkeep_limits=None,
-            executor=None,
-            on_stopped=lambda _topic_partition: None,
-        )
+        setup = BrokerSetup(BrokerIdentity(1, "broker-1"), BrokerConfig(), METADATA_ROOT)
+        self.hosted = HostedReplicas(setup, self.stores.ports(), self.purgatory)
         self.is_full = False
         disk = self.stores.disk("broker-1")
         disk.error = StoreFullError
@@ -76,13 +67,13 @@ def test_one_append_without_space_takes_all_leaders_of_the_root_offline(hosting:
     hosting.is_full = True
     hosting.append(T0, "b", 2)
     assert set(hosting.hosted.offline) == {T0, T1}
-    assert hosting.hosted.offline_noted() == [T0, T1]
+    assert hosting.hosted.record_damage() == [T0, T1]
     assert hosting.hosted.metrics.offline_count() == 2
     assert hosting.leader(T0).log.table.damage() is None, "the table is sound"
-    assert [answer.base_offset for answer in hosting.answers] == [0], "nobody is refused yet"
+    assert [answer.base_offset for answer in hosting.answers] == [0], "no request is refused yet"
 
 
-def test_who_could_not_be_replaced_goes_on_when_there_is_space(hosting: Hosting) -> None:
+def test_a_leader_that_cannot_be_replaced_continues_when_there_is_space(hosting: Hosting) -> None:
     hosting.is_full = True
     hosting.append(T0, "a", 1)
     hosting.is_full = False
@@ -93,7 +84,7 @@ def test_who_could_not_be_replaced_goes_on_when_there_is_space(hosting: Hosting)
     assert len(hosting.answers) == 2
 
 
-def test_whoever_appends_first_tells_that_there_is_space(hosting: Hosting) -> None:
+def test_the_first_append_that_fits_brings_all_leaders_back(hosting: Hosting) -> None:
     """The one that found the disk full was led elsewhere meanwhile."""
     hosting.is_full = True
     hosting.append(T0, "a", 1)
@@ -104,7 +95,7 @@ def test_whoever_appends_first_tells_that_there_is_space(hosting: Hosting) -> No
     assert hosting.hosted.offline == {}
 
 
-def test_an_epoch_that_cannot_start_is_told_too() -> None:
+def test_an_epoch_that_cannot_start_is_reported_too() -> None:
     hosting = Hosting()
     hosting.is_full = True
     assert not hosting.leader(T1).start(0)
@@ -114,7 +105,7 @@ def test_an_epoch_that_cannot_start_is_told_too() -> None:
     assert hosting.hosted.offline == {}
 
 
-def test_space_again_says_nothing_of_damage(hosting: Hosting) -> None:
+def test_free_space_does_not_end_damage(hosting: Hosting) -> None:
     hosting.is_full = True
     hosting.append(T1, "b", 1)
     hosting.leader(T0).go_offline(StratalogError("foreign hands"))
@@ -124,7 +115,7 @@ def test_space_again_says_nothing_of_damage(hosting: Hosting) -> None:
 
 
 def test_the_leaderships_move_and_the_full_broker_leaves_the_isrs() -> None:
-    """Alone in its ISR it stays: nobody else has what it has."""
+    """Alone in its ISR it stays: no other replica has what it has."""
     image = image_of((1, 2, 3), partition((1, 2, 3), 1, (1, 2, 3)), partition((1, 2), 1, (1,), number=1))
     places = [TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)]
     assert commit(image, report_offline(image, 1, 11, places)) == (places[0],)
@@ -132,7 +123,7 @@ def test_the_leaderships_move_and_the_full_broker_leaves_the_isrs() -> None:
     assert brief(state(image, 1)) == (1, (1,), 5)
 
 
-def test_a_full_disk_is_told_from_one_that_is_away(tmp_path: Path) -> None:
+def test_a_full_disk_differs_from_one_that_is_away(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path / "root"), create=True)
     full = store._failed("put", "x", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     assert isinstance(full, StoreFullError)

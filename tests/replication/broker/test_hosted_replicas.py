@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from stratalog.replication.broker.hosted_replicas import HostedReplicas
+from stratalog.replication.broker.hosted_replicas import BrokerIdentity, BrokerSetup, HostedReplicas
+from stratalog.replication.config import BrokerConfig
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import ConfigRecord, PartitionRecord, TopicRecord
 from stratalog.storage.records import TopicPartition
-from tests.replication.memory_stores import MemoryStores
+from tests.replication.memory_stores import METADATA_ROOT, MemoryStores
 
 TP = TopicPartition("t", 0)
 STATE = PartitionRecord("t", 0, (1, 2), 1, 0, (1, 2), partition_epoch=0, controller_epoch=1)
@@ -15,26 +16,15 @@ STATE = PartitionRecord("t", 0, (1, 2), 1, 0, (1, 2), partition_epoch=0, control
 
 def leading_replica(image: ClusterImage) -> HostedReplicas:
     """Broker 1 just after it became the leader of partition 0."""
-    stores = MemoryStores()
-    hosted = HostedReplicas(
-        1,
-        "root",
-        stores,
-        stores.clock,
-        stores.ids,
-        ProducePurgatory(),
-        topic_defaults={},
-        upkeep_limits=None,
-        executor=None,
-        on_stopped=lambda _: None,
-    )
+    setup = BrokerSetup(BrokerIdentity(1, "root"), BrokerConfig(), METADATA_ROOT)
+    hosted = HostedReplicas(setup, MemoryStores().ports(), ProducePurgatory())
     image.replay(TopicRecord("t", "id"))
     image.replay(STATE)
     hosted.apply(TP, image, 0)
     return hosted
 
 
-def test_a_config_that_comes_with_an_isr_change_takes_hold() -> None:
+def test_a_config_that_comes_with_an_isr_change_is_applied() -> None:
     image = ClusterImage()
     hosted = leading_replica(image)
     image.replay(ConfigRecord("t", "min.insync.replicas", "2"))

@@ -1,13 +1,20 @@
-"""The broker's end of the inbox: every hand-over is taken in and answered once, also over a restart."""
+"""The broker's end of the inbox: every hand-over is accepted and answered once, also over a restart."""
 
 from __future__ import annotations
 
 from stratalog.replication.broker.inbox import ANSWER_KEEP_MS, BrokerInbox
 from stratalog.replication.leader.replica import WaitingAppend
-from stratalog.replication.requests.hand_over import answer_path, decode_answer, encode_request, request_path
+from stratalog.replication.requests.hand_over import (
+    answer_path,
+    decode_answer,
+    decode_request,
+    encode_request,
+    request_path,
+)
 from stratalog.replication.requests.produce import HandOverRequest, ProduceResponse
 from stratalog.storage.errors import StoreUnavailableError
 from stratalog.storage.files.data_file import DataFile
+from stratalog.storage.log.append import HandedFiles
 from stratalog.storage.records import TopicPartition
 from tests.storage.memory_store import MemoryStore
 
@@ -64,7 +71,7 @@ class Inbox:
 
 
 def handed(partition: TopicPartition = T0, *files: DataFile) -> HandOverRequest:
-    return HandOverRequest(partition, files or (FILE,), sink_id="query", batch_id=1)
+    return HandOverRequest(partition, HandedFiles(files or (FILE,), "query", 1))
 
 
 def test_a_request_is_queued_answered_and_removed() -> None:
@@ -80,7 +87,7 @@ def test_a_request_is_queued_answered_and_removed() -> None:
     assert not inbox.inbox.poll()
 
 
-def test_an_open_request_is_not_taken_twice() -> None:
+def test_an_open_request_is_not_accepted_twice() -> None:
     inbox = Inbox()
     inbox.ask("r", handed())
     for _ in range(3):
@@ -101,7 +108,7 @@ def test_the_answer_waits_for_all_parts() -> None:
 
 
 def test_a_request_to_an_earlier_incarnation_is_refused() -> None:
-    """Its writer asks the metadata log who leads now; whether it was stored the sink state tells."""
+    """Its writer finds the new leader in the metadata log; the sink state shows whether it was stored."""
     inbox = Inbox()
     inbox.ask("r", handed(), broker_epoch=EPOCH - 1)
     inbox.inbox.poll()
@@ -123,7 +130,7 @@ def test_what_a_dead_broker_left_open_its_next_incarnation_refuses() -> None:
 
 def test_a_hand_over_without_files_is_an_error() -> None:
     inbox = Inbox()
-    inbox.ask("r", HandOverRequest(T0, (), "query", 1), handed(T1))
+    inbox.ask("r", HandOverRequest(T0, HandedFiles((), "query", 1)), handed(T1))
     inbox.inbox.poll()
     inbox.stored(3)
     inbox.inbox.poll()
@@ -160,7 +167,7 @@ def test_an_answer_that_could_not_be_written_is_written_later() -> None:
         assert inbox.queued == [], "the answered request is not taken in again"
 
 
-def test_answers_that_nobody_fetched_are_removed_after_ten_minutes() -> None:
+def test_answers_that_were_not_fetched_are_removed_after_ten_minutes() -> None:
     now_ms = [0]
     inbox = Inbox(UnsteadyStore({}, lambda: now_ms[0]))
     inbox.store.put(answer_path("old"), b"[]")
@@ -171,3 +178,16 @@ def test_answers_that_nobody_fetched_are_removed_after_ten_minutes() -> None:
     assert inbox.answer("old") is None
     assert inbox.answer("young") == []
     assert inbox.is_asked("open"), "a request is never removed unanswered"
+
+
+def test_a_hand_over_has_this_form_in_the_inbox() -> None:
+    """Writers and brokers of different releases read each other's requests."""
+    request = HandOverRequest(T0, HandedFiles((DataFile("f", 9, 1, 0, 0, None, 5),), "query", 1), timeout_ms=7)
+    encoded = encode_request([request], 3)
+    assert encoded == (
+        b'{"broker_epoch": 3, "handed": [{"topic_partition": ["t", 0], "files": [{"path": "f", "size_bytes": 9, '
+        b'"record_count": 1, "first_delta": 0, "last_delta": 0, "min_timestamp_ms": null, "max_timestamp_ms": 5}], '
+        b'"sink_id": "query", "batch_id": 1, "producer_id": -1, "producer_epoch": -1, "base_sequence": -1, '
+        b'"acks": -1, "timeout_ms": 7}]}'
+    )
+    assert decode_request(encoded) == (3, [request])

@@ -1,4 +1,4 @@
-"""A broker takes only newer states, and becomes what they say."""
+"""A broker applies only newer states: it leads, follows or stops."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ UNASSIGNED = replace(NOW, replicas=(2, 3), isr=(2,), leader_epoch=6, partition_e
         (LOCAL, WIDER_ISR, "id", UpdateIsr(WIDER_ISR)),
         (LOCAL, NOW, "id", Ignore()),
         (None, None, "", Ignore()),
-        (LOCAL, None, "", StopReplica(delete=True)),
+        (LOCAL, None, "", StopReplica()),
         (None, UNASSIGNED, "id", Ignore()),
-        (LOCAL, UNASSIGNED, "id", StopReplica(delete=True)),
+        (LOCAL, UNASSIGNED, "id", StopReplica()),
         # the topic was deleted and made anew: epochs start at 0 again
         (LOCAL, replace(NOW, leader=1, leader_epoch=0, partition_epoch=0), "id2",
          BecomeLeader(replace(NOW, leader=1, leader_epoch=0, partition_epoch=0))),
-        (LOCAL, replace(UNASSIGNED, leader_epoch=0, partition_epoch=0), "id2", StopReplica(delete=True)),
+        (LOCAL, replace(UNASSIGNED, leader_epoch=0, partition_epoch=0), "id2", StopReplica()),
     ],
 )  # fmt: skip
 def test_transition(

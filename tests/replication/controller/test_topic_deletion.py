@@ -146,7 +146,7 @@ def test_a_broker_drops_what_is_left_of_a_removed_topic_and_reports() -> None:
     for topic, topic_id in (("t", "id"), ("kept", "id-kept")):
         table = stores.table("broker-1", TopicPartition(topic, 0))
         PartitionLog(table, metadata.log.config, stores.clock, stores.ids).exists_or_create(topic_id)
-    deletions = ReplicaDeletions(1, "broker-1", stores, metadata, stores.clock, stores.ids)
+    deletions = ReplicaDeletions(1, "broker-1", stores.ports(), metadata)
     assert not deletions.step(5)
     metadata.propose(lambda image: delete_topic(image, "t"))
     assert deletions.step(4), "under a registration that is over it deletes, but says nothing"
@@ -166,7 +166,7 @@ def test_a_table_that_a_session_has_already_made_for_the_next_topic_of_the_name_
     metadata.propose(lambda image: delete_topic(image, "t"))
     table = stores.table("broker-1", TopicPartition("t", 0))
     PartitionLog(table, metadata.log.config, stores.clock, stores.ids).exists_or_create("newer")
-    assert ReplicaDeletions(1, "broker-1", stores, metadata, stores.clock, stores.ids).step(5)
+    assert ReplicaDeletions(1, "broker-1", stores.ports(), metadata).step(5)
     assert metadata.image.deletions == {}
     assert stores.replicas("broker-1") == [TopicPartition("t", 0)]
 

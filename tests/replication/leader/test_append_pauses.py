@@ -14,9 +14,9 @@ from stratalog.replication.follower.fetch_session import FollowerSession
 from stratalog.replication.follower.partitions import FollowedPartitions
 from stratalog.replication.leader.append_queue import AppendQueue
 from stratalog.replication.leader.purgatory import ProducePurgatory
-from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
+from stratalog.replication.leader.replica import LeaderPorts, LeaderReplica, WaitingAppend
 from stratalog.replication.progress.progress import ReplicaProgress
-from stratalog.replication.replica.upkeep_rounds import TELL_MS, UpkeepRounds
+from stratalog.replication.replica.upkeep_rounds import WARN_MS, UpkeepRounds
 from stratalog.replication.requests.produce import ACKS_LEADER, ProduceRequest, ProduceResponse
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.delta.delta_table import DeltaLogTable
@@ -38,7 +38,7 @@ LIMITS = UpkeepLimits(merge_files_min=16, merge_spread_files=0, slowdown_count=4
 
 
 class Led:
-    """Broker 1 leads a log whose upkeep works when the test says so."""
+    """Broker 1 leads a log whose upkeep works when the test lets it."""
 
     def __init__(self) -> None:
         self.stores = MemoryStores()
@@ -47,18 +47,10 @@ class Led:
         self.answers: list[ProduceResponse] = []
         log = PartitionLog(self.stores.table("broker-1", T0), LogConfig(), self.clock, self.stores.ids)
         self.rounds = UpkeepRounds(self.clock)
-        self.replica = LeaderReplica(
-            led_by(1),
-            1,
-            "id",
-            log,
-            LogConfig(),
-            ProducePurgatory(),
-            self.clock,
-            append_pause_ms=lambda file_count: self.rounds.append_pause_ms(T0, file_count),
-        )
+        ports = LeaderPorts(1, self.clock, ProducePurgatory(), append_pause_ms=self.rounds.append_pause_ms)
+        self.replica = LeaderReplica(led_by(1), "id", log, ports)
         assert self.replica.start(0)
-        self.rounds.take(T0, Upkeep(log, LIMITS, self.executor))
+        self.rounds.add(T0, Upkeep(log, LIMITS, self.executor))
         self.queue = AppendQueue(1, {T0: self.replica}, self.clock)
 
     @property
@@ -130,7 +122,7 @@ def test_an_append_goes_on_as_soon_as_upkeep_has() -> None:
     assert led.turn()
 
 
-def test_a_log_that_nobody_looks_after_any_more_takes_appends_as_ever() -> None:
+def test_a_log_without_upkeep_accepts_appends_without_pauses() -> None:
     led = Led()
     led.append(110)
     led.put()
@@ -145,18 +137,18 @@ def test_a_log_that_nobody_looks_after_any_more_takes_appends_as_ever() -> None:
     assert led.rounds.pause_ms_max == 0
 
 
-def test_it_is_said_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_warning_is_logged_at_intervals(caplog: pytest.LogCaptureFixture) -> None:
     led = Led()
     with caplog.at_level(logging.WARNING, "stratalog.upkeep"):
         led.append(43)
         assert caplog.messages == []
         led.append(2)
         assert caplog.messages == [
-            "t-0 has 44 live files; upkeep is behind with 41 files or commits, so appends wait 2 ms"
+            "t-0 has 44 live files; upkeep of 41 files or commits is overdue, so appends wait 2 ms"
         ]
         begun_ms = led.clock.now_ms
         led.append(80)
-        assert len(caplog.messages) == 1 + (led.clock.now_ms - begun_ms) // TELL_MS
+        assert len(caplog.messages) == 1 + (led.clock.now_ms - begun_ms) // WARN_MS
 
 
 class GatedExecutor(ThreadPoolExecutor):
@@ -191,7 +183,7 @@ def test_on_a_disk_a_log_stays_as_short_as_it_may_be_while_upkeep_hangs(tmp_path
         raise reason
 
     with GatedExecutor() as executor:
-        rounds.take(T0, Upkeep(log, LIMITS, executor))
+        rounds.add(T0, Upkeep(log, LIMITS, executor))
         while rounds.append_pause_ms(T0, 1) < STOPPED_MS:
             write(log, "a")
             keep_up()
@@ -206,7 +198,7 @@ def test_on_a_disk_a_log_stays_as_short_as_it_may_be_while_upkeep_hangs(tmp_path
 
 
 def test_a_follower_copies_slowly_until_its_upkeep_has_caught_up() -> None:
-    """It is both who copies and who looks after the log, and stays within the lag that the ISR allows."""
+    """It copies the log and does its upkeep, and stays within the lag that the ISR allows."""
     following, executor = Following(), HandExecutor()
     settings = {
         "stratalog.upkeep.slowdown.count": 1_000,

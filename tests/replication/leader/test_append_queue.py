@@ -1,10 +1,10 @@
-"""Requests get to their leaders, and a turn is fair, bounded in time and touches nobody who has nothing to do."""
+"""Requests get to their leaders, and a turn is fair, bounded in time and touches no idle replica."""
 
 from __future__ import annotations
 
 from stratalog.replication.leader.append_queue import TURN_MS_MAX, AppendQueue
 from stratalog.replication.leader.purgatory import ProducePurgatory
-from stratalog.replication.leader.replica import RETRY_MS, LeaderReplica, WaitingAppend
+from stratalog.replication.leader.replica import RETRY_MS, LeaderPorts, LeaderReplica, WaitingAppend
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.requests.produce import ACKS_LEADER, ProduceRequest
 from stratalog.storage.errors import CorruptMessageError
@@ -28,7 +28,7 @@ class Queued:
         state = _state(partition)
         table = self.stores.table("broker-1", state.topic_partition)
         log = PartitionLog(table, LogConfig(), self.stores.clock, self.stores.ids)
-        replica = LeaderReplica(state, 1, "id", log, LogConfig(), ProducePurgatory(), self.stores.clock)
+        replica = LeaderReplica(state, "id", log, LeaderPorts(1, self.stores.clock, ProducePurgatory()))
         assert replica.start(0)
         return replica
 
@@ -45,7 +45,7 @@ class Queued:
         return [r.state.partition for r in self.queue.append(self.stores.clock.monotonic_ms(), within_ms)]
 
     def slow(self, table_ms: int) -> None:
-        """Every commit takes so long."""
+        """The duration of every commit."""
 
         def takes_time(operation: str, _table: str, _detail: str) -> bool:
             self.stores.clock.now_ms += table_ms if operation == "create" else 0
@@ -116,7 +116,7 @@ def test_a_store_that_is_away_holds_up_only_its_own_partition() -> None:
     assert queued.answers == [("b", "0"), ("a", "0")]
 
 
-def test_who_is_not_led_here_is_refused_at_once() -> None:
+def test_a_request_for_a_partition_that_is_not_led_here_is_refused_at_once() -> None:
     queued = Queued(2)
     queued.put(7, "unknown")
     queued.leaders[TopicPartition("t", 1)].go_offline(CorruptMessageError("torn"))

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.replication.broker.hosted_replicas import HostedReplicas
+from stratalog.replication.broker.hosted_replicas import BrokerIdentity, BrokerSetup, HostedReplicas
 from stratalog.replication.broker.inbox import BrokerInbox
+from stratalog.replication.config import BrokerConfig
 from stratalog.replication.leader.purgatory import ProducePurgatory
-from stratalog.replication.leader.replica import FILES_LOOKED_FOR, LeaderReplica
+from stratalog.replication.leader.replica import FILES_CHECKED, LeaderReplica
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import PartitionRecord, TopicRecord
 from stratalog.replication.requests.hand_over import damage_report_path, encode_damage_report
-from stratalog.replication.stores import DeltaStores
+from stratalog.replication.stores import DeltaStores, Ports
 from stratalog.storage.errors import CorruptMessageError, DamagedFileError, ForeignCommitError, StratalogError
 from stratalog.storage.files.cache import FileCache
 from stratalog.storage.files.damage import UNSETTLED, Damage
@@ -39,16 +40,9 @@ class Leading:
 
     def opened(self) -> HostedReplicas:
         return HostedReplicas(
-            1,
-            str(self.root),
-            self.stores,
-            self.clock,
-            self.ids,
+            BrokerSetup(BrokerIdentity(1, str(self.root)), BrokerConfig(), "metadata"),
+            Ports(self.stores, self.clock, self.ids),
             ProducePurgatory(),
-            topic_defaults={},
-            upkeep_limits=None,
-            executor=None,
-            on_stopped=lambda _: None,
         )
 
     def lead(self, state: PartitionRecord) -> LeaderReplica:
@@ -67,25 +61,25 @@ class Leading:
         return self.root / "t-0" / self.leader.log.files[number].path
 
 
-def test_a_suspicion_that_is_true_takes_the_leader_offline_and_is_noted(tmp_path: Path) -> None:
+def test_a_damage_report_that_is_true_takes_the_leader_offline_and_is_recorded(tmp_path: Path) -> None:
     leading = Leading(tmp_path)
     write(leading.leader.log, "a", "b")
-    suspected = leading.leader.log.files[1].path
+    reported = leading.leader.log.files[1].path
     in_a_page(leading.path(1))
-    leading.hosted.examine(TP, suspected)
+    leading.hosted.examine(TP, reported)
     assert leading.leader.partition is None
     assert isinstance(leading.leader.failure, DamagedFileError)
-    assert leading.hosted.offline_noted() == [TP]
-    noted = leading.leader.log.table.damage()
-    assert noted == Damage(str(leading.leader.failure), suspected, UNSETTLED)
+    assert leading.hosted.record_damage() == [TP]
+    recorded = leading.leader.log.table.damage()
+    assert recorded == Damage(str(leading.leader.failure), reported, UNSETTLED)
 
 
-@pytest.mark.parametrize("suspected", ["", "segment=0/no such file"])
-def test_a_suspicion_that_is_not_true_changes_nothing(tmp_path: Path, suspected: str) -> None:
+@pytest.mark.parametrize("reported", ["", "segment=0/no such file"])
+def test_a_damage_report_that_is_not_true_changes_nothing(tmp_path: Path, reported: str) -> None:
     leading = Leading(tmp_path)
     write(leading.leader.log, "a")
-    leading.hosted.examine(TP, suspected or leading.leader.log.files[0].path)
-    leading.hosted.examine(TopicPartition("other", 0), suspected)
+    leading.hosted.examine(TP, reported or leading.leader.log.files[0].path)
+    leading.hosted.examine(TopicPartition("other", 0), reported)
     assert leading.leader.partition is not None
     assert leading.hosted.offline == {}
 
@@ -100,7 +94,7 @@ def test_a_log_that_only_a_new_reader_finds_unreadable_takes_the_leader_offline(
     assert isinstance(leading.leader.failure, CorruptMessageError)
 
 
-def test_a_foreign_commit_takes_the_leader_offline_without_a_note(tmp_path: Path) -> None:
+def test_a_foreign_commit_takes_the_leader_offline_without_a_record_of_damage(tmp_path: Path) -> None:
     leading = Leading(tmp_path)
     write(leading.leader.log, "a")
     version = leading.leader.log.version + 1
@@ -109,22 +103,24 @@ def test_a_foreign_commit_takes_the_leader_offline_without_a_note(tmp_path: Path
     leading.hosted.examine(TP, "")
     assert isinstance(leading.leader.failure, ForeignCommitError)
     assert f"version {version} (VACUUM START by delta-rs:1)" in str(leading.leader.failure)
-    assert leading.hosted.offline_noted() == [TP]
+    assert leading.hosted.record_damage() == [TP]
     assert leading.leader.log.table.damage() is None
 
 
 def test_alone_in_the_isr_it_leads_on(tmp_path: Path) -> None:
     leading = Leading(tmp_path, isr=(1,))
     write(leading.leader.log, "a", "b")
-    suspected = leading.leader.log.files[0].path
+    reported = leading.leader.log.files[0].path
     in_a_page(leading.path(0))
-    leading.hosted.examine(TP, suspected)
+    leading.hosted.examine(TP, reported)
     assert leading.leader.partition is not None
     write(leading.leader.log, "c")
 
 
 @pytest.mark.parametrize(("isr", "leads"), [((1, 2), False), ((1,), True)])
-def test_what_was_noted_does_not_lead_while_another_can(tmp_path: Path, isr: tuple[int, ...], leads: bool) -> None:
+def test_with_recorded_damage_it_does_not_lead_while_another_can(
+    tmp_path: Path, isr: tuple[int, ...], leads: bool
+) -> None:
     leading = Leading(tmp_path)
     write(leading.leader.log, "a")
     leading.leader.log.table.note_damage(Damage("a bit", leading.leader.log.files[0].path))
@@ -132,14 +128,14 @@ def test_what_was_noted_does_not_lead_while_another_can(tmp_path: Path, isr: tup
     replica = leading.lead(leading.state.changed(isr=isr, bump_leader_epoch=True))
     assert (replica.partition is not None) is leads
     failure: StratalogError | None = replica.failure
-    assert leads or "t-0: not healed yet: a bit" in str(failure)
+    assert leads or "t-0: not repaired yet: a bit" in str(failure)
 
 
 @pytest.mark.parametrize(("number", "leads"), [(0, True), (1, False)])
 def test_a_lost_file_near_the_end_is_missed_when_it_begins_to_lead(tmp_path: Path, number: int, leads: bool) -> None:
-    """Older ones are looked for by its upkeep, so that a failover stays short."""
+    """Its upkeep checks the older ones, so that a failover stays short."""
     leading = Leading(tmp_path)
-    write(leading.leader.log, *["a"] * (FILES_LOOKED_FOR + 1))
+    write(leading.leader.log, *["a"] * (FILES_CHECKED + 1))
     leading.path(number).unlink()
     leading.hosted = leading.opened()
     replica = leading.lead(leading.state.changed(bump_leader_epoch=True))
@@ -150,13 +146,13 @@ def test_a_lost_file_near_the_end_is_missed_when_it_begins_to_lead(tmp_path: Pat
     assert list(leading.hosted.offline) == [TP]
 
 
-def test_the_inbox_hands_suspicions_on_once() -> None:
+def test_the_inbox_passes_a_damage_report_on_once() -> None:
     store = MemoryStore({}, lambda: 0, "root")
-    told: list[tuple[TopicPartition, str]] = []
-    inbox = BrokerInbox(store, lambda _: None, lambda place, path: told.append((place, path)))
+    found: list[tuple[TopicPartition, str]] = []
+    inbox = BrokerInbox(store, lambda _: None, lambda place, path: found.append((place, path)))
     store.put(damage_report_path(TP), encode_damage_report(TP, "segment=0/x"))
     store.put(damage_report_path(TopicPartition("torn", 0)), b"{")
     inbox.poll()
     inbox.poll()
-    assert told == [(TP, "segment=0/x")]
+    assert found == [(TP, "segment=0/x")]
     assert store.list("inbox/") == []

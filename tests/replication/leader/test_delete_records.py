@@ -1,4 +1,4 @@
-"""Deleting records on the leader: where the log starts then, who is waited for, and what is answered (KIP-107)."""
+"""Deleting records on the leader: the new log start, the replicas that are waited for, the answers (KIP-107)."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_a_compacted_topic_refuses() -> None:
     assert (asked.answer(), asked.log_start) == ("POLICY_VIOLATION", 0)
 
 
-def test_a_live_follower_that_does_not_follow_in_time_is_told_of() -> None:
+def test_a_live_follower_that_does_not_follow_in_time_is_reported() -> None:
     asked = Asked()
     asked.ask(3, timeout_ms=1_000)
     assert asked.answer() is None
@@ -192,15 +192,15 @@ def test_the_low_watermark_is_the_least_start_of_live_replicas() -> None:
     assert partition.low_watermark(4, {1}) == 4
 
 
-def test_a_follower_takes_over_a_log_start_that_moves_without_a_record() -> None:
+def test_a_follower_adopts_a_log_start_that_moves_without_a_record() -> None:
     pair = Pair()
     leader = pair.wrote(1, "0: a b c")
     follower: FollowedReplica = pair.caught_up(0)
     leader.replace_files((), (), leader_epoch=0, operation="DELETE RECORDS", now_ms=0, data_change=True, log_start=2)
-    told = ReplicaProgress(T0, 0, 3, leader.version, log_start_offset=2, topic_id="id")
-    assert not follower.has_all_of(told)
+    published = ReplicaProgress(T0, 0, 3, leader.version, log_start_offset=2, topic_id="id")
+    assert not follower.has_all_of(published)
     run(follower)
-    assert follower.has_all_of(told)
+    assert follower.has_all_of(published)
     assert (values(follower.own), follower.own.log_start_offset) == ("c", 2)
     version = follower.own.version
     run(follower)

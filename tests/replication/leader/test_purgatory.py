@@ -77,7 +77,7 @@ def test_a_deadline_that_passed_is_a_time_out_and_the_others_wait_on() -> None:
     assert waiting.answers == [("late", "REQUEST_TIMED_OUT"), ("patient", "ok")]
 
 
-def test_nobody_is_answered_twice() -> None:
+def test_no_request_is_answered_twice() -> None:
     waiting = Waiting()
     waiting.add("a", 0, deadline_ms=500)
     waiting.purgatory.high_watermark_moved(T0, 1, True)
@@ -98,7 +98,7 @@ def test_a_lost_partition_fails_its_own_and_forgets_their_deadlines() -> None:
 
 
 def test_a_duplicate_of_a_committed_batch_does_not_wait_for_later_ones() -> None:
-    """A retried batch has the offsets of its first try, below those of who waits already."""
+    """A retried batch has the offsets of its first try, below those of the requests that wait already."""
     waiting = Waiting()
     waiting.add("new", 9)
     waiting.add("duplicate", 4)

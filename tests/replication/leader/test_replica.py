@@ -10,7 +10,7 @@ import pytest
 
 from stratalog.replication.leader.partition import Partition
 from stratalog.replication.leader.purgatory import ProducePurgatory
-from stratalog.replication.leader.replica import RETRY_MS, LeaderReplica, WaitingAppend
+from stratalog.replication.leader.replica import RETRY_MS, LeaderPorts, LeaderReplica, WaitingAppend
 from stratalog.replication.progress.progress import UNKNOWN, ReplicaProgress
 from stratalog.replication.requests.produce import (
     ACKS_ALL,
@@ -26,6 +26,7 @@ from stratalog.storage.errors import (
     NotLeaderOrFollowerError,
     StratalogError,
 )
+from stratalog.storage.log.append import HandedFiles
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.records import NewRecordBatch, TopicPartition, data_table
 from stratalog.storage.topic_config import LogConfig
@@ -45,7 +46,7 @@ class Led:
         self.purgatory = ProducePurgatory()
         self.answers: dict[str, ProduceResponse] = {}
         state = led_by(1, epoch=epoch, replicas=(1, 2))
-        self.replica = LeaderReplica(state, 1, "id", self.log(), self.config, self.purgatory, self.stores.clock)
+        self.replica = LeaderReplica(state, "id", self.log(), LeaderPorts(1, self.stores.clock, self.purgatory))
 
     @property
     def disk(self) -> FailingDisk:
@@ -85,14 +86,14 @@ class Led:
         }
 
 
-def test_a_leader_tells_what_it_knows_to_be_committed_until_it_knows_better() -> None:
+def test_a_leader_publishes_what_it_knows_to_be_committed_until_it_has_a_high_watermark() -> None:
     """KIP-966: its ISR may be too small for a high watermark for long."""
     led = Led(min_isr=2)
     led.started().produce("a")
     led.replica.append_waiting(0)
     state = replace(led.replica.state, isr=(1,), leader_epoch=EPOCH + 1)
     purgatory, clock = led.purgatory, led.stores.clock
-    replica = LeaderReplica(state, 1, "id", led.log(), led.config, purgatory, clock, known_committed=7)
+    replica = LeaderReplica(state, "id", led.log(), LeaderPorts(1, clock, purgatory), known_committed=7)
     assert replica.known_committed == 7
     assert replica.start(0)
     assert replica.partition is not None
@@ -117,7 +118,7 @@ def test_what_was_committed_is_remembered_by_a_leader_that_resigned() -> None:
 
 
 def follower_at(led: Led, end: int, now_ms: int = 0) -> None:
-    """The follower's progress comes in and the high watermark is looked at."""
+    """The follower's progress arrives and the high watermark is checked."""
     led.partition.follower_progressed(2, ReplicaProgress(T0, EPOCH, end, end), now_ms)
     led.partition.maybe_increment_high_watermark(now_ms, 1_000)
     led.replica.complete_waiting()
@@ -127,7 +128,7 @@ def follower_at(led: Led, end: int, now_ms: int = 0) -> None:
 
 
 def test_it_leads_once_its_table_shows_the_epoch() -> None:
-    """Rule (a): before that, followers must not take its log for the epoch's."""
+    """Rule (a): before that, followers must not copy its log as that epoch's."""
     led = Led()
     led.produce("a")
     assert not led.replica.append_waiting(0)
@@ -157,14 +158,14 @@ def test_a_slow_store_is_asked_again() -> None:
     assert led.replica.start(RETRY_MS)
 
 
-def test_a_leftover_of_a_deleted_topic_is_for_others_to_judge() -> None:
+def test_a_stray_of_a_deleted_topic_is_left_to_the_broker() -> None:
     led = Led()
     led.log().exists_or_create("older topic")
     with pytest.raises(InconsistentTopicIdError):
         led.replica.start(0)
 
 
-def test_an_unreadable_table_takes_the_replica_offline_and_answers_everybody() -> None:
+def test_an_unreadable_table_takes_the_replica_offline_and_answers_all_requests() -> None:
     led = Led()
     led.log().exists_or_create("id")
     led.disk.tables["t-0"].commits[0] = None
@@ -261,7 +262,7 @@ def test_files_handed_over_are_placed_between_batches_in_their_order() -> None:
     led = Led().started()
     file = led.stores.table("broker-1", T0).write_file(data_table([batch(["x", "y"])]), 0)
     led.produce("a")
-    led.queue_request("files", HandOverRequest(T0, (file,), "query", 1, acks=ACKS_LEADER))
+    led.queue_request("files", HandOverRequest(T0, HandedFiles((file,), "query", 1), ACKS_LEADER))
     led.produce("b")
     while led.replica.append_waiting(0):
         pass
@@ -274,7 +275,7 @@ def test_files_handed_over_are_placed_between_batches_in_their_order() -> None:
 LOST = [
     pytest.param(("create",), id="the commit did not arrive"),
     pytest.param(("create:done",), id="the commit's answer was lost, but can be read back"),
-    pytest.param(("create:done", "get"), id="the commit stands and nothing can be read"),
+    pytest.param(("create:done", "get"), id="the commit is stored and nothing can be read"),
     pytest.param(("put",), id="the file did not arrive"),
     pytest.param(("put:done",), id="the file's answer was lost"),
 ]
@@ -282,7 +283,7 @@ LOST = [
 
 @pytest.mark.parametrize("lost", LOST)
 def test_a_retry_does_not_append_twice(lost: tuple[str, ...]) -> None:
-    """Promise 3: without a producer id nothing but the commit itself tells that it was made."""
+    """Promise 3: without a producer id nothing but the commit itself shows that it was made."""
     led = Led().started()
     led.produce("a")
     led.replica.append_waiting(0)
@@ -344,7 +345,7 @@ def test_a_lost_race_is_decided_again() -> None:
 
 
 def test_a_newer_epoch_in_the_table_ends_it() -> None:
-    """A straggler that was deposed: nothing is written, everybody is told."""
+    """A straggler that was deposed: nothing is written, all requests are refused."""
     led = Led().started()
     led.produce("a", acks=ACKS_ALL)
     led.replica.append_waiting(0)

@@ -6,18 +6,25 @@ from dataclasses import replace
 
 import pytest
 
-from stratalog.replication.broker.hosted_replicas import SEALED_INTERVAL_MS, STRAYS_INTERVAL_MS, HostedReplicas
+from stratalog.replication.broker.hosted_replicas import (
+    SEALED_INTERVAL_MS,
+    STRAYS_INTERVAL_MS,
+    BrokerIdentity,
+    BrokerSetup,
+    HostedReplicas,
+)
+from stratalog.replication.config import BrokerConfig
 from stratalog.replication.follower.replica import FollowedReplica
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import PartitionRecord, RemoveTopicRecord, TopicRecord
-from stratalog.replication.replica.removal import delete_leftover, is_sealed
+from stratalog.replication.replica.removal import delete_stray, is_sealed
 from stratalog.storage.errors import FencedLeaderEpochError, StoreUnavailableError
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.state import SEALED_EPOCH
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LogConfig
-from tests.replication.memory_stores import MemoryStores
+from tests.replication.memory_stores import METADATA_ROOT, MemoryStores
 from tests.storage.logs import write
 
 TP = TopicPartition("t", 0)
@@ -39,18 +46,8 @@ class Hosting:
         self.apply(LED)
 
     def opened(self) -> HostedReplicas:
-        return HostedReplicas(
-            1,
-            "root",
-            self.stores,
-            self.stores.clock,
-            self.stores.ids,
-            ProducePurgatory(),
-            topic_defaults={},
-            upkeep_limits=None,
-            executor=None,
-            on_stopped=lambda _: None,
-        )
+        setup = BrokerSetup(BrokerIdentity(1, "root"), BrokerConfig(), METADATA_ROOT)
+        return HostedReplicas(setup, self.stores.ports(), ProducePurgatory())
 
     def log(self) -> PartitionLog:
         return PartitionLog(self.stores.table("root", TP), LogConfig(), self.stores.clock, self.stores.ids)
@@ -88,7 +85,7 @@ def test_a_replica_that_left_is_sealed_at_once_and_deleted_later() -> None:
     assert hosting.hosted.known == set()
 
 
-def test_nobody_writes_to_a_sealed_table() -> None:
+def test_a_sealed_table_refuses_every_epoch() -> None:
     hosting = Hosting()
     straggler = hosting.log()
     straggler.refresh()
@@ -123,7 +120,7 @@ def test_a_session_waits_for_the_end_of_a_sealed_table_and_makes_a_new_one() -> 
 
 def test_a_table_that_a_later_assignment_has_begun_to_write_stays() -> None:
     hosting = Hosting()
-    hosting.make_table(7)  # a session that is ahead of the broker's loop, which only now hears of epoch 6
+    hosting.make_table(7)  # a session that is ahead of the broker's loop, which only now applies epoch 6
     hosting.apply(LEFT)
     assert not hosting.is_sealed
     hosting.apply(AGAIN)
@@ -156,16 +153,16 @@ def test_a_seal_that_fails_is_tried_again() -> None:
     assert hosting.is_sealed
 
 
-def test_a_deletion_that_was_answered_late_does_not_take_the_next_table() -> None:
+def test_a_deletion_that_was_answered_late_does_not_delete_the_next_table() -> None:
     hosting = Hosting()
     hosting.apply(LEFT)
-    hosting.stores.table("root", TP).drop()  # done, though the broker was told that the store is away
+    hosting.stores.table("root", TP).drop()  # done, though the broker saw the store away
     hosting.make_table(7)
     hosting.pass_time(DELAY_MS)
     assert hosting.is_there
 
 
-def test_a_seal_whose_outcome_was_not_known_is_settled_before_anything_else() -> None:
+def test_a_seal_whose_outcome_was_not_known_is_finished_before_anything_else() -> None:
     hosting = Hosting()
     done: list[str] = []
 
@@ -247,17 +244,17 @@ def test_a_table_that_another_process_of_this_broker_sealed_is_deleted_while_its
     assert not hosting.is_there
 
 
-def test_a_leftover_is_deleted_by_the_one_who_seals_it_and_never_the_table_that_took_its_place() -> None:
-    """A session that saw the leftover and slept would otherwise delete what another one has made since."""
+def test_a_stray_is_deleted_by_the_session_that_seals_it_and_never_the_table_that_took_its_place() -> None:
+    """A session that saw the stray and slept would otherwise delete what another one has made since."""
     hosting = Hosting()
     table, clock, ids = hosting.stores.table("root", TP), hosting.stores.clock, hosting.stores.ids
-    assert not delete_leftover(table, "older", clock, ids), "it is of another topic by now"
+    assert not delete_stray(table, "older", clock, ids), "it is of another topic by now"
     log = hosting.log()
     log.refresh()
     log.start_epoch(SEALED_EPOCH, as_leader=False)
-    assert not delete_leftover(table, "id", clock, ids), "whoever sealed it deletes it"
+    assert not delete_stray(table, "id", clock, ids), "whoever sealed it deletes it"
     assert hosting.is_there
     table.drop()
     hosting.make_table(5)
-    assert delete_leftover(table, "id", clock, ids)
+    assert delete_stray(table, "id", clock, ids)
     assert not hosting.is_there

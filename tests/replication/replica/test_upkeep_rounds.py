@@ -1,4 +1,4 @@
-"""Upkeep in rounds: nobody is looked at without a reason, nobody is forgotten."""
+"""Upkeep in rounds: no replica is checked without a reason, and none is forgotten."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ class Watched:
 @pytest.fixture
 def watched() -> Watched:
     made = Watched()
-    made.rounds.take(PARTITION, Upkeep(made.log, LIMITS))
+    made.rounds.add(PARTITION, Upkeep(made.log, LIMITS))
     return made
 
 
-def test_a_log_without_commits_is_looked_at_when_its_time_comes(watched):
+def test_a_log_without_commits_is_checked_when_its_time_comes(watched):
     assert watched.run() == 1
     assert [watched.run(after_ms=1_000) for _ in range(100)] == [0] * 100
     assert watched.run(after_ms=HOUR_MS) == 1
 
 
-def test_few_commits_need_no_look(watched):
+def test_few_commits_need_no_check(watched):
     watched.run()
     write(watched.log, "a")
     watched.run(after_ms=1_000)
@@ -83,7 +83,7 @@ def test_a_round_ends_when_its_time_is_used_up_and_goes_on_with_the_others():
     watched = Watched()
     partitions = [TopicPartition("t", n) for n in range(5)]
     for topic_partition in partitions:
-        watched.rounds.take(topic_partition, Upkeep(watched.log, LIMITS))
+        watched.rounds.add(topic_partition, Upkeep(watched.log, LIMITS))
 
     def slow_step(topic_partition: TopicPartition, upkeep: Upkeep, is_busy: bool) -> UpkeepDone | None:
         watched.replicas.clock.sleep_ms(BUDGET_MS / 2 + 1)
@@ -95,11 +95,11 @@ def test_a_round_ends_when_its_time_is_used_up_and_goes_on_with_the_others():
         assert watched.steps == expected
 
 
-def test_while_logs_take_commits_a_round_goes_on_in_pieces_until_its_time_is_used_up():
+def test_while_logs_take_commits_a_round_continues_in_pieces_until_its_time_is_used_up():
     watched = Watched()
     partitions = [TopicPartition("t", n) for n in range(2 * BUDGET_MS)]
     for topic_partition in partitions:
-        watched.rounds.take(topic_partition, Upkeep(watched.log, LIMITS))
+        watched.rounds.add(topic_partition, Upkeep(watched.log, LIMITS))
 
     def step(topic_partition: TopicPartition, upkeep: Upkeep, is_busy: bool) -> UpkeepDone | None:
         watched.replicas.clock.sleep_ms(1)
@@ -125,7 +125,7 @@ def test_while_logs_take_commits_a_round_goes_on_in_pieces_until_its_time_is_use
         (CorruptMessageError("a flipped bit"), False, False),
     ],
 )
-def test_what_fails_is_tried_again_told_or_left_alone(watched, reason, is_tried_again, is_broken):
+def test_what_fails_is_retried_reported_or_ended(watched, reason, is_tried_again, is_broken):
     def failing(topic_partition: TopicPartition, upkeep: Upkeep, is_busy: bool) -> UpkeepDone | None:
         raise reason
 
@@ -135,7 +135,7 @@ def test_what_fails_is_tried_again_told_or_left_alone(watched, reason, is_tried_
     assert watched.run(after_ms=2_000) == int(is_tried_again)
 
 
-def test_who_takes_in_a_lot_is_busy(watched):
+def test_a_loop_whose_logs_grow_fast_is_busy(watched):
     watched.run()
     for _ in range(5):
         append(watched.log, batch(["x" * (BUSY_BYTES_PER_S // 10)]))
@@ -147,7 +147,7 @@ def test_who_takes_in_a_lot_is_busy(watched):
     assert not watched.busy
 
 
-def test_a_dropped_replica_is_looked_at_no_more(watched):
+def test_a_dropped_replica_is_not_checked_any_more(watched):
     watched.run()
     watched.rounds.drop(PARTITION)
     write(watched.log, *["a"] * 64)
@@ -155,7 +155,7 @@ def test_a_dropped_replica_is_looked_at_no_more(watched):
 
 
 class HandExecutor(Executor):
-    """Does what it was given when the test says so."""
+    """Runs its work when the test lets it."""
 
     def __init__(self) -> None:
         self.given: list[tuple[Future[object], Callable[[], object]]] = []
@@ -176,7 +176,7 @@ def test_a_log_that_is_behind_is_worked_on_piece_after_piece():
     executor = HandExecutor()
     watched = Watched()
     limits = UpkeepLimits(merge_files_min=16, merge_spread_files=0, live_files_max=40)
-    watched.rounds.take(PARTITION, Upkeep(watched.log, limits, executor))
+    watched.rounds.add(PARTITION, Upkeep(watched.log, limits, executor))
     write(watched.log, *["a"] * 39)
     watched.run()
     assert executor.given

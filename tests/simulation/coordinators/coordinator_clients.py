@@ -98,7 +98,7 @@ class CoordinatorClient(Client):
         self, broker: Broker, kind: CoordinatorType, key: str, request: object, answer: Callable[[object], None]
     ) -> None:
         """A broker's handling of a request."""
-        broker.coordinator(kind, key, request, answer)
+        broker.calls.coordinator(kind, key, request, answer)
 
     def coordinator(self, kind: CoordinatorType, key: str) -> Broker | None:
         """The coordinator's process; None if unknown. The first call creates the topic."""
@@ -132,7 +132,7 @@ class CoordinatorClient(Client):
     def _find(self, kind: CoordinatorType, key: str) -> None:
         brokers = [host.broker for host in self.sim.hosts.values() if host.broker is not None]
         if brokers:
-            self.random.choice(brokers).find_coordinator(FindCoordinatorRequest(kind, (key,)), lambda _: None)
+            self.random.choice(brokers).calls.find_coordinator(FindCoordinatorRequest(kind, (key,)), lambda _: None)
 
 
 def error_of(answer: object) -> StratalogError | None:

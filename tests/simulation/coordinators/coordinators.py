@@ -120,7 +120,7 @@ class Histories:
             host = self.sim.hosts[self.sim.invariants.partitions[topic_partition].leader]
             processes = [each for each in (host.broker, *host.zombies) if each is not None and each.stopped_by is None]
             for each in processes:
-                each.coordinator(GROUP, topic_partition.partition, ReadByEpoch(), answers.append)
+                each.calls.coordinator(GROUP, topic_partition.partition, ReadByEpoch(), answers.append)
             scheduler.run_until(scheduler.now_ms + 200)
             if answers and isinstance(answers[-1], Listed):
                 return
@@ -151,7 +151,7 @@ class Asker(Client):
         found: list[FindCoordinatorResponse] = []
         broker = self._any_broker()
         if broker is not None and (not self.metadata.image.partitions_of(GROUP.topic) or self.random.random() < 0.05):
-            broker.find_coordinator(FindCoordinatorRequest(GROUP, GROUPS), found.append)
+            broker.calls.find_coordinator(FindCoordinatorRequest(GROUP, GROUPS), found.append)
 
     def _any_broker(self) -> Broker | None:
         brokers = [host.broker for host in self.sim.hosts.values() if host.broker is not None]
@@ -190,7 +190,7 @@ class Asker(Client):
                 history.read(response, len(known))
 
         request = Add(value) if self.random.random() < 0.7 else ReadByEpoch()
-        broker.coordinator(GROUP, group, request, answer)
+        broker.calls.coordinator(GROUP, group, request, answer)
         return event
 
 

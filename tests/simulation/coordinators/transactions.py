@@ -19,6 +19,7 @@ from functools import partial
 
 from stratalog.clients.view.read_committed import without_aborted
 from stratalog.replication.broker.broker import Broker
+from stratalog.replication.broker.calls import BrokerCalls
 from stratalog.replication.coordinator.runtime.find_coordinator import coordinator_partition
 from stratalog.replication.coordinator.transactions.add_partitions import (
     commit_in_transaction,
@@ -182,7 +183,7 @@ class Processor(CoordinatorClient):
             super().hand(broker, kind, key, request, answer)
             return
         commit_in_transaction(
-            partial(broker.coordinator, kind, key),
+            partial(broker.calls.coordinator, kind, key),
             coordinator_asker(lambda: broker.metadata.image, self._running()),
             request,
             partition,
@@ -190,8 +191,8 @@ class Processor(CoordinatorClient):
             answer,
         )
 
-    def _running(self) -> dict[int, Broker]:
-        return {number: host.broker for number, host in self.sim.hosts.items() if host.broker is not None}
+    def _running(self) -> dict[int, BrokerCalls]:
+        return {number: host.broker.calls for number, host in self.sim.hosts.items() if host.broker is not None}
 
     def _begin(self) -> tuple[int, int] | None:
         self._sequences.clear()
@@ -306,7 +307,7 @@ class Processor(CoordinatorClient):
 
     def _deliver(self, broker: Broker, request: ProduceRequest, complete: object) -> None:
         ask = coordinator_asker(lambda: broker.metadata.image, self._running())
-        produce_in_transaction(broker, ask, request, self.name, self._version, complete)  # type: ignore[arg-type]
+        produce_in_transaction(broker.calls, ask, request, self.name, self._version, complete)  # type: ignore[arg-type]
 
     def _commit_offset(self, attempt: Attempt, producer_id: int, epoch: int) -> bool:
         own = self.name, producer_id, epoch

@@ -6,8 +6,10 @@ import struct
 from dataclasses import replace
 
 from stratalog.replication.coordinator.shard.shard import RemoteAppend
+from stratalog.replication.leader.replica import WaitingAppend
 from stratalog.replication.requests.produce import HandOverRequest, ProduceRequest, ProduceResponse
 from stratalog.storage.files.data_file import DataFile
+from stratalog.storage.log.append import HandedFiles
 from stratalog.storage.records import (
     CONTROL_ATTRIBUTE,
     TRANSACTIONAL_ATTRIBUTE,
@@ -33,7 +35,7 @@ def end_transaction(running: Coordinated, producer_id: int, *, is_commit: bool) 
 
 def append_marker(running: Coordinated, batch: NewRecordBatch) -> None:
     request = ProduceRequest(P0, batch)
-    running.broker.produce_then(request, lambda response: running.answers.append(response.error))
+    running.broker.calls.produce_then(request, lambda response: running.answers.append(response.error))
 
 
 def test_records_of_a_transaction_count_when_its_marker_is_committed() -> None:
@@ -92,12 +94,13 @@ def test_a_fenced_transactional_producer_spoils_nobody_else() -> None:
 def test_clients_do_not_write_to_internal_topics() -> None:
     running = coordinated()
     answers: list[ProduceResponse] = []
-    running.broker.produce_then(ProduceRequest(P0, batch(["x"])), answers.append)
+    running.broker.calls.produce_then(ProduceRequest(P0, batch(["x"])), answers.append)
     unknown = TopicPartition("__transaction_state", 0)
-    running.broker.produce_then(ProduceRequest(unknown, marker(7, is_commit=True)), answers.append)
-    handed = running.broker.hand_over(HandOverRequest(P0, (DataFile("f", 1, 1, 0, 0, None, None),)))
+    running.broker.calls.produce_then(ProduceRequest(unknown, marker(7, is_commit=True)), answers.append)
+    handed = HandOverRequest(P0, HandedFiles((DataFile("f", 1, 1, 0, 0, None, None),)))
+    running.broker.calls.append(WaitingAppend(handed, answers.append))
     running.settle()
-    assert [str(answer.error) for answer in (*answers, handed.result(0))] == [
+    assert [str(answer.error) for answer in answers] == [
         "Cannot append to internal topic __consumer_offsets",
         "Cannot append to internal topic __transaction_state",
         "Cannot append to internal topic __consumer_offsets",

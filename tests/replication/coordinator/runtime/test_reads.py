@@ -55,7 +55,7 @@ def test_it_is_told_after_the_writes_before_it() -> None:
 def test_while_the_metadata_log_is_away_it_waits_and_is_refused_in_the_end() -> None:
     running = coordinated()
     running.ask(CERTAIN)
-    look, running.broker.metadata.look = running.broker.metadata.look, _away  # type: ignore[method-assign]
+    refresh, running.broker.metadata.refresh_image = running.broker.metadata.refresh_image, _away  # type: ignore[method-assign]
     running.settle()
     running.settle()
     assert running.taken() == []
@@ -63,7 +63,7 @@ def test_while_the_metadata_log_is_away_it_waits_and_is_refused_in_the_end() -> 
     running.clock.now_ms += CONFIG.offsets_commit_timeout_ms
     running.settle()
     assert running.taken() == ["COORDINATOR_NOT_AVAILABLE"]
-    running.broker.metadata.look = look  # type: ignore[method-assign]
+    running.broker.metadata.refresh_image = refresh  # type: ignore[method-assign]
     running.ask(CERTAIN)
     running.settle()
     assert running.taken() == [()]

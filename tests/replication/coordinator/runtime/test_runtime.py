@@ -308,8 +308,8 @@ def test_every_shard_of_the_broker_can_be_asked_at_once() -> None:
     running.settle()
     running.follow(1, 1)
     found: list[list[object]] = []
-    running.broker.every_coordinator(GROUP, Read(), found.append)
-    running.broker.every_coordinator(CoordinatorType.TRANSACTION, Read(), found.append)
+    running.broker.calls.every_coordinator(GROUP, Read(), found.append)
+    running.broker.calls.every_coordinator(CoordinatorType.TRANSACTION, Read(), found.append)
     running.settle()
     assert found == [[(), ("a",), ()], []]
 
@@ -339,8 +339,8 @@ def test_a_stopped_broker_answers_at_once() -> None:
     running.broker.stop(BrokerNotAvailableError("killed"))
     running.ask(Read())
     found: list[FindCoordinatorResponse] = []
-    running.broker.find_coordinator(FindCoordinatorRequest(GROUP, ("g",)), found.append)
-    running.broker.every_coordinator(GROUP, Read(), running.answers.append)
+    running.broker.calls.find_coordinator(FindCoordinatorRequest(GROUP, ("g",)), found.append)
+    running.broker.calls.every_coordinator(GROUP, Read(), running.answers.append)
     *answers, everything = running.taken()
     assert answers == ["NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_NOT_AVAILABLE"]
     assert [error.name for error in everything] == ["COORDINATOR_NOT_AVAILABLE"]  # type: ignore[attr-defined]
@@ -353,15 +353,15 @@ def test_finding_a_coordinator_makes_its_topic() -> None:
     running.settle()
     found: list[FindCoordinatorResponse] = []
     request = FindCoordinatorRequest(CoordinatorType.TRANSACTION, ("id-1", "id-2"))
-    running.broker.find_coordinator(request, found.append)
+    running.broker.calls.find_coordinator(request, found.append)
     running.settle()
     assert [each.error and each.error.name for each in found[0].coordinators] == ["COORDINATOR_NOT_AVAILABLE"] * 2
     assert "the required replication factor '3' for __transaction_state" in str(found[0].coordinators[0].error)
     commit(running.metadata, RegisterBrokerRecord(3, 30, "run", "broker-3"))
     running.settle()
-    running.broker.find_coordinator(request, found.append)
+    running.broker.calls.find_coordinator(request, found.append)
     running.settle()
-    running.broker.find_coordinator(request, found.append)
+    running.broker.calls.find_coordinator(request, found.append)
     running.settle()
     image = running.broker.metadata.image
     assert len(image.partitions_of("__transaction_state")) == 50
@@ -413,7 +413,7 @@ def test_requests_that_take_long_leave_room_for_the_rest_of_the_brokers_turn() -
         running.clock.now_ms += REQUESTS_MS_MAX
 
     for _ in range(3):
-        running.broker.coordinator(GROUP, 0, Read(), take_long)
+        running.broker.calls.coordinator(GROUP, 0, Read(), take_long)
     assert running.broker.step()
     assert running.taken() == [()]
     running.settle()

@@ -77,7 +77,7 @@ class Consumer:
         request = TxnOffsetCommitRequest(TX, "g", *self.producer, commit_request({("t", 0): offset}).topics)
         answers: list[object] = []
         commit_in_transaction(
-            lambda asked, answer: self.groups.broker.coordinator(GROUP, 0, asked, answer),
+            lambda asked, answer: self.groups.broker.calls.coordinator(GROUP, 0, asked, answer),
             self.ask_transaction,
             request,
             P0,

@@ -1,0 +1,73 @@
+"""One turn of a broker's loop as a value: what it is still to do. Pure.
+
+Like the `Ready` of etcd's raft: the steps of a turn fill it, and the broker performs it at the turn's end, in the order
+in which others may see it: new ISRs, log ends and high watermarks, answers. What a store that is away prevents stays
+for the next turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from stratalog.replication.metadata.records import (
+    ConfigRecord,
+    EraseRecord,
+    MetadataRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from stratalog.storage.records import TopicPartition
+
+
+@dataclass(slots=True)
+class Turn:
+    """The work of one turn, and what is left of the turns before it.
+
+    begun_ms     when the turn began
+    to_apply     partitions whose newest state the replicas here do not show yet; `applies_all`: of all partitions
+    to_start     leaders whose epoch is to begin, in the order in which they were elected
+    to_expand    partitions whose followers progressed: their ISR may grow
+    to_publish   partitions whose log end, log start or high watermark moved
+    to_complete  partitions whose acks=all requests may be answered, once the high watermark was published
+    has_more     whether some step of this turn was cut off: the next turn follows at once
+    """
+
+    begun_ms: int = 0
+    to_apply: set[TopicPartition] = field(default_factory=set)
+    applies_all: bool = True
+    to_start: dict[TopicPartition, None] = field(default_factory=dict)
+    to_expand: set[TopicPartition] = field(default_factory=set)
+    to_publish: set[TopicPartition] = field(default_factory=set)
+    to_complete: set[TopicPartition] = field(default_factory=set)
+    has_more: bool = False
+
+    def next(self, begun_ms: int) -> Turn:
+        """The turn after this one, with what is left of it."""
+        return replace(self, begun_ms=begun_ms, has_more=False)
+
+    def metadata_changed(
+        self, changed: Iterable[MetadataRecord], partitions: Callable[[], Iterable[TopicPartition]]
+    ) -> None:
+        """Newly folded records of the metadata log; `partitions` are all that the image or this broker knows.
+
+        Filled before anything can fail: what was folded once is not reported again.
+        """
+        topics: set[str] = set()
+        for record in changed:
+            match record:
+                case PartitionRecord():
+                    self.to_apply.add(record.topic_partition)
+                case TopicRecord() | RemoveTopicRecord():
+                    topics.add(record.name)
+                case ConfigRecord() | EraseRecord():
+                    topics.add(record.topic)
+        if topics or self.applies_all:
+            self.to_apply |= {each for each in partitions() if self.applies_all or each.topic in topics}
+            self.applies_all = False
+
+    def start(self, topic_partition: TopicPartition) -> None:
+        """A leader was elected here."""
+        self.to_start.pop(topic_partition, None)
+        self.to_start[topic_partition] = None

@@ -32,7 +32,6 @@ from stratalog.replication.controller.producer_id_blocks import allocate_produce
 from stratalog.replication.coordinator.runtime.find_coordinator import coordinator_partition
 from stratalog.replication.coordinator.transactions.add_partitions import commit_in_transaction, coordinator_asker
 from stratalog.replication.metadata.acls import Operation, ResourceType
-from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.group_errors import error_response
 from stratalog.replication.requests.groups import OffsetCommitRequestTopic, TxnOffsetCommitRequest
@@ -79,11 +78,9 @@ class ClientProducerIds:
         with self._lock:
             for producer_id in self._left:
                 return producer_id
-            self._left = iter(self._broker.view.propose(self._allocate))
+            allocate = partial(allocate_producer_ids, broker_id=self._broker.broker_id)
+            self._left = iter(self._broker.view.propose(allocate))
             return next(self._left)
-
-    def _allocate(self, image: ClusterImage) -> Result[range]:
-        return allocate_producer_ids(image, self._broker.broker_id)
 
 
 class TransactionApis(ApiFamily):

@@ -8,10 +8,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
 
-from stratalog.jobs.command.arguments import Parser
-from stratalog.jobs.command.broker_flags import file_settings, identity_table, settings_table
+from stratalog.jobs.command.broker_flags import FETCHER, OVERRIDE, file_settings
+from stratalog.jobs.command.flags import Command, Flag, identity_table, settings_table
 from stratalog.jobs.command.properties import key_values
 from stratalog.jobs.command.terminal import (
     DONE,
@@ -22,7 +21,6 @@ from stratalog.jobs.command.terminal import (
     complain,
     error_text,
     quiet_logging,
-    run,
     stop_signals,
 )
 from stratalog.replication.config import BROKER_CONFIGS
@@ -46,36 +44,27 @@ of this process; auto: by Spark unless the session has too few slots.
 
 exit code: 0 after SIGTERM, Ctrl-C or SIGHUP when all was handed over; else 1, with the reason
 
-who this broker is, for the file and --override; the first three are needed:
+this broker's identity, for the file and --override; the first three are needed:
 {identity}
 
 other settings (name = default unit):
-{settings}
 """
-FETCHERS = ("auto", "spark", "thread")
 WATCH_S = 0.2
 
 
-def parser() -> Parser:
-    """All flags."""
-    made = Parser("broker", PURPOSE, "")
-    tables = {"identity": identity_table(IDENTITY), "settings": settings_table(BROKER_CONFIGS)}
-    made.epilog = EPILOG.format(prog=made.prog, **tables)
-    made.add_argument(
-        "config_file", nargs="?", metavar="FILE", help="Settings, as TOML (*.toml) or Java properties, as Kafka's "
-        "server.properties.",
-    )  # fmt: skip
-    made.add_argument("--config", metavar="FILE", help="The same as a flag.")
-    made.add_argument(
-        "--override", action="append", default=[], metavar="NAME=VALUE", help="One setting, before those of the "
-        "file; may be repeated.",
-    )  # fmt: skip
-    made.add_argument("--fetcher", choices=FETCHERS, default="auto", help="How it copies from leaders (auto).")
-    return made
+# fmt: off
+FLAGS = {"": (
+    Flag("config_file", "FILE", "Settings, as TOML (*.toml) or Java properties, as Kafka's server.properties.",
+         is_positional=True),
+    Flag("config", "FILE", "The same as a flag."),
+    OVERRIDE,
+    FETCHER,
+)}
+# fmt: on
 
 
 def properties(given: argparse.Namespace) -> BrokerProperties:
-    """What the flags say. UsageError, InvalidConfigError (in Kafka's words)."""
+    """The settings that the flags name. UsageError, InvalidConfigError (in Kafka's words)."""
     if given.config and given.config_file:
         raise UsageError(f"Two files are given: {given.config_file} and --config {given.config}")
     file = given.config or given.config_file
@@ -83,7 +72,7 @@ def properties(given: argparse.Namespace) -> BrokerProperties:
 
 
 def wait_for_the_end(server: BrokerServer, stop: Stop) -> int:
-    """Until a signal came, or the broker cannot go on: that is said. The exit code."""
+    """Wait for a signal, or until the broker fails, and print why. The exit code."""
     while not stop.is_asked:
         if (failure := server.failure) is not None:
             complain(error_text(failure))
@@ -92,12 +81,12 @@ def wait_for_the_end(server: BrokerServer, stop: Stop) -> int:
     return DONE
 
 
-def serve(told: BrokerProperties, fetcher: str) -> int:
+def serve(identity: BrokerProperties, fetcher: str) -> int:
     """Run the broker to its end; the exit code."""
     code = FAILED
     with stop_signals() as stop:
         server = BrokerServer.start(
-            told,
+            identity,
             fetcher=fetcher,  # type: ignore[arg-type]  # one of FETCHERS
             on_locked=lambda log_folder: quiet_logging(log_folder / "server.log"),
         )
@@ -112,20 +101,17 @@ def serve(told: BrokerProperties, fetcher: str) -> int:
     return code if has_handed_over else FAILED
 
 
-def broker(arguments: Sequence[str] | None) -> int:
-    """The tool without its terminal: raises what went wrong."""
-    given = parser().parse(arguments)
-    told = properties(given)
+def broker(given: argparse.Namespace) -> int:
+    """Do what the flags ask for; the exit code."""
+    identity = properties(given)
     try:
-        return serve(told, given.fetcher)
-    except (KeyboardInterrupt, Terminated):  # a second one while it started: what there was has been stopped
+        return serve(identity, given.fetcher)
+    except (KeyboardInterrupt, Terminated):  # a second signal during the start: all that ran has been stopped
         return DONE
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; its exit code."""
-    return run(lambda: broker(arguments))
-
+_TABLES = EPILOG.replace("{identity}", identity_table(IDENTITY)) + settings_table(BROKER_CONFIGS)
+main = Command("broker", PURPOSE, _TABLES, FLAGS, broker)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,14 +10,13 @@ import argparse
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from stratalog import Cluster
-from stratalog.jobs.command.arguments import Parser, program
-from stratalog.jobs.command.broker_flags import file_settings, settings_table
+from stratalog.jobs.command.broker_flags import FETCHER, OVERRIDE, file_settings
+from stratalog.jobs.command.flags import Command, Flag, program, settings_table
 from stratalog.jobs.command.properties import key_values
-from stratalog.jobs.command.terminal import DONE, FAILED, Stop, UsageError, complain, quiet_logging, run, stop_signals
-from stratalog.replication.broker.broker import Broker
+from stratalog.jobs.command.terminal import DONE, FAILED, Stop, UsageError, complain, quiet_logging, stop_signals
 from stratalog.replication.config import BROKER_CONFIGS, CLUSTER_TOML, BrokerConfig
 
 PURPOSE = """This tool runs a stratalog cluster in one process: some brokers, each with a directory of its own, and
@@ -39,44 +38,34 @@ Java); thread: in threads of this process; auto: by Spark unless the session has
 exit code: 0 after Ctrl-C or SIGTERM; 1 when the cluster could not start, or every broker stopped by itself
 
 settings for --override and --config (name = default unit):
-{settings}
 """
-FETCHERS = ("auto", "spark", "thread")
 DEFAULT_PATH = "data/cluster"
 WATCH_S = 0.2
 
 
-def parser() -> Parser:
-    """All flags."""
-    made = Parser("cluster", PURPOSE, "")
-    made.epilog = EPILOG.format(prog=made.prog, settings=settings_table(BROKER_CONFIGS))
-    made.add_argument("--path", default=DEFAULT_PATH, metavar="DIR", help=f"The cluster's folder ({DEFAULT_PATH}).")
-    made.add_argument("--brokers", type=int, default=3, metavar="N", help="How many brokers, with ids from 1 (3).")
-    made.add_argument("--fetcher", choices=FETCHERS, default="auto", help="How followers copy from leaders (auto).")
-    made.add_argument(
-        "--config", metavar="FILE", help="Settings of the brokers, as TOML (*.toml) or Java properties; "
-        "conf/cluster.toml if not given.",
-    )  # fmt: skip
-    made.add_argument(
-        "--override", action="append", default=[], metavar="NAME=VALUE", help="One setting, before those of the "
-        "file; may be repeated.",
-    )  # fmt: skip
-    made.add_argument(
-        "--rack", action="append", default=[], metavar="ID=RACK", help="The rack of a broker: replicas are spread "
-        "over racks. May be repeated, or several with commas.",
-    )  # fmt: skip
-    return made
+# fmt: off
+FLAGS = {"": (
+    Flag("path", "DIR", f"The cluster's folder ({DEFAULT_PATH}).", default=DEFAULT_PATH),
+    Flag("brokers", "N", "How many brokers, with ids from 1 (3).", int, 3),
+    FETCHER,
+    Flag("config", "FILE", "Settings of the brokers, as TOML (*.toml) or Java properties; conf/cluster.toml if not "
+         "given."),
+    OVERRIDE,
+    Flag("rack", "ID=RACK", "The rack of a broker: replicas are spread over racks. May be repeated, or several with "
+         "commas.", is_repeated=True),
+)}
+# fmt: on
 
 
 def broker_settings(config_file: str | None, overrides: Iterable[str]) -> dict[str, object]:
-    """The file's settings with single ones before them. UsageError, InvalidConfigError (in Kafka's words)."""
+    """The file's settings; overrides come first. UsageError, InvalidConfigError (in Kafka's words)."""
     found = {**file_settings(config_file or str(CLUSTER_TOML)), **key_values(overrides)}
     BrokerConfig.from_properties(found)
     return found
 
 
 def racks(given: Iterable[str], brokers: int) -> dict[int, str]:
-    """`1=a,2=b` as rack by broker id. UsageError for a broker that there is not.
+    """`1=a,2=b` as rack by broker id. UsageError for a broker that does not exist.
 
     >>> racks(["1=a,2=b", "3=a"], brokers=3)
     {1: 'a', 2: 'b', 3: 'a'}
@@ -93,7 +82,7 @@ def racks(given: Iterable[str], brokers: int) -> dict[int, str]:
 
 
 def greeting(cluster: Cluster) -> str:
-    """What runs, and how to use it from a second terminal."""
+    """The cluster, and how to use it from a second terminal and from Python."""
     tools = ("topics", "console_producer", "console_consumer")
     topics, producer, consumer = (program(tool, sys.argv[0]) for tool in tools)
     root = shlex.quote(cluster.root)
@@ -111,13 +100,13 @@ Running. Ctrl-C stops the cluster."""
 
 
 def wait_for_the_end(cluster: Cluster, stop: Stop) -> int:
-    """Until a signal came or no broker runs any more; says when a broker stops by itself. The exit code."""
+    """Wait for a signal, or until no broker runs; print it when a broker stops by itself. The exit code."""
     gone: set[int] = set()
     while not stop.is_asked:
         time.sleep(WATCH_S)
         for broker_id in cluster.brokers():
             broker = cluster.broker(broker_id)
-            if broker_id not in gone and has_stopped(broker):
+            if broker_id not in gone and broker.stopped_by is not None:
                 gone.add(broker_id)
                 complain(f"ERROR broker {broker_id} stopped: {broker.stopped_by}")
         if len(gone) == len(cluster.brokers()):
@@ -125,13 +114,8 @@ def wait_for_the_end(cluster: Cluster, stop: Stop) -> int:
     return DONE
 
 
-def has_stopped(broker: Broker) -> bool:
-    """By itself: it was fenced for good, or lost its storage."""
-    return broker.stopped_by is not None
-
-
 def start(given: argparse.Namespace) -> Cluster:
-    """The cluster that the flags describe, running. Raises what is wrong with them before anything is made."""
+    """Start the cluster that the flags describe. Wrong flags raise before anything is made."""
     return Cluster.start(
         given.path,
         given.brokers,
@@ -141,9 +125,8 @@ def start(given: argparse.Namespace) -> Cluster:
     )
 
 
-def cluster(arguments: Sequence[str] | None) -> int:
-    """The tool without its terminal: raises what went wrong."""
-    given = parser().parse(arguments)
+def cluster(given: argparse.Namespace) -> int:
+    """Do what the flags ask for; the exit code."""
     if given.brokers < 1:
         raise UsageError(f"A cluster has at least 1 broker, --brokers says {given.brokers}")
     with stop_signals() as stop:
@@ -159,10 +142,7 @@ def cluster(arguments: Sequence[str] | None) -> int:
             complain("Stopped.")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; its exit code."""
-    return run(lambda: cluster(arguments))
-
+main = Command("cluster", PURPOSE, EPILOG + settings_table(BROKER_CONFIGS), FLAGS, cluster)
 
 if __name__ == "__main__":
     sys.exit(main())

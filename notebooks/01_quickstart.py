@@ -1,5 +1,5 @@
 # Databricks notebook source
-"""A replicated log in one notebook: produce, lose a broker, and look at everything with SQL."""
+"""A replicated log in one notebook: produce, lose a broker, and query everything with SQL."""
 
 # COMMAND ----------
 # MAGIC %md
@@ -36,15 +36,15 @@ admin = Admin(cluster)
 admin.create_topics([NewTopic("orders", partitions=3, replication_factor=3, configs={"min.insync.replicas": 2})])
 producer = Producer(cluster, acks="all")
 sent = [producer.send("orders", key=f"customer-{n % 7}", value=f"order {n}") for n in range(100)]
-places = [future.result(60) for future in sent]
-print("the first record is at", places[0])
+written = [future.result(60) for future in sent]
+print("the first record is at", written[0])
 
 # COMMAND ----------
 # MAGIC %md
 # MAGIC ## Kill a broker while producing
 # MAGIC One record at a time, so that the wait for the failover shows. The dead broker's session expires after nine
-# MAGIC seconds; then the controller gives its partitions to replicas that are in sync. Before that, all three shall be:
-# MAGIC right after a start, followers need a few seconds until they fetch.
+# MAGIC seconds; then the controller elects leaders among the replicas in sync. The cell first waits until all three
+# MAGIC are: after a start, followers need a few seconds until they fetch.
 
 
 # COMMAND ----------
@@ -113,7 +113,7 @@ show(f"""
 
 # COMMAND ----------
 # MAGIC %md
-# MAGIC The epoch tells who wrote what: the records after the failover are the new leader's.
+# MAGIC Each record has its leader's epoch: those after the failover have the new leader's.
 
 # COMMAND ----------
 show(f"""
@@ -123,7 +123,7 @@ show(f"""
 
 # COMMAND ----------
 # MAGIC %md
-# MAGIC ## The cluster's metadata is such a log, too
+# MAGIC ## The cluster's metadata is a log, too
 # MAGIC The newest state of each partition is its newest record: now, and by time travel before the broker died.
 
 # COMMAND ----------

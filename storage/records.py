@@ -72,6 +72,8 @@ class TopicPartition(NamedTuple):
 
 
 class Header(NamedTuple):
+    """A header of a record. Several headers of one record may have the same key."""
+
     key: str
     value: bytes | None
 

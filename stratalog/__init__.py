@@ -2,15 +2,15 @@
 
     from stratalog import Admin, Cluster, Consumer, NewTopic, Producer, TopicPartition
 
-These names are the public ones, and this module is the only door to them; the packages behind it are
+The names in `__all__` are the public ones, and this module is the only door to them. Behind it are the packages
 
     stratalog.storage       one replica of one partition as one Delta table
     stratalog.replication   brokers, controller, metadata log, follower fetch, coordinators
     stratalog.clients       producer, consumer, admin client, Spark source and sink, Kafka's protocol
     stratalog.jobs          entries for spark-submit and the command line
 
-`spark.readStream.format("stratalog")` needs no import at all. A name is imported when it is first asked for (PEP 562):
-a Python process of Spark's that only plans or reads loads no broker.
+`spark.readStream.format("stratalog")` needs no import. A name's module is imported when the name is first used
+(PEP 562), so that a Python worker of Spark's loads no broker.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from stratalog.clients.consumer.consumer import Consumer
     from stratalog.clients.consumer.rebalance_listener import ConsumerRebalanceListener
     from stratalog.clients.history.recorder import History, RecordingConsumer, RecordingProducer
+    from stratalog.clients.offset_spec import OffsetSpec
     from stratalog.clients.producer.partitioner import Partitioner, RoundRobinPartitioner, StickyPartitioner
     from stratalog.clients.producer.producer import Producer
     from stratalog.clients.records import (
@@ -49,7 +50,16 @@ if TYPE_CHECKING:
     )
     from stratalog.clients.spark.committed_view import create_committed_view
     from stratalog.clients.view.cluster_view import ClusterView, Fetched, Watermarks
+    from stratalog.replication.controller.preferred_leaders import ElectionType
     from stratalog.replication.controller.reassignment import PartitionReassignment
+    from stratalog.replication.metadata.acls import (
+        AclBinding,
+        AclFilter,
+        Operation,
+        PatternType,
+        Permission,
+        ResourceType,
+    )
     from stratalog.replication.process.cluster import Cluster
     from stratalog.replication.spark.session import stratalog_session
     from stratalog.storage.errors import StratalogError
@@ -57,126 +67,58 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+# fmt: off
 __all__ = [
     "__version__",
     # clusters and topics
-    "Cluster",
-    "stratalog_session",
-    "TopicPartition",
-    "Header",
-    "StratalogError",
+    "Cluster", "stratalog_session", "TopicPartition", "Header", "StratalogError",
     # producer
-    "Producer",
-    "Partitioner",
-    "RoundRobinPartitioner",
-    "StickyPartitioner",
+    "Producer", "Partitioner", "RoundRobinPartitioner", "StickyPartitioner",
     # consumer
-    "Consumer",
-    "ConsumerGroupMetadata",
-    "ConsumerRebalanceListener",
-    # values
-    "ConsumerRecord",
-    "OffsetAndMetadata",
-    "OffsetAndTimestamp",
-    "OffsetRange",
-    "RecordFuture",
-    "RecordMetadata",
+    "Consumer", "ConsumerGroupMetadata", "ConsumerRebalanceListener",
+    # what both return and accept
+    "ConsumerRecord", "OffsetAndMetadata", "OffsetAndTimestamp", "OffsetRange", "RecordFuture", "RecordMetadata",
     "TableMetadata",
-    # admin
-    "Admin",
-    "BrokerDescription",
-    "ClusterDescription",
-    "ConfigEntry",
-    "NewTopic",
+    # admin: the client, what it accepts, what it returns
+    "Admin", "GroupAdmin", "LiveGroups", "StoredGroups",
+    "NewTopic", "ElectionType", "OffsetSpec", "AclBinding", "AclFilter", "Operation", "PatternType", "Permission",
+    "ResourceType",
+    "BrokerDescription", "ClusterDescription", "ConfigEntry", "ConfigInForce", "ErasureReport", "LogDirDescription",
+    "PartitionReassignment", "PartitionVerified", "ReplicaErasure", "ReplicaInfo", "ReplicaVerification",
     "TopicDescription",
-    "ConfigInForce",
-    "ErasureReport",
-    "ReplicaErasure",
-    "GroupAdmin",
-    "LiveGroups",
-    "StoredGroups",
-    "LogDirDescription",
-    "ReplicaInfo",
-    "PartitionVerified",
-    "ReplicaVerification",
-    "PartitionReassignment",
     # views
-    "ClusterView",
-    "Fetched",
-    "Watermarks",
-    "create_committed_view",
+    "ClusterView", "Fetched", "Watermarks", "create_committed_view",
     # histories
-    "History",
-    "RecordingConsumer",
-    "RecordingProducer",
+    "History", "RecordingConsumer", "RecordingProducer",
 ]
+# fmt: on
 
-_NAMES = {
-    "stratalog.clients.admin.admin": (
-        "Admin",
-        "BrokerDescription",
-        "ClusterDescription",
-        "ConfigEntry",
-        "NewTopic",
-        "TopicDescription",
-    ),
-    "stratalog.clients.admin.configs": ("ConfigInForce",),
-    "stratalog.clients.admin.erasure": (
-        "ErasureReport",
-        "ReplicaErasure",
-    ),
-    "stratalog.clients.admin.groups": (
-        "GroupAdmin",
-        "LiveGroups",
-        "StoredGroups",
-    ),
-    "stratalog.clients.admin.log_dirs": (
-        "LogDirDescription",
-        "ReplicaInfo",
-    ),
-    "stratalog.clients.admin.replica_verification": (
-        "PartitionVerified",
-        "ReplicaVerification",
-    ),
-    "stratalog.clients.consumer.consumer": ("Consumer",),
-    "stratalog.clients.consumer.group_member": ("ConsumerGroupMetadata",),
-    "stratalog.clients.consumer.rebalance_listener": ("ConsumerRebalanceListener",),
-    "stratalog.clients.history.recorder": (
-        "History",
-        "RecordingConsumer",
-        "RecordingProducer",
-    ),
-    "stratalog.clients.producer.partitioner": (
-        "Partitioner",
-        "RoundRobinPartitioner",
-        "StickyPartitioner",
-    ),
-    "stratalog.clients.producer.producer": ("Producer",),
-    "stratalog.clients.records": (
-        "ConsumerRecord",
-        "OffsetAndMetadata",
-        "OffsetAndTimestamp",
-        "OffsetRange",
-        "RecordFuture",
-        "RecordMetadata",
-        "TableMetadata",
-    ),
-    "stratalog.clients.spark.committed_view": ("create_committed_view",),
-    "stratalog.clients.view.cluster_view": (
-        "ClusterView",
-        "Fetched",
-        "Watermarks",
-    ),
-    "stratalog.replication.controller.reassignment": ("PartitionReassignment",),
-    "stratalog.replication.process.cluster": ("Cluster",),
-    "stratalog.replication.spark.session": ("stratalog_session",),
-    "stratalog.storage.errors": ("StratalogError",),
-    "stratalog.storage.records": (
-        "TopicPartition",
-        "Header",
-    ),
+_MODULES = {
+    "clients.admin.admin": "Admin BrokerDescription ClusterDescription ConfigEntry NewTopic TopicDescription",
+    "clients.admin.configs": "ConfigInForce",
+    "clients.admin.erasure": "ErasureReport ReplicaErasure",
+    "clients.admin.groups": "GroupAdmin LiveGroups StoredGroups",
+    "clients.admin.log_dirs": "LogDirDescription ReplicaInfo",
+    "clients.admin.replica_verification": "PartitionVerified ReplicaVerification",
+    "clients.consumer.consumer": "Consumer",
+    "clients.consumer.rebalance_listener": "ConsumerRebalanceListener",
+    "clients.history.recorder": "History RecordingConsumer RecordingProducer",
+    "clients.offset_spec": "OffsetSpec",
+    "clients.producer.partitioner": "Partitioner RoundRobinPartitioner StickyPartitioner",
+    "clients.producer.producer": "Producer",
+    "clients.records": "ConsumerGroupMetadata ConsumerRecord OffsetAndMetadata OffsetAndTimestamp OffsetRange "
+    "RecordFuture RecordMetadata TableMetadata",
+    "clients.spark.committed_view": "create_committed_view",
+    "clients.view.cluster_view": "ClusterView Fetched Watermarks",
+    "replication.controller.preferred_leaders": "ElectionType",
+    "replication.controller.reassignment": "PartitionReassignment",
+    "replication.metadata.acls": "AclBinding AclFilter Operation PatternType Permission ResourceType",
+    "replication.process.cluster": "Cluster",
+    "replication.spark.session": "stratalog_session",
+    "storage.errors": "StratalogError",
+    "storage.records": "Header TopicPartition",
 }
-_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+_MODULE_OF = {name: f"stratalog.{module}" for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:

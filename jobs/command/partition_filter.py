@@ -1,34 +1,56 @@
-"""Which partitions a tool is about: Kafka's topic-partition patterns (TopicPartitionFilter, KIP-635). Pure."""
+"""Topics by regular expression, and partitions by Kafka's patterns (TopicPartitionFilter, KIP-635). Pure."""
 
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Container
 from dataclasses import dataclass
 
-from stratalog.jobs.command.arguments import TopicFilter
 from stratalog.jobs.command.terminal import UsageError
+from stratalog.replication.internal_topics import is_internal
 from stratalog.storage.records import TopicPartition
 
 _RULE = re.compile(r"([^:,]*)(?::(?:([0-9]*)|(?:([0-9]*)-([0-9]*))))?")
 _ANY_TOPIC = ".*"
+_ALL = range(sys.maxsize)
+
+
+class TopicFilter:
+    """Topics by a regular expression over the whole name; a comma means "or", as in Kafka.
+
+    >>> [t for t in ("a", "ab", "b") if TopicFilter("a.*, b").allows(t)]
+    ['a', 'ab', 'b']
+    """
+
+    def __init__(self, expression: str, *, exclude_internal: bool = False) -> None:
+        cleaned = re.sub(r"^[\"']+|[\"']+$", "", expression.strip().replace(",", "|").replace(" ", ""))
+        try:
+            self._pattern = re.compile(cleaned)
+        except re.error as reason:
+            raise UsageError(f"{expression} is an invalid regex.") from reason
+        self._exclude_internal = exclude_internal
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """The expression itself, to be matched with whole names."""
+        return self._pattern
+
+    def allows(self, topic: str) -> bool:
+        if self._exclude_internal and is_internal(topic):
+            return False
+        return self._pattern.fullmatch(topic) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRule:
-    """Topics by expression, and of them the partitions `[first, end)` (end None: all that follow) or those listed."""
+    """Topics by expression, and numbers of their partitions."""
 
     topics: TopicFilter
-    first: int = 0
-    end: int | None = None
-    listed: frozenset[int] | None = None
+    partitions: Container[int] = _ALL
 
     def allows(self, topic_partition: TopicPartition) -> bool:
-        topic, partition = topic_partition
-        if not self.topics.allows(topic):
-            return False
-        if self.listed is not None:
-            return partition in self.listed
-        return self.first <= partition and (self.end is None or partition < self.end)
+        return self.topics.allows(topic_partition.topic) and topic_partition.partition in self.partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +77,9 @@ class PartitionFilter:
     def from_topic(topic: str | None, partitions: str | None) -> PartitionFilter:
         """A topic's expression (None: all topics) and partition numbers with commas between (None: all).
 
-        UsageError when one is no number.
+        UsageError when one is not a number.
         """
-        listed = None
+        listed: Container[int] = _ALL
         if partitions:
             numbers = partitions.split(",")
             if not all(number.isascii() and number.isdigit() for number in numbers):
@@ -65,7 +87,7 @@ class PartitionFilter:
                     f"--partitions expects a comma separated list of numeric partition ids, but received: {partitions}"
                 )
             listed = frozenset(map(int, numbers))
-        return PartitionFilter((PartitionRule(TopicFilter(topic or _ANY_TOPIC), listed=listed),))
+        return PartitionFilter((PartitionRule(TopicFilter(topic or _ANY_TOPIC), listed),))
 
 
 def _rule(pattern: str) -> PartitionRule:
@@ -75,5 +97,5 @@ def _rule(pattern: str) -> PartitionRule:
     topic, one, lower, upper = matched.groups()
     topics = TopicFilter(topic or _ANY_TOPIC)
     if one:
-        return PartitionRule(topics, listed=frozenset({int(one)}))
-    return PartitionRule(topics, int(lower or 0), int(upper) if upper else None)
+        return PartitionRule(topics, {int(one)})
+    return PartitionRule(topics, range(int(lower or 0), int(upper) if upper else sys.maxsize))

@@ -1,4 +1,4 @@
-"""How a command meets its terminal: quiet logs, errors as Kafka names them, exit codes, signals.
+"""The terminal of a command: quiet logs, errors by Kafka's names, exit codes, signals.
 
 I/O: standard output and error, signal handlers. Exit codes: 0 done, 1 refused or failed, 130 and 143 ended by
 SIGINT and SIGTERM. A traceback is shown only when STRATALOG_DEBUG is set in the environment.
@@ -26,11 +26,11 @@ _LINE = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 
 
 class UsageError(Exception):
-    """The command line asks for something that cannot be; the message says what and how to do better."""
+    """The command line cannot be executed; the message names the mistake and what to give instead."""
 
 
 class Terminated(BaseException):
-    """SIGTERM arrived: as KeyboardInterrupt, so that what is under way gets its end."""
+    """SIGTERM arrived. A BaseException, as KeyboardInterrupt is, so that nothing catches it."""
 
 
 class OneLine(logging.Formatter):
@@ -42,7 +42,7 @@ class OneLine(logging.Formatter):
 
 
 def run(job: Callable[[], int]) -> int:
-    """Run a command's body and turn whatever ends it into an exit code and at most a few lines on stderr."""
+    """Run a command's body; its exit code, and an error as a few lines on standard error."""
     quiet_logging()
     signal.signal(signal.SIGTERM, _terminate)
     try:
@@ -64,7 +64,7 @@ def run(job: Callable[[], int]) -> int:
 
 
 def error_text(error: Exception) -> str:
-    """What the user reads: Kafka's name and the message; the type's name for what is not Kafka's.
+    """An error for the user: Kafka's name and the message; the type's name for an error that Kafka does not have.
 
     >>> from stratalog.storage.errors import InvalidTopicError
     >>> error_text(InvalidTopicError("Topic name is invalid"))
@@ -77,8 +77,8 @@ def error_text(error: Exception) -> str:
 
 
 def complain(text: str) -> None:
-    """A line on standard error, behind all that was printed so far. If nobody reads it, as when the terminal or
-    spark-submit is gone, that is no reason not to go on."""
+    """Print a line to standard error, after all that was printed so far. A closed standard error, as when the terminal
+    or spark-submit has ended, is ignored."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -90,14 +90,14 @@ def complain(text: str) -> None:
 
 
 def drop_output(stream: TextIO | None = None) -> None:
-    """Nobody reads our output (or `stream`) any more: let the interpreter's own flush at the end go nowhere."""
+    """Redirect standard output (or `stream`), which is closed, lest the interpreter's flush at exit fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, (stream or sys.stdout).fileno())
     os.close(nowhere)
 
 
 def quiet_logging(log_file: Path | None = None) -> None:
-    """Warnings go to standard error, a line each; with `log_file`, everything from INFO on goes there in full."""
+    """Log warnings to standard error, a line each; with `log_file`, everything from INFO on to that file in full."""
     shown = logging.StreamHandler(sys.stderr)
     shown.setLevel(logging.WARNING)
     shown.setFormatter(OneLine(_LINE))
@@ -108,13 +108,13 @@ def quiet_logging(log_file: Path | None = None) -> None:
         kept.setFormatter(logging.Formatter(_LINE))
         handlers.append(kept)
     logging.basicConfig(level=logging.WARNING if log_file is None else logging.INFO, handlers=handlers, force=True)
-    # py4j reports a JVM that ends before us as an error; nobody can do anything about it.
+    # py4j logs an error when the JVM ends before this process, which is no fault.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
 
 class Stop:
-    """Notes a signal; a second one ends what is under way. Not an Event: setting one waits for a lock that the
-    interrupted thread may hold."""
+    """A signal handler that records the first signal and raises at the second. Not an Event: setting one waits for a
+    lock that the interrupted thread may hold."""
 
     def __init__(self) -> None:
         self.is_asked = False
@@ -125,16 +125,16 @@ class Stop:
         self.is_asked = True
 
     def listen(self) -> None:
-        """Again, after what takes signals for itself: a Spark context that starts does so with Ctrl-C."""
+        """Install the handlers, again after a Spark context has started: it replaces that of Ctrl-C."""
         for number in STOP_SIGNALS:
             signal.signal(number, self)
 
 
 @contextmanager
 def stop_signals() -> Iterator[Stop]:
-    """Ctrl-C, SIGTERM and SIGHUP are noted instead of ending what is under way; a second one ends it. An exception at
-    any place is no way to end a start in order: one that comes in an import may be dropped there ("Exception ignored
-    in: _get_module_lock"), and of 500 starts in which it was caught 6 ended by SIGINT all the same."""
+    """Record Ctrl-C, SIGTERM and SIGHUP instead of raising; a second one raises. An exception that may be raised
+    anywhere cannot end a start in order: Python drops one that comes within an import ("Exception ignored in:
+    _get_module_lock")."""
     stop, before = Stop(), {number: signal.getsignal(number) for number in STOP_SIGNALS}
     stop.listen()
     try:
@@ -145,7 +145,7 @@ def stop_signals() -> Iterator[Stop]:
 
 
 def is_submitted() -> bool:
-    """True when spark-submit started this process; asked here without importing pyspark, which takes a second."""
+    """True when spark-submit started this process. This check needs no pyspark, whose import is slow."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 

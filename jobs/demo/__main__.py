@@ -1,7 +1,7 @@
 """The demo: three brokers, a real web log, a broker killed in the middle, and a verdict.
 
-I/O: one folder, in which everything lies: the brokers' directories, the queries' tables, the chart, the logs;
-progress on a terminal's standard error, the verdict on standard output.
+I/O: one folder, which holds the brokers' directories, the queries' tables, the chart and the logs; progress on a
+terminal's standard error, the verdict on standard output.
 """
 
 from __future__ import annotations
@@ -10,22 +10,21 @@ import fcntl
 import logging
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.logger import PySparkLogger
 
-from stratalog import Cluster
-from stratalog.jobs.command.arguments import Parser
-from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, complain, run
+from stratalog import Cluster, stratalog_session
+from stratalog.jobs.command.flags import Command, Flag
+from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, complain
 from stratalog.jobs.demo.run import BROKERS, TOPIC, DemoRun, Judged
-from stratalog.jobs.demo.screen import Screen, print_verdict, ways_to_look
-from stratalog.replication.spark.session import stratalog_session
+from stratalog.jobs.demo.screen import Screen, next_steps, print_verdict
 
 MARKER = ".stratalog-demo"
 FETCH_SLOTS = 2 * BROKERS
-"""Two overlapping fetch sessions for each broker (`stratalog.fetch.sessions`)."""
+"""Slots for two overlapping fetch sessions of each broker (`stratalog.fetch.sessions`)."""
 
 PURPOSE = """Starts three brokers on three directories, feeds 10,000 lines of a real web log into a replicated topic
 with Structured Streaming, counts hits per minute with a second query, kills the broker that leads most
@@ -36,23 +35,18 @@ EPILOG = """exit code: 0 when every claim of the verdict holds, 1 when one fails
 _LINE = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
-def parser() -> Parser:
-    """The demo has one flag."""
-    made = Parser("demo", PURPOSE, EPILOG)
-    made.add_argument(
-        "--path",
-        type=Path,
-        default=Path("data/demo"),
-        metavar="FOLDER",
-        help="where the data goes and stays; emptied at the start if an earlier demo made it, refused if something "
-        "else is in it (default: %(default)s)",
-    )
-    return made
+DEFAULT_PATH = Path("data/demo")
+# fmt: off
+FLAGS = {"": (
+    Flag("path", "FOLDER", "where the data goes and stays; emptied at the start if an earlier demo made it, refused if "
+         f"something else is in it (default: {DEFAULT_PATH})", Path, DEFAULT_PATH),
+)}
+# fmt: on
 
 
 def demo(path: Path) -> int:
     """Run the demo below `path`; the exit code. Raises UsageError, StratalogError, Spark's errors."""
-    path = path.absolute()  # Delta's SQL takes no relative path
+    path = path.absolute()  # Delta's SQL needs an absolute path
     with fresh_folder(path):
         try:
             with Screen() as screen:
@@ -64,16 +58,16 @@ def demo(path: Path) -> int:
         print("\n".join(judged.latency))
         print("The verdict holds." if judged.holds else "THE VERDICT FAILS.")
         print()
-        print("\n".join(ways_to_look(path, TOPIC, judged.chart, judged.failover_version)))
+        print("\n".join(next_steps(path, TOPIC, judged.chart, judged.failover_version)))
     return DONE if judged.holds else FAILED
 
 
 def _on_cluster(path: Path, screen: Screen) -> Judged:
     logs = path / "logs"
-    # A broker is about to die: its and the others' warnings belong into a file, not between verdict and progress.
+    # The warnings about the killed broker belong into a file, not between verdict and progress.
     logging.basicConfig(filename=logs / "demo.log", level=logging.INFO, format=_LINE, force=True)
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        # They print an error's Java stack; the error itself is raised as well.
+        # They print the Java stack of an error that is raised as well.
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
     spark = stratalog_session("stratalog demo", fetch_slots=FETCH_SLOTS, log_dir=logs)
     try:
@@ -89,7 +83,7 @@ def _on_cluster(path: Path, screen: Screen) -> Judged:
 
 @contextmanager
 def fresh_folder(path: Path) -> Iterator[None]:
-    """The folder, emptied, for this process alone. UsageError when what is in it is not a demo's, or one runs."""
+    """The folder, emptied, for this process alone. UsageError if its content is not a demo's, or one runs."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as reason:
@@ -115,10 +109,7 @@ def _empty(path: Path, marker: Path) -> None:
             child.unlink()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; its exit code."""
-    return run(lambda: demo(parser().parse(arguments).path))
-
+main = Command("demo", PURPOSE, EPILOG, FLAGS, lambda given: demo(given.path))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -20,11 +20,13 @@ from stratalog.jobs.demo.verdict import Ack, percentile
 STATUS_COLOURS = {"2xx": "#4c8bb8", "3xx": "#9cc3dc", "4xx": "#e0933a", "5xx": "#b8352c"}
 BAR_WIDTH_DAYS = 45 / (24 * 60)
 SLOW_MS = 1000
+IN_DATA_AND_AXES = ("data", "axes fraction")
+"""Coordinates of notes: along the data, at a share of the height."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """When things happened, ms on the closed loop's clock; `feed_minute`: the minute being fed at the kill."""
+    """Times of events, ms on the demo's clock; `feed_minute`: the minute of the log that was fed at the kill."""
 
     start_ms: float
     kill_ms: float
@@ -66,13 +68,8 @@ def _draw_hits(axes: Axes, hits: Mapping[Hit, int], timeline: Timeline) -> None:
             axes.bar(days, heights, BAR_WIDTH_DAYS, bottom=below, color=STATUS_COLOURS.get(name), label=name)
         below = [low + height for low, height in zip(below, heights, strict=True)]
     axes.axvline(fed_day, color="black", linestyle="--", linewidth=1)
-    axes.annotate(
-        f" broker {timeline.killed} was killed here",
-        (fed_day, 1.0),
-        xycoords=("data", "axes fraction"),
-        va="bottom",
-        fontsize=9,
-    )
+    text = f" broker {timeline.killed} was killed here"
+    axes.annotate(text, (fed_day, 1.0), xycoords=IN_DATA_AND_AXES, va="bottom", fontsize=9)
     axes.set_title("Hits per minute, counted by a streaming query on the topic", loc="left", pad=18)
     axes.set_ylabel("hits per minute")
     axes.set_xlabel("time of the hit, UTC (the log holds one minute of every hour)")
@@ -125,4 +122,4 @@ def _draw_medians(axes: Axes, acks: Sequence[Ack], start_ms: float) -> None:
 
 def _mark(axes: Axes, at: float, text: str, side: str, height: float = 0.95) -> None:
     axes.axvline(at, color="black", linestyle="--", linewidth=1)
-    axes.annotate(f" {text} ", (at, height), xycoords=("data", "axes fraction"), ha=side, va="top", fontsize=9)
+    axes.annotate(f" {text} ", (at, height), xycoords=IN_DATA_AND_AXES, ha=side, va="top", fontsize=9)

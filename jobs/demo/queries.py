@@ -28,7 +28,7 @@ def write_line_files(lines: Sequence[str], folder: Path) -> None:
     for number, part in enumerate(chunks(lines, LINES_PER_FILE)):
         path = folder / f"lines-{number:04}.log"
         path.write_text("".join(f"{line}\n" for line in part), encoding="utf-8")
-        # Spark takes the oldest file first: a second apart, whatever the file system's resolution.
+        # Spark reads the oldest file first; a second apart suits the resolution of every file system.
         os.utime(path, (number, number))
 
 
@@ -87,10 +87,10 @@ class BatchCount:
             raise error
         newest = self._query.lastProgress
         if newest is not None:
-            # All reports are fetched only when one was missed: they are large, and this is asked often.
+            # All reports are fetched only when one was missed, for they are large.
             is_next = newest.batchId <= max(self._rows, default=-1) + 1
             for progress in [newest] if is_next else self._query.recentProgress:
-                # An idle query reports its next batch again and again, with no rows.
+                # An idle query reports its next batch repeatedly, with no rows.
                 self._rows[progress.batchId] = max(progress.numInputRows, self._rows.get(progress.batchId, 0))
         return sum(self._rows.values())
 

@@ -1,4 +1,4 @@
-"""Are all replicas of a topic the same, record for record? Asked of two other people's Delta readers.
+"""A comparison of all replicas of a topic, record for record, by two Delta readers that are not ours.
 
 I/O: reads the replicas' tables, with SQL through delta-spark and with deltalake; stratalog's own reader is not used.
 """
@@ -20,7 +20,7 @@ DATA = ("timestamp", "timestamp_type", "key", "value", "headers", *PRODUCER)
 
 
 def compare_by_sql(spark: SparkSession, brokers: Sequence[Path], topic: str, partitions: int) -> ReplicaComparison:
-    """Group the rows of all replicas by all columns: each record is there once for every broker."""
+    """Group the rows of all replicas by all columns: each record must be there once for every broker."""
     columns = ", ".join([*POSITION, *DATA])
     replicas = [
         f"SELECT {partition} AS `partition`, {number} AS broker, {columns} FROM delta.`{broker}/{topic}-{partition}`"

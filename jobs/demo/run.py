@@ -47,7 +47,7 @@ KILL_AT = 0.35
 """Share of the log that is acknowledged when the broker is killed."""
 
 DEAD_FOR_MS = 3_000
-"""How long the broker stays away after its partitions found other leaders."""
+"""Time between the failover and the restart of the killed broker."""
 
 STEP_MS_MAX = 120_000
 POLL_MS = 200
@@ -60,7 +60,7 @@ PAUSE_MS = 20
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a run ends with."""
+    """The result of a run."""
 
     checks: list[Check]
     before: dict[int, PartitionEpoch]
@@ -132,7 +132,7 @@ class DemoRun:
         self._feed, self._count = map(BatchCount, self._queries)
 
     def _is_kill_due(self) -> bool:
-        """A share of the log is in, and every replica is in sync: right after a start, followers begin to fetch."""
+        """True when enough is acknowledged and every replica is in sync, which takes a while after a start."""
         has_begun = self._screen.status.acknowledged >= KILL_AT * len(self._lines)
         return has_begun and self._is_all_in_sync()
 
@@ -169,7 +169,7 @@ class DemoRun:
         return everything and self._is_all_in_sync()
 
     def stop_queries(self) -> None:
-        """Stop what still runs of both queries."""
+        """Stop both queries, those that run."""
         for query in self._queries:
             query.stop()
 
@@ -178,8 +178,9 @@ class DemoRun:
     def _judge(self) -> Judged:
         self._stage("stopping")
         acknowledged, counted = self._feed.rows(), self._count.rows()
-        self._loop.stop()
-        consumed = self._tail.stop()
+        self._loop.end()
+        self._tail.end()
+        consumed = self._tail.consumed()
         after = self._epochs(TOPIC)
         self.stop_queries()
         self._cluster.stop()
@@ -215,14 +216,14 @@ class DemoRun:
             f"acks=all, one record in flight, beside the queries:  {_percentiles(beside)}",
         ]
 
-    # -- waiting and looking -----------------------------------------------------------------------------
+    # -- waiting, refreshing -----------------------------------------------------------------------------
 
     def _wait(self, stage: str, is_over: Callable[[], bool]) -> None:
-        """Show the stage until it is over. It is left unfinished after STEP_MS_MAX: the verdict then tells."""
+        """Show the stage until it is over, or STEP_MS_MAX has passed: then the verdict fails."""
         self._stage(stage)
         end_ms = now_ms() + STEP_MS_MAX
         while now_ms() < end_ms:
-            self._look()
+            self._refresh()
             if is_over():
                 return
             pause(POLL_MS)
@@ -232,8 +233,8 @@ class DemoRun:
         self._screen.status.stage = stage
         self._screen.show()
 
-    def _look(self) -> None:
-        """Bring the screen's status up to date. Raises what stopped a client or a query."""
+    def _refresh(self) -> None:
+        """Refresh the screen. Raises the error that stopped a client or a query."""
         for client in (self._loop, self._tail):
             if client.failure is not None:
                 raise client.failure

@@ -1,4 +1,4 @@
-"""What the demo shows: live progress on a terminal's stderr, the verdict on stdout. I/O: the terminal."""
+"""The demo on the terminal: live progress on standard error, the verdict on standard output. I/O: the terminal."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _picture(status: Status) -> Table:
 def print_verdict(
     checks: Sequence[Check], before: Mapping[int, PartitionEpoch], after: Mapping[int, PartitionEpoch], topic: str
 ) -> None:
-    """The tables on stdout: every claim, and who led each partition before and after."""
+    """Print the tables: every claim, and the leader of each partition before and after."""
     console = _console()
     claims = Table("claim", "found", "", "", title="Verdict", title_justify="left")
     for check in checks:
@@ -89,16 +89,16 @@ def print_verdict(
     console.print(leaders)
 
 
-def ways_to_look(path: Path, topic: str, chart: Path, failover_version: int) -> list[str]:
+def next_steps(path: Path, topic: str, chart: Path, failover_version: int) -> list[str]:
     """SQL and Python for the data that the demo leaves behind, ready to be pasted below the project's folder."""
     version = f" VERSION AS OF {failover_version}"
     return [
         f"The chart: {chart}",
         "",
-        "Look at the data (start .venv/bin/python in this folder):",
+        "Query the data (start .venv/bin/python in this folder):",
         "",
-        "  from stratalog.replication.spark.session import stratalog_session",
-        "  spark = stratalog_session('look')",
+        "  from stratalog import stratalog_session",
+        "  spark = stratalog_session('demo')",
         "  # a replica of a partition is a Delta table",
         "  spark.sql('''SELECT base_offset + offset_delta AS offset, leader_epoch, string(key), string(value)",
         f"               FROM delta.`{path}/broker-1/{topic}-0` ORDER BY offset''').show()",

@@ -1,4 +1,4 @@
-"""The demo's verdict: what was sent against what came out, and every claim as a checked line. Pure."""
+"""The demo's verdict: the records sent compared with those consumed, and every claim as a checked line. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FAILOVER_MS_MAX = 12_000
 
 
 class KeyedLine(NamedTuple):
-    """A record as the demo sees it. Equal lines of one client are equal records: they are counted, not merged."""
+    """A record of the demo. Equal lines of one client are equal records, which are counted."""
 
     key: str
     value: str
@@ -90,7 +90,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 class PartitionEpoch(NamedTuple):
-    """Who led a partition, and in which epoch."""
+    """A partition's leader and leader epoch."""
 
     leader: int
     leader_epoch: int
@@ -99,8 +99,8 @@ class PartitionEpoch(NamedTuple):
 def epochs_moved(
     before: Mapping[int, PartitionEpoch], after: Mapping[int, PartitionEpoch], killed: int
 ) -> dict[int, bool]:
-    """For each partition whether its epoch tells the story: the dead broker's partitions began a new one
-    under another leader, and nobody's epoch went back."""
+    """For each partition whether its epoch is right: higher and under another leader if the killed broker led it, and
+    not lower otherwise."""
     return {
         partition: (
             after[partition].leader_epoch > was.leader_epoch and after[partition].leader != killed
@@ -113,7 +113,7 @@ def epochs_moved(
 
 @dataclass(frozen=True, slots=True)
 class ReplicaComparison:
-    """What one reader found: rows in all replicas together, and how many records the replicas disagree on."""
+    """One reader's result: rows in all replicas together, and how many records differ between replicas."""
 
     replicas: int
     rows: int

@@ -1,6 +1,6 @@
 """What `consumer_groups` prints: Kafka's tables, byte for byte. Pure.
 
-Each table begins with an empty line, columns are left-justified, and what is missing is `-`. Source: Kafka's
+Each table begins with an empty line, columns are left-justified, and `-` stands for a missing value. Source: Kafka's
 ConsumerGroupCommand and OffsetsUtils 4.3.1, compared with what they print.
 """
 
@@ -16,14 +16,16 @@ from stratalog.storage.records import TopicPartition
 
 MISSING = "-"
 CONSUMER = "consumer"
-_COLUMN, _EPOCH, _SHARE = 15, 15, 20
+
+Column = tuple[str, int, Sequence[object]]
+"""Heading, width and cells; None is a missing one."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRow:
-    """A partition of a group: where it is committed, where its log ends, and who has it; None where unknown."""
+    """A partition of a group: its committed offset, the end of its log, and its member; None where unknown."""
 
-    partition: TopicPartition | None
+    partition: TopicPartition
     committed: int | None = None
     leader_epoch: int | None = None
     log_end: int | None = None
@@ -42,7 +44,7 @@ def offset_rows(
     committed: Mapping[TopicPartition, tuple[int, int | None]],
     log_ends: Mapping[TopicPartition, int],
 ) -> list[OffsetRow]:
-    """A row for each assigned or committed partition; members with most partitions first, then what nobody has.
+    """A row for each assigned or committed partition; members with most partitions first, then unassigned partitions.
 
     committed  offset and leader epoch of each partition
     """
@@ -53,90 +55,74 @@ def offset_rows(
 
     rows: list[OffsetRow] = []
     assigned: set[TopicPartition] = set()
-    with_share = [(member, share) for member in group.members if (share := assignment(group, member))]
-    for member, share in sorted(with_share, key=lambda each: -len(each[1])):
-        assigned |= set(share)
-        rows += [row(tp, member.member_id, member.client_host, member.client_id) for tp in sorted(share)]
+    by_member = [(member, found) for member in group.members if (found := assignment(group, member))]
+    for member, partitions in sorted(by_member, key=lambda each: -len(each[1])):
+        assigned |= set(partitions)
+        rows += [row(tp, member.member_id, member.client_host, member.client_id) for tp in sorted(partitions)]
     return rows + [row(partition) for partition in sorted(committed.keys() - assigned)]
 
 
 def assignment(group: DescribedGroup, member: DescribedGroupMember) -> tuple[TopicPartition, ...]:
-    """A member's partitions; none of a group that is not a consumers' one."""
+    """A member's partitions; none when the group is not of consumers."""
     return decode_assignment(member.member_assignment).partitions if group.protocol_type == CONSUMER else ()
 
 
 def offsets_table(group_id: str, rows: Sequence[OffsetRow], *, verbose: bool) -> str:
     """`--describe --offsets`."""
-    cells = [
-        (
-            group_id,
-            each.partition.topic if each.partition else MISSING,
-            _shown(each.partition.partition if each.partition else None),
-            *([_shown(each.leader_epoch)] if verbose else []),
-            _shown(each.committed),
-            _shown(each.log_end),
-            _shown(each.lag),
-            each.consumer_id,
-            each.host,
-            each.client_id,
-        )
-        for each in rows
-    ]
-    epoch = ["LEADER-EPOCH"] if verbose else []
-    names = ["GROUP", "TOPIC", "PARTITION", *epoch, "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST"]
-    widths = [
-        _wide(cells, 0),
-        _wide(cells, 1),
-        10,
-        *[15 for _ in epoch],
-        15,
-        15,
-        15,
-        _wide(cells, -3),
-        _wide(cells, -2),
-    ]
-    return _table([*names, "CLIENT-ID"], widths, cells)
+    epoch = [("LEADER-EPOCH", 15, [each.leader_epoch for each in rows])] if verbose else []
+    return _table(
+        _wide("GROUP", [group_id for _ in rows]),
+        _wide("TOPIC", [each.partition.topic for each in rows]),
+        ("PARTITION", 10, [each.partition.partition for each in rows]),
+        *epoch,
+        ("CURRENT-OFFSET", 15, [each.committed for each in rows]),
+        ("LOG-END-OFFSET", 15, [each.log_end for each in rows]),
+        ("LAG", 15, [each.lag for each in rows]),
+        _wide("CONSUMER-ID", [each.consumer_id for each in rows]),
+        _wide("HOST", [each.host for each in rows]),
+        ("CLIENT-ID", 0, [each.client_id for each in rows]),
+    )
 
 
 def members_table(group: DescribedGroup, *, verbose: bool) -> str:
-    """`--describe --members`. Epochs and target assignments are those of another kind of group, so they are missing."""
-    has_instances = any(member.group_instance_id for member in group.members)
-    cells: list[tuple[str, ...]] = []
-    for member in group.members:
-        share = assignment(group, member)
-        instance = [member.group_instance_id or ""] if has_instances else []
-        verbose_cells = [MISSING, _share(share), MISSING, MISSING] if verbose else []
-        own = (group.group_id, member.member_id, *instance, member.client_host, member.client_id, str(len(share)))
-        cells.append((*own, *verbose_cells))
-    names = ["GROUP", "CONSUMER-ID", *(["GROUP-INSTANCE-ID"] if has_instances else []), "HOST", "CLIENT-ID"]
-    widths = [_wide(cells, column) for column in range(len(names))]
-    if has_instances:
-        widths[2] = max(17, widths[2])
-    names.append("#PARTITIONS")
-    widths.append(15)
+    """`--describe --members`. Epochs and target assignments are the modern protocol's, so they are missing."""
+    members, missing = group.members, [None for _ in group.members]
+    assigned = [assignment(group, member) for member in members]
+    instances = [member.group_instance_id or "" for member in members]
+    columns = [
+        _wide("GROUP", [group.group_id for _ in members]),
+        _wide("CONSUMER-ID", [member.member_id for member in members]),
+        *([_wide("GROUP-INSTANCE-ID", instances, 17)] if any(instances) else []),
+        _wide("HOST", [member.client_host for member in members]),
+        _wide("CLIENT-ID", [member.client_id for member in members]),
+        ("#PARTITIONS", 15, [len(partitions) for partitions in assigned]),
+    ]
     if not verbose:
-        return _table([*names, ""], widths, [(*each, "") for each in cells])
-    names += ["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"]
-    share_width = max([_SHARE, *(len(each[-3]) for each in cells)])
-    return _table(names, [*widths, _EPOCH, share_width, _EPOCH], cells, last=_SHARE)
+        return _table(*columns, ("", 0, ["" for _ in members]))
+    return _table(
+        *columns,
+        ("CURRENT-EPOCH", 15, missing),
+        _wide("CURRENT-ASSIGNMENT", [_partitions_text(partitions) for partitions in assigned], 20),
+        ("TARGET-EPOCH", 15, missing),
+        ("TARGET-ASSIGNMENT", 20, missing),
+    )
 
 
 def state_table(group: DescribedGroup, coordinator: int, *, verbose: bool) -> str:
     """`--describe --state`. There is no endpoint yet, so the coordinator has no host and port."""
-    place = f"{MISSING}  ({coordinator})" if coordinator >= 0 else MISSING
-    epochs = [MISSING, MISSING] if verbose else []
-    strategy = group.protocol_data or MISSING
-    cells = [(group.group_id, place, strategy, group.group_state, *epochs, str(len(group.members)))]
-    names = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE"]
-    widths = [_wide(cells, 0), max(25, len(place)), 20, 20]
-    if verbose:
-        names += ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"]
-        widths += [15, 25]
-    return _table([*names, "#MEMBERS"], widths, cells)
+    epochs = [("GROUP-EPOCH", 15, [None]), ("TARGET-ASSIGNMENT-EPOCH", 25, [None])] if verbose else []
+    return _table(
+        _wide("GROUP", [group.group_id]),
+        _wide("COORDINATOR (ID)", [f"{MISSING}  ({coordinator})" if coordinator >= 0 else None], 25),
+        ("ASSIGNMENT-STRATEGY", 20, [group.protocol_data or None]),
+        ("STATE", 20, [group.group_state]),
+        *epochs,
+        ("#MEMBERS", 0, [len(group.members)]),
+    )
 
 
 def state_remark(group: DescribedGroup) -> str | None:
-    """What is said of a group's state on standard error; None for a stable one."""
+    """The remark on a group's state for standard error; None for a stable one."""
     match group.group_state:
         case "Empty":
             return f"\nConsumer group '{group.group_id}' has no active members."
@@ -160,26 +146,27 @@ def list_lines(groups: Sequence[ListedGroup], *, types: bool, states: bool) -> l
 
 def reset_table(plans: Mapping[str, Mapping[TopicPartition, int]]) -> str:
     """`--reset-offsets`: the new offsets."""
-    cells = [
-        (group_id, partition.topic, str(partition.partition), str(offset))
-        for group_id, plan in plans.items()
-        for partition, offset in sorted(plan.items())
-    ]
-    widths = [_wide(cells, 0), _wide(cells, 1), 10]
-    return _table(["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"], widths, cells)
+    rows = [(group_id, *each) for group_id, plan in plans.items() for each in sorted(plan.items())]
+    return _table(
+        _wide("GROUP", [group_id for group_id, _, _ in rows]),
+        _wide("TOPIC", [partition.topic for _, partition, _ in rows]),
+        ("PARTITION", 10, [partition.partition for _, partition, _ in rows]),
+        ("NEW-OFFSET", 0, [offset for _, _, offset in rows]),
+    )
 
 
 def deleted_offsets_table(outcomes: Mapping[TopicPartition, StratalogError | None]) -> str:
-    """`--delete-offsets`; partition -1: those of a topic that is not there."""
-    cells = [
-        (tp.topic, str(tp.partition) if tp.partition >= 0 else MISSING, _outcome(error))
-        for tp, error in sorted(outcomes.items())
-    ]
-    return _table(["TOPIC", "PARTITION", "STATUS"], [_wide(cells, 0), 10], cells, last=15)
+    """`--delete-offsets`; partition -1 stands for a topic that does not exist."""
+    rows = sorted(outcomes.items(), key=lambda row: row[0])
+    return _table(
+        _wide("TOPIC", [partition.topic for partition, _ in rows]),
+        ("PARTITION", 10, [partition.partition if partition.partition >= 0 else None for partition, _ in rows]),
+        ("STATUS", 15, [f"Error: {error.name}: {error}" if error else "Successful" for _, error in rows]),
+    )
 
 
 def deletion_lines(outcomes: Mapping[str, StratalogError | None]) -> list[str]:
-    """`--delete`: what became of the groups."""
+    """`--delete`: which groups were deleted, and why others were not."""
     done = ", ".join(f"'{group_id}'" for group_id, error in outcomes.items() if error is None)
     failed = [(group_id, error) for group_id, error in outcomes.items() if error is not None]
     if not failed:
@@ -189,25 +176,23 @@ def deletion_lines(outcomes: Mapping[str, StratalogError | None]) -> list[str]:
     return [*lines, "", f"These consumer groups were deleted successfully: {done}"] if done else lines
 
 
-def _table(names: Sequence[str], widths: Sequence[int], cells: Iterable[Sequence[str]], last: int = 0) -> str:
-    """`widths` of all columns but the last, whose width is `last`."""
-    lines = [" ".join(f"{c:<{w}}" for c, w in zip(row, [*widths, last], strict=True)) for row in (names, *cells)]
-    return "\n" + "\n".join(lines) + "\n"
+def _table(*columns: Column) -> str:
+    lines = zip(
+        *([f"{_shown(cell):<{width}}" for cell in (heading, *cells)] for heading, width, cells in columns), strict=True
+    )
+    return "\n" + "".join(f"{' '.join(line)}\n" for line in lines)
 
 
-def _wide(cells: Sequence[Sequence[str]], column: int) -> int:
-    return max([_COLUMN, *(len(row[column]) for row in cells)])
+def _wide(heading: str, cells: Sequence[object], least: int = 15) -> Column:
+    """A column as wide as its widest cell, and at least `least`."""
+    return heading, max([least, *(len(_shown(cell)) for cell in cells)]), cells
 
 
-def _shown(number: int | None) -> str:
-    return MISSING if number is None else str(number)
+def _shown(cell: object) -> str:
+    return MISSING if cell is None else str(cell)
 
 
-def _share(partitions: Iterable[TopicPartition]) -> str:
-    """`t:0,1;u:2`, or `-`."""
+def _partitions_text(partitions: Iterable[TopicPartition]) -> str | None:
+    """`t:0,1;u:2`; None for no partition."""
     by_topic = partitions_by_topic(sorted(partitions))
-    return ";".join(f"{topic}:{','.join(map(str, numbers))}" for topic, numbers in by_topic.items()) or MISSING
-
-
-def _outcome(error: StratalogError | None) -> str:
-    return "Successful" if error is None else f"Error: {error.name}: {error}"
+    return ";".join(f"{topic}:{','.join(map(str, numbers))}" for topic, numbers in by_topic.items()) or None

@@ -1,11 +1,10 @@
-"""What dump-log prints of batches, records, index entries and producers: Kafka's lines (DumpLogSegments). Pure.
+"""What dump-log prints of batches, records, index entries and producers (Kafka's DumpLogSegments), and the names that
+it takes: a log, a segment, one of its indexes, a data file. Pure.
 
-Where a batch of ours has no such thing: `position` is where its data file begins in the segment, `size` the Arrow
+Fields that a batch of ours does not have: `position` is where its data file begins in the segment, `size` the Arrow
 bytes of its records, `crc` the CRC32C of its data file's footer. The delete horizon is that of a transaction's marker,
-which has it in a header. A batch with tombstones shows none: a table says when they were first compacted, but not the
-topic's `delete.retention.ms`.
-
-What a name on dump-log's command line means: a log, a segment, one of its indexes, a data file. Pure.
+which has it in a header. A batch with tombstones shows none: a table records when they were first compacted, but not
+the topic's `delete.retention.ms`.
 """
 
 from __future__ import annotations
@@ -34,6 +33,18 @@ _END_MARKERS = {0: "ABORT", 1: "COMMIT"}
 _COLUMNS = ("offset_delta", "timestamp", "key", "value", "headers", "sequence")
 
 
+_BATCH = (
+    "baseOffset: {first} lastOffset: {last} count: {count} baseSequence: {base_sequence} lastSequence: {last_sequence} "
+    "producerId: {producer_id} producerEpoch: {producer_epoch} partitionLeaderEpoch: {epoch} "
+    "isTransactional: {transactional} isControl: {control} deleteHorizonMs: {horizon} position: {position} "
+    "{time_type}: {time} size: {size} magic: 2 compresscodec: {codec} crc: {crc} isvalid: {valid}"
+)
+_UNKNOWN = {
+    **dict.fromkeys(("base_sequence", "last_sequence", "producer_id", "producer_epoch"), -1),
+    "horizon": "OptionalLong.empty", "time_type": _TIMESTAMP_TYPES[0], "codec": "none", "valid": "false",
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
     """How much of a log is shown: batches alone, with their records (`records`), with keys and values (`contents`)."""
@@ -46,12 +57,12 @@ class Shown:
 
 @dataclass(slots=True)
 class OffsetGaps:
-    """Offsets that are followed by another one than the next, as (offset, next). Compaction makes them, too."""
+    """Gaps between offsets, as (offset before, offset after). Compaction makes some, too."""
 
     gaps: list[tuple[int, int]] = field(default_factory=list)
     _last: int | None = None
 
-    def see(self, offset: int) -> None:
+    def add(self, offset: int) -> None:
         if self._last is not None and offset != self._last + 1:
             self.gaps.append((self._last, offset))
         self._last = offset
@@ -60,7 +71,7 @@ class OffsetGaps:
 def log_lines(
     rows: pa.Table, entry: FileEntry, position: int, codec: str, shown: Shown, gaps: OffsetGaps
 ) -> Iterator[str]:
-    """The lines of a data file: each batch, and as `shown` says its records.
+    """The lines of a data file: each batch, and of its records what `shown` asks for.
 
     rows      the whole file, `DATA_SCHEMA`
     position  bytes of the segment before the file
@@ -77,7 +88,7 @@ def log_lines(
 
 
 def batch_line(batch: pa.Table, entry: FileEntry, position: int, codec: str) -> str:
-    """The line of one batch, which `batch` holds all of that is left."""
+    """The line of one batch, of the records that compaction has left."""
     first = {name: batch[name][0].as_py() for name in ("offset_delta", "batch_base", "sequence", "attributes")}
     last_delta, last_sequence = batch["offset_delta"][-1].as_py(), batch["sequence"][-1].as_py()
     base_sequence = first["sequence"]
@@ -86,60 +97,47 @@ def batch_line(batch: pa.Table, entry: FileEntry, position: int, codec: str) -> 
     latest = pc.max(batch["timestamp"].cast(pa.int64())).as_py()
     return _batch_text(
         entry,
-        offsets=(entry.base_offset + first["batch_base"], entry.base_offset + last_delta, batch.num_rows),
-        sequences=(base_sequence, last_sequence),
-        producer=(batch["producer_id"][0].as_py(), batch["producer_epoch"][0].as_py()),
-        attributes=first["attributes"],
-        position=position,
-        time=(batch["timestamp_type"][0].as_py(), NO_TIMESTAMP if latest is None else latest),
-        size_bytes=batch.select(PAYLOAD_SCHEMA.names).nbytes,
+        position,
+        first["attributes"],
+        first=entry.base_offset + first["batch_base"],
+        last=entry.base_offset + last_delta,
+        count=batch.num_rows,
+        base_sequence=base_sequence,
+        last_sequence=last_sequence,
+        producer_id=batch["producer_id"][0].as_py(),
+        producer_epoch=batch["producer_epoch"][0].as_py(),
+        time_type=_TIMESTAMP_TYPES[batch["timestamp_type"][0].as_py()],
+        time=NO_TIMESTAMP if latest is None else latest,
+        size=batch.select(PAYLOAD_SCHEMA.names).nbytes,
         codec=codec,
-        is_valid=True,
-        horizon_ms=horizon_of(batch["headers"][0].as_py()) if first["attributes"] & CONTROL else None,
+        valid=_java(True),
+        horizon=_optional(horizon_of(batch["headers"][0].as_py()) if first["attributes"] & CONTROL else None),
     )
 
 
 def invalid_line(entry: FileEntry, position: int) -> str:
-    """The line of a data file that cannot be read, from what its commit says of it."""
+    """The line of a data file that cannot be read, from its commit."""
     file = entry.file
     return _batch_text(
         entry,
-        offsets=(entry.start_offset, entry.end_offset - 1, file.record_count),
-        sequences=(-1, -1),
-        producer=(-1, -1),
-        attributes=0,
-        position=position,
-        time=(0, NO_TIMESTAMP if file.max_timestamp_ms is None else file.max_timestamp_ms),
-        size_bytes=file.size_bytes,
-        codec="none",
-        is_valid=False,
+        position,
+        first=entry.start_offset,
+        last=entry.end_offset - 1,
+        count=file.record_count,
+        time=NO_TIMESTAMP if file.max_timestamp_ms is None else file.max_timestamp_ms,
+        size=file.size_bytes,
     )
 
 
-def _batch_text(
-    entry: FileEntry,
-    *,
-    offsets: tuple[int, int, int],
-    sequences: tuple[int, int],
-    producer: tuple[int, int],
-    attributes: int,
-    position: int,
-    time: tuple[int, int],
-    size_bytes: int,
-    codec: str,
-    is_valid: bool,
-    horizon_ms: int | None = None,
-) -> str:
-    transactional, control = bool(attributes & TRANSACTIONAL), bool(attributes & CONTROL)
-    horizon = "OptionalLong.empty" if horizon_ms is None else f"OptionalLong[{horizon_ms}]"
-    crc = int(entry.path.rsplit(".", 2)[-2], 16)
-    return (
-        f"baseOffset: {offsets[0]} lastOffset: {offsets[1]} count: {offsets[2]} "
-        f"baseSequence: {sequences[0]} lastSequence: {sequences[1]} "
-        f"producerId: {producer[0]} producerEpoch: {producer[1]} partitionLeaderEpoch: {entry.leader_epoch} "
-        f"isTransactional: {_java(transactional)} isControl: {_java(control)} deleteHorizonMs: {horizon} "
-        f"position: {position} {_TIMESTAMP_TYPES[time[0]]}: {time[1]} size: {size_bytes} magic: 2 "
-        f"compresscodec: {codec} crc: {crc} isvalid: {_java(is_valid)}"
+def _batch_text(entry: FileEntry, position: int, attributes: int = 0, **known: object) -> str:
+    """The line of a batch; what is not known is as of a batch without a producer that cannot be read."""
+    return _BATCH.format(
+        **_UNKNOWN | known,
+        position=position,
+        epoch=entry.leader_epoch,
+        transactional=_java(bool(attributes & TRANSACTIONAL)),
+        control=_java(bool(attributes & CONTROL)),
+        crc=int(entry.path.rsplit(".", 2)[-2], 16),
     )
 
 
@@ -149,7 +147,7 @@ def _record_lines(batch: pa.Table, entry: FileEntry, shown: Shown, gaps: OffsetG
     columns = [batch[name].cast(pa.int64()) if name == "timestamp" else batch[name] for name in _COLUMNS]
     for delta, time_ms, key, value, headers, sequence in zip(*(c.to_pylist() for c in columns), strict=True):
         offset = entry.base_offset + delta
-        gaps.see(offset)
+        gaps.add(offset)
         parts: list[str] = []
         if shown.record_metadata:
             names = (header["key"] for header in headers or ())
@@ -167,7 +165,7 @@ def _record_lines(batch: pa.Table, entry: FileEntry, shown: Shown, gaps: OffsetG
 
 
 def _marker(key: bytes | None, value: bytes | None) -> Iterator[str]:
-    """What a control record says: the end of a transaction, as Kafka encodes it (EndTransactionMarker)."""
+    """The end of a transaction that a control record marks, as Kafka encodes it (EndTransactionMarker)."""
     if key is None or len(key) < 4:
         return
     (kind,) = struct.unpack_from(">h", key, 2)
@@ -189,7 +187,7 @@ def producer_lines(states: ProducerStates) -> Iterator[str]:
     """A line for each producer with its newest batch, as of Kafka's producer snapshots; sinks have none in Kafka."""
     for producer_id, entry in sorted(states.producers.items()):
         transaction = states.transactions.of(producer_id)
-        first = f"OptionalLong[{transaction.first_offset}]" if transaction.is_open else "OptionalLong.empty"
+        first = _optional(transaction.first_offset if transaction.is_open else None)
         line = (
             f"producerId: {producer_id} producerEpoch: {entry.producer_epoch} "
             f"coordinatorEpoch: {transaction.coordinator_epoch} "
@@ -212,26 +210,12 @@ def _java(value: bool) -> str:
     return "true" if value else "false"
 
 
+def _optional(value: int | None) -> str:
+    return "OptionalLong.empty" if value is None else f"OptionalLong[{value}]"
+
+
 def _size(data: Any) -> int:
     return -1 if data is None else len(data)
-
-
-_TABLE = r"(?P<root>.+)/(?P<table>[^/]+-\d+)"
-
-
-_KAFKA = re.compile(_TABLE + r"/(?P<segment>\d{20})\.(?P<suffix>log|index|timeindex)")
-
-
-_SEGMENT = re.compile(_TABLE + r"/segment=(?P<segment>\d{20})")
-
-
-_FILE = re.compile(_TABLE + r"/(?P<path>segment=(?P<segment>\d{20})/[^/]+\.parquet)")
-
-
-_PRODUCERS = re.compile(_TABLE + r"/_producers(?:/(?P<object>[0-9a-f]{16}\.json))?")
-
-
-_LOG = re.compile(_TABLE)
 
 
 class DumpKind(StrEnum):
@@ -243,12 +227,27 @@ class DumpKind(StrEnum):
     PRODUCERS = "snapshot"
 
 
+_TABLE = r"(?P<root>.+)/(?P<table>[^/]+-\d+)"
+_NAMES = tuple(
+    (re.compile(_TABLE + below), kind)
+    for below, kind in (
+        (r"/(?P<segment>\d{20})\.(?P<suffix>log|index|timeindex)", DumpKind.LOG),
+        (r"/(?P<path>segment=(?P<segment>\d{20})/[^/]+\.parquet)", DumpKind.LOG),
+        (r"/segment=(?P<segment>\d{20})", DumpKind.LOG),
+        (r"/(?:_producers|(?P<path>_producers/[0-9a-f]{16}\.json))", DumpKind.PRODUCERS),
+        ("", DumpKind.LOG),
+    )
+)
+
+
 @dataclass(frozen=True, slots=True)
 class DumpName:
-    """A name as given, and what it stands for: the table `table` below the root `root`, and of it …
+    """A name as given, and the part of a log that it means.
 
-    segment  … one segment; None: all
-    path     … one object, below the table; None: all
+    root     the broker's root
+    table    the replica's table below it
+    segment  one segment's base offset; None: all
+    path     one object, below the table; None: all
     """
 
     name: str
@@ -260,7 +259,7 @@ class DumpName:
 
 
 def dump_name(name: str) -> DumpName | None:
-    """What a name stands for; None when it is none of these.
+    """What a name means; None when it is none of these.
 
     `root/t-0` is a log, `root/t-0/segment=<20 digits>` or Kafka's `root/t-0/<20 digits>.log` a segment, with `.index`
     or `.timeindex` its index, `root/t-0/segment=…/….parquet` a data file, `root/t-0/_producers` the producers.
@@ -271,15 +270,10 @@ def dump_name(name: str) -> DumpName | None:
     text = name.rstrip("/")
     if not text.startswith("/") and "://" not in text:
         text = f"./{text}"
-    if match := _KAFKA.fullmatch(text):
-        return DumpName(name, match["root"], match["table"], DumpKind(match["suffix"]), int(match["segment"]))
-    if match := _FILE.fullmatch(text):
-        return DumpName(name, match["root"], match["table"], DumpKind.LOG, int(match["segment"]), match["path"])
-    if match := _SEGMENT.fullmatch(text):
-        return DumpName(name, match["root"], match["table"], DumpKind.LOG, int(match["segment"]))
-    if match := _PRODUCERS.fullmatch(text):
-        path = f"_producers/{match['object']}" if match["object"] else None
-        return DumpName(name, match["root"], match["table"], DumpKind.PRODUCERS, path=path)
-    if match := _LOG.fullmatch(text):
-        return DumpName(name, match["root"], match["table"])
+    for pattern, kind in _NAMES:
+        if match := pattern.fullmatch(text):
+            found = match.groupdict()
+            segment, shown = found.get("segment"), DumpKind(found.get("suffix") or kind)
+            number = None if segment is None else int(segment)
+            return DumpName(name, found["root"], found["table"], shown, number, found.get("path"))
     return None

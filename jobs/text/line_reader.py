@@ -1,19 +1,25 @@
 r"""Lines as records, the way Kafka's console producer reads them: `h1:v1,h2:v2<TAB>key<TAB>value`. Pure.
 
-Lines stay bytes: what is no UTF-8 arrives as it was typed.
+Lines stay bytes, so text that is not UTF-8 arrives as it was typed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
+from stratalog.jobs.command.properties import truth, typed_fields
 from stratalog.storage.errors import InvalidConfigError, InvalidRecordError
 from stratalog.storage.records import Header
 
-_FLAGS = ("parse.key", "parse.headers", "ignore.error")
-_TEXTS = ("key.separator", "headers.delimiter", "headers.separator", "headers.key.separator", "null.marker")
+_TEXTS = ("key.separator", "headers.delimiter", "headers.separator", "headers.key.separator")
+_KINDS: dict[str, Callable[[str], bool | bytes]] = {
+    **dict.fromkeys(("parse.key", "parse.headers", "ignore.error"), truth),
+    **dict.fromkeys((*_TEXTS, "null.marker"), str.encode),
+}
+"""What makes the value of each reader property."""
+
 _MUST_DIFFER = (
     ("headers.delimiter", "headers.separator"),
     ("headers.delimiter", "headers.key.separator"),
@@ -26,7 +32,7 @@ _MUST_DIFFER = (
 
 
 class InputRecord(NamedTuple):
-    """What a line says."""
+    """The parts of a line."""
 
     key: bytes | None
     value: bytes | None
@@ -35,7 +41,7 @@ class InputRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LineReader:
-    """Where the parts of a line are. `null_marker`: a key, value or header value equal to it is null."""
+    """How a line is parsed. `null_marker`: a key, value or header value equal to it is null."""
 
     parse_key: bool = False
     parse_headers: bool = False
@@ -49,17 +55,10 @@ class LineReader:
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
         """Kafka's reader properties. InvalidConfigError for an unknown one, or two that may not be equal."""
-        values: dict[str, bool | bytes] = {}
+        reader = cls(**typed_fields(properties, _KINDS, "reader"))
         for name, text in properties.items():
-            if name in _FLAGS:
-                values[_field(name)] = text.strip().lower() == "true"
-            elif name in _TEXTS:
-                values[_field(name)] = text.encode()
-            else:
-                raise InvalidConfigError(f"Unknown reader property name: {name}; known: {', '.join(_FLAGS + _TEXTS)}")
-            if name in _TEXTS and not text and name != "null.marker":
+            if not text and name in _TEXTS:
                 raise InvalidConfigError(f"Invalid value {text} for configuration {name}: String must be non-empty")
-        reader = cls(**values)  # type: ignore[arg-type]
         for one, other in _MUST_DIFFER:
             if getattr(reader, _field(one)) == getattr(reader, _field(other)):
                 raise InvalidConfigError(f"{one} and {other} may not be equal")

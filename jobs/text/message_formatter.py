@@ -1,9 +1,8 @@
-"""Records as the console consumer prints them: Kafka's DefaultMessageFormatter, byte for byte. Pure.
+"""Records as the console consumer prints them: Kafka's DefaultMessageFormatter, and committed offsets and groups. Pure.
 
-Records of `__consumer_offsets` as the console consumer prints them: committed offsets, or groups. Pure.
-
-One JSON object a record, of the fields that Kafka's OffsetsMessageFormatter and GroupMetadataMessageFormatter (4.3.1)
-print; ours ends with a line break, Kafka's stand behind each other. What is of another kind is passed over.
+A record of `__consumer_offsets` is one JSON object of the fields that Kafka's OffsetsMessageFormatter and
+GroupMetadataMessageFormatter (4.3.1) print. Ours ends with a line break; Kafka's follow each other without one. Records
+of other types are not printed.
 """
 
 from __future__ import annotations
@@ -16,17 +15,12 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from stratalog.clients.records import ConsumerRecord
+from stratalog.jobs.command.properties import truth, typed_fields
 from stratalog.jobs.text.record_decoders import offsets_decoder
 from stratalog.storage.errors import InvalidConfigError, InvalidRecordError
 
 Deserializer = Callable[[bytes], str]
 
-_FLAGS = (
-    "print.timestamp", "print.partition", "print.offset", "print.delivery", "print.epoch", "print.headers",
-    "print.key", "print.value",
-)  # fmt: skip
-_TEXTS = ("key.separator", "line.separator", "headers.separator", "null.literal")
-_DESERIALIZERS = ("key.deserializer", "value.deserializer", "headers.deserializer")
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
 
 
@@ -58,11 +52,10 @@ _KNOWN: dict[str, Deserializer | None] = {
     "ByteArrayDeserializer": None,
     "BytesDeserializer": None,
     "StringDeserializer": lambda data: data.decode(errors="replace"),
-    "ShortDeserializer": _number("ShortDeserializer", ">h"),
-    "IntegerDeserializer": _number("IntegerDeserializer", ">i"),
-    "LongDeserializer": _number("LongDeserializer", ">q"),
-    "FloatDeserializer": _number("FloatDeserializer", ">f"),
-    "DoubleDeserializer": _number("DoubleDeserializer", ">d"),
+    **{
+        f"{kind}Deserializer": _number(f"{kind}Deserializer", code)
+        for kind, code in (("Short", ">h"), ("Integer", ">i"), ("Long", ">q"), ("Float", ">f"), ("Double", ">d"))
+    },
     "BooleanDeserializer": _boolean,
     "UUIDDeserializer": _uuid,
 }
@@ -91,19 +84,7 @@ class MessageFormatter:
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
         """Kafka's formatter properties. InvalidConfigError for an unknown name or deserializer."""
-        values: dict[str, Any] = {}
-        for name, text in properties.items():
-            field = name.replace(".", "_")
-            if name in _FLAGS:
-                values[field] = text.strip().lower() == "true"
-            elif name in _TEXTS:
-                values[field] = text.encode()
-            elif name in _DESERIALIZERS:
-                values[field] = deserializer(text)
-            else:
-                known = ", ".join((*_FLAGS, *_TEXTS, *_DESERIALIZERS))
-                raise InvalidConfigError(f"Unknown formatter property name: {name}; known: {known}")
-        return cls(**values)
+        return cls(**typed_fields(properties, _KINDS, "formatter"))
 
     def format(self, record: ConsumerRecord) -> bytes:
         """What is printed for a record, its line's end included. InvalidRecordError when it does not deserialize."""
@@ -148,6 +129,15 @@ def _timestamp(record: ConsumerRecord) -> bytes:
     return f"{_TIMESTAMP_TYPES[record.timestamp_type]}:{record.timestamp_ms}".encode()
 
 
+_FLAGS = ("timestamp", "partition", "offset", "delivery", "epoch", "headers", "key", "value")
+_KINDS: dict[str, Callable[[str], Any]] = {
+    **{f"print.{part}": truth for part in _FLAGS},
+    **dict.fromkeys(("key.separator", "line.separator", "headers.separator", "null.literal"), str.encode),
+    **dict.fromkeys(("key.deserializer", "value.deserializer", "headers.deserializer"), deserializer),
+}
+"""What makes the value of each formatter property."""
+
+
 @dataclass(frozen=True, slots=True)
 class CoordinatorFormatter:
     """Prints records of these types. A tombstone's value is null."""
@@ -155,7 +145,7 @@ class CoordinatorFormatter:
     types: frozenset[int]
 
     def format(self, record: ConsumerRecord) -> bytes:
-        """The record's line; nothing for one of another type, or for what nobody can read."""
+        """The record's line; nothing for one of another type, or that cannot be decoded."""
         if record.key is None:
             return b""
         key_text, value_text = offsets_decoder(record.offset, record.key, record.value)

@@ -1,4 +1,4 @@
-"""Where `consumer_groups --reset-offsets` puts a group: times, plans as CSV, offsets kept within the log. Pure.
+"""The new offsets of `consumer_groups --reset-offsets`: times, plans as CSV, bounds of the log. Pure.
 
 Source: Kafka's OffsetsUtils and CsvUtils; `Duration.parse` and `Utils.getDateTime` for the two times.
 """
@@ -9,7 +9,6 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from stratalog.jobs.command.terminal import UsageError
@@ -25,31 +24,23 @@ _DURATION = re.compile(
 _UNITS_MS = (86_400_000, 3_600_000, 60_000, 1_000)
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Which offsets of a partition exist: `[start, end]`."""
-
-    start: int
-    end: int
-
-
-def within(wanted: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds]) -> tuple[Plan, list[str]]:
-    """The offsets, moved into the log where they lie outside, and a warning for each that was.
+def within(
+    wanted: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> tuple[Plan, list[str]]:
+    """The offsets, moved into `[start, end]` where they lie outside, and a warning for each that was.
 
     Worked: 99 in a log that ends at 4 becomes 4.
     """
     plan: Plan = {}
     warnings: list[str] = []
     for partition, offset in sorted(wanted.items()):
-        start, end = bounds[partition].start, bounds[partition].end
-        plan[partition] = min(max(offset, start), end)
+        plan[partition] = min(max(offset, starts[partition]), ends[partition])
         if plan[partition] != offset:
-            side = (
-                f"higher than latest offset for topic partition {partition}"
-                if offset > end
-                else (f"lower than earliest offset for topic partition {partition}")
+            side = "higher than latest" if offset > ends[partition] else "lower than earliest"
+            warnings.append(
+                f"New offset ({offset}) is {side} offset for topic partition {partition}. "
+                f"Value will be set to {plan[partition]}"
             )
-            warnings.append(f"New offset ({offset}) is {side}. Value will be set to {plan[partition]}")
     return plan, warnings
 
 
@@ -81,7 +72,7 @@ def parse_datetime_ms(text: str) -> int:
 
 
 def parse_duration_ms(text: str) -> int:
-    """ISO 8601 as Java's Duration takes it: `PnDTnHnMnS`.
+    """ISO 8601 as Java's Duration parses it: `PnDTnHnMnS`.
 
     >>> parse_duration_ms("P1DT1H"), parse_duration_ms("PT0.5S"), parse_duration_ms("-PT1M")
     (90000000, 500, -60000)
@@ -98,7 +89,7 @@ def parse_duration_ms(text: str) -> int:
 def parse_plan(text: str, group_ids: Iterable[str]) -> dict[str, Plan]:
     """The plans of a CSV file: `topic,partition,offset` for one group, with the group in front for several.
 
-    UsageError naming the line that is none.
+    UsageError naming the line that is neither.
     """
     groups = list(group_ids)
     plans: dict[str, Plan] = {}

@@ -20,7 +20,7 @@ Assignment = Mapping[TopicPartition, Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class ReassignmentState:
-    """How far a partition is on its way to `target`; `is_done`: nothing is under way (any more)."""
+    """A partition's replicas now and those asked for; `is_done`: no reassignment is active."""
 
     current: tuple[int, ...]
     target: tuple[int, ...]
@@ -52,7 +52,7 @@ def parse_reassignment(text: str) -> list[tuple[TopicPartition, tuple[int, ...]]
 
 
 def parse_plan(text: str) -> dict[TopicPartition, tuple[int, ...]]:
-    """A reassignment file that is to be executed. UsageError in Kafka's words for one that cannot be."""
+    """A reassignment file that can be executed. UsageError in Kafka's words for any other."""
     rows = parse_reassignment(text)
     if not rows:
         raise UsageError("Partition reassignment list cannot be empty")
@@ -80,7 +80,7 @@ def parse_topics(text: str) -> list[str]:
 
 
 def parse_brokers(text: str) -> list[int]:
-    """`--broker-list`. UsageError for what is no number, or named twice.
+    """`--broker-list`. UsageError for an id that is not a number, or is named twice.
 
     >>> parse_brokers("4,5,6")
     [4, 5, 6]
@@ -156,7 +156,7 @@ def plural(word: str, count: int) -> str:
 
 
 def duplicates(items: Iterable[Item]) -> list[Item]:
-    """What is named more than once.
+    """Items that occur more than once.
 
     >>> duplicates([1, 2, 1])
     [1]

@@ -57,7 +57,7 @@ def text_of(class_name: str) -> Text:
 
 
 def text_decoder(key: Text = TEXTS["StringDecoder"], value: Text = TEXTS["StringDecoder"]) -> Decoder:
-    """Keys and values each by a decoder of its own; what is null is left out."""
+    """Keys and values each by a decoder of its own; null ones are left out."""
 
     def decode(_offset: int, key_data: bytes | None, value_data: bytes | None) -> tuple[str | None, str | None]:
         return (
@@ -69,7 +69,7 @@ def text_decoder(key: Text = TEXTS["StringDecoder"], value: Text = TEXTS["String
 
 
 as_text = text_decoder()
-"""Both as UTF-8."""
+"""A decoder of keys and values as UTF-8."""
 
 
 def metadata_decoder(offset: int, _key: bytes | None, value: bytes | None) -> tuple[str | None, str | None]:

@@ -10,9 +10,8 @@ from stratalog.clients.admin.admin import TopicDescription
 from stratalog.jobs.command.terminal import UsageError
 from stratalog.replication.controller.topic_deletion import TopicDeletion
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
-from stratalog.storage.config_def import spelled
 from stratalog.storage.errors import InvalidReplicaAssignmentError
-from stratalog.storage.topic_config import TOPIC_CONFIGS, LogConfig
+from stratalog.storage.topic_config import LogConfig
 
 COLLISION_WARNING = (
     "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could collide. "
@@ -95,8 +94,7 @@ def partition_line(partition: PartitionRecord) -> str:
 
 
 def deletion_line(deletion: TopicDeletion) -> str:
-    """The line on a deleted topic of which brokers still have replicas. Kafka 4 shows nothing of it, earlier versions
-    its mark."""
+    """The line on a deleted topic whose replicas are not all gone. Kafka 4 shows none, earlier versions the mark."""
     states = ",".join(f"{broker_id}:{state}" for broker_id, state in deletion.replica_states.items())
     return (
         f"Topic: {deletion.topic}\tTopicId: {kafka_uuid(deletion.topic_id)}\tPartitionCount: {deletion.partitions}"
@@ -105,7 +103,7 @@ def deletion_line(deletion: TopicDeletion) -> str:
 
 
 def replication_factor(partition: PartitionRecord) -> int:
-    """Of a partition that is being moved: that before or after, not both together."""
+    """The number of replicas without those that a reassignment adds."""
     return len(partition.replicas) - len(partition.adding)
 
 
@@ -124,12 +122,6 @@ def is_under_min_isr(partition: PartitionRecord, configs: Mapping[str, str]) -> 
 
 def is_at_min_isr(partition: PartitionRecord, configs: Mapping[str, str]) -> bool:
     return len(partition.isr) == _min_isr(configs)
-
-
-def config_table() -> str:
-    """Every topic config with its default and unit, a line each, for `--help`."""
-    rows = (f"  {c.name} = {spelled(c.default)}{f' {c.unit}' if c.unit else ''}\n      {c.doc}" for c in TOPIC_CONFIGS)
-    return "\n".join(rows)
 
 
 def _min_isr(configs: Mapping[str, str]) -> int:

@@ -1,22 +1,23 @@
 """`kafka-acls` for stratalog: add, remove and list access control lists, with Kafka's flags and output.
 
-I/O: the metadata log through the admin client; no broker is asked. A question is answered on standard input.
-Source: Kafka's AclCommand and the texts of ResourcePattern, AccessControlEntry and AclBinding. Different: no delegation
-tokens and users as resources; an ACL counts once the brokers have an `authorizer.class.name`.
+I/O: the metadata log through the admin client; no broker is called. Answers are read from standard input.
+Source: Kafka's AclCommand and the texts of ResourcePattern, AccessControlEntry and AclBinding. Different: no
+delegation tokens and users as resources; ACLs count only where brokers have an `authorizer.class.name`.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.jobs.command.arguments import Parser, add_cluster_flags, cluster_root
-from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, run
+from stratalog.jobs.command.arguments import CLUSTER, cluster_root
+from stratalog.jobs.command.flags import NOT_TOGETHER, Command, Flag, Rule, switch
+from stratalog.jobs.command.terminal import DONE, FAILED, UsageError
 from stratalog.replication.config import parse_principals
 from stratalog.replication.metadata.acls import (
     CLUSTER_NAME,
@@ -43,7 +44,6 @@ exit code: 0; 1 when something failed or the command line is wrong
 ANY, MATCH = "ANY", "MATCH"
 PATTERN_TYPES = (ANY, MATCH, *(each.value for each in PatternType))
 _OPERATIONS = {each.value.replace("_", "").lower(): each for each in Operation}
-_EVERYTHING = frozenset(Operation)
 _ROLE = {
     "producer": {
         ResourceType.TOPIC: frozenset((Operation.WRITE, Operation.DESCRIBE, Operation.CREATE)),
@@ -55,7 +55,7 @@ _ROLE = {
         ResourceType.GROUP: frozenset((Operation.READ,)),
     },
 }
-"""What `--producer` and `--consumer` stand for; of the cluster only with `--idempotent`."""
+"""Operations that `--producer` and `--consumer` stand for; that of the cluster only with `--idempotent`."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -95,23 +95,17 @@ class Entry:
 Wanted = dict[Pattern, set[Entry]]
 
 
-def parser() -> Parser:
-    """The flags of kafka-acls."""
-    made = Parser("acls", PURPOSE, "")
-    made.epilog = EPILOG.format(prog=made.prog)
-    add_cluster_flags(made)
-    for name, text in (
-        ("add", "Indicates you are trying to add ACLs."),
-        ("remove", "Indicates you are trying to remove ACLs."),
-        ("list", "List ACLs for the specified resource, use --topic or --group or --cluster to specify a resource."),
-        ("cluster", "Add/Remove cluster ACLs."),
-        ("idempotent", "Enable idempotence for the producer. To be used in combination with --producer."),
-        ("producer", "Convenience option to add/remove ACLs for producer role: WRITE, DESCRIBE, CREATE on topic."),
-        ("consumer", "Convenience option for consumer role: READ, DESCRIBE on topic and READ on group."),
-        ("force", "Assume Yes to all queries and do not prompt."),
-    ):
-        made.add_argument(f"--{name}", action="store_true", help=text)
-    for name, text in (
+# fmt: off
+FLAGS = {**CLUSTER, "": (
+    switch("add", "Indicates you are trying to add ACLs."),
+    switch("remove", "Indicates you are trying to remove ACLs."),
+    switch("list", "List ACLs for the specified resource, use --topic or --group or --cluster to specify a resource."),
+    switch("cluster", "Add/Remove cluster ACLs."),
+    switch("idempotent", "Enable idempotence for the producer. To be used in combination with --producer."),
+    switch("producer", "Convenience option to add/remove ACLs for producer role: WRITE, DESCRIBE, CREATE on topic."),
+    switch("consumer", "Convenience option for consumer role: READ, DESCRIBE on topic and READ on group."),
+    switch("force", "Assume Yes to all queries and do not prompt."),
+    *(Flag(name, name.upper(), f"{text} Repeatable.", is_repeated=True) for name, text in (
         ("topic", "Topic to which ACLs should be added or removed; '*' applies to all topics."),
         ("group", "Consumer group likewise."),
         ("transactional-id", "Transactional id likewise."),
@@ -121,44 +115,30 @@ def parser() -> Parser:
         ("principal", "List ACLs for the specified principal."),
         ("allow-host", "Host from which principals in --allow-principal have access; all by default."),
         ("deny-host", "Host from which principals in --deny-principal are denied access; all by default."),
-    ):
-        made.add_argument(f"--{name}", action="append", default=[], metavar=name.upper(), help=f"{text} Repeatable.")
-    made.add_argument(
-        "--resource-pattern-type",
-        type=str.upper,
-        choices=PATTERN_TYPES,
-        default=PatternType.LITERAL.value,
-        metavar="|".join(PATTERN_TYPES),
-        help="LITERAL or PREFIXED; when listing or removing also ANY, any type of exactly this name, or MATCH, all "
-        "that affect the resource. Default LITERAL.",
-    )
-    return made
-
-
-def check(given: argparse.Namespace) -> None:
-    """UsageError in Kafka's words for flags that do not go together."""
-    if sum((given.add, given.remove, given.list)) != 1:
-        raise UsageError("Command must include exactly one action: --list, --add, --remove. ")
-    for flag, others in (
-        ("list", ("producer", "consumer", "allow-host", "allow-principal", "deny-host", "deny-principal")),
-        ("producer", ("operation", "deny-principal", "deny-host")),
-        ("consumer", ("operation", "deny-principal", "deny-host")),
-    ):
-        for other in others:
-            if getattr(given, flag) and getattr(given, other.replace("-", "_")):
-                raise UsageError(f'Option "[{flag}]" can\'t be used with option "[{other}]"')
-    if given.principal and not given.list:
-        raise UsageError("The --principal option is only available if --list is set")
-    if given.producer and not given.topic:
-        raise UsageError("With --producer you must specify a --topic")
-    if given.idempotent and not given.producer:
-        raise UsageError("The --idempotent option is only available if --producer is set")
-    is_mixed = not given.producer and (given.cluster or given.transactional_id)
-    if given.consumer and (not given.topic or not given.group or is_mixed):
-        raise UsageError(
-            "With --consumer you must specify a --topic and a --group and no --cluster or --transactional-id option "
-            "should be specified."
-        )
+    )),
+    Flag("resource-pattern-type", "|".join(PATTERN_TYPES), "LITERAL or PREFIXED; when listing or removing also ANY, "
+         "any type of exactly this name, or MATCH, all that affect the resource. Default LITERAL.",
+         str.upper, PatternType.LITERAL.value, choices=PATTERN_TYPES),
+)}
+_OF_CONSUMER = (
+    "With --consumer you must specify a --topic and a --group and no --cluster or --transactional-id option should be "
+    "specified."
+)
+RULES = (
+    *Rule.exactly_one(("add", "remove", "list"), "Command must include exactly one action: --list, --add, --remove. "),
+    *(Rule(NOT_TOGETHER.format(one, other), f"{one} {other}") for one, others in (
+        ("list", "producer consumer allow-host allow-principal deny-host deny-principal"),
+        ("producer", "operation deny-principal deny-host"),
+        ("consumer", "operation deny-principal deny-host"),
+    ) for other in others.split()),
+    Rule("The --principal option is only available if --list is set", "principal", "list"),
+    Rule("With --producer you must specify a --topic", "producer", "topic"),
+    Rule("The --idempotent option is only available if --producer is set", "idempotent", "producer"),
+    *Rule.required("topic group", "consumer", _OF_CONSUMER),
+    Rule(_OF_CONSUMER, "consumer cluster", "producer"),
+    Rule(_OF_CONSUMER, "consumer transactional-id", "producer"),
+)
+# fmt: on
 
 
 def patterns(given: argparse.Namespace) -> list[Pattern]:
@@ -173,7 +153,7 @@ def patterns(given: argparse.Namespace) -> list[Pattern]:
 
 
 def entries(given: argparse.Namespace, operations: Iterable[Operation]) -> set[Entry]:
-    """Who is allowed or denied these operations, and from where."""
+    """The entries that allow or deny these operations, for each principal and host."""
     found: set[Entry] = set()
     for permission, named, hosts in (
         (Permission.ALLOW, given.allow_principal, given.allow_host),
@@ -186,7 +166,7 @@ def entries(given: argparse.Namespace, operations: Iterable[Operation]) -> set[E
 
 
 def wanted(given: argparse.Namespace) -> Wanted:
-    """The entries by resource. UsageError where a resource does not know an operation, or none is named."""
+    """The entries by resource. UsageError for an operation that the resource does not have, or no resource."""
     named = patterns(given)
     if not named:
         raise UsageError(
@@ -214,12 +194,12 @@ def wanted(given: argparse.Namespace) -> Wanted:
 def _operation(name: str) -> Operation:
     found = _OPERATIONS.get(name.strip().replace("_", "").lower())
     if found is None:
-        raise UsageError(f"Unknown operation: {name}; known: {', '.join(sorted(_EVERYTHING))}")
+        raise UsageError(f"Unknown operation: {name}; known: {', '.join(sorted(Operation))}")
     return found
 
 
 def add(admin: Admin, given: argparse.Namespace) -> None:
-    """Add what is not there yet."""
+    """Add the entries that do not exist yet."""
     if given.resource_pattern_type in (ANY, MATCH):
         kind = given.resource_pattern_type
         raise UsageError(f"A '--resource-pattern-type' value of '{kind}' is not valid when adding acls.")
@@ -297,7 +277,6 @@ def _filter(pattern: Pattern, entry: Entry) -> AclFilter:
 
 def perform(given: argparse.Namespace, admin: Admin) -> int:
     """Do what the flags ask for; the exit code."""
-    check(given)
     try:
         (add if given.add else remove if given.remove else show)(admin, given)
     except StratalogError as reason:
@@ -306,17 +285,12 @@ def perform(given: argparse.Namespace, admin: Admin) -> int:
     return DONE
 
 
-def acls(arguments: Sequence[str] | None) -> int:
-    """The tool without its terminal: raises UsageError."""
-    given = parser().parse(arguments)
-    check(given)
+def acls(given: argparse.Namespace) -> int:
+    """`perform` on the cluster that the flags name."""
     return perform(given, Admin(given.root, view=ClusterView(cluster_root(given))))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; its exit code."""
-    return run(lambda: acls(arguments))
-
+main = Command("acls", PURPOSE, EPILOG, FLAGS, acls, RULES)
 
 if __name__ == "__main__":
     sys.exit(main())

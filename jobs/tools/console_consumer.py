@@ -1,7 +1,7 @@
 """`kafka-console-consumer` for stratalog: committed records on standard output, in Kafka's format.
 
 I/O: tables and the leaders' progress objects only; it works beside a running `strata-cluster`. In a group it calls
-coordinators, so the brokers have to run in this process: `console_consumer(arguments, cluster)`.
+coordinators, so the brokers have to run in this process: `main.call(arguments, cluster)`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,11 @@ from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.records import ConsumerRecord
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.clients.view.read_committed import view_of
-from stratalog.jobs.command.arguments import (
-    Parser,
-    TopicFilter,
-    add_cluster_flags,
-    client_properties,
-    cluster_root,
-    one_spelling,
-)
+from stratalog.jobs.command.arguments import CLUSTER, client_properties, cluster_root
+from stratalog.jobs.command.flags import Command, Flag, Rule, one_spelling, switch
+from stratalog.jobs.command.partition_filter import TopicFilter
 from stratalog.jobs.command.properties import key_values, read_properties
-from stratalog.jobs.command.terminal import DONE, UsageError, complain, drop_output, error_text, run
+from stratalog.jobs.command.terminal import DONE, UsageError, complain, drop_output, error_text
 from stratalog.jobs.text.message_formatter import COORDINATOR_FORMATTERS, MessageFormatter
 from stratalog.storage.errors import InvalidRecordError, OffsetOutOfRangeError
 from stratalog.storage.records import TopicPartition
@@ -47,7 +42,7 @@ examples (ROOT is the metadata root that strata-cluster printed):
   {prog} --root ROOT --topic events --partition 0 --offset 100 --max-messages 10
   {prog} --root ROOT --include 'access-.*' --formatter-property print.key=true --formatter-property print.offset=true
 
-It reads on until Ctrl-C, --max-messages, or --timeout-ms without a message, then says on standard error how many
+It reads until Ctrl-C, --max-messages, or --timeout-ms without a message, then prints to standard error how many
 messages it processed. exit code: 0; 1 when something was wrong; 130 after Ctrl-C
 """
 CLIENT_ID = "console-consumer"
@@ -62,95 +57,64 @@ POLL_MS = 200
 NEW_PARTITIONS_CHECK_S = 2.0
 
 
-def parser() -> Parser:
-    """All flags of kafka-console-consumer that mean something here."""
-    made = Parser("console_consumer", PURPOSE, "")
-    made.epilog = EPILOG.format(prog=made.prog)
-    add_cluster_flags(made)
-    _add_reading_flags(made)
-    shown = made.add_argument_group("how to show it")
-    for name, text in (
+# fmt: off
+FLAGS = {**CLUSTER, "what to read": (
+    Flag("topic", "TOPIC", "The topic to consume from."),
+    Flag("include", "REGEX", "Consume from every topic whose name matches, new ones too."),
+    Flag("partition", "N", "The partition to consume from, from its end unless --offset is given.", int),
+    Flag("offset", "OFFSET", "The offset to consume from with --partition: a non-negative number, 'earliest' or "
+         "'latest' (the default). One that does not exist is an error unless auto.offset.reset is given."),
+    switch("from-beginning", "Start with the earliest message present in the log rather than the latest."),
+    Flag("max-messages", "N", "The maximum number of messages to consume before exiting. If not set, consumption is "
+         "continual.", int),
+    Flag("timeout-ms", "MS", "If specified, exit if no message is available for consumption for the specified "
+         "interval.", int),
+    Flag("group", "GROUP", "The consumer group id of the consumer. Refused on a terminal until there is a Kafka "
+         "endpoint."),
+    Flag("isolation-level", "LEVEL", "read_committed leaves out what is in open or aborted transactions; "
+         "read_uncommitted, the default, shows all.", choices=ISOLATION_LEVELS),
+), "how to show it": (
+    *(Flag(name, "NAME=VALUE", text, is_repeated=True) for name, text in (
         ("formatter-property", "How a message is printed, see below; may be repeated."),
         ("property", "(DEPRECATED) Use --formatter-property."),
         ("command-property", "A consumer config, e.g. auto.offset.reset=earliest; may be repeated."),
         ("consumer-property", "(DEPRECATED) Use --command-property."),
-    ):
-        shown.add_argument(f"--{name}", action="append", default=[], metavar="NAME=VALUE", help=text)
-    for name, metavar, text in (
-        ("formatter-config", "FILE", "Property file for the formatter; single ones come first."),
-        ("consumer.config", "FILE", "(DEPRECATED) Use --command-config."),
-        ("formatter", "CLASS", f"One of {', '.join(FORMATTERS)}; the first if not given."),
-        ("key-deserializer", "CLASS", "As the formatter property key.deserializer."),
-        ("value-deserializer", "CLASS", "As the formatter property value.deserializer."),
-    ):
-        shown.add_argument(f"--{name}", dest=name.replace("-", "_").replace(".", "_"), metavar=metavar, help=text)
-    shown.add_argument(
-        "--skip-message-on-error", action="store_true", help="Skip a message that cannot be shown instead of ending."
-    )
-    shown.add_argument("--enable-systest-events", action="store_true", help="Print shutdown_complete at the end.")
-    return made
-
-
-def _add_reading_flags(made: Parser) -> None:
-    read = made.add_argument_group("what to read")
-    read.add_argument("--topic", metavar="TOPIC", help="The topic to consume from.")
-    read.add_argument("--include", metavar="REGEX", help="Consume from every topic whose name matches, new ones too.")
-    read.add_argument(
-        "--partition", type=int, metavar="N", help="The partition to consume from, from its end unless --offset is "
-        "given.",
-    )  # fmt: skip
-    read.add_argument(
-        "--offset", metavar="OFFSET", help="The offset to consume from with --partition: a non-negative number, "
-        "'earliest' or 'latest' (the default). One that does not exist is an error unless auto.offset.reset is given.",
-    )  # fmt: skip
-    read.add_argument(
-        "--from-beginning", action="store_true", help="Start with the earliest message present in the log rather "
-        "than the latest.",
-    )  # fmt: skip
-    read.add_argument(
-        "--max-messages", type=int, metavar="N", help="The maximum number of messages to consume before exiting. If "
-        "not set, consumption is continual.",
-    )  # fmt: skip
-    read.add_argument(
-        "--timeout-ms", type=int, metavar="MS", help="If specified, exit if no message is available for consumption "
-        "for the specified interval.",
-    )  # fmt: skip
-    read.add_argument(
-        "--group", metavar="GROUP", help="The consumer group id of the consumer. Refused on a terminal until there is "
-        "a Kafka endpoint.",
-    )  # fmt: skip
-    read.add_argument(
-        "--isolation-level", choices=ISOLATION_LEVELS, help="read_committed leaves out what is in open or "
-        "aborted transactions; read_uncommitted, the default, shows all.",
-    )  # fmt: skip
+    )),
+    Flag("formatter-config", "FILE", "Property file for the formatter; single ones come first."),
+    Flag("consumer.config", "FILE", "(DEPRECATED) Use --command-config."),
+    Flag("formatter", "CLASS", f"One of {', '.join(FORMATTERS)}; the first if not given."),
+    Flag("key-deserializer", "CLASS", "As the formatter property key.deserializer."),
+    Flag("value-deserializer", "CLASS", "As the formatter property value.deserializer."),
+    switch("skip-message-on-error", "Skip a message that cannot be shown instead of ending."),
+    switch("enable-systest-events", "Print shutdown_complete at the end."),
+)}
+RULES = (
+    *Rule.exactly_one(("topic", "include"), "Exactly one of the following arguments is required: [topic], [include]"),
+    *Rule.required("partition", "offset", "The partition is required when offset is specified."),
+    *Rule.required("topic", "partition", "The topic is required when partition is specified."),
+    Rule("Options from-beginning and offset cannot be specified together.", "from-beginning offset"),
+)
+# fmt: on
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the flags ask for. `offset`: "earliest", "latest" or a number. None: no limit."""
+    """What to read. `offset`: "earliest", "latest" or a number. Limits are `sys.maxsize` when there are none."""
 
     topics: TopicFilter
     topic: str | None
     partition: int | None
     offset: str | int
-    max_messages: int | None
-    timeout_ms: int | None
+    max_messages: int
+    timeout_ms: int
 
 
 def reading(given: argparse.Namespace) -> Reading:
-    """The flags that say what to read. UsageError in Kafka's words when they do not go together."""
-    if bool(given.topic) == bool(given.include):
-        raise UsageError("Exactly one of the following arguments is required: [topic], [include]")
-    if given.partition is None and given.offset is not None:
-        raise UsageError("The partition is required when offset is specified.")
-    if given.partition is not None and not given.topic:
-        raise UsageError("The topic is required when partition is specified.")
-    if given.from_beginning and given.offset is not None:
-        raise UsageError("Options from-beginning and offset cannot be specified together.")
-    expression = given.include or ""
-    max_messages = given.max_messages if given.max_messages is None or given.max_messages >= 0 else None
-    timeout = given.timeout_ms if given.timeout_ms is None or given.timeout_ms >= 0 else None
-    return Reading(TopicFilter(expression), given.topic, given.partition, _start_offset(given), max_messages, timeout)
+    """What the flags ask to read. UsageError in Kafka's words for a malformed offset."""
+    limits = [
+        sys.maxsize if limit is None or limit < 0 else limit for limit in (given.max_messages, given.timeout_ms)
+    ]
+    return Reading(TopicFilter(given.include or ""), given.topic, given.partition, _start_offset(given), *limits)
 
 
 def _start_offset(given: argparse.Namespace) -> str | int:
@@ -203,7 +167,7 @@ def _reset_policy(given: argparse.Namespace) -> str:
 
 
 def formatter(given: argparse.Namespace) -> Formatter:
-    """What prints a message. InvalidConfigError, UsageError."""
+    """The formatter that the flags name. InvalidConfigError, UsageError."""
     name = (given.formatter or FORMATTERS[0]).rpartition(".")[2]
     if name not in FORMATTERS:
         raise UsageError(f"Class {given.formatter} could not be found; known: {', '.join(FORMATTERS)}")
@@ -220,10 +184,10 @@ def formatter(given: argparse.Namespace) -> Formatter:
 
 
 class Formatter(Protocol):
-    """What prints a record."""
+    """Makes a record printable."""
 
     def format(self, record: ConsumerRecord) -> bytes:
-        """What is printed for it. InvalidRecordError when it cannot be read."""
+        """The bytes to print for a record. InvalidRecordError when it cannot be decoded."""
         ...
 
 
@@ -237,7 +201,7 @@ class Output:
         self._skip_errors = skip_errors
 
     def write(self, records: Sequence[ConsumerRecord]) -> None:
-        """Raises InvalidRecordError for one that cannot be shown, BrokenPipeError when nobody reads."""
+        """Raises InvalidRecordError for one that cannot be shown, BrokenPipeError when the output is closed."""
         try:
             for record in records:
                 self.count += 1
@@ -255,7 +219,7 @@ class Output:
 
 
 class ConsoleSubscription:
-    """Which partitions are read: fixed ones, or those of the topics asked for as they come and go."""
+    """The partitions to read: one, or those of the topics asked for as topics and partitions are created."""
 
     def __init__(self, consumer: Consumer, view: ClusterView, wanted: Reading, *, keep_reset: bool) -> None:
         self._consumer = consumer
@@ -283,18 +247,16 @@ class ConsoleSubscription:
             self._seek(one, int(self._wanted.offset))
 
     def _seek(self, one: TopicPartition, offset: int) -> None:
-        """Kafka's tool jumps to the end when the offset does not exist, and shows nothing: that is told here."""
+        """Seek to an offset that exists. Kafka's tool would seek to the end and show nothing; here it is an error."""
         first, end = self._consumer.beginning_offsets([one])[one], self._consumer.end_offsets([one])[one]
         if not self._keep_reset and not first <= offset <= end:
             raise OffsetOutOfRangeError(f"{one}: offset {offset} is outside [{first}, {end}], the committed records")
         self._consumer.seek(one, offset)
 
     def follow(self) -> None:
-        """Now and then: read new partitions from their beginning, since all in them came after the start."""
-        now_s = time.monotonic()
-        if self._consumer.config.group_id:
-            return
-        if self._wanted.partition is not None or now_s - self._checked_s < NEW_PARTITIONS_CHECK_S:
+        """Every `NEW_PARTITIONS_CHECK_S`: read new partitions from their beginning, for all in them is new."""
+        now_s, is_fixed = time.monotonic(), self._consumer.config.group_id or self._wanted.partition is not None
+        if is_fixed or now_s - self._checked_s < NEW_PARTITIONS_CHECK_S:
             return
         self._checked_s = now_s
         known, current = self._consumer.assignment(), self._partitions()
@@ -314,28 +276,25 @@ class ConsoleSubscription:
 
 
 def consume(consumer: Consumer, subscription: ConsoleSubscription, wanted: Reading, output: Output) -> None:
-    """Print messages until there are enough of them, or none for too long."""
+    """Print messages until there are `max_messages`, or none for `timeout_ms`."""
     last_s = time.monotonic()
-    while wanted.max_messages is None or output.count < wanted.max_messages:
-        wait_ms = POLL_MS
-        if wanted.timeout_ms is not None:
-            wait_ms = min(wait_ms, max(0, wanted.timeout_ms - int(1000 * (time.monotonic() - last_s))))
-        records = consumer.poll(wait_ms)
+    while output.count < wanted.max_messages:
+        idle_ms = int(1000 * (time.monotonic() - last_s))
+        records = consumer.poll(min(POLL_MS, max(0, wanted.timeout_ms - idle_ms)))
         if records:
-            left = None if wanted.max_messages is None else wanted.max_messages - output.count
+            left = wanted.max_messages - output.count
             output.write(records[:left])
-            # What is not shown is not consumed: a group has it still to come.
-            for unseen in reversed(records[len(records) if left is None else left :]):
+            # A record that is not shown is not consumed: the group's next member reads it.
+            for unseen in reversed(records[left:]):
                 consumer.seek((unseen.topic, unseen.partition), unseen.offset)
             last_s = time.monotonic()
-        elif wanted.timeout_ms is not None and 1000 * (time.monotonic() - last_s) >= wanted.timeout_ms:
+        elif 1000 * (time.monotonic() - last_s) >= wanted.timeout_ms:
             return
         subscription.follow()
 
 
-def console_consumer(arguments: Sequence[str] | None, cluster: RunningCluster | None = None) -> int:
-    """The tool without its terminal: raises what went wrong. With a running cluster it may be in a group."""
-    given = parser().parse(arguments)
+def console_consumer(given: argparse.Namespace, cluster: RunningCluster | None = None) -> int:
+    """Do what the flags ask for; the exit code. With a running cluster it may be in a group."""
     wanted, settings, form = reading(given), consumer_settings(given), formatter(given)
     if cluster is None and settings.get("group.id"):
         raise UsageError(NO_GROUPS_HERE.format(group=settings["group.id"]))
@@ -360,10 +319,7 @@ def console_consumer(arguments: Sequence[str] | None, cluster: RunningCluster | 
     return DONE
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; its exit code."""
-    return run(lambda: console_consumer(arguments))
-
+main = Command("console_consumer", PURPOSE, EPILOG, FLAGS, console_consumer, RULES)
 
 if __name__ == "__main__":
     sys.exit(main())

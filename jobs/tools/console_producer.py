@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
@@ -16,9 +16,10 @@ from stratalog.clients.config import ProducerConfig
 from stratalog.clients.producer.producer import Producer
 from stratalog.clients.records import RecordMetadata
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.jobs.command.arguments import Parser, add_cluster_flags, client_properties, cluster_root, one_spelling
+from stratalog.jobs.command.arguments import CLUSTER, client_properties, cluster_root
+from stratalog.jobs.command.flags import Command, Flag, Rule, one_spelling, switch
 from stratalog.jobs.command.properties import key_values, read_properties
-from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, complain, is_submitted, run
+from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, complain, is_submitted
 from stratalog.jobs.text.line_reader import InputRecord, LineReader, without_line_end
 from stratalog.storage.errors import BrokerNotAvailableError, InvalidConfigError, StratalogError
 
@@ -30,7 +31,7 @@ EPILOG = r"""reader properties (--reader-property name=value, with their default
   headers.delimiter=<TAB>      what stands between headers and key or value
   headers.separator=,          what stands between two headers
   headers.key.separator=:      what stands between a header's key and value
-  ignore.error=false           a line without a separator is taken as a value instead of being refused
+  ignore.error=false           a line without a separator is a value instead of an error
   null.marker=                 a key, value or header value equal to this is null
   with parse.headers and parse.key a line is   h1:v1,h2:v2<TAB>key<TAB>value
 
@@ -42,88 +43,51 @@ examples (ROOT is the metadata root that strata-cluster printed):
 exit code: 0 when every record was acknowledged; 1 when not, each one that failed on standard error
 """
 CLIENT_ID = "console-producer"
-CONFIG_OF_FLAG = {
-    "timeout": "linger.ms",
-    "request_required_acks": "acks",
-    "request_timeout_ms": "request.timeout.ms",
-    "message_send_max_retries": "retries",
-    "retry_backoff_ms": "retry.backoff.ms",
-    "max_memory_bytes": "buffer.memory",
-    "batch_size": "batch.size",
-    "max_partition_memory_bytes": "batch.size",
-    "metadata_expiry_ms": "metadata.max.age.ms",
-    "max_block_ms": "max.block.ms",
-}
-"""Flag -> the producer config it sets. One given later in this table comes before one given earlier."""
+NUMBERS = (
+    ("batch-size", "batch.size", "Bytes to send in a batch if not sent synchronously (1048576)."),
+    ("timeout", "linger.ms", "How long a message may wait for others to fill a batch, in ms (1000). Sets linger.ms."),
+    ("message-send-max-retries", "retries", "Tries after the first failed one; no limit if not given. Sets retries."),
+    ("retry-backoff-ms", "retry.backoff.ms", "Pause before another try, in ms (100)."),
+    ("request-timeout-ms", "request.timeout.ms", "How long the leader may take to acknowledge, in ms (30000)."),
+    ("max-block-ms", "max.block.ms", "How long a send may wait for buffer memory, in ms (60000)."),
+    ("max-memory-bytes", "buffer.memory", "Memory for records not sent yet, in bytes (33554432). Sets buffer.memory."),
+    ("max-partition-memory-bytes", "batch.size", "Another name for --batch-size; it overrides that one."),
+    ("metadata-expiry-ms", "metadata.max.age.ms", "Metadata is read anew after this long, in ms (300000)."),
+)  # fmt: skip
+"""Flag, the producer config that it sets, help. Of two flags for one config the later in this table counts."""
 
+CONFIG_OF_FLAG = {"request_required_acks": "acks"} | {flag.replace("-", "_"): config for flag, config, _ in NUMBERS}
 DEFAULT_OF_FLAG = {"timeout": "1000", "request_required_acks": "-1"}
-"""Kafka's own defaults for the console. Its 3 retries and 1500 ms to answer are not taken over: lines would be
-lost in every failover; the producer's own (retry for delivery.timeout.ms) hold instead."""
+"""Kafka's own defaults for the console, but for its 3 retries and 1500 ms to answer, with which lines would be lost in
+every failover: the producer's own (retry for delivery.timeout.ms) hold instead."""
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-def parser() -> Parser:
-    """All flags of kafka-console-producer that mean something here."""
-    made = Parser("console_producer", PURPOSE, "")
-    made.epilog = EPILOG.format(prog=made.prog)
-    add_cluster_flags(made)
-    what = made.add_argument_group("what to send, and how")
-    what.add_argument("--topic", metavar="TOPIC", help="REQUIRED: The topic to produce messages to.")
-    what.add_argument(
-        "--sync", action="store_true", help="Send one message at a time and wait until it is acknowledged; the first "
-        "failure ends the tool.",
-    )  # fmt: skip
-    what.add_argument(
-        "--file", metavar="FILE", help="Read the lines of a file instead of standard input, which spark-submit does "
-        "not pass on.",
-    )  # fmt: skip
-    what.add_argument(
-        "--request-required-acks", metavar="ACKS", help="0: do not wait; 1: stored by the leader; -1 or all (the "
-        "default): stored by every in-sync replica.",
-    )  # fmt: skip
-    what.add_argument(
-        "--compression-codec", nargs="?", const="gzip", default="none", metavar="CODEC", help="Taken for Kafka's "
-        "sake: data files are always compressed with zstd.",
-    )  # fmt: skip
-    _add_number_flags(made)
-    _add_property_flags(made)
-    return made
-
-
-def _add_number_flags(made: Parser) -> None:
-    numbers = made.add_argument_group("sizes and times")
-    for name, text in (
-        ("batch-size", "Bytes to send in a batch if not sent synchronously (1048576)."),
-        ("timeout", "How long a message may wait for others to fill a batch, in ms (1000). Sets linger.ms."),
-        ("message-send-max-retries", "Tries after the first failed one; without a limit if not given. Sets retries."),
-        ("retry-backoff-ms", "Pause before another try, in ms (100)."),
-        ("request-timeout-ms", "How long the leader may take to acknowledge, in ms (30000)."),
-        ("max-block-ms", "How long a send may wait for buffer memory, in ms (60000)."),
-        ("max-memory-bytes", "Memory for records waiting to be sent, in bytes (33554432). Sets buffer.memory."),
-        ("max-partition-memory-bytes", "Another name for --batch-size, which it comes before."),
-        ("metadata-expiry-ms", "Metadata is read anew after this long, in ms (300000)."),
-        ("socket-buffer-size", "Taken for Kafka's sake: there is no socket."),
-    ):
-        numbers.add_argument(f"--{name}", type=int, metavar="N", help=text)
-
-
-def _add_property_flags(made: Parser) -> None:
-    group = made.add_argument_group("properties")
-    for name, metavar, text in (
-        ("reader-property", "NAME=VALUE", "How a line is taken apart, see below; may be repeated."),
-        ("property", "NAME=VALUE", "(DEPRECATED) Use --reader-property."),
-        ("command-property", "NAME=VALUE", "A producer config, e.g. delivery.timeout.ms=30000; may be repeated."),
-        ("producer-property", "NAME=VALUE", "(DEPRECATED) Use --command-property."),
-    ):
-        group.add_argument(f"--{name}", action="append", default=[], metavar=metavar, help=text)
-    group.add_argument("--reader-config", metavar="FILE", help="Property file for the reader; single ones come first.")
-    group.add_argument(
-        "--producer.config", dest="producer_config", metavar="FILE", help="(DEPRECATED) Use --command-config."
-    )
-    group.add_argument(
-        "--line-reader", default="LineMessageReader", metavar="CLASS", help="Only Kafka's LineMessageReader is here."
-    )
+# fmt: off
+FLAGS = {**CLUSTER, "what to send, and how": (
+    Flag("topic", "TOPIC", "REQUIRED: The topic to produce messages to."),
+    switch("sync", "Send one message at a time and wait until it is acknowledged; the first failure ends the tool."),
+    Flag("file", "FILE", "Read the lines of a file instead of standard input, which spark-submit does not pass on."),
+    Flag("request-required-acks", "ACKS", "0: do not wait; 1: stored by the leader; -1 or all (the default): stored by "
+         "every in-sync replica."),
+    Flag("compression-codec", "CODEC", "Accepted for Kafka's sake: data files are always compressed with zstd.",
+         default="none", bare="gzip"),
+), "sizes and times": (
+    *(Flag(name, "N", text, int) for name, _, text in NUMBERS),
+    Flag("socket-buffer-size", "N", "Accepted for Kafka's sake: there is no socket.", int),
+), "properties": (
+    *(Flag(name, "NAME=VALUE", text, is_repeated=True) for name, text in (
+        ("reader-property", "How a line is parsed, see below; may be repeated."),
+        ("property", "(DEPRECATED) Use --reader-property."),
+        ("command-property", "A producer config, e.g. delivery.timeout.ms=30000; may be repeated."),
+        ("producer-property", "(DEPRECATED) Use --command-property."),
+    )),
+    Flag("reader-config", "FILE", "Property file for the reader; single ones come first."),
+    Flag("producer.config", "FILE", "(DEPRECATED) Use --command-config."),
+    Flag("line-reader", "CLASS", "Only Kafka's LineMessageReader is here.", default="LineMessageReader"),
+)}
+# fmt: on
 
 
 def producer_settings(given: argparse.Namespace) -> dict[str, str]:
@@ -158,14 +122,14 @@ def line_reader(given: argparse.Namespace) -> LineReader:
 
 
 class Failures:
-    """Counts records that were not acknowledged and says each on standard error, as Kafka's tool logs it."""
+    """Counts records that were not acknowledged and prints each to standard error, as Kafka's tool does."""
 
     def __init__(self, topic: str) -> None:
         self.count = 0
         self._topic = topic
 
     def expect(self, record: InputRecord) -> Callable[[RecordMetadata | None, StratalogError | None], None]:
-        """What to call with the record's outcome."""
+        """The callback for the record's outcome."""
 
         def on_delivery(_: RecordMetadata | None, error: StratalogError | None) -> None:
             if error is not None:
@@ -196,7 +160,7 @@ def records_of(lines: IO[bytes], reader: LineReader, is_terminal: bool) -> Itera
 
 
 def open_view(root: str, topic: str) -> ClusterView:
-    """The cluster, once it is known that the topic is there and somebody runs it: nothing is read before."""
+    """The cluster, after a check that the topic exists and a broker runs, before any line is read."""
     view = ClusterView(root)
     view.partitions(topic)
     if not view.image.live_brokers():
@@ -219,11 +183,8 @@ def send_all(
     return failures.count
 
 
-def console_producer(arguments: Sequence[str] | None) -> int:
-    """The tool without its terminal: raises what went wrong."""
-    given = parser().parse(arguments)
-    if not given.topic:
-        raise UsageError('Missing required argument "[topic]"')
+def console_producer(given: argparse.Namespace) -> int:
+    """Do what the flags ask for; the exit code."""
     settings, reader = producer_settings(given), line_reader(given)
     ProducerConfig.from_settings(settings, {})
     root = cluster_root(given)
@@ -239,10 +200,7 @@ def console_producer(arguments: Sequence[str] | None) -> int:
     return FAILED if failed else DONE
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; its exit code."""
-    return run(lambda: console_producer(arguments))
-
+main = Command("console_producer", PURPOSE, EPILOG, FLAGS, console_producer, Rule.required("topic"))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,8 +1,8 @@
 """`kafka-consumer-groups` for stratalog: list, describe, reset and delete groups; Kafka's flags and output.
 
-I/O: `__consumer_offsets`, the metadata log and the leaders' progress objects, read from storage; what changes a group
-goes through its coordinator, which has to run in this process. On a terminal that is never so until there is a Kafka
-endpoint: everything but --execute, --delete and --delete-offsets works there.
+I/O: `__consumer_offsets`, the metadata log and the leaders' progress objects, read from storage; a group
+is changed by its coordinator, which has to run in this process (`main.call(arguments, cluster)`). On a terminal there
+is none until there is a Kafka endpoint: all but --execute, --delete and --delete-offsets works there.
 """
 
 from __future__ import annotations
@@ -10,38 +10,20 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from stratalog.clients.admin.groups import GroupAdmin, LiveGroups, StoredGroups
 from stratalog.clients.bootstrap import RunningCluster
 from stratalog.clients.offset_spec import UNKNOWN_OFFSET, OffsetSpec
 from stratalog.clients.records import OffsetAndMetadata
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.jobs.command.arguments import Parser, add_cluster_flags, client_properties, cluster_root
-from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, complain, run
-from stratalog.jobs.text.consumer_groups import (
-    deleted_offsets_table,
-    deletion_lines,
-    list_lines,
-    members_table,
-    offset_rows,
-    offsets_table,
-    reset_table,
-    state_remark,
-    state_table,
-)
-from stratalog.jobs.text.offset_reset import (
-    Bounds,
-    Plan,
-    parse_datetime_ms,
-    parse_duration_ms,
-    parse_plan,
-    plan_csv,
-    shifted,
-    topic_argument,
-    within,
-)
+from stratalog.jobs.command.arguments import CLUSTER, client_properties, cluster_root
+from stratalog.jobs.command.flags import Command, Flag, Rule, switch
+from stratalog.jobs.command.properties import read_text
+from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, complain
+from stratalog.jobs.text import consumer_groups as tables
+from stratalog.jobs.text import offset_reset
+from stratalog.jobs.text.offset_reset import Plan
 from stratalog.replication.requests.groups import DescribedGroup
 from stratalog.storage.errors import GroupIdNotFoundError, StratalogError, UnknownTopicOrPartitionError
 from stratalog.storage.records import TopicPartition
@@ -59,7 +41,7 @@ EPILOG = """examples (ROOT is the metadata root that strata-cluster printed):
 Without a broker in this process groups are read as they are stored, and not changed: --execute, --delete and
 --delete-offsets are refused until there is a Kafka endpoint. exit code: 0; 1 when something was refused or failed
 """
-ACTIONS = ("list", "describe", "delete", "reset-offsets", "delete-offsets")
+ACTIONS = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
 SCENARIOS = (
     "to-offset", "shift-by", "to-datetime", "by-duration", "to-earliest", "to-latest", "to-current", "from-file",
 )  # fmt: skip
@@ -72,128 +54,58 @@ NO_ACTION = (
 )
 RESETTABLE = ("Empty", "Dead")
 
-
-def parser() -> Parser:
-    """All flags of kafka-consumer-groups."""
-    made = Parser("consumer_groups", PURPOSE, "")
-    made.epilog = EPILOG.format(prog=made.prog)
-    add_cluster_flags(made)
-    what = made.add_argument_group("what to do (one of)")
-    for name, text in (
-        ("list", "List all consumer groups."),
-        ("describe", "Describe consumer group and list offset lag (number of messages not yet processed)."),
-        ("delete", "Delete offsets and ownership information over the entire consumer group."),
-        ("reset-offsets", "Reset offsets of groups without members; needs a scope and a scenario."),
-        ("delete-offsets", "Delete offsets of one consumer group for some topics."),
-    ):
-        what.add_argument(f"--{name}", action="store_true", help=text)
-    what.add_argument("--validate-regex", metavar="REGEX", help="Validate a regular expression, and nothing else.")
-    which = made.add_argument_group("which groups and topics")
-    which.add_argument(
-        "--group", action="append", default=[], metavar="GROUP", help="The consumer group we wish to act on; may be "
-        "repeated.",
-    )  # fmt: skip
-    which.add_argument("--all-groups", action="store_true", help="Apply to all consumer groups.")
-    which.add_argument(
-        "--topic", action="append", default=[], metavar="TOPIC[:0,1]", help="A topic, or some of its partitions; may "
-        "be repeated.",
-    )  # fmt: skip
-    which.add_argument("--all-topics", action="store_true", help="All topics that the group has committed offsets of.")
-    shown = made.add_argument_group("what to show of them")
-    shown.add_argument("--offsets", action="store_true", help="With --describe, the default: partitions and their lag.")
-    shown.add_argument("--members", action="store_true", help="With --describe: the members.")
-    shown.add_argument(
-        "--state", nargs="?", const="", metavar="STATES", help="With --describe: the state. With --list: the states, "
-        "or only groups in some: stable,empty.",
-    )  # fmt: skip
-    shown.add_argument(
-        "--type", nargs="?", const="", metavar="TYPES", help="With --list: the types, or only groups of some: "
-        "classic,consumer.",
-    )  # fmt: skip
-    shown.add_argument("--verbose", action="store_true", help="With --describe: more columns.")
-    shown.add_argument(
-        "--timeout", type=int, default=30_000, metavar="MS", help="How long to wait for coordinators and leaders."
-    )
-    _add_reset_flags(made)
-    return made
-
-
-def _add_reset_flags(made: Parser) -> None:
-    reset = made.add_argument_group("how to reset offsets")
-    for name in ("to-earliest", "to-latest", "to-current"):
-        reset.add_argument(f"--{name}", action="store_true", help=f"Reset offsets to {name[3:]} offset.")
-    for name, kind, metavar, text in (
-        ("to-offset", int, "OFFSET", "Reset offsets to a specific offset."),
-        ("shift-by", int, "N", "Reset offsets shifting current offset by 'n', where 'n' can be positive or negative."),
-        ("to-datetime", str, "DATETIME", "Reset offsets to offset from datetime. Format: 'YYYY-MM-DDThh:mm:ss.sss'"),
-        ("by-duration", str, "DURATION", "Reset offsets to offset by duration from now. Format: 'PnDTnHnMnS'"),
-        ("from-file", str, "FILE", "Reset offsets to values defined in CSV file."),
-    ):
-        reset.add_argument(f"--{name}", type=kind, metavar=metavar, help=text)
-    reset.add_argument("--dry-run", action="store_true", help="Only show results; the default.")
-    reset.add_argument("--execute", action="store_true", help="Do it.")
-    reset.add_argument("--export", action="store_true", help="Print the results as CSV.")
-
-
-def checked(given: argparse.Namespace) -> str:
-    """The action that the flags ask for. UsageError in Kafka's words when they do not go together."""
-    actions = [name for name in ACTIONS if getattr(given, name.replace("-", "_"))]
-    if len(actions) != 1:
-        all_actions = ", ".join(f"--{name}" for name in (*ACTIONS, "validate-regex"))
-        raise UsageError(f"Command must include exactly one action: {all_actions}")
-    action = actions[0]
-    if action in ("describe", "delete", "reset-offsets") and not given.group and not given.all_groups:
-        raise UsageError(f"Option [{action}] takes one of these options: [group], [all-groups]")
-    if given.group and given.all_groups:
-        raise UsageError('Option "[group]" can\'t be used with option "[all-groups]"')
-    if action == "list" and given.group:
-        raise UsageError('Option "[group]" can\'t be used with option "[list]"')
-    if action in ("list", "describe") and given.topic:
-        raise UsageError(f'Option "[topic]" can\'t be used with option "[{action}]"')
-    _check_details(given, action)
-    return action
-
-
-def _check_details(given: argparse.Namespace, action: str) -> None:
-    only_described = {"members": given.members, "offsets": given.offsets, "verbose": given.verbose}
-    stray = [name for name, is_given in only_described.items() if is_given and action != "describe"]
-    if given.state is not None and action not in ("describe", "list"):
-        stray.append("state")
-    if given.type is not None and action != "list":
-        stray.append("type")
-    if stray:
-        raise UsageError(f"Option(s) [{stray[0]}] are unavailable given other options on the command line")
-    if action == "describe":
-        _check_describe(given)
-    if action == "delete" and given.topic:
-        raise UsageError("The consumer does not support topic-specific offset deletion from a consumer group.")
-    if action == "delete-offsets" and not (given.group and given.topic):
-        raise UsageError("Option [delete-offsets] takes the following options: [group], [topic]")
-    if action == "reset-offsets":
-        _check_reset(given)
-
-
-def _check_describe(given: argparse.Namespace) -> None:
-    if sum((given.members, given.offsets, given.state is not None)) > 1:
-        raise UsageError("Option [describe] takes at most one of these options: [members], [offsets], [state]")
-    if given.state:
-        raise UsageError("Option [describe] does not take a value for [state]")
-
-
-def _check_reset(given: argparse.Namespace) -> None:
-    if given.dry_run and given.execute:
-        raise UsageError("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
-    chosen = [name for name in SCENARIOS if _is_given(given, name)]
-    if len(chosen) > 1:
-        raise UsageError(f'Option "[{chosen[0]}]" can\'t be used with option "[{chosen[1]}]"')
-    if not chosen:
-        scenarios = ", ".join(f"[{name}]" for name in SCENARIOS)
-        raise UsageError(f"Option '[reset-offsets]' requires one of the following scenarios: [{scenarios}]")
-
-
-def _is_given(given: argparse.Namespace, name: str) -> bool:
-    value = getattr(given, name.replace("-", "_"))
-    return value is not None and value is not False
+# fmt: off
+FLAGS = {**CLUSTER, "what to do (one of)": (
+    switch("list", "List all consumer groups."),
+    switch("describe", "Describe consumer group and list offset lag (number of messages not yet processed)."),
+    switch("delete", "Delete offsets and ownership information over the entire consumer group."),
+    switch("reset-offsets", "Reset offsets of groups without members; needs a scope and a scenario."),
+    switch("delete-offsets", "Delete offsets of one consumer group for some topics."),
+    Flag("validate-regex", "REGEX", "Validate a regular expression, and nothing else."),
+), "which groups and topics": (
+    Flag("group", "GROUP", "The consumer group we wish to act on; may be repeated.", is_repeated=True),
+    switch("all-groups", "Apply to all consumer groups."),
+    Flag("topic", "TOPIC[:0,1]", "A topic, or some of its partitions; may be repeated.", is_repeated=True),
+    switch("all-topics", "All topics that the group has committed offsets of."),
+), "what to show of them": (
+    switch("offsets", "With --describe, the default: partitions and their lag.", "describe"),
+    switch("members", "With --describe: the members.", "describe"),
+    Flag("state", "STATES", "With --describe: the state. With --list: the states, or only groups in some: "
+         "stable,empty.", bare="", only_with="describe list"),
+    Flag("type", "TYPES", "With --list: the types, or only groups of some: classic,consumer.", bare="",
+         only_with="list"),
+    switch("verbose", "With --describe: more columns.", "describe"),
+    Flag("timeout", "MS", "How long to wait for coordinators and leaders.", int, 30_000),
+), "how to reset offsets": (
+    *(switch(f"to-{place}", f"Reset offsets to {place} offset.") for place in ("earliest", "latest", "current")),
+    Flag("to-offset", "OFFSET", "Reset offsets to a specific offset.", int),
+    Flag("shift-by", "N", "Reset offsets shifting current offset by 'n', where 'n' can be positive or negative.", int),
+    Flag("to-datetime", "DATETIME", "Reset offsets to offset from datetime. Format: 'YYYY-MM-DDThh:mm:ss.sss'"),
+    Flag("by-duration", "DURATION", "Reset offsets to offset by duration from now. Format: 'PnDTnHnMnS'"),
+    Flag("from-file", "FILE", "Reset offsets to values defined in CSV file."),
+    switch("dry-run", "Only show results; the default."),
+    switch("execute", "Do it."),
+    switch("export", "Print the results as CSV."),
+)}
+RULES = (
+    *Rule.exactly_one(ACTIONS, f"Command must include exactly one action: --{', --'.join(ACTIONS)}"),
+    *(Rule(f"Option [{action}] takes one of these options: [group], [all-groups]", action, "group all-groups")
+      for action in ("describe", "delete", "reset-offsets")),
+    *Rule.not_with("all-groups", "group"),
+    *Rule.not_with("list", "group topic"),
+    *Rule.not_with("describe", "topic"),
+    *Rule.by_action(FLAGS, ACTIONS, "Option(s) [{}] are unavailable given other options on the command line"),
+    *Rule.at_most_one(("members", "offsets", "state"),
+                      "Option [describe] takes at most one of these options: [members], [offsets], [state]"),
+    Rule("The consumer does not support topic-specific offset deletion from a consumer group.", "delete topic"),
+    *Rule.required("group topic", "delete-offsets",
+                   "Option [delete-offsets] takes the following options: [group], [topic]"),
+    Rule("Option [reset-offsets] only accepts one of [execute] and [dry-run]", "reset-offsets dry-run execute"),
+    *(Rule(rule.message, f"reset-offsets {rule.given}") for rule in Rule.at_most_one(SCENARIOS)),
+    Rule(f"Option '[reset-offsets]' requires one of the following scenarios: [[{'], ['.join(SCENARIOS)}]]",
+         "reset-offsets", " ".join(SCENARIOS)),
+)
+# fmt: on
 
 
 def filter_words(text: str | None, what: str, known: Sequence[str]) -> tuple[str, ...]:
@@ -207,7 +119,7 @@ def filter_words(text: str | None, what: str, known: Sequence[str]) -> tuple[str
 
 
 class GroupCommand:
-    """The actions. `is_live`: coordinators are asked, so groups can be changed."""
+    """The actions on groups, each printing what Kafka's tool prints."""
 
     def __init__(self, given: argparse.Namespace, admin: GroupAdmin, view: ClusterView) -> None:
         self._given = given
@@ -223,39 +135,31 @@ class GroupCommand:
         states = filter_words(self._given.state, "state", STATES)
         types = filter_words(self._given.type, "type", TYPES)
         groups = self._admin.list_groups(states, [word.lower() for word in types])
-        for line in list_lines(groups, types=self._given.type is not None, states=self._given.state is not None):
+        for line in tables.list_lines(groups, types=self._given.type is not None, states=self._given.state is not None):
             print(line)
 
     def describe(self) -> None:
         for group_id in sorted(self.group_ids()):
-            group = self._described(group_id)
-            remark = state_remark(group)
+            group = self._admin.describe_group(group_id)
+            if group.error is not None:
+                raise group.error
+            remark = tables.state_remark(group)
             if remark is not None:
                 complain(remark)
             print(self._description(group), end="", flush=True)
 
-    def _described(self, group_id: str) -> DescribedGroup:
-        group = self._admin.describe_group(group_id)
-        if group.error is not None:
-            raise group.error
-        return group
-
     def _description(self, group: DescribedGroup) -> str:
         verbose = self._given.verbose
         if self._given.members:
-            return members_table(group, verbose=verbose)
+            return tables.members_table(group, verbose=verbose)
         if self._given.state is not None:
-            return state_table(group, self._admin.coordinator(group.group_id), verbose=verbose)
+            return tables.state_table(group, self._admin.coordinator(group.group_id), verbose=verbose)
         committed = {tp: (at.offset, at.leader_epoch) for tp, at in self._admin.committed(group.group_id).items()}
-        rows = offset_rows(group, committed, {})
-        ends = self._log_ends([row.partition for row in rows if row.partition is not None])
-        rows = offset_rows(group, committed, ends)
-        return offsets_table(group.group_id, rows, verbose=verbose) if rows else ""
-
-    def _log_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where the logs end; of a topic that was deleted, nowhere."""
-        known = [tp for tp in partitions if tp in self._view.image.partitions]
-        return self._view.end_offsets(known, self._given.timeout)
+        rows = tables.offset_rows(group, committed, {})
+        # The partitions of a deleted topic have no end offsets.
+        known = [row.partition for row in rows if row.partition in self._view.image.partitions]
+        rows = tables.offset_rows(group, committed, self._view.end_offsets(known, self._given.timeout))
+        return tables.offsets_table(group.group_id, rows, verbose=verbose) if rows else ""
 
     # -- resetting ------------------------------------------------------------------------------------------
 
@@ -270,9 +174,9 @@ class GroupCommand:
                 offsets = {tp: OffsetAndMetadata(offset) for tp, offset in plans[group_id].items()}
                 self._admin.alter_offsets(group_id, offsets)
         if self._given.export:
-            print(plan_csv(plans, one_group=len(self._given.group) == 1))
+            print(offset_reset.plan_csv(plans, one_group=len(self._given.group) == 1))
         else:
-            print(reset_table(plans), end="")
+            print(tables.reset_table(plans), end="")
 
     def _plan_for(self, group_id: str, group_ids: Sequence[str]) -> Plan:
         group = self._admin.describe_group(group_id)
@@ -285,8 +189,7 @@ class GroupCommand:
             )
             return {}
         if self._given.from_file is not None:
-            text = Path(self._given.from_file).read_text(encoding="utf-8")
-            wanted = parse_plan(text, group_ids).get(group_id)
+            wanted = offset_reset.parse_plan(read_text(self._given.from_file), group_ids).get(group_id)
             if wanted is None:
                 print(f"\nError: No reset plan for group {group_id} found")
                 return {}
@@ -301,10 +204,10 @@ class GroupCommand:
         return self._partitions(self._given.topic)
 
     def _partitions(self, arguments: Iterable[str]) -> list[TopicPartition]:
-        """What `--topic` names. UnknownTopicOrPartitionError for what is not there."""
+        """The partitions that `--topic` names. UnknownTopicOrPartitionError for one that does not exist."""
         found: dict[TopicPartition, None] = {}
         for argument in arguments:
-            topic, numbers = topic_argument(argument)
+            topic, numbers = offset_reset.topic_argument(argument)
             there = self._view.partitions(topic)
             named = list(there) if numbers is None else [TopicPartition(topic, number) for number in numbers]
             missing = [str(tp) for tp in named if tp not in there]
@@ -322,12 +225,13 @@ class GroupCommand:
         if given.to_offset is not None:
             return self._within(dict.fromkeys(partitions, given.to_offset))
         if given.to_datetime is not None:
-            return self._at_time(partitions, parse_datetime_ms(given.to_datetime))
+            return self._at_time(partitions, offset_reset.parse_datetime_ms(given.to_datetime))
         if given.by_duration is not None:
-            return self._at_time(partitions, self._view.clock.wall_ms() - parse_duration_ms(given.by_duration))
+            duration_ms = offset_reset.parse_duration_ms(given.by_duration)
+            return self._at_time(partitions, self._view.clock.wall_ms() - duration_ms)
         committed = {tp: at.offset for tp, at in self._admin.committed(group_id).items()}
         if given.shift_by is not None:
-            return self._within(shifted(partitions, committed, given.shift_by))
+            return self._within(offset_reset.shifted(partitions, committed, given.shift_by))
         current = {tp: committed[tp] for tp in partitions if tp in committed}
         return current | self._view.end_offsets([tp for tp in partitions if tp not in committed], wait_ms)
 
@@ -348,7 +252,7 @@ class GroupCommand:
     def _within(self, wanted: Mapping[TopicPartition, int]) -> Plan:
         starts = self._view.beginning_offsets(wanted, self._given.timeout)
         ends = self._view.end_offsets(wanted, self._given.timeout)
-        plan, warnings = within(wanted, {tp: Bounds(starts[tp], ends[tp]) for tp in wanted})
+        plan, warnings = offset_reset.within(wanted, starts, ends)
         for warning in warnings:
             complain(f"WARN {warning}")
         return plan
@@ -357,7 +261,7 @@ class GroupCommand:
 
     def delete(self) -> int:
         outcomes = self._admin.delete_groups(self.group_ids())
-        print("\n".join(deletion_lines(outcomes)))
+        print("\n".join(tables.deletion_lines(outcomes)))
         return FAILED if any(outcomes.values()) else DONE
 
     def delete_offsets(self) -> int:
@@ -365,7 +269,7 @@ class GroupCommand:
         partitions: list[TopicPartition] = []
         for argument in self._given.topic:
             try:
-                topic, numbers = topic_argument(argument)
+                topic, numbers = offset_reset.topic_argument(argument)
                 named = None if numbers is None else [TopicPartition(topic, number) for number in numbers]
                 partitions += self._view.partitions(topic) if named is None else named
             except UnknownTopicOrPartitionError as reason:
@@ -378,41 +282,40 @@ class GroupCommand:
             print("\nError: Encountered some partition-level error, see the follow-up details.")
         else:
             print(f"Request succeeded for deleting offsets from group {group_id}.")
-        print(deleted_offsets_table(outcomes), end="")
+        print(tables.deleted_offsets_table(outcomes), end="")
         return FAILED if any(outcomes.values()) else DONE
 
 
-def consumer_groups(arguments: Sequence[str] | None, cluster: RunningCluster | None = None) -> int:
-    """The tool without its terminal; with a running cluster of this process, groups are asked for and changed there."""
-    given = parser().parse(arguments)
-    if given.validate_regex is not None:
+def consumer_groups(given: argparse.Namespace, cluster: RunningCluster | None = None) -> int:
+    """Do what the flags ask for; the exit code.
+
+    With a running cluster of this process its coordinators are asked, so groups can be changed.
+    """
+    if given.action == "validate-regex":
         return _validate_regex(given.validate_regex)
-    action = checked(given)
+    if given.action == "describe" and given.state:
+        raise UsageError("Option [describe] does not take a value for [state]")
     client_properties(given.command_config)
     root = cluster.root if cluster is not None else cluster_root(given)
     view = ClusterView(root, timeout_ms=given.timeout)
     groups = LiveGroups(cluster, view.clock, given.timeout) if cluster is not None else StoredGroups(view)
-    return perform(GroupCommand(given, GroupAdmin(groups, view), view), action)
+    return perform(GroupCommand(given, GroupAdmin(groups, view), view), given.action)
 
 
 def perform(command: GroupCommand, action: str) -> int:
-    """Do it; the exit code. What a coordinator or leader refuses is printed in Kafka's words."""
+    """Perform the action; the exit code. A refusal by a coordinator or leader is printed in Kafka's words."""
+    actions: dict[str, Callable[[], int | None]] = {
+        "list": command.list_groups,
+        "describe": command.describe,
+        "reset-offsets": command.reset_offsets,
+        "delete": command.delete,
+        "delete-offsets": command.delete_offsets,
+    }
     try:
-        match action:
-            case "list":
-                command.list_groups()
-            case "describe":
-                command.describe()
-            case "reset-offsets":
-                command.reset_offsets()
-            case "delete":
-                return command.delete()
-            case _:
-                return command.delete_offsets()
+        return actions[action]() or DONE
     except StratalogError as reason:
         print(f"\nError: Executing consumer group command failed due to {reason.name}: {reason}")
         return FAILED
-    return DONE
 
 
 def _validate_regex(expression: str) -> int:
@@ -425,10 +328,7 @@ def _validate_regex(expression: str) -> int:
     return DONE
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; its exit code."""
-    return run(lambda: consumer_groups(arguments))
-
+main = Command("consumer_groups", PURPOSE, EPILOG, FLAGS, consumer_groups, RULES, ACTIONS)
 
 if __name__ == "__main__":
     sys.exit(main())

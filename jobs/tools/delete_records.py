@@ -5,14 +5,16 @@ I/O: a JSON file, and the cluster through the admin client; the brokers run in `
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 
-from stratalog.clients.admin.admin import Admin
-from stratalog.jobs.command.arguments import Parser, add_cluster_flags, client_properties, cluster_root, timeout_ms
-from stratalog.jobs.command.terminal import DONE, UsageError, run
+from stratalog.jobs.command.arguments import CLUSTER, open_admin
+from stratalog.jobs.command.flags import Command, Flag, Rule
+from stratalog.jobs.command.properties import read_text
+from stratalog.jobs.command.terminal import DONE, UsageError
+from stratalog.jobs.text.reassignment import duplicates
 from stratalog.replication.leader.delete_records import DeletedRecords
 from stratalog.storage.records import TopicPartition
 
@@ -21,29 +23,23 @@ PURPOSE = "This tool helps to delete records of the given partitions down to the
 EPILOG = """example (ROOT is the metadata root that strata-cluster printed):
   {prog} --root ROOT --offset-json-file offsets.json
 where offsets.json holds
-  {{"partitions": [{{"topic": "events", "partition": 1, "offset": 1000}}], "version": 1}}
+  {"partitions": [{"topic": "events", "partition": 1, "offset": 1000}], "version": 1}
 and offset -1 means all records that are committed.
 
 exit code: 0 when the request was made, also if a partition's answer is an error; 1 when it could not be made
 """
 
 
-def parser() -> Parser:
-    """All flags of kafka-delete-records that mean something here."""
-    made = Parser("delete_records", PURPOSE, "")
-    made.epilog = EPILOG.format(prog=made.prog)
-    add_cluster_flags(made)
-    made.add_argument(
-        "--offset-json-file",
-        metavar="FILE",
-        help="REQUIRED: The JSON file with offset per partition. The format to use is: "
-        '{"partitions": [{"topic": "foo", "partition": 1, "offset": 1}], "version": 1}',
-    )
-    return made
+# fmt: off
+FLAGS = {**CLUSTER, "": (
+    Flag("offset-json-file", "FILE", "REQUIRED: The JSON file with offset per partition. The format to use is: "
+         '{"partitions": [{"topic": "foo", "partition": 1, "offset": 1}], "version": 1}'),
+)}
+# fmt: on
 
 
 def parse_offsets(text: str) -> dict[TopicPartition, int]:
-    """The offsets of a JSON file's text, in its order. UsageError in Kafka's words for what is none."""
+    """The offsets in a JSON file's text, in its order. UsageError in Kafka's words when it is malformed."""
     try:
         body = json.loads(text)
     except ValueError as reason:
@@ -57,9 +53,9 @@ def parse_offsets(text: str) -> dict[TopicPartition, int]:
     except (KeyError, TypeError, ValueError) as reason:
         raise UsageError(f"Each partition has a topic, a partition and an offset; found {reason}") from reason
     offsets = dict(rows)
-    twice = [str(named) for named in offsets if sum(named == other for other, _ in rows) > 1]
+    twice = duplicates(named for named, _ in rows)
     if twice:
-        raise UsageError(f"Offset json file contains duplicate topic partitions: {','.join(twice)}")
+        raise UsageError(f"Offset json file contains duplicate topic partitions: {','.join(map(str, twice))}")
     return offsets
 
 
@@ -73,24 +69,18 @@ def answer_lines(answers: Mapping[TopicPartition, DeletedRecords]) -> list[str]:
     ]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the tool; the exit code."""
-    return run(lambda: _delete(arguments))
-
-
-def _delete(arguments: Sequence[str] | None) -> int:
-    given = parser().parse(arguments)
-    if given.offset_json_file is None:
-        raise UsageError('Missing required argument "[offset-json-file]"')
-    offsets = parse_offsets(Path(given.offset_json_file).read_text(encoding="utf-8"))
-    wait_ms = timeout_ms(client_properties(given.command_config))
-    with Admin(cluster_root(given), timeout_ms=wait_ms) as admin:
+def delete_records(given: argparse.Namespace) -> int:
+    """Do what the flags ask for; the exit code."""
+    offsets = parse_offsets(read_text(given.offset_json_file))
+    with open_admin(given) as admin:
         print("Executing records delete operation", flush=True)
         answers = admin.delete_records(offsets)
     print("Records delete operation completed:")
     print("".join(f"{line}\n" for line in answer_lines(answers)), end="")
     return DONE
 
+
+main = Command("delete_records", PURPOSE, EPILOG, FLAGS, delete_records, Rule.required("offset-json-file"))
 
 if __name__ == "__main__":
     sys.exit(main())

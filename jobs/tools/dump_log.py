@@ -1,31 +1,20 @@
 """`kafka-dump-log` for stratalog: the batches and records of a replica's log, its indexes and its producers.
 
-I/O: reads the tables that it is told, and nothing else of a cluster; it works beside a running one.
+I/O: reads the named tables, and nothing else of a cluster; it works beside a running one.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from stratalog.jobs.command.arguments import Parser
-from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, complain, error_text, run
-from stratalog.jobs.text.dump import (
-    DumpKind,
-    DumpName,
-    OffsetGaps,
-    Shown,
-    dump_name,
-    index_line,
-    invalid_line,
-    log_lines,
-    producer_lines,
-    time_index_line,
-)
+from stratalog.jobs.command.flags import Command, Flag, Rule, switch
+from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, complain, error_text
+from stratalog.jobs.text import dump
 from stratalog.jobs.text.record_decoders import Decoder, metadata_decoder, offsets_decoder, text_decoder, text_of
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.delta.delta_table import DeltaLogTable
@@ -44,7 +33,7 @@ PURPOSE = (
     "This tool helps to parse a log file and dump its contents to the console, useful for debugging a seemingly "
     "corrupt log segment."
 )
-EPILOG = """what --files takes, with commas between (ROOT is a broker's root, as strata-cluster made it: PATH/broker-1):
+EPILOG = """names for --files, with commas between (ROOT is a broker's root, as strata-cluster made it: PATH/broker-1):
   ROOT/events-0                                   all segments of a replica's log
   ROOT/events-0/segment=00000000000000003257      one segment; ROOT/events-0/00000000000000003257.log is the same
   ROOT/events-0/00000000000000003257.index        its data files: last offset and position in the segment
@@ -61,52 +50,34 @@ examples:
 
 exit code: 0; 1 when something is damaged (isvalid: false, a mismatch; named on standard error) or not there
 """
-FLAGS = {
-    "print-data-log": "If set, printing the messages content when dumping data logs. Automatically set if any decoder "
-    "option is specified.",
-    "deep-iteration": "If set, uses deep instead of shallow iteration. Automatically set if print-data-log is enabled.",
-    "skip-record-metadata": "Skip metadata when printing records. This flag also skips control records.",
-    "verify-index-only": "If set, just verify the index log without printing its content.",
-    "index-sanity-check": "If set, just checks the index sanity without printing its content: that its data files "
-    "follow each other within the segment and are there in full size.",
-    "offsets-decoder": "If set, log data will be parsed as offset data from the __consumer_offsets topic.",
-    "cluster-metadata-decoder": "If set, log data will be parsed as cluster metadata records.",
-}
+# fmt: off
+FLAGS = {"": (
+    Flag("files", "FILE1,FILE2", "REQUIRED: The comma separated list of logs, segments, indexes or data files to be "
+         "dumped, see below."),
+    switch("print-data-log", "If set, printing the messages content when dumping data logs. Automatically set if any "
+           "decoder option is specified."),
+    switch("deep-iteration", "If set, uses deep instead of shallow iteration. Automatically set if print-data-log is "
+           "enabled."),
+    switch("skip-record-metadata", "Skip metadata when printing records. This flag also skips control records."),
+    switch("verify-index-only", "If set, just verify the index log without printing its content."),
+    switch("index-sanity-check", "If set, just checks the index sanity without printing its content: that its data "
+           "files follow each other within the segment and are there in full size."),
+    switch("offsets-decoder", "If set, log data will be parsed as offset data from the __consumer_offsets topic."),
+    switch("cluster-metadata-decoder", "If set, log data will be parsed as cluster metadata records."),
+    Flag("max-bytes", "N", "Limit the amount of total batches read in bytes avoiding reading the whole log: data files "
+         "that begin at this position of a segment or later are left out.", int, INT_MAX),
+    Flag("max-message-size", "N", "Accepted for Kafka's sake, without effect: no buffer is needed.", int),
+    *(Flag(f"{part}-decoder-class", "CLASS", f"How a message's {part} is shown: StringDecoder (the default), "
+           "IntegerDecoder or LongDecoder.", bare="StringDecoder") for part in ("key", "value")),
+)}
+# fmt: on
 
 
-def parser() -> Parser:
-    """All flags of kafka-dump-log that mean something here."""
-    made = Parser("dump_log", PURPOSE, "")
-    made.epilog = EPILOG.format(prog=made.prog)
-    made.add_argument(
-        "--files", metavar="FILE1,FILE2", help="REQUIRED: The comma separated list of logs, segments, indexes or data "
-        "files to be dumped, see below.",
-    )  # fmt: skip
-    for name, text in FLAGS.items():
-        made.add_argument(f"--{name}", action="store_true", help=text)
-    made.add_argument(
-        "--max-bytes", type=int, default=INT_MAX, metavar="N", help="Limit the amount of total batches read in bytes "
-        "avoiding reading the whole log: data files that begin at this position of a segment or later are left out.",
-    )  # fmt: skip
-    made.add_argument(
-        "--max-message-size", type=int, metavar="N", help="Taken for Kafka's sake, without effect: no buffer is needed."
-    )
-    for part in ("key", "value"):
-        made.add_argument(
-            f"--{part}-decoder-class", nargs="?", const="StringDecoder", metavar="CLASS",
-            help=f"How a message's {part} is shown: StringDecoder (the default), IntegerDecoder or LongDecoder.",
-        )  # fmt: skip
-    return made
-
-
-def shown(given: argparse.Namespace) -> Shown:
-    """How much of a log the flags ask for. UsageError for decoders that do not go together."""
-    decoders = [name for name in ("offsets_decoder", "cluster_metadata_decoder") if getattr(given, name)]
-    if len(decoders) > 1:
-        flags = [name.replace("_", "-") for name in decoders]
-        raise UsageError(f'Option "[{flags[0]}]" can\'t be used with option "[{flags[1]}]"')
+def shown(given: argparse.Namespace) -> dump.Shown:
+    """How much of a log the flags ask for. UsageError for a decoder class that is not known."""
     classes = (given.key_decoder_class, given.value_decoder_class)
-    contents = bool(given.print_data_log or decoders or any(classes))
+    is_decoded = given.offsets_decoder or given.cluster_metadata_decoder
+    contents = bool(given.print_data_log or is_decoded or any(classes))
     decode: Decoder
     if given.offsets_decoder:
         decode = offsets_decoder
@@ -114,12 +85,12 @@ def shown(given: argparse.Namespace) -> Shown:
         decode = metadata_decoder
     else:
         decode = text_decoder(*(text_of(name or "StringDecoder") for name in classes))
-    return Shown(given.deep_iteration or contents, contents, not given.skip_record_metadata, decode)
+    return dump.Shown(given.deep_iteration or contents, contents, not given.skip_record_metadata, decode)
 
 
 @dataclass(slots=True)
 class Findings:
-    """What is wrong, by the name that was dumped: told on standard error at the end, as Kafka's tool does."""
+    """What is wrong, by the name that was dumped. It is printed to standard error at the end, as by Kafka's tool."""
 
     gaps: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     offsets: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
@@ -127,21 +98,20 @@ class Findings:
     is_damaged: bool = False
 
     def lines(self) -> Iterator[str]:
-        for name, mismatches in self.offsets.items():
-            yield f"Mismatches in :{name}"
-            yield from (f"  Index offset: {index}, log offset: {log}" for index, log in mismatches)
-        for name, mismatches in self.timestamps.items():
-            yield f"Found timestamp mismatch in :{name}"
-            yield from (f"  Index timestamp: {index}, log timestamp: {log}" for index, log in mismatches)
-        for name, gaps in self.gaps.items():
-            yield f"Non-consecutive offsets in {name}"
-            yield from (f"  {offset} is followed by {following}" for offset, following in gaps)
+        for found, title, line in (
+            (self.offsets, "Mismatches in :{}", "  Index offset: {}, log offset: {}"),
+            (self.timestamps, "Found timestamp mismatch in :{}", "  Index timestamp: {}, log timestamp: {}"),
+            (self.gaps, "Non-consecutive offsets in {}", "  {} is followed by {}"),
+        ):
+            for name, pairs in found.items():
+                yield title.format(name)
+                yield from (line.format(*pair) for pair in pairs)
 
 
 class LogDump:
     """The lines of one replica's log. Nothing is cached, so what is shown is what lies on storage."""
 
-    def __init__(self, name: DumpName, given: argparse.Namespace, findings: Findings) -> None:
+    def __init__(self, name: dump.DumpName, given: argparse.Namespace, findings: Findings) -> None:
         table = DeltaLogTable(open_store(name.root), name.table, RandomIds())
         self._log = LogReader(table, SystemClock())
         self._name = name
@@ -149,17 +119,17 @@ class LogDump:
         self._findings = findings
 
     def lines(self) -> Iterator[str]:
-        """What the name stands for. UsageError when the log has no such part; else raises as `LogReader`."""
-        if self._name.kind is DumpKind.PRODUCERS:
+        """The lines for the name. UsageError when the log has no such part; else raises as `LogReader`."""
+        if self._name.kind is dump.DumpKind.PRODUCERS:
             yield f"Dumping {self._name.name}"
-            yield from producer_lines(self._producers())
+            yield from dump.producer_lines(self._producers())
             return
         for segment in self._segments():
             title = self._name.name
             if self._name.segment is None:
                 title = f"{title.rstrip('/')}/{segment.base_offset:020}.log"
             yield f"Dumping {title}"
-            if self._name.kind is DumpKind.LOG:
+            if self._name.kind is dump.DumpKind.LOG:
                 yield from self._segment_lines(segment, title)
             elif self._given.index_sanity_check:
                 self._check_sanity(segment)
@@ -188,7 +158,7 @@ class LogDump:
 
     def _segment_lines(self, segment: LogSegment, title: str) -> Iterator[str]:
         yield f"Log starting offset: {segment.base_offset}"
-        gaps, how, count = OffsetGaps(), shown(self._given), 0
+        gaps, how, count = dump.OffsetGaps(), shown(self._given), 0
         for entry, position in self._entries(segment):
             if position >= self._given.max_bytes:
                 break
@@ -197,16 +167,16 @@ class LogDump:
             count += 1
             rows, codec = self._read(entry)
             if rows is None:
-                yield invalid_line(entry, position)
+                yield dump.invalid_line(entry, position)
             else:
-                yield from log_lines(rows, entry, position, codec, how, gaps)
+                yield from dump.log_lines(rows, entry, position, codec, how, gaps)
         if self._name.path is not None and not count:
             raise UsageError(f"{self._name.name}: no commit of the log names this file, or not any more")
         if gaps.gaps:
             self._findings.gaps[title] = gaps.gaps
 
     def _entries(self, segment: LogSegment) -> Iterator[tuple[FileEntry, int]]:
-        """The data files of a segment and their positions; files merged away meanwhile are looked up again."""
+        """The data files of a segment and their positions; after a merge in between, those that replaced them."""
         offset, position = segment.base_offset, 0
         while offset < segment.end_offset:
             version = self._log.version
@@ -220,7 +190,7 @@ class LogDump:
                 return
 
     def _read(self, entry: FileEntry) -> tuple[pa.Table | None, str]:
-        """A data file's rows and codec; no rows when it is damaged or gone, which is told at once."""
+        """A data file's rows and codec; no rows, and a line on standard error, when it is damaged or deleted."""
         name = f"{self._log.name}/{entry.path}"
         try:
             data = self._log.table.read_object(entry.path)
@@ -240,9 +210,9 @@ class LogDump:
         is_printed, latest = not self._given.verify_index_only, None
         for entry, position in self._entries(segment):
             rows = self._verified(entry, title)
-            if self._name.kind is DumpKind.INDEX:
+            if self._name.kind is dump.DumpKind.INDEX:
                 if is_printed:
-                    yield index_line(entry, position)
+                    yield dump.index_line(entry, position)
                 continue
             own = entry.file.max_timestamp_ms
             if rows is not None and timestamp_range(rows["timestamp"])[1] != own:
@@ -251,10 +221,10 @@ class LogDump:
             if own is not None and (latest is None or own > latest):
                 latest = own
                 if is_printed:
-                    yield time_index_line(own, entry)
+                    yield dump.time_index_line(own, entry)
 
     def _verified(self, entry: FileEntry, title: str) -> pa.Table | None:
-        """The offsets and timestamps of a data file; a last offset that is another one is a finding."""
+        """The offsets and timestamps of a data file; another last offset than the commit's is a finding."""
         try:
             rows = self._log.table.read_file(entry.file, TIME_COLUMNS)
         except (CorruptMessageError, ObjectNotFoundError) as reason:
@@ -284,15 +254,12 @@ def _time(timestamp_ms: int | None) -> int:
     return -1 if timestamp_ms is None else timestamp_ms
 
 
-def dump_log(arguments: Sequence[str] | None) -> int:
-    """The tool without its terminal: raises what went wrong; damage inside a log is told and the rest is shown."""
-    given = parser().parse(arguments)
-    if not given.files:
-        raise UsageError('Missing required argument "[files]"')
+def dump_log(given: argparse.Namespace) -> int:
+    """Do what the flags ask for; the exit code. Damage inside a log is reported, and the rest is shown."""
     shown(given)
     findings = Findings()
     for name in given.files.split(","):
-        target = dump_name(name.strip())
+        target = dump.dump_name(name.strip())
         if target is None:
             complain(f"Ignoring unknown file {name.strip()}")
             continue
@@ -308,10 +275,8 @@ def dump_log(arguments: Sequence[str] | None) -> int:
     return DONE if is_sound else FAILED
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; its exit code."""
-    return run(lambda: dump_log(arguments))
-
+RULES = (*Rule.required("files"), *Rule.at_most_one(("offsets-decoder", "cluster-metadata-decoder")))
+main = Command("dump_log", PURPOSE, EPILOG, FLAGS, dump_log, RULES)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -5,21 +5,16 @@ I/O: the metadata log, the leaders' progress objects and, for times, a part of o
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterator, Sequence
 
 from stratalog.clients.offset_spec import UNKNOWN_OFFSET, OffsetSpec
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.jobs.command.arguments import (
-    Parser,
-    add_cluster_flags,
-    client_properties,
-    cluster_root,
-    offset_spec,
-    timeout_ms,
-)
+from stratalog.jobs.command.arguments import CLUSTER, given_timeout_ms, offset_spec, open_view
+from stratalog.jobs.command.flags import Command, Flag, Rule, switch
 from stratalog.jobs.command.partition_filter import PartitionFilter
-from stratalog.jobs.command.terminal import DONE, UsageError, complain, run
+from stratalog.jobs.command.terminal import DONE, UsageError, complain
 from stratalog.replication.internal_topics import is_internal
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.records import TopicPartition
@@ -35,33 +30,24 @@ be asked is named on standard error. exit code: 0; 1 when nothing matches or the
 """
 
 
-def parser() -> Parser:
-    """All flags of kafka-get-offsets."""
-    made = Parser("get_offsets", PURPOSE, "")
-    made.epilog = EPILOG.format(prog=made.prog)
-    add_cluster_flags(made)
-    which = made.add_argument_group("which offsets")
-    which.add_argument(
-        "--topic-partitions", metavar="PATTERNS", help="Comma separated list of topic-partition patterns to get the "
-        "offsets for, with the format of 'topic:partition'. The 'topic' part is a regular expression or may be omitted "
-        "to only specify the partitions; the 'partition' part may be: a number, a range 'NUMBER-NUMBER' (lower "
-        "inclusive, upper exclusive), 'NUMBER-' or '-NUMBER', or it may be omitted with the colon.",
-    )  # fmt: skip
-    which.add_argument(
-        "--topic", metavar="TOPIC", help="The topic to get the offsets for. It also accepts a regular expression. If "
-        "not present, all authorized topics are queried.",
-    )  # fmt: skip
-    which.add_argument(
-        "--partitions", metavar="IDS", help="Comma separated list of partition ids to get the offsets for. If not "
-        "present, all partitions of the authorized topics are queried.",
-    )  # fmt: skip
-    which.add_argument(
-        "--time", default="latest", metavar="TIME", help="Timestamp of the offsets before that: -1 or latest (the "
-        "default) / -2 or earliest / -3 or max-timestamp / -4 or earliest-local / -5 or latest-tiered / -6 or "
-        "earliest-pending-upload, or milliseconds since 1970: the first record at or after that time.",
-    )  # fmt: skip
-    which.add_argument("--exclude-internal-topics", action="store_true", help="By default, internal topics are shown.")
-    return made
+# fmt: off
+FLAGS = {**CLUSTER, "which offsets": (
+    Flag("topic-partitions", "PATTERNS", "Comma separated list of topic-partition patterns to get the offsets for, "
+         "with the format of 'topic:partition'. The 'topic' part is a regular expression or may be omitted to only "
+         "specify the partitions; the 'partition' part may be: a number, a range 'NUMBER-NUMBER' (lower inclusive, "
+         "upper exclusive), 'NUMBER-' or '-NUMBER', or it may be omitted with the colon."),
+    Flag("topic", "TOPIC", "The topic to get the offsets for. It also accepts a regular expression. If not present, "
+         "all authorized topics are queried."),
+    Flag("partitions", "IDS", "Comma separated list of partition ids to get the offsets for. If not present, all "
+         "partitions of the authorized topics are queried."),
+    Flag("time", "TIME", "Timestamp of the offsets before that: -1 or latest (the default) / -2 or earliest / -3 or "
+         "max-timestamp / -4 or earliest-local / -5 or latest-tiered / -6 or earliest-pending-upload, or milliseconds "
+         "since 1970: the first record at or after that time.", default="latest"),
+    switch("exclude-internal-topics", "By default, internal topics are shown."),
+)}
+RULES = Rule.not_with("topic-partitions", "topic partitions", "--topic-partitions cannot be used with --topic "
+                      "or --partitions")
+# fmt: on
 
 
 def selected(view: ClusterView, wanted: PartitionFilter, *, exclude_internal: bool) -> list[TopicPartition]:
@@ -89,29 +75,21 @@ def offset_lines(
             yield f"{topic_partition.topic}:{topic_partition.partition}:{listed.offset}"
 
 
-def get_offsets(arguments: Sequence[str] | None) -> int:
-    """The tool without its terminal: raises what went wrong."""
-    given = parser().parse(arguments)
-    if given.topic_partitions is not None and (given.topic is not None or given.partitions is not None):
-        raise UsageError("--topic-partitions cannot be used with --topic or --partitions")
+def get_offsets(given: argparse.Namespace) -> int:
+    """Do what the flags ask for; the exit code."""
     wanted = (
         PartitionFilter.from_patterns(given.topic_partitions)
         if given.topic_partitions is not None
         else PartitionFilter.from_topic(given.topic, given.partitions)
     )
-    spec = offset_spec(given.time)
-    wait_ms = timeout_ms(client_properties(given.command_config))
-    view = ClusterView(cluster_root(given), timeout_ms=wait_ms)
+    spec, view = offset_spec(given.time), open_view(given)
     partitions = selected(view, wanted, exclude_internal=given.exclude_internal_topics)
-    for line in offset_lines(view, partitions, spec, wait_ms) if spec is not None else ():
+    for line in offset_lines(view, partitions, spec, given_timeout_ms(given)) if spec is not None else ():
         print(line)
     return DONE
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; its exit code."""
-    return run(lambda: get_offsets(arguments))
-
+main = Command("get_offsets", PURPOSE, EPILOG, FLAGS, get_offsets, RULES)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,18 +1,19 @@
-"""`kafka-log-dirs` for stratalog: what lies in the brokers' log directories, as one line of JSON.
+"""`kafka-log-dirs` for stratalog: the contents of the brokers' log directories, as one line of JSON.
 
 I/O: reads the metadata log and every replica's table; the brokers need not run.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
 
-from stratalog.clients.admin.admin import Admin
 from stratalog.clients.admin.log_dirs import LogDirDescription
-from stratalog.jobs.command.arguments import Parser, add_cluster_flags, client_properties, cluster_root, timeout_ms
-from stratalog.jobs.command.terminal import DONE, UsageError, run
+from stratalog.jobs.command.arguments import CLUSTER, open_admin
+from stratalog.jobs.command.flags import Command, Flag, Rule, switch
+from stratalog.jobs.command.terminal import DONE, UsageError
 
 VERSION = 1
 PURPOSE = "This tool helps to query log directory usage on the specified brokers."
@@ -27,28 +28,19 @@ exit code: 0 when the brokers were asked, 1 when not
 """
 
 
-def parser() -> Parser:
-    """All flags of kafka-log-dirs."""
-    made = Parser("log_dirs", PURPOSE, "")
-    made.epilog = EPILOG.format(prog=made.prog)
-    add_cluster_flags(made)
-    made.add_argument(
-        "--describe", action="store_true", help="REQUIRED: Describe the specified log directories on the specified "
-        "brokers.",
-    )  # fmt: skip
-    made.add_argument(
-        "--topic-list", default="", metavar="TOPICS", help="The list of topics to be queried in the form "
-        '"topic1,topic2,topic3". All topics will be queried if no topic list is specified.',
-    )  # fmt: skip
-    made.add_argument(
-        "--broker-list", metavar="IDS", help='The list of brokers to be queried in the form "0,1,2". All brokers in '
-        "the cluster will be queried if no broker list is specified.",
-    )  # fmt: skip
-    return made
+# fmt: off
+FLAGS = {**CLUSTER, "": (
+    switch("describe", "REQUIRED: Describe the specified log directories on the specified brokers."),
+    Flag("topic-list", "TOPICS", 'The list of topics to be queried in the form "topic1,topic2,topic3". All topics will '
+         "be queried if no topic list is specified.", default=""),
+    Flag("broker-list", "IDS", 'The list of brokers to be queried in the form "0,1,2". All brokers in the cluster will '
+         "be queried if no broker list is specified."),
+)}
+# fmt: on
 
 
 def broker_ids(text: str | None, known: Sequence[int]) -> list[int]:
-    """The brokers that `--broker-list` names, all without it. UsageError for what is none."""
+    """The brokers that `--broker-list` names, all without it. UsageError for an unknown one."""
     if not text:
         return list(known)
     names = [name.strip() for name in text.split(",") if name.strip()]
@@ -74,13 +66,8 @@ def json_line(described: Mapping[int, LogDirDescription]) -> str:
                     "logDir": log_dir.path,
                     "error": None if log_dir.error is None else f"{log_dir.error.name}: {log_dir.error}",
                     "partitions": [
-                        {
-                            "partition": str(topic_partition),
-                            "size": replica.size_bytes,
-                            "offsetLag": replica.offset_lag,
-                            "isFuture": replica.is_future,
-                        }
-                        for topic_partition, replica in sorted(log_dir.replicas.items())
+                        {"partition": str(tp), "size": r.size_bytes, "offsetLag": r.offset_lag, "isFuture": r.is_future}
+                        for tp, r in sorted(log_dir.replicas.items())
                     ],
                 }
             ],
@@ -90,12 +77,9 @@ def json_line(described: Mapping[int, LogDirDescription]) -> str:
     return json.dumps({"version": VERSION, "brokers": brokers}, separators=(",", ":"))
 
 
-def log_dirs(arguments: Sequence[str] | None) -> int:
-    """The tool without its terminal: raises what went wrong."""
-    given = parser().parse(arguments)
-    if not given.describe:
-        raise UsageError('Missing required argument "[describe]"')
-    with Admin(cluster_root(given), timeout_ms=timeout_ms(client_properties(given.command_config))) as admin:
+def log_dirs(given: argparse.Namespace) -> int:
+    """Do what the flags ask for; the exit code."""
+    with open_admin(given) as admin:
         known = [broker.broker_id for broker in admin.describe_cluster().brokers]
         wanted = broker_ids(given.broker_list, known)
         topics = [name.strip() for name in given.topic_list.split(",") if name.strip()]
@@ -106,10 +90,7 @@ def log_dirs(arguments: Sequence[str] | None) -> int:
     return DONE
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; its exit code."""
-    return run(lambda: log_dirs(arguments))
-
+main = Command("log_dirs", PURPOSE, EPILOG, FLAGS, log_dirs, Rule.required("describe"))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""Back the metadata log up into a file, and make it again from one. Ours.
+"""Back the metadata log up into a file, and restore it from one. Kafka has no such tool.
 
 I/O: `backup` reads the metadata root, beside running brokers. `restore` reads the brokers' roots, which must be
 stopped, and writes a new metadata root.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from stratalog.clients.admin.metadata_backup import (
@@ -20,8 +19,10 @@ from stratalog.clients.admin.metadata_backup import (
     restore_backup,
     take_backup,
 )
-from stratalog.jobs.command.arguments import Parser, cluster_root
-from stratalog.jobs.command.terminal import DONE, UsageError, complain, run
+from stratalog.jobs.command.arguments import cluster_root
+from stratalog.jobs.command.flags import Command, Flag, Rule, switch
+from stratalog.jobs.command.properties import read_text
+from stratalog.jobs.command.terminal import DONE, UsageError, complain
 from stratalog.replication.metadata.backup import decode_backup, encode_backup, restored_records
 from stratalog.replication.stores import DeltaStores
 from stratalog.storage.clock import RandomIds, SystemClock
@@ -38,10 +39,10 @@ EPILOG = """examples (ROOT is the metadata root that strata-cluster printed):
 A backup holds topics, configs, leaders, ISRs and all else that the metadata log knows, but no records of topics: those
 are on the brokers' roots. It is consistent, and brokers need not stop for it.
 
-A restore needs all brokers stopped. It reads what their roots hold and lets the backup fit that, however old it is:
+A restore needs all brokers stopped. It reads what their roots hold and adapts the backup to that, however old it is:
 every epoch and id begins above all that were used; of each partition the one replica that has everything that was
-acknowledged is the ISR, and the others follow it anew; topics and partitions that came after the backup are taken in
-from their tables. What it cannot know: configs altered later, and deletions. A topic that was deleted after the backup
+acknowledged is the ISR, and the others follow it anew; topics and partitions that came after the backup are restored
+from their tables. It cannot know configs altered later, and deletions. A topic that was deleted after the backup
 comes back, empty. Start the brokers on the new metadata root then.
 
 --allow-unreadable restores although a root or a table cannot be read: then the newest records of partitions may be
@@ -50,41 +51,32 @@ exit code: 0 when it was done, 1 with a line on standard error when not; a refus
 """
 
 
-def parser() -> Parser:
-    """All flags."""
-    made = Parser("metadata_backup", PURPOSE, "")
-    made.epilog = EPILOG.format(prog=made.prog)
-    made.add_argument("action", choices=(BACKUP, RESTORE), help="What to do.")
-    made.add_argument("--root", metavar="ROOT", help="REQUIRED: The metadata root; for a restore an empty or new one.")
-    made.add_argument("--output", metavar="FILE", help="Where to write the backup; - is standard output.")
-    made.add_argument("--input", metavar="FILE", help="The backup to restore.")
-    made.add_argument(
-        "--broker-root", action="append", default=[], metavar="ROOT", help="A broker's root that moved or was made "
-        "after the backup; may be repeated.",
-    )  # fmt: skip
-    made.add_argument("--dry-run", action="store_true", help="Say what a restore would do, and write nothing.")
-    made.add_argument(
-        "--allow-unreadable", action="store_true", help="Restore although a root or a table cannot be read."
-    )
-    made.set_defaults(bootstrap_server=None)
-    return made
-
-
-def check_flags(given: argparse.Namespace) -> None:
-    """UsageError when the flags do not go together."""
-    if given.root is None:
-        raise UsageError('Missing required argument "[root]"')
-    needed, other = ("output", "input") if given.action == BACKUP else ("input", "output")
-    if getattr(given, needed) is None:
-        raise UsageError(f'Missing required argument "[{needed}]"')
-    if getattr(given, other) is not None:
-        raise UsageError(f'Option "[{other}]" can\'t be used with "{given.action}"')
-    if given.action == BACKUP and (given.broker_root or given.dry_run or given.allow_unreadable):
-        raise UsageError('--broker-root, --dry-run and --allow-unreadable go with "restore"')
+# fmt: off
+FLAGS = {"": (
+    Flag("action", f"{BACKUP}|{RESTORE}", "What to do.", choices=(BACKUP, RESTORE), is_positional=True),
+    Flag("root", "ROOT", "REQUIRED: The metadata root; for a restore an empty or new one."),
+    Flag("output", "FILE", "Where to write the backup; - is standard output."),
+    Flag("input", "FILE", "The backup to restore."),
+    Flag("broker-root", "ROOT", "A broker's root that moved or was made after the backup; may be repeated.",
+         is_repeated=True),
+    switch("dry-run", "Print what a restore would do, and write nothing."),
+    switch("allow-unreadable", "Restore although a root or a table cannot be read."),
+)}
+RULES = (
+    *Rule.required("action", message="the following arguments are required: {}\nTry '{{prog}} --help'."),
+    *Rule.required("root"),
+    *Rule.required("output", BACKUP),
+    *Rule.required("input", RESTORE),
+    *Rule.not_with(BACKUP, "input", 'Option "[{}]" can\'t be used with "{}"'),
+    *Rule.not_with(RESTORE, "output", 'Option "[{}]" can\'t be used with "{}"'),
+    *Rule.not_with(BACKUP, "broker-root dry-run allow-unreadable",
+              '--broker-root, --dry-run and --allow-unreadable go with "restore"'),
+)
+# fmt: on
 
 
 def backup(root: str, output: str) -> None:
-    """Write a backup; a file appears whole or not at all."""
+    """Write a backup; a file is there whole or not at all."""
     ids = RandomIds()
     taken = take_backup(DeltaStores(ids), root, SystemClock(), ids)
     text = encode_backup(taken)
@@ -108,12 +100,8 @@ def backup(root: str, output: str) -> None:
 
 
 def restore(given: argparse.Namespace, check_ms: int = CHECK_MS) -> None:
-    """Restore, or say what that would do."""
-    try:
-        text = Path(given.input).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as reason:
-        raise UsageError(f"{given.input} cannot be read: {getattr(reason, 'strerror', None) or reason}") from reason
-    taken = decode_backup(text)
+    """Restore, or print what that would do."""
+    taken = decode_backup(read_text(given.input))
     ids, clock = RandomIds(), SystemClock()
     stores = DeltaStores(ids, FileCache(0))
     root = cluster_root(given)
@@ -140,10 +128,8 @@ def restore(given: argparse.Namespace, check_ms: int = CHECK_MS) -> None:
     print(f"{done} cluster {taken.cluster_id} from {len(taken.records)} records and the roots of brokers {brokers}.")
 
 
-def metadata_backup(arguments: Sequence[str] | None) -> int:
-    """The tool without its terminal: raises what went wrong."""
-    given = parser().parse(arguments)
-    check_flags(given)
+def metadata_backup(given: argparse.Namespace) -> int:
+    """Do what the flags ask for; the exit code."""
     if given.action == BACKUP:
         backup(cluster_root(given), given.output)
     else:
@@ -151,10 +137,7 @@ def metadata_backup(arguments: Sequence[str] | None) -> int:
     return DONE
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; its exit code."""
-    return run(lambda: metadata_backup(arguments))
-
+main = Command("metadata_backup", PURPOSE, EPILOG, FLAGS, metadata_backup, RULES)
 
 if __name__ == "__main__":
     sys.exit(main())

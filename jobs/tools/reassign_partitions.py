@@ -1,6 +1,6 @@
 """`kafka-reassign-partitions` for stratalog: move partitions between brokers; Kafka's flags, files and output.
 
-I/O: JSON files, and the metadata log through the admin client. The copying is the brokers' work; this tool only asks.
+I/O: JSON files, and the metadata log through the admin client. The brokers copy; this tool only requests it.
 """
 
 from __future__ import annotations
@@ -9,42 +9,20 @@ import argparse
 import random
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.admin.reassignment import moves_of, throttle, unthrottle
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.jobs.command.arguments import Parser, add_cluster_flags, client_properties, cluster_root, timeout_ms
-from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, run
+from stratalog.jobs.command.arguments import CLUSTER, open_view
+from stratalog.jobs.command.flags import Command, Flag, Rule, switch
+from stratalog.jobs.command.properties import read_text
+from stratalog.jobs.command.terminal import DONE, FAILED, UsageError
 from stratalog.jobs.text import reassignment as text
 from stratalog.replication.controller.reassignment import propose_assignment
 from stratalog.storage.errors import StratalogError, UnknownTopicOrPartitionError
 from stratalog.storage.records import TopicPartition
 
 ACTIONS = ("generate", "execute", "verify", "cancel", "list")
-REQUIRED = {
-    "generate": ("topics_to_move_json_file", "broker_list"),
-    "execute": ("reassignment_json_file",),
-    "verify": ("reassignment_json_file",),
-    "cancel": ("reassignment_json_file",),
-    "list": (),
-}
-PERMITTED = {
-    "generate": ("disable_rack_aware",),
-    "execute": (
-        "additional",
-        "throttle",
-        "replica_alter_log_dirs_throttle",
-        "timeout",
-        "disallow_replication_factor_change",
-    ),
-    "verify": ("preserve_throttles",),
-    "cancel": ("preserve_throttles", "timeout"),
-    "list": (),
-}
-"""Action -> flags, as Kafka has it."""
-OPTIONS = tuple(dict.fromkeys(flag for table in (REQUIRED, PERMITTED) for flags in table.values() for flag in flags))
-
 CANNOT_EXECUTE = (
     "Cannot execute because there is an existing partition assignment.  Use --additional to override this and create "
     "a new partition assignment in addition to the existing one. The --additional flag can also be used to change the "
@@ -60,96 +38,57 @@ EPILOG = """examples (ROOT is the metadata root that strata-cluster printed):
   {prog} --root ROOT --verify --reassignment-json-file plan.json
   {prog} --root ROOT --cancel --reassignment-json-file plan.json
   {prog} --root ROOT --list
-where topics.json holds {{"topics": [{{"topic": "foo"}}], "version": 1}} and plan.json what --generate proposed.
+where topics.json holds {"topics": [{"topic": "foo"}], "version": 1} and plan.json what --generate proposed.
 
 exit code: 0 when it was done, 1 when not
 """
-
-
-ACTION_HELP = {
-    "generate": "Generate a candidate partition reassignment configuration. Note that this only generates a candidate "
-    "assignment, it does not execute it.",
-    "execute": "Kick off the reassignment as specified by the --reassignment-json-file option.",
-    "verify": "Verify if the reassignment completed as specified by the --reassignment-json-file option. If there is a "
-    "throttle engaged for the replicas specified, and the rebalance has completed, the throttle will be removed.",
-    "cancel": "Cancel an active reassignment.",
-    "list": "List all active partition reassignments.",
-}
+# fmt: off
+FLAGS = {**CLUSTER, "what to do, exactly one of": (
+    switch("generate", "Generate a candidate partition reassignment configuration. Note that this only generates a "
+           "candidate assignment, it does not execute it."),
+    switch("execute", "Kick off the reassignment as specified by the --reassignment-json-file option."),
+    switch("verify", "Verify if the reassignment completed as specified by the --reassignment-json-file option. If "
+           "there is a throttle engaged for the replicas specified, and the rebalance has completed, the throttle will "
+           "be removed."),
+    switch("cancel", "Cancel an active reassignment."),
+    switch("list", "List all active partition reassignments."),
+), "with which partitions and brokers": (
+    Flag("reassignment-json-file", "FILE", "The JSON file with the partition reassignment configuration: "
+         '{"partitions": [{"topic": "foo", "partition": 1, "replicas": [1,2,3], "log_dirs": ["any","any","any"]}], '
+         '"version": 1}. "log_dirs" is optional; a broker has one log directory, so only "any" is possible.',
+         only_with="execute verify cancel", required_with="execute verify cancel"),
+    Flag("topics-to-move-json-file", "FILE", "Generate a reassignment configuration to move the partitions of the "
+         "specified topics to the list of brokers specified by the --broker-list option: "
+         '{"topics": [{"topic": "foo"},{"topic": "foo1"}], "version": 1}',
+         only_with="generate", required_with="generate"),
+    Flag("broker-list", "IDS", "The list of brokers to which the partitions need to be reassigned in the form "
+         '"0,1,2". This is required if --topics-to-move-json-file is used to generate reassignment configuration.',
+         only_with="generate", required_with="generate"),
+    switch("disable-rack-aware", "Disable rack aware replica assignment.", "generate"),
+), "how": (
+    Flag("throttle", "BYTES", "The movement of partitions between brokers will be throttled to this value (bytes/sec). "
+         "It can be altered by resubmitting the current reassignment along with the --additional flag. The throttle "
+         "rate should be at least 1 KB/s.", int, only_with="execute"),
+    switch("additional", "Execute this reassignment in addition to any other ongoing ones. This option can also be "
+           "used to change the throttle of an ongoing reassignment.", "execute"),
+    switch("preserve-throttles", "Do not modify broker or topic throttles.", "verify cancel"),
+    switch("disallow-replication-factor-change", "Denies the ability to change a partition's replication factor as "
+           "part of this reassignment.", "execute"),
+    *(Flag(name, unit, "Of moves between the log directories of a broker. Accepted for Kafka's sake, without effect: a "
+           "broker has one.", int, only_with=actions) for name, unit, actions in (
+        ("replica-alter-log-dirs-throttle", "BYTES", "execute"),
+        ("timeout", "MS", "execute cancel"),
+    )),
+)}
+RULES = (
+    *Rule.exactly_one(ACTIONS, f"Command must include exactly one action: --{', --'.join(ACTIONS)}"),
+    *Rule.by_action(FLAGS, ACTIONS, 'Option "[{}]" can\'t be used with action "[{}]"'),
+)
+# fmt: on
 
 
 class TerseError(Exception):
-    """What Kafka's tool says on standard output when it could not do what was asked."""
-
-
-def parser() -> Parser:
-    """All flags of kafka-reassign-partitions that mean something here."""
-    made = Parser("reassign_partitions", PURPOSE, "")
-    made.epilog = EPILOG.format(prog=made.prog)
-    add_cluster_flags(made)
-    action = made.add_argument_group("what to do, exactly one of")
-    for name, what in ACTION_HELP.items():
-        action.add_argument(f"--{name}", action="store_true", help=what)
-    _add_options(made)
-    return made
-
-
-def _add_options(made: Parser) -> None:
-    files = made.add_argument_group("with which partitions and brokers")
-    files.add_argument(
-        "--reassignment-json-file", metavar="FILE", help="The JSON file with the partition reassignment configuration: "
-        '{"partitions": [{"topic": "foo", "partition": 1, "replicas": [1,2,3], "log_dirs": ["any","any","any"]}], '
-        '"version": 1}. "log_dirs" is optional; a broker has one log directory, so only "any" is possible.',
-    )  # fmt: skip
-    files.add_argument(
-        "--topics-to-move-json-file", metavar="FILE", help="Generate a reassignment configuration to move the "
-        "partitions of the specified topics to the list of brokers specified by the --broker-list option: "
-        '{"topics": [{"topic": "foo"},{"topic": "foo1"}], "version": 1}',
-    )  # fmt: skip
-    files.add_argument(
-        "--broker-list", metavar="IDS", help='The list of brokers to which the partitions need to be reassigned in the '
-        'form "0,1,2". This is required if --topics-to-move-json-file is used to generate reassignment configuration.',
-    )  # fmt: skip
-    files.add_argument("--disable-rack-aware", action="store_true", help="Disable rack aware replica assignment.")
-    how = made.add_argument_group("how")
-    how.add_argument(
-        "--throttle", type=int, metavar="BYTES", help="The movement of partitions between brokers will be throttled to "
-        "this value (bytes/sec). It can be altered by resubmitting the current reassignment along with the "
-        "--additional flag. The throttle rate should be at least 1 KB/s.",
-    )  # fmt: skip
-    how.add_argument(
-        "--additional", action="store_true", help="Execute this reassignment in addition to any other ongoing ones. "
-        "This option can also be used to change the throttle of an ongoing reassignment.",
-    )  # fmt: skip
-    how.add_argument("--preserve-throttles", action="store_true", help="Do not modify broker or topic throttles.")
-    how.add_argument(
-        "--disallow-replication-factor-change", action="store_true", help="Denies the ability to change a partition's "
-        "replication factor as part of this reassignment.",
-    )  # fmt: skip
-    for name, unit in (("replica-alter-log-dirs-throttle", "BYTES"), ("timeout", "MS")):
-        how.add_argument(
-            f"--{name}", type=int, metavar=unit, help="Of moves between the log directories of a broker. Taken for "
-            "Kafka's sake, without effect: a broker has one.",
-        )  # fmt: skip
-
-
-def check_flags(given: argparse.Namespace) -> str:
-    """The action asked for. UsageError when the flags do not go together, in Kafka's words."""
-    chosen = [name for name in ACTIONS if getattr(given, name)]
-    if len(chosen) != 1:
-        raise UsageError(f"Command must include exactly one action: {', '.join(f'--{name}' for name in ACTIONS)}")
-    action = chosen[0]
-    for name in REQUIRED[action]:
-        if getattr(given, name) is None:
-            raise UsageError(f'Missing required argument "[{_flag(name)}]"')
-    for name in OPTIONS:
-        is_given = getattr(given, name) not in (None, False)
-        if is_given and name not in (*REQUIRED[action], *PERMITTED[action]):
-            raise UsageError(f'Option "[{_flag(name)}]" can\'t be used with action "[{action}]"')
-    return action
-
-
-def _flag(name: str) -> str:
-    return name.replace("_", "-")
+    """Why the tool could not do what was asked; Kafka's tool prints it on standard output."""
 
 
 class ReassignCommand:
@@ -162,7 +101,7 @@ class ReassignCommand:
         self._rng = rng
 
     def run(self, action: str) -> None:
-        """Do what one of `ACTIONS` says."""
+        """Perform one of `ACTIONS`."""
         {
             "generate": self.generate,
             "execute": self.execute,
@@ -177,7 +116,7 @@ class ReassignCommand:
     def generate(self) -> None:
         given = self._given
         brokers = text.parse_brokers(given.broker_list)
-        current = self._assignment_of(text.parse_topics(_read(given.topics_to_move_json_file)))
+        current = self._assignment_of(text.parse_topics(read_text(given.topics_to_move_json_file)))
         racks = self._racks(brokers, is_rack_aware=not given.disable_rack_aware)
         start_index, shift = self._rng.randrange(1 << 16), self._rng.randrange(1 << 16)
         proposed = propose_assignment(current, racks, start_index=start_index, shift=shift)
@@ -207,7 +146,7 @@ class ReassignCommand:
 
     def execute(self) -> None:
         given = self._given
-        plan = text.parse_plan(_read(given.reassignment_json_file))
+        plan = text.parse_plan(read_text(given.reassignment_json_file))
         if self._admin.list_partition_reassignments() and not given.additional:
             raise TerseError(CANNOT_EXECUTE)
         live = self._live_brokers()
@@ -232,7 +171,7 @@ class ReassignCommand:
         return {named: known[named] for named in partitions}
 
     def verify(self) -> None:
-        rows = text.parse_reassignment(_read(self._given.reassignment_json_file))
+        rows = text.parse_reassignment(read_text(self._given.reassignment_json_file))
         under_way = self._admin.list_partition_reassignments()
         states = {}
         for named, target in rows:
@@ -244,7 +183,7 @@ class ReassignCommand:
             self._clear_throttles(rows)
 
     def cancel(self) -> None:
-        rows = text.parse_reassignment(_read(self._given.reassignment_json_file))
+        rows = text.parse_reassignment(read_text(self._given.reassignment_json_file))
         under_way = self._admin.list_partition_reassignments(dict(rows))
         if under_way:
             answers = self._admin.alter_partition_reassignments(dict.fromkeys(under_way))
@@ -277,27 +216,17 @@ def _joined(partitions: Collection[TopicPartition]) -> str:
     return ",".join(map(str, sorted(partitions)))
 
 
-def _read(file: str) -> str:
-    return Path(file).read_text(encoding="utf-8")
-
-
-def reassign(arguments: Sequence[str] | None) -> int:
-    """The tool without its terminal: raises what went wrong."""
-    given = parser().parse(arguments)
-    action = check_flags(given)
-    wait_ms = timeout_ms(client_properties(given.command_config))
+def reassign(given: argparse.Namespace) -> int:
+    """Do what the flags ask for; the exit code."""
     try:
-        ReassignCommand(given, ClusterView(cluster_root(given), timeout_ms=wait_ms), random.Random()).run(action)
+        ReassignCommand(given, open_view(given), random.Random()).run(given.action)
     except TerseError as reason:
         print(reason)
         return FAILED
     return DONE
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; its exit code."""
-    return run(lambda: reassign(arguments))
-
+main = Command("reassign_partitions", PURPOSE, EPILOG, FLAGS, reassign, RULES, ACTIONS)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,6 +1,6 @@
 """Kafka's `StateChangeLogMerger` for stratalog: several brokers' state-change.log as one, in order of time.
 
-I/O: reads log files, one line of each at a time, so that they may be as long as they like.
+I/O: reads log files, one line of each at a time, so that they may be of any length.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ import argparse
 import heapq
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from stratalog.jobs.command.arguments import Parser
-from stratalog.jobs.command.terminal import DONE, UsageError, run
+from stratalog.jobs.command.flags import Command, Flag, Rule
+from stratalog.jobs.command.terminal import DONE, UsageError
 from stratalog.storage.records import TopicPartition
 
 PURPOSE = """A tool for merging the log files from several brokers to reconstruct a unified history of what happened:
@@ -25,8 +26,8 @@ EPILOG = """examples:
   {prog} --logs-regex 'logs/broker-.*/state-change\\.log(\\.[0-9]+)?' --topic events --partitions 0,2
   {prog} --logs-regex 'logs/state-change\\.log.*' --start-time '2026-11-21 18:00:00,000'
 
-Within a file lines are in order of time already; a file that was full goes on as .1, .2, ... older ones with larger
-numbers. A line without a time, as of a stack trace, belongs to the one before and is left out, as in Kafka's tool.
+Within a file lines are in order of time already; a full file is renamed to .1, .2, ...; larger numbers are
+older. A line without a time, as of a stack trace, belongs to the one before and is left out, as in Kafka's tool.
 Without --topic lines that name no partition, as registrations, are merged, too.
 exit code: 0 when the files were merged, 1 when the command line is wrong
 """
@@ -34,12 +35,12 @@ DATE_FORMAT = "yyyy-MM-dd HH:mm:ss,SSS"
 START_OF_TIME, END_OF_TIME = "0000-00-00 00:00:00,000", "9999-12-31 23:59:59,999"
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2},[0-9]{3}")
 _PARTITION = re.compile(r"\[([a-zA-Z0-9._-]+), *([0-9]+)\]|(?<![\w.-])([a-zA-Z0-9._-]+)-([0-9]+)(?![\w-]|\.\w)")
-"""A partition as Kafka's brokers wrote it, `[events,3]`, or as they and ours write it today, `events-3`."""
+"""A partition as old brokers of Kafka's wrote it, `[events,3]`, or as brokers write it today, `events-3`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineFilter:
-    """Which lines are wanted: times are text in `DATE_FORMAT`, both ends are in; no partitions mean all."""
+    """Which lines are wanted. Times are text in `DATE_FORMAT`, both included; no partitions: all."""
 
     start_time: str = START_OF_TIME
     end_time: str = END_OF_TIME
@@ -65,7 +66,7 @@ class LineFilter:
 
 
 def partitions_in(text: str) -> Iterator[TopicPartition]:
-    """What may be the partitions that a line names, in its order.
+    """What reads like a partition in a line, in its order.
 
     >>> [str(found) for found in partitions_in("[a.b,3] x-1 became follower of y-z-2, not of 127.0.0.1-x")]
     ['a.b-3', 'x-1', 'y-z-2']
@@ -87,35 +88,26 @@ def merge(logs: Iterable[Iterable[str]], wanted: LineFilter) -> Iterator[str]:
     return (line for _, _, line in merged)
 
 
-def parser() -> Parser:
-    """All flags of StateChangeLogMerger."""
-    made = Parser("state_change_log_merger", PURPOSE, "")
-    made.epilog = EPILOG.format(prog=made.prog)
-    made.add_argument(
-        "--logs", metavar="FILE1,FILE2", help="Comma separated list of state change logs or a regex for the log file "
-        "names.",
-    )  # fmt: skip
-    made.add_argument("--logs-regex", metavar="REGEX", help="Regex to match the state change log files to be merged.")
-    made.add_argument(
-        "--partitions", metavar="0,1,2", help="Comma separated list of partition ids whose state change logs should "
-        "be merged.",
-    )  # fmt: skip
-    made.add_argument("--topic", metavar="TOPIC", help="The topic whose state change logs should be merged.")
-    made.add_argument(
-        "--start-time", default=START_OF_TIME, metavar="TIME", help="The earliest timestamp of state change log "
-        f"entries to be merged, as {DATE_FORMAT}.",
-    )  # fmt: skip
-    made.add_argument(
-        "--end-time", default=END_OF_TIME, metavar="TIME", help="The latest timestamp of state change log entries to "
-        "be merged.",
-    )  # fmt: skip
-    return made
+# fmt: off
+FLAGS = {"": (
+    Flag("logs", "FILE1,FILE2", "Comma separated list of state change logs or a regex for the log file names."),
+    Flag("logs-regex", "REGEX", "Regex to match the state change log files to be merged."),
+    Flag("partitions", "0,1,2", "Comma separated list of partition ids whose state change logs should be merged."),
+    Flag("topic", "TOPIC", "The topic whose state change logs should be merged."),
+    Flag("start-time", "TIME", f"The earliest timestamp of state change log entries to be merged, as {DATE_FORMAT}.",
+         default=START_OF_TIME),
+    Flag("end-time", "TIME", "The latest timestamp of state change log entries to be merged.", default=END_OF_TIME),
+)}
+RULES = (
+    Rule('The option "[topic]" needs to be provided an argument when specifying partition ids', "partitions", "topic"),
+    *Rule.exactly_one(("logs", "logs-regex"),
+                      'Provide arguments to exactly one of the two options "[logs]" or "[logs-regex]"'),
+)
+# fmt: on
 
 
 def line_filter(given: argparse.Namespace) -> LineFilter:
-    """What the flags want. UsageError in Kafka's words for what cannot be."""
-    if given.partitions is not None and given.topic is None:
-        raise UsageError('The option "[topic]" needs to be provided an argument when specifying partition ids')
+    """The lines that the flags ask for. UsageError in Kafka's words."""
     ids = [name.strip() for name in (given.partitions or "").split(",") if name.strip()]
     wrong = [name for name in ids if not name.isdecimal()]
     if wrong:
@@ -148,8 +140,6 @@ def is_time(text: str) -> bool:
 
 def log_files(given: argparse.Namespace) -> list[Path]:
     """The files that the flags name. UsageError when there is none."""
-    if (given.logs is None) == (given.logs_regex is None):
-        raise UsageError('Provide arguments to exactly one of the two options "[logs]" or "[logs-regex]"')
     if given.logs is not None:
         named = [Path(name.strip()) for name in given.logs.split(",") if name.strip()]
         absent = [file for file in named if not file.is_file()]
@@ -176,29 +166,25 @@ def _matching(expression: str) -> list[Path]:
 
 
 def _age(file: Path) -> tuple[str, int]:
-    """Of one log, older files come first: at the same millisecond their lines are older."""
+    """Sort key: older files of one log come first, for their lines of the same millisecond are older."""
     name, _, number = str(file).rpartition(".")
     return (name, -int(number)) if number.isdecimal() else (str(file), 0)
 
 
-def state_change_log_merger(arguments: Sequence[str] | None) -> int:
-    """The tool without its terminal: raises what went wrong."""
-    given = parser().parse(arguments)
+def state_change_log_merger(given: argparse.Namespace) -> int:
+    """Do what the flags ask for; the exit code."""
     wanted = line_filter(given)
-    open_logs = [file.open(encoding="utf-8", errors="backslashreplace") for file in log_files(given)]
-    try:
-        for line in merge(open_logs, wanted):
+    with ExitStack() as open_files:
+        logs = [
+            open_files.enter_context(file.open(encoding="utf-8", errors="backslashreplace"))
+            for file in log_files(given)
+        ]
+        for line in merge(logs, wanted):
             print(line)
-    finally:
-        for log in open_logs:
-            log.close()
     return DONE
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; its exit code."""
-    return run(lambda: state_change_log_merger(arguments))
-
+main = Command("state_change_log_merger", PURPOSE, EPILOG, FLAGS, state_change_log_merger, RULES)
 
 if __name__ == "__main__":
     sys.exit(main())

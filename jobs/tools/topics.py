@@ -7,23 +7,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from stratalog.clients.admin.admin import Admin, NewTopic, TopicDescription
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.jobs.command.arguments import (
-    Parser,
-    TopicFilter,
-    add_cluster_flags,
-    client_properties,
-    cluster_root,
-    timeout_ms,
-)
-from stratalog.jobs.command.terminal import DONE, UsageError, run
+from stratalog.jobs.command.arguments import CLUSTER, open_view
+from stratalog.jobs.command.flags import NOT_TOGETHER, Command, Flag, Rule, settings_table, switch
+from stratalog.jobs.command.partition_filter import TopicFilter
+from stratalog.jobs.command.terminal import DONE, UsageError
 from stratalog.jobs.text import topics as topic_text
 from stratalog.replication.controller import topics as topic_rules
 from stratalog.replication.controller.topic_deletion import TopicDeletion
-from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.storage.errors import (
@@ -31,9 +25,17 @@ from stratalog.storage.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
+from stratalog.storage.topic_config import TOPIC_CONFIGS
 
 ACTIONS = ("list", "describe", "create", "alter", "delete")
-REPORTS = ("under_replicated_partitions", "unavailable_partitions", "under_min_isr_partitions", "at_min_isr_partitions")
+REPORTS: dict[str, Callable[[PartitionRecord, TopicDescription, set[int]], bool]] = {
+    "under_replicated_partitions": lambda partition, _topic, _live: topic_text.is_under_replicated(partition),
+    "unavailable_partitions": lambda partition, _topic, live: topic_text.is_unavailable(partition, live),
+    "under_min_isr_partitions": lambda partition, topic, _live: topic_text.is_under_min_isr(partition, topic.configs),
+    "at_min_isr_partitions": lambda partition, topic, _live: topic_text.is_at_min_isr(partition, topic.configs),
+}
+"""Flag -> the test of a partition to show, of its topic and the live brokers."""
+
 SHORT_MAX = 32_767
 
 PURPOSE = "This tool helps to create, delete, describe, or change a topic."
@@ -47,139 +49,55 @@ EPILOG = """examples (ROOT is the metadata root that strata-cluster printed):
 exit code: 0 when it was done, 1 with a line on standard error when not; a refused request changes nothing
 
 topic configs (name = default unit):
-{configs}
 """
-ALLOWED_WITH = {
-    "config": ("alter", "create"),
-    "partitions": ("alter", "create"),
-    "replication_factor": ("create",),
-    "replica_assignment": ("alter", "create"),
-    **dict.fromkeys(REPORTS, ("describe",)),
-    "topics_with_overrides": ("describe",),
-    "if_exists": ("alter", "delete", "describe"),
-    "if_not_exists": ("create",),
-    "exclude_internal": ("list", "describe"),
-}
-"""Flag -> the actions it goes with, as Kafka has it."""
-
-
-def parser() -> Parser:
-    """All flags of kafka-topics that mean something here."""
-    made = Parser("topics", PURPOSE, "")
-    made.epilog = EPILOG.format(prog=made.prog, configs=topic_text.config_table())
-    add_cluster_flags(made)
-    action = made.add_argument_group("what to do, exactly one of")
-    for name, text in (
-        ("create", "Create a new topic."),
-        ("delete", "Delete a topic."),
-        ("alter", "Alter the number of partitions and replica assignment."),
-        ("describe", "List details for the given topics."),
-        ("list", "List all available topics."),
-    ):
-        action.add_argument(f"--{name}", action="store_true", help=text)
-    _add_topic_flags(made)
-    _add_describe_flags(made)
-    return made
-
-
-def _add_topic_flags(made: Parser) -> None:
-    which = made.add_argument_group("with which topic")
-    which.add_argument(
-        "--topic", metavar="TOPIC", help="The topic to create, alter, describe or delete. It also accepts a regular "
-        "expression, except for --create option.",
-    )  # fmt: skip
-    which.add_argument("--topic-id", metavar="ID", help="The topic-id to describe, as --describe prints it.")
-    which.add_argument(
-        "--partitions", type=int, metavar="N", help="The number of partitions for the topic being created or altered; "
-        "the cluster's num.partitions if not given with --create. More partitions than before send the same key "
-        "elsewhere.",
-    )  # fmt: skip
-    which.add_argument(
-        "--replication-factor", type=int, metavar="N", help="The replication factor for each partition in the topic "
-        "being created; the cluster's default.replication.factor if not given. Each replica lies on a broker of its "
-        "own.",
-    )  # fmt: skip
-    which.add_argument(
-        "--replica-assignment", metavar="1:2,2:3", help="A list of manual partition-to-broker assignments for the "
-        "topic being created or altered: a comma between partitions, a colon between replicas, the leader first.",
-    )  # fmt: skip
-    which.add_argument(
-        "--config", action="append", default=[], metavar="NAME=VALUE", help="A topic configuration override for the "
-        "topic being created; may be repeated. The names are listed below.",
-    )  # fmt: skip
-    which.add_argument(
-        "--if-exists", action="store_true", help="If set when altering or deleting or describing topics, the action "
-        "will only execute if the topic exists.",
-    )  # fmt: skip
-    which.add_argument(
-        "--if-not-exists", action="store_true", help="If set when creating topics, a topic that exists already is no "
-        "error.",
-    )  # fmt: skip
-
-
-def _add_describe_flags(made: Parser) -> None:
-    only = made.add_argument_group("what to show")
-    for name, text in (
-        ("under-replicated-partitions", "only show under-replicated partitions."),
-        ("unavailable-partitions", "only show partitions whose leader is not available."),
-        ("under-min-isr-partitions", "only show partitions whose isr count is less than the configured minimum."),
-        ("at-min-isr-partitions", "only show partitions whose isr count is equal to the configured minimum."),
-        ("topics-with-overrides", "only show topics that have overridden configs."),
-    ):
-        only.add_argument(f"--{name}", action="store_true", help=f"If set when describing topics, {text}")
-    only.add_argument(
-        "--exclude-internal", action="store_true", help="Exclude internal topics when listing or describing topics."
-    )
-    only.add_argument(
-        "--partition-size-limit-per-response", type=int, metavar="N", help="Taken for Kafka's sake, without effect."
-    )
-
-
-def check_flags(given: argparse.Namespace) -> str:
-    """The action asked for. UsageError when the flags do not go together, in Kafka's words."""
-    chosen = [name for name in ACTIONS if getattr(given, name)]
-    if len(chosen) != 1:
-        raise UsageError(
-            "Command must include exactly one action: --list, --describe, --create, --alter or --delete\n"
-            f"Try '{parser().prog} --help'."
-        )
-    action = chosen[0]
-    if action in ("create", "alter", "delete") and not given.topic:
-        raise UsageError('Missing required argument "[topic]"')
-    if action == "describe" and given.if_exists and not (given.topic or given.topic_id):
-        raise UsageError("--topic or --topic-id is required to describe a topic")
-    if action == "alter":
-        _check_alter(given)
-    for name, actions in ALLOWED_WITH.items():
-        if getattr(given, name) not in (None, False, []) and action not in actions:
-            raise _not_together(name, action)
-    _check_combinations(given, action)
-    return action
-
-
-def _check_alter(given: argparse.Namespace) -> None:
-    if given.config:
-        raise UsageError(
-            'Option combination "[config]" can\'t be used with option "[alter]" '
-            "(To alter topic configurations, use strata-configs.)"
-        )
-    if given.partitions is None:
-        raise UsageError('Missing required argument "[partitions]"')
-
-
-def _check_combinations(given: argparse.Namespace, action: str) -> None:
-    if action == "create" and given.replica_assignment:
-        for name in ("partitions", "replication_factor"):
-            if getattr(given, name) is not None:
-                raise _not_together("replica_assignment", name)
-    chosen = [name for name in (*REPORTS, "topics_with_overrides") if getattr(given, name)]
-    if len(chosen) > 1:
-        raise _not_together(chosen[0], chosen[1])
-
-
-def _not_together(used: str, other: str) -> UsageError:
-    flags = [name.replace("_", "-") for name in (used, other)]
-    return UsageError(f'Option "[{flags[0]}]" can\'t be used with option "[{flags[1]}]"')
+# fmt: off
+FLAGS = {**CLUSTER, "what to do, exactly one of": (
+    switch("create", "Create a new topic."),
+    switch("delete", "Delete a topic."),
+    switch("alter", "Alter the number of partitions and replica assignment."),
+    switch("describe", "List details for the given topics."),
+    switch("list", "List all available topics."),
+), "with which topic": (
+    Flag("topic", "TOPIC", "The topic to create, alter, describe or delete. It also accepts a regular expression, "
+         "except for --create option.", required_with="create alter delete"),
+    Flag("topic-id", "ID", "The topic-id to describe, as --describe prints it."),
+    Flag("partitions", "N", "The number of partitions for the topic being created or altered; the cluster's "
+         "num.partitions if not given with --create. More partitions than before send the same key elsewhere.",
+         int, only_with="alter create", required_with="alter"),
+    Flag("replication-factor", "N", "The replication factor for each partition in the topic being created; the "
+         "cluster's default.replication.factor if not given. Each replica lies on a broker of its own.",
+         int, only_with="create"),
+    Flag("replica-assignment", "1:2,2:3", "A list of manual partition-to-broker assignments for the topic being "
+         "created or altered: a comma between partitions, a colon between replicas, the leader first.",
+         only_with="alter create"),
+    Flag("config", "NAME=VALUE", "A topic configuration override for the topic being created; may be repeated. The "
+         "names are listed below.", is_repeated=True, only_with="alter create"),
+    switch("if-exists", "If set when altering or deleting or describing topics, the action will only execute if the "
+           "topic exists.", "alter delete describe"),
+    switch("if-not-exists", "If set when creating topics, a topic that exists already is no error.", "create"),
+), "what to show": (
+    *(switch(name, f"If set when describing topics, only show {text}.", "describe") for name, text in (
+        ("under-replicated-partitions", "under-replicated partitions"),
+        ("unavailable-partitions", "partitions whose leader is not available"),
+        ("under-min-isr-partitions", "partitions whose isr count is less than the configured minimum"),
+        ("at-min-isr-partitions", "partitions whose isr count is equal to the configured minimum"),
+        ("topics-with-overrides", "topics that have overridden configs"),
+    )),
+    switch("exclude-internal", "Exclude internal topics when listing or describing topics.", "list describe"),
+    Flag("partition-size-limit-per-response", "N", "Accepted for Kafka's sake, without effect.", int),
+)}
+RULES = (
+    *Rule.exactly_one(ACTIONS, "Command must include exactly one action: --list, --describe, --create, --alter or "
+                      "--delete\nTry '{prog} --help'."),
+    Rule("--topic or --topic-id is required to describe a topic", "describe if-exists", "topic topic-id"),
+    *Rule.not_with("alter", "config", 'Option combination "[{}]" can\'t be used with option "[{}]" (To alter topic '
+              "configurations, use strata-configs.)"),
+    *Rule.by_action(FLAGS, ACTIONS),
+    *(Rule(NOT_TOGETHER.format("replica-assignment", name), f"create replica-assignment {name}")
+      for name in ("partitions", "replication-factor")),
+    *Rule.at_most_one([*(name.replace("_", "-") for name in REPORTS), "topics-with-overrides"]),
+)
+# fmt: on
 
 
 class TopicCommand:
@@ -191,7 +109,7 @@ class TopicCommand:
         self._admin = Admin(view.root, view=view)
 
     def run(self, action: str) -> None:
-        """Do what one of `ACTIONS` says."""
+        """Perform one of `ACTIONS`."""
         {
             "list": self.list_all,
             "describe": self.describe,
@@ -240,7 +158,7 @@ class TopicCommand:
             print(topic_text.deletion_line(deletion))
 
     def _deletions(self) -> list[TopicDeletion]:
-        """The topics to be described that are gone, but not from every broker yet."""
+        """The topics to be described that were deleted, but not from every broker yet."""
         given = self._given
         if given.topic_id or given.topics_with_overrides or any(getattr(given, name) for name in REPORTS):
             return []
@@ -254,9 +172,8 @@ class TopicCommand:
             print(topic_text.topic_line(topic))
         if given.topics_with_overrides:
             return
-        tests = _report_tests(topic, live)
         for partition in topic.partitions:
-            if not reports or any(tests[name](partition) for name in reports):
+            if not reports or any(REPORTS[name](partition, topic, live) for name in reports):
                 print(topic_text.partition_line(partition))
 
     def alter(self) -> None:
@@ -283,11 +200,8 @@ class TopicCommand:
 
     def _selected(self) -> list[str]:
         """The topics that the flags name; all when they name none."""
-        given = self._given
-        if given.topic:
-            wanted = TopicFilter(given.topic, exclude_internal=given.exclude_internal)
-            return [name for name in self._admin.list_topics() if wanted.allows(name)]
-        return [name for name in self._admin.list_topics() if not (given.exclude_internal and is_internal(name))]
+        wanted = TopicFilter(self._given.topic or ".*", exclude_internal=self._given.exclude_internal)
+        return [name for name in self._admin.list_topics() if wanted.allows(name)]
 
     def _required(self) -> list[str]:
         found = self._selected()
@@ -305,34 +219,18 @@ class TopicCommand:
         return found
 
 
-def _report_tests(topic: TopicDescription, live: set[int]) -> dict[str, Callable[[PartitionRecord], bool]]:
-    return {
-        "under_replicated_partitions": topic_text.is_under_replicated,
-        "unavailable_partitions": lambda partition: topic_text.is_unavailable(partition, live),
-        "under_min_isr_partitions": lambda partition: topic_text.is_under_min_isr(partition, topic.configs),
-        "at_min_isr_partitions": lambda partition: topic_text.is_at_min_isr(partition, topic.configs),
-    }
-
-
-def topics(arguments: Sequence[str] | None) -> int:
-    """The tool without its terminal: raises what went wrong."""
-    given = parser().parse(arguments)
-    action = check_flags(given)
-    wait_ms = timeout_ms(client_properties(given.command_config))
+def topics(given: argparse.Namespace) -> int:
+    """Do what the flags ask for; the exit code."""
     try:
-        command = TopicCommand(given, ClusterView(cluster_root(given), timeout_ms=wait_ms))
-        command.run(action)
+        TopicCommand(given, open_view(given)).run(given.action)
     except StratalogError as error:
-        # Scripts look for Kafka's line on standard output; the error's name follows on standard error.
+        # Scripts expect Kafka's line on standard output; the error's name follows on standard error.
         print(f"Error while executing topic command : {error}")
         raise
     return DONE
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; its exit code."""
-    return run(lambda: topics(arguments))
-
+main = Command("topics", PURPOSE, EPILOG + settings_table(TOPIC_CONFIGS), FLAGS, topics, RULES, ACTIONS)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,10 +1,11 @@
-"""Check a recorded history of sends and polls: nothing acknowledged is lost, doubled, torn or out of order. Ours.
+"""Check a recorded history of sends and polls: nothing acknowledged is lost, doubled, torn or out of order.
 
 I/O: reads files; with `--root` also the replicas' tables, to see whether what was acknowledged is still there.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,9 +15,9 @@ from stratalog.clients.history.checker import RULES, Finding, check, unseen
 from stratalog.clients.history.history import ACK, HistoryEvent
 from stratalog.clients.history.recorder import read_events
 from stratalog.clients.history.stored import stored_events
-from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.jobs.command.arguments import Parser, add_cluster_flags, client_properties, cluster_root, timeout_ms
-from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, run
+from stratalog.jobs.command.arguments import CLUSTER, open_view
+from stratalog.jobs.command.flags import Command, Flag, Rule
+from stratalog.jobs.command.terminal import DONE, FAILED, UsageError
 
 PURPOSE = (
     "Check a recorded history of sends and polls. The names of what is found are those of Jepsen's Kafka workload."
@@ -25,12 +26,12 @@ EPILOG = """examples (ROOT is the metadata root that strata-cluster printed):
   {prog} --history run.jsonl
   {prog} --history sender.jsonl --history reader.jsonl --root ROOT --topic events
 
-A history is written by RecordingProducer and RecordingConsumer of clients. Each line is a JSON array: time in ms of a
+A history is written by stratalog's RecordingProducer and RecordingConsumer. Each line is a JSON array: time in ms of a
 monotonic clock, client, kind, partition, offset, leader epoch, value, topic, number of the call, transaction; what is
 not known at the end is left out. Values are ids: no two records have the same. Several files are merged by time.
 With --root and --topic every in-sync replica must hold what was acknowledged, too.
 
-what is looked for:
+the rules:
 {rules}
 
 exit code: 0 for a clean history, 1 when something was found or a file is no history
@@ -38,31 +39,23 @@ exit code: 0 for a clean history, 1 when something was found or a file is no his
 SHOWN = 20
 
 
-def parser() -> Parser:
-    """All flags."""
-    made = Parser("verify_history", PURPOSE, "")
-    made.epilog = EPILOG.format(prog=made.prog, rules=rules_table())
-    made.add_argument(
-        "--history", action="append", default=[], metavar="FILE", help="REQUIRED: A history; may be repeated."
-    )
-    made.add_argument(
-        "--rules", metavar="NAMES", help="Look for these only, with commas between; everything if not given."
-    )
-    made.add_argument(
-        "--max-findings", type=int, default=SHOWN, metavar="N", help=f"Print so many of each rule (default: {SHOWN})."
-    )
-    made.add_argument("--topic", action="append", default=[], metavar="TOPIC", help="Topics whose replicas to read.")
-    add_cluster_flags(made)
-    return made
+# fmt: off
+FLAGS = {"": (
+    Flag("history", "FILE", "REQUIRED: A history; may be repeated.", is_repeated=True),
+    Flag("rules", "NAMES", "Check these only, with commas between; everything if not given."),
+    Flag("max-findings", "N", f"Print so many of each rule (default: {SHOWN}).", int, SHOWN),
+    Flag("topic", "TOPIC", "Topics whose replicas to read.", is_repeated=True),
+), **CLUSTER}
+# fmt: on
 
 
 def rules_table() -> str:
-    """Every rule with what it looks for, for `--help`."""
+    """Every rule with what it finds, for `--help`."""
     return "\n".join(f"  {name}\n      {' '.join((rule.__doc__ or '').split())}" for name, rule in RULES.items())
 
 
 def wanted_rules(names: str | None) -> list[str]:
-    """The rules that `--rules` names. UsageError for one that there is not."""
+    """The rules that `--rules` names. UsageError for an unknown one."""
     if names is None:
         return list(RULES)
     wanted = [name.strip() for name in names.split(",") if name.strip()]
@@ -73,7 +66,7 @@ def wanted_rules(names: str | None) -> list[str]:
 
 
 def merged(files: Iterable[Path]) -> list[HistoryEvent]:
-    """The events of all files; of several, by time. UsageError for a file that is not there."""
+    """The events of all files; of several, by time. UsageError for a file that does not exist."""
     found = list(files)
     absent = [file for file in found if not file.is_file()]
     if absent:
@@ -84,11 +77,11 @@ def merged(files: Iterable[Path]) -> list[HistoryEvent]:
 
 
 def report_lines(events: Sequence[HistoryEvent], findings: Sequence[Finding], shown: int) -> list[str]:
-    """What is in the history, each rule that found something with its first findings, and the verdict."""
+    """The events by kind, the first findings of each rule, and the verdict."""
     counts = Counter(event.kind for event in events)
     clients = len({event.client for event in events})
-    told = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-    lines = [f"{len(events)} events of {clients} clients: {told}" if events else "0 events"]
+    by_kind = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    lines = [f"{len(events)} events of {clients} clients: {by_kind}" if events else "0 events"]
     late = unseen(events)
     if late:
         lines.append(f"unseen: {len(late)} of {counts[ACK]} acknowledged records lie above all that was polled")
@@ -101,27 +94,23 @@ def report_lines(events: Sequence[HistoryEvent], findings: Sequence[Finding], sh
     return lines
 
 
-def verify_history(arguments: Sequence[str] | None) -> int:
-    """The tool without its terminal: raises what went wrong."""
-    given = parser().parse(arguments)
-    if not given.history:
-        raise UsageError('Missing required argument "[history]"')
+def verify_history(given: argparse.Namespace) -> int:
+    """Do what the flags ask for; the exit code."""
     rules = wanted_rules(given.rules)
     if bool(given.root or given.bootstrap_server) != bool(given.topic):
         raise UsageError('The options "[root]" and "[topic]" go together')
     events = merged(map(Path, given.history))
     if given.topic:
-        view = ClusterView(cluster_root(given), timeout_ms=timeout_ms(client_properties(given.command_config)))
+        view = open_view(given)
         events += [event for topic in given.topic for event in stored_events(view, topic)]
     findings = check(events, rules)
     print("\n".join(report_lines(events, findings, given.max_findings)))
     return FAILED if findings else DONE
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; its exit code."""
-    return run(lambda: verify_history(arguments))
-
+main = Command(
+    "verify_history", PURPOSE, EPILOG.replace("{rules}", rules_table()), FLAGS, verify_history, Rule.required("history")
+)
 
 if __name__ == "__main__":
     sys.exit(main())

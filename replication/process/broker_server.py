@@ -55,11 +55,12 @@ class BrokerServer:
         when the id is, and stays, live on another root; InvalidRequestError when the root is another broker's;
         InconsistentClusterIdError when it is another cluster's; BrokerNotAvailableError when it does not come up.
         """
-        broker_id, log_folder = properties.broker_id, text_log_folder(properties)
+        broker_id = properties.broker_id
+        lock = lock_root(properties.root)  # makes the root, too
+        log_folder = text_log_folder(properties)
+        on_locked(log_folder)
         identity = BrokerIdentity(broker_id, properties.root, properties.rack)
         hosted = HostedBrokers(properties.metadata_root, {broker_id: identity}, properties.config, log_folder)
-        lock = lock_root(properties.root)
-        on_locked(log_folder)
         host: BrokerHost | None = None
         try:
             host = BrokerHost(hosted, fetcher, spark, peers)

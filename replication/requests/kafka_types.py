@@ -175,8 +175,8 @@ class Versioned:
         return _INT16.pack(version) + self.layout(version).write(value)
 
     def decode(self, data: bytes, version: int | None = None) -> Any:
-        """The value, in the version that stands in front or in `version`. CorruptMessageError as `Layout.read`, or for
-        a version that the struct does not have."""
+        """The value, read as the version in front of it or as `version`. CorruptMessageError as `Layout.read`, or for a
+        version that the struct does not have."""
         return self.layout(version_of(data) if version is None else version).read(data, _INT16.size)[0]
 
     def layout(self, version: int) -> Layout:

@@ -19,7 +19,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from stratalog.jobs.command.arguments import module_of
+from stratalog.jobs.command.flags import module_of
 
 PROJECT = Path(__file__).resolve().parents[2]
 WAIT_S = 60

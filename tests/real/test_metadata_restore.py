@@ -10,7 +10,7 @@ import pytest
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.consumer.consumer import Consumer
 from stratalog.clients.producer.producer import Producer
-from stratalog.jobs.tools.metadata_backup import backup, main, parser, restore
+from stratalog.jobs.tools.metadata_backup import backup, main, restore
 from stratalog.jobs.tools.replica_verification import main as verify_replicas
 from stratalog.replication.process.cluster import Cluster
 from stratalog.storage.errors import CorruptMessageError, InvalidRequestError, KafkaStorageError
@@ -50,7 +50,7 @@ def read(cluster: Cluster, place: TopicPartition, count: int) -> list[bytes]:
 
 
 def restored(path: Path, *flags: str, look_ms: int = 0) -> None:
-    given = parser().parse(["restore", "--root", str(path / "metadata"), "--input", str(path / "backup"), *flags])
+    given = main.parse(["restore", "--root", str(path / "metadata"), "--input", str(path / "backup"), *flags])
     restore(given, look_ms)
 
 
@@ -112,7 +112,7 @@ def test_a_running_broker_is_noticed(cluster_root: Path) -> None:
     with start(cluster_root) as cluster:
         backup(cluster.root, str(cluster_root / "backup"))
         flags = ["restore", "--root", str(cluster_root / "other"), "--input", str(cluster_root / "backup")]
-        given = parser().parse(flags)
+        given = main.parse(flags)
         with pytest.raises(KafkaStorageError, match=r"broker \d runs on .*: stop all brokers first"):
             restore(given, LOOK_MS)
         assert not (cluster_root / "other").exists()

@@ -10,7 +10,7 @@ import pytest
 
 from stratalog.clients.admin.admin import Admin, NewTopic
 from stratalog.jobs.demo.run import DURABLE, PARTITIONS, TOPIC
-from stratalog.jobs.tools.reassign_partitions import reassign
+from stratalog.jobs.tools.reassign_partitions import main
 from stratalog.replication.process.cluster import Cluster
 from tests.real.storm.history import ACK, FAIL, SEND, History, assert_clean
 from tests.real.storm.parties import HighWatermarkWatch, Reader, Writer, note_replicas, replicas_are_equal, wait_until
@@ -93,7 +93,7 @@ def tool_of(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> Tool:
 
     def run(*arguments: str) -> list[str]:
         capsys.readouterr()
-        assert reassign(["--root", cluster.root, *arguments]) == 0
+        assert main.call(["--root", cluster.root, *arguments]) == 0
         return capsys.readouterr().out.splitlines()
 
     return run

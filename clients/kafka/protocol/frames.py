@@ -1,6 +1,6 @@
 """Requests and responses as bytes: a frame's header and body, without the length before it. Pure.
 
-A frame is what stands between two lengths on a connection. Bytes that are no request are InvalidRequestError: the
+A frame is the bytes between two lengths on a connection. Bytes that are no request are InvalidRequestError: the
 connection is to be closed, as Kafka does. The one exception is ApiVersions of an unknown version, which is answered in
 version 0 with UNSUPPORTED_VERSION, so that a newer client can try again (KIP-511).
 Source: Kafka's `RequestContext.parseRequest`, `RequestHeader`, `ApiVersionsRequest`.

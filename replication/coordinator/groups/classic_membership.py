@@ -227,7 +227,7 @@ class ClassicGroups:
             if request.supports_skipping_assignment:
                 joined = replace(joined, skip_assignment=group.leader == member_id)
             else:
-                # An older client that is told that it leads would assign anew, though no rebalance is under way.
+                # An older client would assign anew as the leader, though no rebalance is under way.
                 joined = replace(joined, leader=old_leader or "", members=())
             decision.answer(token, joined)
             return

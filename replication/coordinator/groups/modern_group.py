@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar
 
 from stratalog.replication.coordinator.groups.modern_assignors import TopicIdPartition
 from stratalog.replication.coordinator.groups.modern_member import ModernMember
 from stratalog.replication.coordinator.groups.modern_records import (
+    CurrentAssignment,
     KeyVersion,
     ModernGroupKey,
     ResolvedRegex,
@@ -86,14 +87,7 @@ class ModernGroup:
         if value is not None:
             stored = decode_member(member_id, value)
             if known is not None:
-                stored = replace(
-                    stored,
-                    member_epoch=known.member_epoch,
-                    previous_member_epoch=known.previous_member_epoch,
-                    state=known.state,
-                    assigned=known.assigned,
-                    pending_revocation=known.pending_revocation,
-                )
+                stored = _with_assignment(stored, known)
             self.members[member_id] = stored
             if stored.instance_id is not None:
                 self.static_members[stored.instance_id] = member_id
@@ -106,15 +100,7 @@ class ModernGroup:
     def _replay_current(self, member_id: str, value: bytes | None) -> None:
         known = self.members.get(member_id)
         if value is not None:
-            stored = decode_current(value)
-            member = replace(
-                known or ModernMember(member_id),
-                member_epoch=stored.member_epoch,
-                previous_member_epoch=stored.previous_member_epoch,
-                state=stored.state,
-                assigned=stored.assigned,
-                pending_revocation=stored.pending_revocation,
-            )
+            member = _with_assignment(known or ModernMember(member_id), decode_current(value))
             self._own(known, (*member.assigned, *member.pending_revocation), member_id)
             self.members[member_id] = member
         elif known is not None:
@@ -221,3 +207,7 @@ class ModernGroup:
                 f"The received member epoch {member_epoch} does not match"
                 f" the expected member epoch {member.member_epoch}."
             )
+
+
+def _with_assignment(member: ModernMember, current: ModernMember | CurrentAssignment) -> ModernMember:
+    return replace(member, **{each.name: getattr(current, each.name) for each in fields(CurrentAssignment)})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.groups.modern_assignors import SERVER_ASSIGNORS, MemberSpec, TopicIdPartition
@@ -108,21 +108,20 @@ class Heartbeat:
         return request.member_epoch == JOIN_EPOCH or full or member.assigned != self._before.assigned
 
     def _updated_member(self) -> ModernMember:
-        request, before = self._request, self._before
-        names = request.subscribed_topic_names
-        regex = request.subscribed_topic_regex
-        timeout_ms = request.rebalance_timeout_ms
-        member = replace(
-            before,
-            instance_id=before.instance_id if request.instance_id is None else request.instance_id,
-            rack_id=before.rack_id if request.rack_id is None else request.rack_id,
-            client_id=request.client_id,
-            client_host=request.client_host,
-            rebalance_timeout_ms=before.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
-            subscribed_topic_names=before.subscribed_topic_names if names is None else frozenset(names),
-            subscribed_topic_regex=before.subscribed_topic_regex if regex is None else regex,
-            server_assignor=before.server_assignor if request.server_assignor is None else request.server_assignor,
-        )
+        request = self._request
+        names, timeout_ms = request.subscribed_topic_names, request.rebalance_timeout_ms
+        sent = {
+            "instance_id": request.instance_id,
+            "rack_id": request.rack_id,
+            "client_id": request.client_id,
+            "client_host": request.client_host,
+            "rebalance_timeout_ms": None if timeout_ms == -1 else timeout_ms,
+            "subscribed_topic_names": None if names is None else frozenset(names),
+            "subscribed_topic_regex": request.subscribed_topic_regex,
+            "server_assignor": request.server_assignor,
+        }
+        changed: dict[str, Any] = {name: value for name, value in sent.items() if value is not None}
+        member = replace(self._before, **changed)
         self._members[member.member_id] = member
         return member
 

@@ -350,17 +350,15 @@ class HostedShard:
             for token, _ in write.answers:
                 self._answer(Answered(token, lost))
         if self._shard is not None and self.is_active:
-            for answered in self._unloaded(self._shard, error):
+            try:
+                answers = self._shard.unload(error)
+            except Exception:  # noqa: BLE001 - a defect of one shard must not end the broker's turn
+                _LOG.exception("%s: all requests are answered all the same", self.topic_partition)
+                answers = ()
+            for answered in answers:
                 self._answer(answered)
         for token in list(self._answers):
             self._answer(Answered(token, error))
-
-    def _unloaded(self, shard: CoordinatorShard, error: StratalogError) -> tuple[Answered, ...]:
-        try:
-            return shard.unload(error)
-        except Exception:  # noqa: BLE001 - a defect of one shard must not end the broker's turn
-            _LOG.exception("%s: all requests are answered all the same", self.topic_partition)
-            return ()
 
 
 def is_commit_marker(key: bytes | None) -> bool:

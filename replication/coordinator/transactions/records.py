@@ -44,7 +44,7 @@ def transaction_record(transaction: Transaction) -> CoordinatorRecord:
 
 
 def tombstone(transactional_id: str) -> CoordinatorRecord:
-    """The record after which the transactional id is not known any more."""
+    """The record after which the transactional id is unknown."""
     return CoordinatorRecord(transaction_key(transactional_id), None)
 
 

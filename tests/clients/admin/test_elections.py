@@ -6,7 +6,7 @@ import pytest
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.jobs.tools.topics import TopicCommand, parser
+from stratalog.jobs.tools.topics import TopicCommand, main
 from stratalog.replication.controller.preferred_leaders import ElectionType
 from stratalog.replication.metadata.records import FenceBrokerRecord
 from stratalog.replication.metadata.states import ReplicaState
@@ -42,7 +42,7 @@ def test_leaders_are_elected_and_every_partition_has_its_answer(cluster: MemoryC
 
 def describe(cluster: MemoryCluster, *flags: str, capsys: pytest.CaptureFixture[str]) -> str:
     view = ClusterView(ROOT, stores=cluster.stores, timeout_ms=20)
-    TopicCommand(parser().parse(["--describe", *flags]), view).describe()
+    TopicCommand(main.parse(["--describe", *flags]), view).describe()
     return capsys.readouterr().out
 
 

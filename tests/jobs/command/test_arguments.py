@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.jobs.command.arguments import Parser, TopicFilter, client_properties, cluster_root, one_spelling, program
+from stratalog.jobs.command.arguments import client_properties, cluster_root
+from stratalog.jobs.command.flags import Command, one_spelling, program
+from stratalog.jobs.command.partition_filter import TopicFilter
 from stratalog.jobs.command.properties import key_values, parse_properties, read_properties
 from stratalog.jobs.command.terminal import DONE, FAILED, INTERRUPTED, OneLine, UsageError, error_text
 from stratalog.storage.errors import RecordTooLargeError
@@ -55,7 +57,7 @@ def test_a_clusters_folder_is_answered_with_its_metadata_root(tmp_path: Path) ->
 
 def test_an_unknown_flag_is_no_recognized_option() -> None:
     with pytest.raises(UsageError, match=r"frobnicate is not a recognized option\nTry '.* --help'"):
-        Parser("topics", "", "").parse(["--frobnicate=1"])
+        Command("topics", "", "", {}, lambda given: 0).parse(["--frobnicate=1"])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import pytest
 
 from stratalog.jobs.command.terminal import UsageError
 from stratalog.jobs.text.offset_reset import (
-    Bounds,
     parse_datetime_ms,
     parse_duration_ms,
     parse_plan,
@@ -66,14 +65,14 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 
 
 def test_offsets_outside_the_log_are_moved_into_it() -> None:
-    bounds = {A: Bounds(2, 4), B: Bounds(0, 0)}
-    plan, warnings = within({A: 99, B: 0}, bounds)
+    bounds = {A: 2, B: 0}, {A: 4, B: 0}
+    plan, warnings = within({A: 99, B: 0}, *bounds)
     assert plan == {A: 4, B: 0}
     assert warnings == ["New offset (99) is higher than latest offset for topic partition t-0. Value will be set to 4"]
-    plan, warnings = within({A: 1}, bounds)
+    plan, warnings = within({A: 1}, *bounds)
     assert plan == {A: 2}
     assert warnings == ["New offset (1) is lower than earliest offset for topic partition t-0. Value will be set to 2"]
-    assert within({A: 3}, bounds) == ({A: 3}, [])
+    assert within({A: 3}, *bounds) == ({A: 3}, [])
 
 
 def test_only_what_is_committed_can_be_shifted() -> None:

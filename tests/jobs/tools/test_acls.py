@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 
 import pytest
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.jobs.command.terminal import FAILED, UsageError
-from stratalog.jobs.tools.acls import acls, parser, perform
+from stratalog.jobs.tools.acls import main, perform
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 
 TOPIC = "ResourcePattern(resourceType=TOPIC, name=t, patternType=LITERAL)"
@@ -25,7 +24,7 @@ class Tool:
         self._capsys = capsys
 
     def run(self, *flags: str, code: int = 0) -> str:
-        assert perform(parser().parse(["--root", ROOT, *flags]), self._admin) == code
+        assert perform(main.checked(["--root", ROOT, *flags]), self._admin) == code
         return self._capsys.readouterr().out
 
     def listed(self) -> list[str]:
@@ -126,6 +125,5 @@ def test_a_principal_without_a_type_is_an_error_of_the_command(tool: Tool) -> No
 
 
 def test_the_cluster_has_to_be_named() -> None:
-    flags: Sequence[str] = ["--list"]
     with pytest.raises(UsageError, match="root"):
-        acls(flags)
+        main.call(["--list"])

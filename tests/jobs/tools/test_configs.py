@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.jobs.command.terminal import UsageError
-from stratalog.jobs.tools.configs import check_flags, main, parse_added, parser
+from stratalog.jobs.tools.configs import entity_of, main, parse_added
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.metadata.configs import record_cluster_wide_configs
 from tests.clients.still_cluster import StillCluster
@@ -59,7 +59,7 @@ def test_what_is_no_pair_is_refused(text: str) -> None:
     ],
 )
 def test_flags_that_go_together(arguments: list[str]) -> None:
-    check_flags(parser().parse(arguments))
+    entity_of(main.checked(arguments))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_flags_that_go_together(arguments: list[str]) -> None:
 )
 def test_flags_that_do_not(arguments: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        check_flags(parser().parse(arguments))
+        entity_of(main.checked(arguments))
 
 
 def test_a_topics_configs_are_altered_and_described(

@@ -35,13 +35,13 @@ from stratalog.storage.errors import InvalidConfigError, RecordTooLargeError
 )
 def test_producer_flags_are_producer_configs(arguments: list[str], changed: dict[str, str]) -> None:
     defaults = {"client.id": "console-producer", "compression.type": "none", "linger.ms": "1000", "acks": "-1"}
-    settings = console_producer.producer_settings(console_producer.parser().parse(arguments))
+    settings = console_producer.producer_settings(console_producer.main.parse(arguments))
     assert settings == defaults | changed
     ProducerConfig.from_settings(settings, {})
 
 
 def test_an_unknown_codec_and_reader_are_refused() -> None:
-    parse = console_producer.parser().parse
+    parse = console_producer.main.parse
     with pytest.raises(InvalidConfigError, match=r"Invalid value rar for configuration compression\.type"):
         console_producer.producer_settings(parse(["--compression-codec", "rar"]))
     with pytest.raises(UsageError, match=r"Class com\.example\.Reader could not be found"):
@@ -79,7 +79,7 @@ def test_a_failed_record_is_counted_and_named(capsys: pytest.CaptureFixture[str]
     ],
 )
 def test_where_the_consumer_starts(arguments: list[str], offset: str | int, reset: str) -> None:
-    flags = console_consumer.parser().parse(arguments)
+    flags = console_consumer.main.parse(arguments)
     settings = console_consumer.consumer_settings(flags)
     assert (console_consumer.reading(flags).offset, settings["auto.offset.reset"]) == (offset, reset)
     ConsumerConfig.from_settings(settings, {})
@@ -108,13 +108,12 @@ def test_where_the_consumer_starts(arguments: list[str], offset: str | int, rese
     ],
 )
 def test_consumer_flags_that_do_not_go_together(arguments: list[str], message: str) -> None:
-    flags = console_consumer.parser().parse(arguments)
     with pytest.raises(UsageError, match=message):
-        (console_consumer.reading(flags), console_consumer.consumer_settings(flags), console_consumer.formatter(flags))
+        console_consumer.main.call(["--root", "r", *arguments])
 
 
 def test_deserializer_flags_are_formatter_properties() -> None:
-    flags = console_consumer.parser().parse(["--topic", "t", "--value-deserializer", "IntegerDeserializer"])
+    flags = console_consumer.main.parse(["--topic", "t", "--value-deserializer", "IntegerDeserializer"])
     deserialize = console_consumer.formatter(flags).value_deserializer
     assert deserialize is not None
     assert deserialize(b"\0\0\0\x05") == "5"
@@ -154,19 +153,19 @@ def test_racks_are_given_by_broker() -> None:
 
 @pytest.mark.parametrize("tool", [cluster, console_consumer, console_producer])
 def test_help_shows_every_flag_and_examples(tool: object) -> None:
-    shown = tool.parser().format_help()  # type: ignore[attr-defined]
+    shown = tool.main.help()  # type: ignore[attr-defined]
     assert all(wanted in shown for wanted in ("examples", "exit code", "--version"))
     assert "{prog}" not in shown
 
 
 def test_a_group_needs_brokers_in_this_process() -> None:
     with pytest.raises(UsageError, match="--group g: groups are coordinated by brokers, and none can be called from"):
-        console_consumer.console_consumer(["--root", "r", "--topic", "t", "--group", "g"])
+        console_consumer.main.call(["--root", "r", "--topic", "t", "--group", "g"])
 
 
 def test_groups_and_isolation_are_consumer_configs_and_without_a_group_nothing_is_committed() -> None:
     def settings(*arguments: str) -> dict[str, str]:
-        return console_consumer.consumer_settings(console_consumer.parser().parse(["--topic", "t", *arguments]))
+        return console_consumer.consumer_settings(console_consumer.main.parse(["--topic", "t", *arguments]))
 
     assert settings("--group", "g")["group.id"] == "g"
     grouped = settings("--command-property", "group.id=g", "--command-property", "enable.auto.commit=false")

@@ -12,7 +12,7 @@ from stratalog.clients.records import OffsetAndMetadata
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.jobs.command.terminal import UsageError
 from stratalog.jobs.text.consumer_groups import OffsetRow, members_table, offset_rows, offsets_table, state_table
-from stratalog.jobs.tools.consumer_groups import GroupCommand, checked, consumer_groups, filter_words, parser, perform
+from stratalog.jobs.tools.consumer_groups import GroupCommand, filter_words, main, perform
 from stratalog.replication.requests.consumer_protocol import Assignment, encode_assignment
 from stratalog.replication.requests.groups import DescribedGroup, DescribedGroupMember
 from stratalog.storage.records import TopicPartition
@@ -122,7 +122,7 @@ def test_the_state_table_is_kafkas_but_for_the_host() -> None:
 )
 def test_flags_that_do_not_go_together_are_refused_in_kafkas_words(arguments: str, message: str) -> None:
     with pytest.raises(UsageError) as refused:
-        checked(parser().parse(arguments.split()))
+        main.call(arguments.split())
     assert message in str(refused.value)
 
 
@@ -137,7 +137,7 @@ def test_states_and_types_are_taken_in_any_case() -> None:
 
 
 def test_a_regular_expression_is_checked_without_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
-    assert (consumer_groups(["--validate-regex", "a.*"]), consumer_groups(["--validate-regex", "("])) == (0, 1)
+    assert (main.call(["--validate-regex", "a.*"]), main.call(["--validate-regex", "("])) == (0, 1)
     assert capsys.readouterr().out.startswith(
         "The regular expression `a.*` is valid.\nThe regular expression `(` is inv"
     )
@@ -177,9 +177,9 @@ class Tool:
         """Exit code, standard output and standard error."""
         view = ClusterView(ROOT, stores=self.cluster.stores, timeout_ms=0)
         groups = LiveGroups(self.cluster, view.clock, 5_000) if live else StoredGroups(view)
-        given = parser().parse(arguments.split())
+        given = main.checked(arguments.split())
         self.capsys.readouterr()
-        code = perform(GroupCommand(given, GroupAdmin(groups, view), view), checked(given))
+        code = perform(GroupCommand(given, GroupAdmin(groups, view), view), given.action)
         return code, *self.capsys.readouterr()
 
 

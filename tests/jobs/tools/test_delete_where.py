@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stratalog.clients.admin.erasure import ErasureReport, ReplicaErasure
-from stratalog.jobs.tools.delete_where import awaited, main, parser, report_lines
+from stratalog.jobs.tools.delete_where import awaited, main, report_lines
 from stratalog.storage.errors import StoreUnavailableError
 from stratalog.storage.records import TopicPartition
 from tests.storage.logs import FakeClock
@@ -79,4 +79,4 @@ def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str], arguments:
 
 
 def test_the_help_shows_predicates() -> None:
-    assert '{"key": {"equals": "bob"}}' in parser().format_help()
+    assert '{"key": {"equals": "bob"}}' in main.help()

@@ -20,7 +20,7 @@ from stratalog.jobs.text.dump import (
     log_lines,
     time_index_line,
 )
-from stratalog.jobs.tools.dump_log import dump_log
+from stratalog.jobs.tools.dump_log import main
 from stratalog.storage.files.batch_file import crc_of_path
 from stratalog.storage.files.data_file import DataFile, FileEntry
 from stratalog.storage.log.partition_log import PartitionLog
@@ -192,7 +192,7 @@ def log(tmp_path: Path) -> PartitionLog:
 
 
 def dumped(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[str], str]:
-    code = dump_log(arguments)
+    code = main.call(arguments)
     printed = capsys.readouterr()
     return code, printed.out.splitlines(), printed.err
 
@@ -302,7 +302,7 @@ def test_a_dump_goes_on_while_files_are_merged_away(
 ) -> None:
     from stratalog.jobs.tools import dump_log as module
 
-    shown = iter(module.LogDump(_target(table), module.parser().parse(["--files", "x"]), module.Findings()).lines())
+    shown = iter(module.LogDump(_target(table), module.main.parse(["--files", "x"]), module.Findings()).lines())
     before = [next(shown) for _ in range(3)]
     old = [entry.path for entry in log.files[:2]]
     merge(log, 0, 1, epoch=1)
@@ -329,7 +329,7 @@ def _target(table: Path) -> DumpName:
 )
 def test_a_wrong_command_line_is_refused(arguments: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        dump_log(arguments.split())
+        main.call(arguments.split())
 
 
 def test_what_is_not_there_is_named(log: PartitionLog, table: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -337,6 +337,6 @@ def test_what_is_not_there_is_named(log: PartitionLog, table: Path, capsys: pyte
     code, _, errors = dumped(capsys, "--files", f"{table.parent}/other-7")
     assert (code, "UNKNOWN_TOPIC_OR_PARTITION" in errors) == (1, True)
     with pytest.raises(UsageError, match="the log has no such segment; its newest are: 00000000000000000000, "):
-        dump_log(["--files", f"{table}/{9:020}.log"])
+        main.call(["--files", f"{table}/{9:020}.log"])
     with pytest.raises(UsageError, match="no commit of the log names this file"):
-        dump_log(["--files", f"{table}/segment={0:020}/x.00000000.parquet"])
+        main.call(["--files", f"{table}/segment={0:020}/x.00000000.parquet"])

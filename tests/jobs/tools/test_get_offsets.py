@@ -9,7 +9,7 @@ from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.jobs.command.arguments import offset_spec
 from stratalog.jobs.command.partition_filter import PartitionFilter
 from stratalog.jobs.command.terminal import UsageError
-from stratalog.jobs.tools.get_offsets import get_offsets, offset_lines, selected
+from stratalog.jobs.tools.get_offsets import main, offset_lines, selected
 from stratalog.storage.records import TopicPartition
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 
@@ -123,4 +123,4 @@ def test_a_partition_that_cannot_be_asked_is_named_and_passed_over(
 )  # fmt: skip
 def test_a_wrong_command_line_is_answered_in_kafkas_words(arguments: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        get_offsets(arguments.split())
+        main.call(arguments.split())

@@ -11,11 +11,9 @@ from stratalog.jobs.command.terminal import UsageError
 from stratalog.jobs.tools.leader_election import (
     answer_lines,
     asked_partitions,
-    check_flags,
-    leader_election,
+    election_type_of,
     main,
     parse_partitions,
-    parser,
 )
 from stratalog.replication.controller.preferred_leaders import ElectionType
 from stratalog.storage.errors import ElectionNotNeededError, PreferredLeaderNotAvailableError
@@ -34,7 +32,7 @@ FOO, BAR = TopicPartition("foo", 1), TopicPartition("bar", 0)
     ],
 )
 def test_flags_that_go_together(arguments: str, election_type: ElectionType) -> None:
-    assert check_flags(parser().parse(arguments.split())) is election_type
+    assert election_type_of(main.checked(arguments.split())) is election_type
 
 
 ONE_OF = "One and only one of the following options is required: topic, all-topic-partitions, path-to-json-file"
@@ -57,7 +55,7 @@ ONE_OF = "One and only one of the following options is required: topic, all-topi
 )
 def test_flags_that_do_not_go_together(arguments: str, message: str) -> None:
     with pytest.raises(UsageError) as refusal:
-        check_flags(parser().parse(arguments.split()))
+        election_type_of(main.checked(arguments.split()))
     assert str(refusal.value) == message
 
 
@@ -65,9 +63,9 @@ def test_the_flags_name_all_partitions_or_one_or_those_of_a_file(tmp_path: Path)
     file = tmp_path / "election.json"
     file.write_text(FILE)
     flags = ["--all-topic-partitions", "--topic foo --partition 1", f"--path-to-json-file {file}"]
-    assert [asked_partitions(parser().parse(given.split())) for given in flags] == [None, [FOO], [FOO, BAR]]
+    assert [asked_partitions(main.parse(given.split())) for given in flags] == [None, [FOO], [FOO, BAR]]
     with pytest.raises(UsageError, match="cannot be read"):
-        asked_partitions(parser().parse(["--path-to-json-file", str(tmp_path / "none.json")]))
+        asked_partitions(main.parse(["--path-to-json-file", str(tmp_path / "none.json")]))
 
 
 @pytest.mark.parametrize(
@@ -111,11 +109,11 @@ def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--election-type", "preferred", "--all-topic-partitions"]) == 1
     assert 'Missing required argument "[root]"' in capsys.readouterr().err
     with pytest.raises(UsageError, match="admin is not a recognized option"):
-        leader_election(["--admin", "x"])
+        main.call(["--admin", "x"])
 
 
 def test_the_help_shows_the_files_format() -> None:
     assert (
         '{"partitions": [{"topic": "events", "partition": 0}, {"topic": "events", "partition": 1}]}'
-        in parser().format_help()
+        in main.help()
     )

@@ -20,7 +20,7 @@ from stratalog.jobs.text.reassignment import (
     states_text,
     under_way_text,
 )
-from stratalog.jobs.tools.reassign_partitions import ReassignCommand, TerseError, check_flags, main, parser
+from stratalog.jobs.tools.reassign_partitions import ReassignCommand, TerseError, main
 from stratalog.replication.controller.brokers import IsrChange, alter_partition
 from stratalog.replication.controller.reassignment import PartitionReassignment
 from stratalog.replication.metadata.records import CLUSTER_WIDE, FenceBrokerRecord, RegisterBrokerRecord
@@ -142,7 +142,7 @@ def test_states_and_lists_are_printed_as_kafka_prints_them() -> None:
 )
 def test_flags_that_do_not_go_together_are_refused_in_kafkas_words(arguments: list[str], refusal: str) -> None:
     with pytest.raises(UsageError, match=refusal):
-        check_flags(parser().parse(arguments))
+        main.checked(arguments)
 
 
 def test_a_missing_cluster_is_an_error_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,8 +173,8 @@ class Tool:
         given = [*arguments]
         for name, content in (("plan", plan), ("topics", topics)):
             given += [*files[name], str(self._folder / name)] if content else []
-        flags = parser().parse(given)
-        ReassignCommand(flags, self.view, random.Random(1)).run(check_flags(flags))
+        flags = main.checked(given)
+        ReassignCommand(flags, self.view, random.Random(1)).run(flags.action)
         return self._capsys.readouterr().out.splitlines()
 
     def join(self, named: TopicPartition, *isr: int) -> None:

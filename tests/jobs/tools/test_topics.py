@@ -21,7 +21,7 @@ from stratalog.jobs.text.topics import (
     partition_line,
     topic_line,
 )
-from stratalog.jobs.tools.topics import check_flags, parser
+from stratalog.jobs.tools.topics import main
 from stratalog.replication.controller.topic_deletion import TopicDeletion
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.replication.metadata.states import ReplicaState
@@ -44,7 +44,7 @@ MIN_ISR_2 = {"min.insync.replicas": "2"}
     ],
 )
 def test_flags_that_go_together(arguments: list[str], action: str) -> None:
-    assert check_flags(parser().parse(arguments)) == action
+    assert main.checked(arguments).action == action
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_flags_that_go_together(arguments: list[str], action: str) -> None:
 )
 def test_flags_that_do_not_go_together(arguments: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        check_flags(parser().parse(arguments))
+        main.checked(arguments)
 
 
 def test_a_described_topic_in_kafkas_columns() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.jobs.command.terminal import UsageError
-from stratalog.jobs.tools.transactions import parser, perform, transactions
+from stratalog.jobs.tools.transactions import main, perform
 from stratalog.replication.coordinator.transactions.records import transaction_record
 from stratalog.replication.coordinator.transactions.transaction import Transaction, TransactionState
 from stratalog.replication.internal_topics import TRANSACTION_STATE_TOPIC, partition_of_key
@@ -48,7 +48,7 @@ class Tool:
         """Exit code, the cells of each line on standard output, standard error."""
         view = ClusterView(ROOT, stores=self.cluster.stores, timeout_ms=0)
         self._capsys.readouterr()
-        code = perform(parser().parse(arguments.split()), view)
+        code = perform(main.checked(arguments.split()), view)
         out, err = self._capsys.readouterr()
         assert all(line.endswith("\t") for line in out.splitlines())
         return code, [[cell.strip() for cell in line.split("\t")[:-1]] for line in out.splitlines()], err
@@ -126,4 +126,4 @@ def test_what_is_missing_is_said(tool: Tool, arguments: str, message: str) -> No
 
 def test_a_command_is_needed() -> None:
     with pytest.raises(UsageError, match="too few arguments"):
-        transactions(["--root", "r"])
+        main.call(["--root", "r"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 
-from stratalog.jobs.broker import parser, properties, wait_for_the_end
+from stratalog.jobs import broker
 from stratalog.jobs.command.terminal import quiet_logging, stop_signals
 from stratalog.replication.process.broker_server import BrokerServer
 from tests.real.processes.broker_processes import STARTED
@@ -14,8 +14,8 @@ from tests.real.processes.wire import WiredPeers, WireServer
 
 def main(arguments: list[str]) -> int:
     """Until SIGTERM; the exit code."""
-    given = parser().parse(arguments)
-    told = properties(given)
+    given = broker.main.parse(arguments)
+    told = broker.properties(given)
     server = BrokerServer.start(
         told,
         fetcher=given.fetcher,
@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
     WireServer(server.broker, told.metadata_root)
     with stop_signals() as stop:
         print(STARTED, flush=True)
-        code = wait_for_the_end(server, stop)
+        code = broker.wait_for_the_end(server, stop)
     server.stop()
     return code
 

@@ -388,13 +388,9 @@ def _new_batches(known: ProducerEntry | None, entry: ProducerEntry) -> tuple[Bat
         return ()
     earlier = known.batches if known and known.producer_epoch == entry.producer_epoch else ()
     new = _after(earlier, entry.batches)
-    if _entry_after(known, entry.producer_epoch, new) == entry:
-        return new
     without_sequence = BatchMetadata(NO_SEQUENCE, NO_SEQUENCE, -1, -1, entry.timestamp_ms)
-    for candidate in ((without_sequence, *new), (*new, without_sequence)):
-        if _entry_after(known, entry.producer_epoch, candidate) == entry:
-            return candidate
-    return None
+    candidates = (new, (without_sequence, *new), (*new, without_sequence))
+    return next((each for each in candidates if _entry_after(known, entry.producer_epoch, each) == entry), None)
 
 
 def _entry_after(

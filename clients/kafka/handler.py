@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Self
 
 from stratalog.clients.bootstrap import RunningCluster
 from stratalog.clients.kafka.apis.api_versions import ApiVersions, unsupported_version
@@ -62,28 +61,24 @@ _FAMILIES: tuple[type[ApiFamily], ...] = (
 class KafkaHandler:
     """Answers Kafka's requests for one broker of a cluster that runs in this process. Any thread may call it."""
 
-    def __init__(self, broker: ServedBroker) -> None:
-        self.broker = broker
-        self._fetch = FetchApis(broker)
-        families = (self._fetch, *(family(broker) for family in _FAMILIES))
-        apis = [api for family in families for api in family.apis()]
-        apis += ApiVersions(apis).apis()
-        self._apis = {api.key: api for api in apis}
-        self._served = {api.key: api.versions for api in apis}
-        self._slow = ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix=f"kafka-{broker.broker_id}")
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         cluster: RunningCluster,
         broker_id: int,
         *,
         config: BrokerConfig | None = None,
         view: ClusterView | None = None,
         advertised: Mapping[int, Endpoint] | None = None,
-    ) -> Self:
-        """The handler of a running cluster's broker; see `ServedBroker`. Close it before the cluster stops."""
-        return cls(ServedBroker(cluster, broker_id, config=config, view=view, advertised=advertised))
+    ) -> None:
+        """As for `ServedBroker`. Close the handler before the cluster stops."""
+        broker = self.broker = ServedBroker(cluster, broker_id, config=config, view=view, advertised=advertised)
+        self._fetch = FetchApis(broker)
+        families = (self._fetch, *(family(broker) for family in _FAMILIES))
+        apis = [api for family in families for api in family.apis()]
+        apis += ApiVersions(apis).apis()
+        self._apis = {api.key: api for api in apis}
+        self._served = {api.key: api.versions for api in apis}
+        self._slow = ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix=f"kafka-{broker_id}")
 
     @property
     def apis(self) -> Iterable[Api]:

@@ -135,12 +135,7 @@ class Broker:
         self._put_session(0)
         self.broker_epoch = self.metadata.propose(
             lambda image: register_broker(
-                image,
-                broker_id=self.broker_id,
-                incarnation_id=self.incarnation_id,
-                root=self.root,
-                rack=self.identity.rack,
-                endpoint=None,
+                image, self.broker_id, self.incarnation_id, self.root, self.identity.rack
             )
         )
         self._announce()
@@ -152,11 +147,10 @@ class Broker:
         self._root_seen_ms = self._clock.monotonic_ms()
         self._put_session(epoch)
         remove_old_progress(self._objects, epoch)
-        self._inbox.broker_epoch = epoch
         self._turn.applies_all = True
-        self._announced_epoch = epoch
-        STATE_CHANGE_LOG.info("[Broker %d] registered with epoch %d", self.broker_id, self.broker_epoch)
-        self._on_registered(self.broker_epoch)
+        self._inbox.broker_epoch = self._announced_epoch = epoch
+        STATE_CHANGE_LOG.info("[Broker %d] registered with epoch %d", self.broker_id, epoch)
+        self._on_registered(epoch)
 
     def shut_down(self) -> None:
         """Controlled shutdown: append what waits, move the leaderships, leave the ISRs, stop. All is durable before
@@ -388,10 +382,8 @@ class Broker:
         self._turn.to_complete.add(topic_partition)
 
     def _follow_followers(self, now_ms: int) -> bool:
-        is_active = self.wakeup.is_active
-        is_due = self._is_due(
-            "followers", now_ms, WATCHED_POLL_MS if is_active else self.config.stratalog_progress_poll_max_ms
-        )
+        is_active, poll_ms = self.wakeup.is_active, self.config.stratalog_progress_poll_max_ms
+        is_due = self._is_due("followers", now_ms, WATCHED_POLL_MS if is_active else poll_ms)
         if not is_due and not is_active and self._purgatory.is_empty:
             return False
         return self._follow(self._followers.poll(now_ms), now_ms)

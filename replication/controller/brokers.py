@@ -90,10 +90,8 @@ def register_broker(
     ]
     is_intact = known is not None and _has_kept_log(known, incarnation_id, root)
     live = {*image.live_brokers(), broker_id}
-    for partition in image.partitions.values():
-        changed = _after_restart(partition, broker_id, live, is_intact, image.controller_epoch)
-        if changed:
-            records.append(changed)
+    after = (_after_restart(p, broker_id, live, is_intact, image.controller_epoch) for p in image.partitions.values())
+    records += filter(None, after)
     return Result(update_eligible_leaders(image, records, lost=() if is_intact else (broker_id,)), epoch)
 
 
@@ -152,11 +150,8 @@ def fence_brokers(
     dead = tuple(i for i, epoch in sorted(broker_epochs.items()) if image.is_current(i, epoch))
     live = image.live_brokers().keys() - dead
     records: list[MetadataRecord] = [FenceBrokerRecord(i, broker_epochs[i]) for i in dead]
-    for partition in image.partitions.values():
-        if partition.leader in dead or any(r in dead for r in partition.isr):
-            changed = _with_live(partition, live, unclean_of, image.controller_epoch)
-            if changed:
-                records.append(changed)
+    affected = (p for p in image.partitions.values() if p.leader in dead or any(r in dead for r in p.isr))
+    records += filter(None, (_with_live(p, live, unclean_of, image.controller_epoch) for p in affected))
     return Result(update_eligible_leaders(image, records), dead)
 
 
@@ -167,9 +162,8 @@ def online_partitions(image: ClusterImage, unclean_of: UncleanOf = always_clean)
     fenced goes offline if no other replica can lead.
     """
     live = image.live_brokers().keys()
-    waiting = [p for p in image.partitions.values() if p.leader not in live]
-    states = (_with_live(p, live, unclean_of, image.controller_epoch) for p in waiting)
-    changed = tuple(p for p in states if p)
+    waiting = (p for p in image.partitions.values() if p.leader not in live)
+    changed = tuple(filter(None, (_with_live(p, live, unclean_of, image.controller_epoch) for p in waiting)))
     elected = tuple(p.topic_partition for p in changed if p.leader != NO_LEADER)
     return Result(update_eligible_leaders(image, changed), elected)
 
@@ -208,9 +202,9 @@ def shut_down_broker(image: ClusterImage, broker_id: int, broker_epoch: int) -> 
         return Result((), tuple(p.topic_partition for p in waiting))
     check_broker_epoch(image, broker_id, broker_epoch)
     live = image.live_brokers().keys()
-    touched = [p for p in image.partitions.values() if broker_id in p.isr or p.leader == broker_id]
-    moved = [_elected(p, elect_controlled_shutdown(p, live, {broker_id}), image.controller_epoch) for p in touched]
-    changed = tuple(p for p in moved if p)
+    affected = (p for p in image.partitions.values() if broker_id in p.isr or p.leader == broker_id)
+    moved = (_elected(p, elect_controlled_shutdown(p, live, {broker_id}), image.controller_epoch) for p in affected)
+    changed = tuple(filter(None, moved))
     remaining = tuple(p.topic_partition for p in changed if p.leader == NO_LEADER)
     fenced = FenceBrokerRecord(broker_id, broker_epoch, clean=True)
     return Result((*update_eligible_leaders(image, changed), fenced), remaining)
@@ -226,15 +220,9 @@ def report_offline(
     """
     check_broker_epoch(image, broker_id, broker_epoch)
     live = image.live_brokers().keys()
-    moved: list[PartitionRecord] = []
-    for topic_partition in topic_partitions:
-        partition = image.partitions.get(topic_partition)
-        if partition is None or partition.leader != broker_id:
-            continue
-        election = elect_controlled_shutdown(partition, live, {broker_id})
-        changed = _elected(partition, election, image.controller_epoch)
-        if changed is not None and changed.leader != NO_LEADER:
-            moved.append(changed)
+    led = (p for tp in topic_partitions if (p := image.partitions.get(tp)) is not None and p.leader == broker_id)
+    after = (_elected(p, elect_controlled_shutdown(p, live, {broker_id}), image.controller_epoch) for p in led)
+    moved = [p for p in after if p is not None and p.leader != NO_LEADER]
     records = update_eligible_leaders(image, moved, lost=(broker_id,))
     return Result(records, tuple(p.topic_partition for p in moved))
 

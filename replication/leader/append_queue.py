@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
 from stratalog.replication.metrics import Histogram
 from stratalog.storage.clock import Clock
-from stratalog.storage.errors import NotLeaderOrFollowerError, StratalogError
+from stratalog.storage.errors import NotLeaderOrFollowerError
 from stratalog.storage.records import TopicPartition
 
 TURN_MS_MAX = 2
@@ -80,13 +80,11 @@ class AppendQueue:
             self._queue_time.observe(now_ms - waiting.arrived_ms)
             topic_partition = waiting.request.topic_partition
             replica = self._leaders.get(topic_partition)
-            if replica is None or replica.failure is not None:
-                waiting.answer(self._not_leader(topic_partition, replica))
+            if replica is None:
+                refusal = f"{topic_partition} is not led by broker {self._broker_id}"
+                waiting.answer(NotLeaderOrFollowerError(refusal))
+            elif replica.failure is not None:
+                waiting.answer(replica.failure)
             else:
                 replica.waiting.append(waiting)
                 self._waiting.setdefault(topic_partition)
-
-    def _not_leader(self, topic_partition: TopicPartition, replica: LeaderReplica | None) -> StratalogError:
-        if replica is not None and replica.failure is not None:
-            return replica.failure
-        return NotLeaderOrFollowerError(f"{topic_partition} is not led by broker {self._broker_id}")

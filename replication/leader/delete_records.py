@@ -109,6 +109,9 @@ class _Request:
         self.awaited.pop(topic_partition, None)
         self.answers[topic_partition] = answer
 
+    def refuse(self, topic_partition: TopicPartition, error: StratalogError) -> None:
+        self.answer(topic_partition, DeletedRecords(error=error))
+
     @property
     def open(self) -> Sequence[TopicPartition]:
         return [*self.wanted, *self.awaited]
@@ -143,13 +146,12 @@ class RecordDeletions:
             _LOG.error("inbox request %s refused: %s", request_id, reason)
             offsets, asked_epoch, timeout_ms = {}, broker_epoch, 0
         request = _Request(request_id, self._clock.monotonic_ms() + timeout_ms, offsets)
-        for topic_partition in [each for each in offsets if is_internal(each.topic)]:
-            error = InvalidTopicError(f"Cannot delete records of internal topic {topic_partition.topic}")
-            request.answer(topic_partition, DeletedRecords(error=error))
-        if asked_epoch != broker_epoch:
-            refusal = NotLeaderOrFollowerError(f"asked of broker epoch {asked_epoch}, this is {broker_epoch}")
-            for topic_partition in request.open:
-                request.answer(topic_partition, DeletedRecords(error=refusal))
+        for each in request.open:
+            if is_internal(each.topic):
+                request.refuse(each, InvalidTopicError(f"Cannot delete records of internal topic {each.topic}"))
+            elif asked_epoch != broker_epoch:
+                refusal = f"asked of broker epoch {asked_epoch}, this is {broker_epoch}"
+                request.refuse(each, NotLeaderOrFollowerError(refusal))
         self._requests[request_id] = request
 
     def step(self, live: Collection[int]) -> set[TopicPartition]:
@@ -168,8 +170,7 @@ class RecordDeletions:
         """Continue one partition of a request; True when the log start moved."""
         replica = self._leaders.get(topic_partition)
         if replica is None or replica.failure is not None:
-            refusal = NotLeaderOrFollowerError(f"{topic_partition} is not led by this broker")
-            request.answer(topic_partition, DeletedRecords(error=refusal))
+            request.refuse(topic_partition, NotLeaderOrFollowerError(f"{topic_partition} is not led by this broker"))
             return False
         has_moved = False
         try:
@@ -178,17 +179,17 @@ class RecordDeletions:
         except StoreError as reason:
             _LOG.warning("%s, trying again: %s", topic_partition, reason)
         except FencedLeaderEpochError as reason:
-            request.answer(topic_partition, DeletedRecords(error=NotLeaderOrFollowerError(str(reason))))
+            request.refuse(topic_partition, NotLeaderOrFollowerError(str(reason)))
         except StratalogError as reason:
-            request.answer(topic_partition, DeletedRecords(error=reason))
+            request.refuse(topic_partition, reason)
         offset = request.awaited.get(topic_partition)
         if offset is not None and replica.partition is not None:
             low_watermark = replica.partition.low_watermark(replica.log.log_start_offset, live)
             if low_watermark >= offset:
                 request.answer(topic_partition, DeletedRecords(low_watermark))
         if topic_partition not in request.answers and now_ms >= request.deadline_ms:
-            error = RequestTimedOutError(f"{topic_partition}: not every live replica's log starts there in time")
-            request.answer(topic_partition, DeletedRecords(error=error))
+            late = f"{topic_partition}: not every live replica's log starts there in time"
+            request.refuse(topic_partition, RequestTimedOutError(late))
         return has_moved
 
     def _move_log_start(self, request: _Request, topic_partition: TopicPartition, replica: LeaderReplica) -> bool:
@@ -198,8 +199,7 @@ class RecordDeletions:
         high_watermark = replica.partition.high_watermark
         offset = offset_to_delete_before(request.wanted[topic_partition], high_watermark, replica.config)
         log = replica.log
-        is_moving = offset > log.log_start_offset
-        if is_moving:
+        if is_moving := offset > log.log_start_offset:
             outcome = log.replace_files(
                 (),
                 (),

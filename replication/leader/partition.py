@@ -121,9 +121,8 @@ class Partition:
 
     def forget_follower(self, replica: int, now_ms: int) -> None:
         """The follower came up anew: it has to publish again what it holds."""
-        if replica in self.followers:
-            in_sync = replica in self.isr
-            self.followers[replica] = FollowerState(last_caught_up_ms=now_ms if in_sync else None)
+        if self.followers.pop(replica, None):
+            self._update_members(now_ms)
 
     def maybe_increment_high_watermark(self, now_ms: int, lag_ms_max: int) -> bool:
         """Raise the high watermark to the least log end of the maximal ISR and of those about to join it.
@@ -206,8 +205,7 @@ def isr_expansions(partitions: Iterable[Partition], live: Collection[int], *, ag
     """
     wanted: list[WantedIsr] = []
     for partition in partitions:
-        joining = partition.may_join(live, again=again)
-        if joining:
+        if joining := partition.may_join(live, again=again):
             partition.begin_joining(joining)
             wanted.append((partition, tuple(sorted({*partition.isr, *joining}))))
     return wanted
@@ -215,12 +213,8 @@ def isr_expansions(partitions: Iterable[Partition], live: Collection[int], *, ag
 
 def isr_shrinks(partitions: Iterable[Partition], now_ms: int, lag_ms_max: int) -> list[WantedIsr]:
     """ISR shrink (Kafka: `maybeShrinkIsr`): new ISRs without the followers that are out of sync."""
-    wanted: list[WantedIsr] = []
-    for partition in partitions:
-        lagging = partition.out_of_sync(now_ms, lag_ms_max)
-        if lagging:
-            wanted.append((partition, tuple(r for r in partition.isr if r not in lagging)))
-    return wanted
+    lagging = [(partition, partition.out_of_sync(now_ms, lag_ms_max)) for partition in partitions]
+    return [(partition, tuple(r for r in partition.isr if r not in left)) for partition, left in lagging if left]
 
 
 def isr_changes(

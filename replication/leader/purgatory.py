@@ -100,13 +100,10 @@ class ProducePurgatory:
             delayed = heapq.heappop(self._deadlines)[2]
             if delayed.is_done:
                 continue
-            late.add(delayed.response.topic_partition)
-            delayed.finish(
-                RequestTimedOutError(
-                    f"{delayed.response.topic_partition}: offset {delayed.required_offset - 1} was stored but not "
-                    "replicated to all in-sync replicas in time"
-                )
-            )
+            topic_partition, offset = delayed.response.topic_partition, delayed.required_offset - 1
+            late.add(topic_partition)
+            missed = f"{topic_partition}: offset {offset} was stored but not replicated to all in-sync replicas in time"
+            delayed.finish(RequestTimedOutError(missed))
         for topic_partition in late:  # once per partition: thousands of requests of one may time out together
             waiting = [entry for entry in self._waiting.pop(topic_partition) if not entry[2].is_done]
             if waiting:

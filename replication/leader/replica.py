@@ -154,11 +154,8 @@ class LeaderReplica:
             self._check_table()
             if isinstance(self.log.start_epoch(self.leader_epoch, as_leader=True), Conflict):
                 return False
-        except StoreUnavailableError as reason:
-            self._retry_later(now_ms, reason)
-            return False
-        except FencedLeaderEpochError as reason:
-            self._retry_later(now_ms, reason)  # the metadata log will show the newer leader
+        except (StoreUnavailableError, FencedLeaderEpochError) as reason:
+            self._retry_later(now_ms, reason)  # when fenced, until the metadata log shows the newer leader
             return False
         except InconsistentTopicIdError:
             raise  # a stray of a deleted topic: the broker checks the metadata

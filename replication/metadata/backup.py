@@ -244,19 +244,14 @@ def _partition(
     before: PartitionRecord, holders: Sequence[ReplicaInventory], controller_epoch: int, messages: list[str]
 ) -> PartitionRecord:
     epoch = max([before.leader_epoch, *(replica.leader_epoch for replica in holders)]) + EPOCH_LEAP
-    # A new record: the other fields of the old one held only at the time of the backup.
-    after = PartitionRecord(
-        before.topic,
-        before.partition,
-        before.replicas,
-        NO_LEADER,
-        epoch,
-        before.isr,
-        before.partition_epoch + EPOCH_LEAP,
-        controller_epoch,
-        adding=before.adding,
-        removing=before.removing,
-        unclean=before.unclean,
+    after = replace(
+        before,
+        leader=NO_LEADER,
+        leader_epoch=epoch,
+        partition_epoch=before.partition_epoch + EPOCH_LEAP,
+        controller_epoch=controller_epoch,
+        elr=(),  # eligible at the time of the backup only
+        last_known_elr=(),
     )
     if not holders:
         messages.append(f"no replica of {before.topic_partition} has a table: it comes back empty")

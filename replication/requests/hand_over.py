@@ -18,6 +18,7 @@ from stratalog.storage.records import TopicPartition
 INBOX_PREFIX = "inbox/"
 ANSWER_SUFFIX = ".answer.json"
 DAMAGE_REPORT_SUFFIX = ".suspect"
+_STORED_AS = ("base_offset", "last_offset", "leader_epoch", "duplicate")
 
 
 def request_path(request_id: str) -> str:
@@ -87,16 +88,13 @@ def encode_answer(responses: Sequence[ProduceResponse]) -> bytes:
     return json.dumps(
         [
             {
-                "topic": r.topic_partition.topic,
-                "partition": r.topic_partition.partition,
-                "error_code": r.error.code if r.error else 0,
-                "error_message": str(r.error) if r.error else None,
-                "base_offset": r.base_offset,
-                "last_offset": r.last_offset,
-                "leader_epoch": r.leader_epoch,
-                "duplicate": r.duplicate,
+                "topic": each.topic_partition.topic,
+                "partition": each.topic_partition.partition,
+                "error_code": each.error.code if each.error else 0,
+                "error_message": str(each.error) if each.error else None,
+                **{name: getattr(each, name) for name in _STORED_AS},
             }
-            for r in responses
+            for each in responses
         ]
     ).encode()
 
@@ -106,11 +104,8 @@ def decode_answer(data: bytes) -> list[ProduceResponse]:
         return [
             ProduceResponse(
                 TopicPartition(item["topic"], item["partition"]),
-                item["base_offset"],
-                item["last_offset"],
-                item["leader_epoch"],
-                item["duplicate"],
-                error_for_code(item["error_code"], item["error_message"]) if item["error_code"] else None,
+                error=error_for_code(item["error_code"], item["error_message"]) if item["error_code"] else None,
+                **{name: item[name] for name in _STORED_AS},
             )
             for item in json.loads(data)
         ]

@@ -56,7 +56,7 @@ TAIL_BYTES = 64 << 10
 """Bytes of a copied file's end that are checked: footers are a few KiB, unless keys and values are long."""
 
 
-class DeltaLogTable:
+class DeltaLogTable(LogTable):
     """`LogTable` at `directory` below a store's root. `ids` names data files.
 
     `cache` keeps the rows of files that are written here; copies do not fill it.
@@ -246,13 +246,6 @@ class DeltaLogTable:
             for meta in found
             if not meta.path.startswith(root + "_delta_log/")
         ]
-
-    def checkpoint(self) -> int:
-        """As the port says, of the table on storage."""
-        snapshot = self.snapshot()
-        if snapshot is None:
-            raise ObjectNotFoundError(f"{self.name}: there is no table to checkpoint")
-        return self.checkpointer(snapshot)()
 
     def checkpointer(self, snapshot: TableSnapshot) -> Callable[[], int]:
         """As the port says. Once it is written, this handle owes no sync for what was written before."""

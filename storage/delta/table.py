@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
+from stratalog.storage.errors import ObjectNotFoundError
 from stratalog.storage.files.codecs import ZSTD
 from stratalog.storage.files.damage import Damage
 from stratalog.storage.files.data_file import DataFile, FileEntry, RowsWanted
@@ -206,8 +207,11 @@ class LogTable(Protocol):
         ...
 
     def checkpoint(self) -> int:
-        """Write a checkpoint of the newest version, so that opening is cheap. Returns its version."""
-        ...
+        """Write a checkpoint of the newest version on storage. Returns its version."""
+        snapshot = self.snapshot()
+        if snapshot is None:
+            raise ObjectNotFoundError(f"{self.name}: there is no table to checkpoint")
+        return self.checkpointer(snapshot)()
 
     def checkpointer(self, snapshot: TableSnapshot) -> Callable[[], int]:
         """A function, also for another thread, that writes a checkpoint of what this handle folded and returns its

@@ -62,8 +62,9 @@ _NUMBERS = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class _PreparedCommit:
-    """A commit before it is made, and the producer state after it. `record_count` counts towards `flush.messages`."""
+    """The commit of a version, and the producer state after it. `record_count` counts towards `flush.messages`."""
 
+    version: int
     commit: Commit
     producers: ProducerStates | None
     record_count: int
@@ -127,22 +128,21 @@ class PartitionLog(LogReader):
             return Committed(state.version)
         sliced = self._sliced(cut)
         producers = self._producers_after(state, cut, sliced)
-        return self._commit(
-            self._prepare(
-                "TRUNCATE" if cut.removes or truncate_to is not None else "START EPOCH",
-                self.clock.wall_ms(),
-                adds=sliced,
-                removes=cut.removes,
-                txns={
-                    **txns,
-                    **cut.cleaner_txns,
-                    **(state.erase_again_txns if cut.log_end_offset < state.log_end_offset else {}),
-                    **state.epoch_txns(epochs),
-                },
-                producers=producers,
-                sync=True,
-            )
+        prepared = self._prepare(
+            "TRUNCATE" if cut.removes or truncate_to is not None else "START EPOCH",
+            self.clock.wall_ms(),
+            adds=sliced,
+            removes=cut.removes,
+            txns={
+                **txns,
+                **cut.cleaner_txns,
+                **(state.erase_again_txns if cut.log_end_offset < state.log_end_offset else {}),
+                **state.epoch_txns(epochs),
+            },
+            producers=producers,
+            sync=True,
         )
+        return self._put(prepared)
 
     def _sliced(self, cut: Cut) -> tuple[FileEntry, ...]:
         entry = cut.straddling
@@ -246,12 +246,12 @@ class PartitionLog(LogReader):
         prepared = self._prepare(
             "WRITE", now_ms, adds=adds, txns={LOG_END: admission.log_end_offset}, producers=producers
         )
-        appended = Appended(self.state.version + 1, tuple(admission.results), adds)
+        appended = Appended(prepared.version, tuple(admission.results), adds)
         return self._put_append(_OpenAppend(tuple(content), prepared, appended))
 
     def _put_append(self, append: _OpenAppend) -> Appended | Conflict:
         try:
-            outcome = self._put(append.prepared, append.appended.version)
+            outcome = self._put(append.prepared)
         except StoreUnavailableError:
             self._open_append = append
             raise
@@ -320,21 +320,16 @@ class PartitionLog(LogReader):
         copies = (copy for entry in plan.files for copy in self._copied(leader, entry, plan.start_offset))
         adds = tuple(c if c.segment >= plan.segment else replace(c, segment=plan.segment) for c in copies)
         producers = producers_after_copy(self.producers, their_producers, plan, adds, self._batches_in)
-        outcome = self._commit(
-            self._prepare(
-                "COPY",
-                self.clock.wall_ms(),
-                adds=adds,
-                removes=plan.removes,
-                txns={
-                    **txns,
-                    **plan.cleaner_txns,
-                    **(own.erase_again_txns if plan.removes else {}),
-                    **own.epoch_txns(plan.epochs),
-                },
-                producers=producers,
-            )
+        erase_again_txns = own.erase_again_txns if plan.removes else {}
+        prepared = self._prepare(
+            "COPY",
+            self.clock.wall_ms(),
+            adds=adds,
+            removes=plan.removes,
+            txns={**txns, **plan.cleaner_txns, **erase_again_txns, **own.epoch_txns(plan.epochs)},
+            producers=producers,
         )
+        outcome = self._put(prepared)
         if isinstance(outcome, Conflict):
             return outcome
         return Copied(plan.start_offset, plan.end_offset, outcome.version)
@@ -374,17 +369,16 @@ class PartitionLog(LogReader):
         producers = known.without_aborted(forgotten_end) if known is not None else None
         state = self._writable(leader_epoch)
         start = max(state.log_start_offset, log_start or 0)
-        return self._commit(
-            self._prepare(
-                operation,
-                now_ms,
-                adds=tuple(adds),
-                removes=tuple(entry.path for entry in removes),
-                txns={**(txns or {}), LOG_START: start},
-                producers=None if producers is known else producers,
-                data_change=data_change,
-            )
+        prepared = self._prepare(
+            operation,
+            now_ms,
+            adds=tuple(adds),
+            removes=tuple(entry.path for entry in removes),
+            txns={**(txns or {}), LOG_START: start},
+            producers=None if producers is known else producers,
+            data_change=data_change,
         )
+        return self._put(prepared)
 
     def _check_not_fenced(self, state: LogState, leader_epoch: int) -> None:
         self._decided_on = state.version
@@ -399,12 +393,6 @@ class PartitionLog(LogReader):
                 f"{self.name}: leader epoch {leader_epoch} has not started, current {state.leader_epoch}"
             )
         return state
-
-    def _commit(self, prepared: _PreparedCommit) -> Committed | Conflict:
-        """Commit and fold the next version; Conflict when reading producer state has folded more since the decision."""
-        if self.state.version != self._decided_on:
-            return Conflict(self._decided_on + 1)
-        return self._put(prepared, self.state.version + 1)
 
     def _prepare(
         self,
@@ -423,9 +411,14 @@ class PartitionLog(LogReader):
         all_txns = {**self.state.position_txns, **txns, **producer_txns}
         records = sum([entry.file.record_count for entry in adds]) if data_change else 0
         commit = Commit(self._ids.new_id(), operation, now_ms, adds, removes, all_txns, data_change, producers=changes)
-        return _PreparedCommit(commit, producers, records, sync or self.flushing.is_due(self.config, records))
+        is_synced = sync or self.flushing.is_due(self.config, records)
+        return _PreparedCommit(self._decided_on + 1, commit, producers, records, is_synced)
 
-    def _put(self, prepared: _PreparedCommit, version: int) -> Committed | Conflict:
+    def _put(self, prepared: _PreparedCommit) -> Committed | Conflict:
+        """Commit and fold; Conflict also when reading producer state has folded a commit since the decision."""
+        version = prepared.version
+        if self.state.version != version - 1:
+            return Conflict(version)
         outcome = self.table.commit(
             version, prepared.commit, sync=prepared.sync, since=self.flushing.first_owed(self.config)
         )

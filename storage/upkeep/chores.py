@@ -285,18 +285,18 @@ class _Timetable:
         self._checked: int | None = None
 
     def is_due(self, now_ms: int) -> bool:
-        interval = (now_ms + self._offset_ms) // self._interval_ms
         if self._checked is None:
-            self._checked = interval
-        return interval > self._checked
+            self.checked(now_ms)
+        return self.rest_ms(now_ms) == 0
 
     def checked(self, now_ms: int) -> None:
         """The check of this interval is done."""
         self._checked = (now_ms + self._offset_ms) // self._interval_ms
 
     def rest_ms(self, now_ms: int) -> int:
-        """Time until the next interval."""
-        return self._interval_ms - (now_ms + self._offset_ms) % self._interval_ms
+        """Time until a check is due."""
+        interval, passed_ms = divmod(now_ms + self._offset_ms, self._interval_ms)
+        return 0 if self._checked is not None and interval > self._checked else self._interval_ms - passed_ms
 
 
 class Retention(Chore):
@@ -331,7 +331,7 @@ class Retention(Chore):
         return view.done(UpkeepWork.RETENTION, expired.count)
 
     def rest_ms(self, view: UpkeepView) -> int:
-        return RECHECK_MS if self._timetable.is_due(view.now_ms) else self._timetable.rest_ms(view.now_ms)
+        return self._timetable.rest_ms(view.now_ms) or RECHECK_MS
 
 
 class Vacuum(Chore):
@@ -360,7 +360,7 @@ class Vacuum(Chore):
         return Work(delete, lambda _: view.done(UpkeepWork.VACUUM, len(unnamed)))
 
     def rest_ms(self, view: UpkeepView) -> int:
-        return 0 if self._timetable.is_due(view.now_ms) else self._timetable.rest_ms(view.now_ms)
+        return self._timetable.rest_ms(view.now_ms)
 
 
 def _list_old(table: LogTable, old_ms: int) -> list[str]:

@@ -43,7 +43,7 @@ class KafkaClient:
         endpoints = {broker: Endpoint(f"b{broker}.example", 9090 + broker) for broker in advertised}
         config = config or BrokerConfig.from_properties(dict(settings or {}))
         self.handlers = {
-            broker: KafkaHandler.of(
+            broker: KafkaHandler(
                 cluster,
                 broker,
                 config=config,

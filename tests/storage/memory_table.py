@@ -146,7 +146,7 @@ class MemoryCommitLog:
         self.files.durable_version = max(self.files.durable_version, version)
 
 
-class MemoryLogTable:
+class MemoryLogTable(LogTable):
     """`LogTable` on a `MemoryDisk`; several handles on one name see one table."""
 
     def __init__(self, disk: MemoryDisk, name: str, ids: Ids) -> None:
@@ -292,12 +292,6 @@ class MemoryLogTable:
         found = sorted((path, files.modified_ms[path]) for path in paths if path.startswith(prefix))
         self._disk.access("list:done", self._name, prefix)
         return found
-
-    def checkpoint(self) -> int:
-        snapshot = self.snapshot()
-        if snapshot is None:
-            raise ObjectNotFoundError(f"{self.name}: there is no table to checkpoint")
-        return self.checkpointer(snapshot)()
 
     def checkpointer(self, snapshot: TableSnapshot) -> Callable[[], int]:
         version, commit_id, log = snapshot.version, self._race.id_of(snapshot.version), self._log

@@ -1,1 +1,18 @@
-"""One file an API family, named as Kafka's API."""
+"""One file an API family, named as Kafka's API.
+
+api_versions       ApiVersions
+metadata           Metadata, DescribeTopicPartitions, DescribeCluster
+produce            Produce
+fetch              Fetch; with fetch_read (one partition), fetch_sessions (KIP-227), delayed_fetch (waiting)
+list_offsets       ListOffsets, OffsetForLeaderEpoch
+topics             CreateTopics, DeleteTopics, CreatePartitions
+delete_records     DeleteRecords, DescribeLogDirs
+configs            DescribeConfigs, IncrementalAlterConfigs
+reassignments      AlterPartitionReassignments, ListPartitionReassignments, ElectLeaders
+find_coordinator   FindCoordinator
+groups             members of classic groups, administration of all groups
+modern_groups      ConsumerGroupHeartbeat, ConsumerGroupDescribe (KIP-848)
+group_offsets      OffsetCommit, OffsetFetch, OffsetDelete
+transactions       requests of transactional and idempotent producers
+transaction_admin  DescribeProducers, DescribeTransactions, ListTransactions, WriteTxnMarkers
+"""

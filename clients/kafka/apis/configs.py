@@ -19,7 +19,7 @@ from stratalog.clients.admin.configs import (
     topic_configs,
 )
 from stratalog.clients.kafka.protocol.entities import Values
-from stratalog.clients.kafka.request.api import SOURCE_CODES, Api, Call, failed, repeated
+from stratalog.clients.kafka.request.api import SOURCE_CODES, Api, Call, failed, refused_each, repeated
 from stratalog.clients.kafka.request.broker import ApiFamily, attempted
 from stratalog.replication.config import BROKER_CONFIGS
 from stratalog.replication.controller import topics
@@ -46,9 +46,10 @@ TYPE_CODES = {"BOOLEAN": 1, "STRING": 2, "INT": 3, "SHORT": 4, "LONG": 5, "DOUBL
 
 class ConfigApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
+        alteration_refused = refused_each("responses", "resources", _resource_error)
         return [
-            Api(DESCRIBE_CONFIGS, self._describe, partial(_refused, "results")),
-            Api(INCREMENTAL_ALTER_CONFIGS, self._alter_all, partial(_refused, "responses"), is_slow=True),
+            Api(DESCRIBE_CONFIGS, self._describe, refused_each("results", "resources", _resource_error)),
+            Api(INCREMENTAL_ALTER_CONFIGS, self._alter_all, alteration_refused, is_slow=True),
         ]
 
     # -- DescribeConfigs ---------------------------------------------------------------------------------------
@@ -202,12 +203,5 @@ def _changed(config: Any, in_force: dict[str, str], is_list: bool) -> str | None
 
 
 def _resource_error(resource: Any, error: StratalogError) -> Values:
-    return {
-        **failed(error),
-        "resource_type": resource.resource_type,
-        "resource_name": resource.resource_name,
-    }
-
-
-def _refused(field: str, call: Call, error: StratalogError) -> Values:
-    return {field: [_resource_error(each, error) for each in call.request.resources]}
+    named = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+    return {**failed(error), **named}

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from stratalog.clients.kafka.protocol.entities import Values, milliseconds
-from stratalog.clients.kafka.request.api import Api, Call, by_topic, error_only
+from stratalog.clients.kafka.request.api import Api, Call, by_topic, each_partition, error_only
 from stratalog.clients.kafka.request.broker import ApiFamily
 from stratalog.replication.leader.delete_records import DeletedRecords
 from stratalog.replication.metadata.acls import Operation, ResourceType
@@ -84,16 +84,12 @@ def _offsets(call: Call) -> dict[TopicPartition, int]:
 
 
 def _deleted(call: Call, answers: dict[TopicPartition, DeletedRecords]) -> Values:
-    def values(name: str, partition: int) -> dict[str, Any]:
-        answer = answers[TopicPartition(name, partition)]
+    def values(topic: Any, asked: Any) -> Values:
+        partition = asked.partition_index
+        answer = answers[TopicPartition(topic.name, partition)]
         return {"partition_index": partition, "low_watermark": answer.low_watermark, "error_code": answer.error}
 
-    return {
-        "topics": [
-            {"name": topic.name, "partitions": [values(topic.name, each.partition_index) for each in topic.partitions]}
-            for topic in call.request.topics
-        ]
-    }
+    return {"topics": each_partition(call.request.topics, values)}
 
 
 def _refused(call: Call, error: StratalogError) -> Values:

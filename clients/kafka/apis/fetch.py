@@ -22,7 +22,7 @@ from stratalog.clients.kafka.apis.fetch_sessions import (
     WantedPartition,
 )
 from stratalog.clients.kafka.protocol.entities import Values, id_text, milliseconds
-from stratalog.clients.kafka.request.api import Api, Call, error_only
+from stratalog.clients.kafka.request.api import Api, Call, each_partition, error_only
 from stratalog.clients.kafka.request.broker import ApiFamily, ServedBroker
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.storage.errors import (
@@ -218,8 +218,8 @@ def _refused(call: Call, error: StratalogError) -> Values:
     """A session's error has a code for the whole; versions before 7 have neither that code nor sessions."""
     if call.version >= SESSIONS_FROM:
         return error_only(call, error)
-    topics = [
-        {"topic": t.topic, "partitions": [{"partition_index": p.partition, "error_code": error} for p in t.partitions]}
-        for t in call.request.topics
-    ]
-    return {"responses": topics}
+
+    def values(_topic: Any, asked: Any) -> Values:
+        return {"partition_index": asked.partition, "error_code": error}
+
+    return {"responses": each_partition(call.request.topics, values)}

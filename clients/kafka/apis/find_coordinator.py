@@ -44,11 +44,8 @@ class CoordinatorApis(ApiFamily):
         if kind is None:
             raise InvalidRequestError(f"key type {call.request.key_type} is neither a group (0) nor a transaction (1)")
         keys = _keys(call)
-        refused: dict[str, StratalogError] = {}
-        for key in keys:
-            refusal = self._broker.refusal(call, Operation.DESCRIBE, RESOURCES[kind], key)
-            if refusal is not None:
-                refused[key] = refusal
+        refusals = {key: self._broker.refusal(call, Operation.DESCRIBE, RESOURCES[kind], key) for key in keys}
+        refused = {key: refusal for key, refusal in refusals.items() if refusal is not None}
         allowed = tuple(key for key in keys if key not in refused)
         answer = partial(self._found, call, keys, refused)
         if not allowed:

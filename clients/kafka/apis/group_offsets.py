@@ -13,7 +13,16 @@ from typing import Any
 
 from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.protocol.values import as_error, fields_of, value_of
-from stratalog.clients.kafka.request.api import Api, Call, error_only, gather, topic_named
+from stratalog.clients.kafka.request.api import (
+    Api,
+    Call,
+    each_partition,
+    error_only,
+    gather,
+    partition_error,
+    refused_partitions,
+    topic_named,
+)
 from stratalog.clients.kafka.request.broker import ApiFamily
 from stratalog.clients.kafka.request.coordinators import ask, coordinating_face
 from stratalog.replication.metadata.acls import Operation, ResourceType
@@ -64,7 +73,7 @@ class _Topics:
 class GroupOffsetApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         return [
-            Api(OFFSET_COMMIT, self._commit, _commit_refused),
+            Api(OFFSET_COMMIT, self._commit, refused_partitions),
             Api(OFFSET_FETCH, self._fetch, _fetch_refused),
             Api(OFFSET_DELETE, self._delete, error_only),
         ]
@@ -100,10 +109,7 @@ class GroupOffsetApis(ApiFamily):
             committed = [
                 {
                     **found.named(topic.name),
-                    "partitions": [
-                        {"partition_index": each.partition_index, "error_code": _commit_error(call, each.error)}
-                        for each in topic.partitions
-                    ],
+                    "partitions": [partition_error(each, _commit_error(call, each.error)) for each in topic.partitions],
                 }
                 for topic in response.topics
             ]
@@ -174,12 +180,10 @@ def _commit_error(call: Call, error: StratalogError | None) -> StratalogError | 
 
 
 def _refused_topics(found: _Topics) -> list[Values]:
-    return [_topic_error(*each) for each in found.refused]
-
-
-def _topic_error(named: Values, topic: Any, error: StratalogError) -> Values:
-    partitions = [{"partition_index": each.partition_index, "error_code": error} for each in topic.partitions]
-    return {**named, "partitions": partitions}
+    return [
+        {**named, "partitions": [partition_error(each, error) for each in topic.partitions]}
+        for named, topic, error in found.refused
+    ]
 
 
 def _fetched(call: Call, groups: Sequence[Values]) -> Values:
@@ -213,17 +217,12 @@ def _no_offset(partition: int, error: StratalogError) -> Values:
     }
 
 
-def _commit_refused(call: Call, error: StratalogError) -> Values:
-    return {"topics": [_topic_error(topic_named(topic), topic, error) for topic in call.request.topics]}
-
-
 def _fetch_refused(call: Call, error: StratalogError) -> Values:
     """Below version 2 there is no code for the whole; from 8 on there is one for each group."""
     groups = [{"group_id": group.group_id, "error_code": error} for group in call.given("groups", ())]
-    topics = [
-        {"name": topic.name, "partitions": [_no_offset(p, error) for p in topic.partition_indexes]}
-        for topic in (call.given("topics") or ())
-    ]
-    if call.version >= TOP_LEVEL_ERROR_FROM:
-        topics = []
-    return {"error_code": error, "groups": groups, "topics": topics}
+    topics = call.given("topics") if call.version < TOP_LEVEL_ERROR_FROM else ()
+    return {
+        "error_code": error,
+        "groups": groups,
+        "topics": each_partition(topics or (), lambda _topic, each: _no_offset(each, error), "partition_indexes"),
+    }

@@ -11,7 +11,7 @@ from typing import Any
 
 from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.protocol.values import fields_of, message_of, value_of
-from stratalog.clients.kafka.request.api import Api, Call, error_only
+from stratalog.clients.kafka.request.api import Api, Call, error_only, refused_each
 from stratalog.clients.kafka.request.broker import NOT_REQUESTED, ApiFamily
 from stratalog.clients.kafka.request.coordinators import Split, ask, ask_all, ask_each
 from stratalog.replication.metadata.acls import Operation, ResourceType
@@ -49,8 +49,8 @@ class GroupApis(ApiFamily):
             Api(HEARTBEAT, self._heartbeat, error_only),
             Api(LEAVE_GROUP, self._leave, error_only),
             Api(LIST_GROUPS, self._list, error_only),
-            Api(DESCRIBE_GROUPS, self._describe, _descriptions_refused),
-            Api(DELETE_GROUPS, self._delete, _deletions_refused),
+            Api(DESCRIBE_GROUPS, self._describe, refused_each("groups", "groups", _group_error)),
+            Api(DELETE_GROUPS, self._delete, refused_each("results", "groups_names", _deletion_error)),
         ]
 
     # -- members ---------------------------------------------------------------------------------------------
@@ -145,13 +145,5 @@ def _group_error(group_id: str, error: StratalogError) -> Values:
     return {"group_id": group_id, "error_code": error, "error_message": str(error)}
 
 
-def _descriptions_refused(call: Call, error: StratalogError) -> Values:
-    return {"groups": [_group_error(group_id, error) for group_id in call.request.groups]}
-
-
 def _deletion_error(group_id: str, error: StratalogError) -> Values:
     return {"group_id": group_id, "error_code": error}
-
-
-def _deletions_refused(call: Call, error: StratalogError) -> Values:
-    return {"results": [_deletion_error(group_id, error) for group_id in call.request.groups_names]}

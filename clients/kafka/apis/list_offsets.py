@@ -8,12 +8,12 @@ KIP-207, KIP-320, KIP-405, KIP-734, KIP-1005).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Container, Iterable
 from functools import partial
 from typing import Any
 
 from stratalog.clients.kafka.protocol.entities import Values
-from stratalog.clients.kafka.request.api import Api, Call, repeated
+from stratalog.clients.kafka.request.api import Api, Call, each_partition, partition_error, refused_partitions, repeated
 from stratalog.clients.kafka.request.broker import ApiFamily, attempted
 from stratalog.clients.offset_spec import (
     EARLIEST_TIMESTAMP,
@@ -53,19 +53,25 @@ DEBUGGING_REPLICA = -2
 class OffsetApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         return [
-            Api(LIST_OFFSETS, self._list_offsets, _listing_refused),
+            Api(LIST_OFFSETS, self._list_offsets, refused_partitions),
             Api(OFFSET_FOR_LEADER_EPOCH, self._offsets_for_leader_epoch, _epochs_refused),
         ]
 
     # -- ListOffsets -------------------------------------------------------------------------------------------
 
     def _list_offsets(self, call: Call) -> Values:
-        return _each_partition(call.request.topics, partial(self._listed, call))
+        topics = call.request.topics
+        twice = repeated((topic.name, each.partition_index) for topic in topics for each in topic.partitions)
 
-    def _listed(self, call: Call, topic: Any, asked: Any, is_twice: bool) -> Values:
-        named = TopicPartition(topic.name, asked.partition_index)
-        self._broker.check(call, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
-        if is_twice:
+        def values(topic: Any, asked: Any) -> Values:
+            named = TopicPartition(topic.name, asked.partition_index)
+            return attempted(partial(self._listed, call, named, asked, twice), partial(partition_error, asked))
+
+        return {"topics": each_partition(topics, values)}
+
+    def _listed(self, call: Call, named: TopicPartition, asked: Any, twice: Container[tuple[str, int]]) -> Values:
+        self._broker.check(call, Operation.DESCRIBE, ResourceType.TOPIC, named.topic)
+        if named in twice:
             raise InvalidRequestError(f"{named} is named twice")
         if asked.timestamp < 0 and call.version < _SINCE.get(asked.timestamp, call.version + 1):
             raise UnsupportedVersionError(f"timestamp {asked.timestamp} in ListOffsets version {call.version}")
@@ -115,7 +121,7 @@ class OffsetApis(ApiFamily):
         def values(topic: Any, asked: Any) -> Values:
             return attempted(partial(self._epoch_end, call, topic.topic, asked), partial(_epoch_error, asked))
 
-        return _epoch_answers(call, values)
+        return {"topics": each_partition(call.request.topics, values)}
 
     def _epoch_end(self, call: Call, topic: str, asked: Any) -> Values:
         named = TopicPartition(topic, asked.partition)
@@ -133,41 +139,9 @@ class OffsetApis(ApiFamily):
         }
 
 
-def _each_partition(topics: Sequence[Any], answer: Callable[[Any, Any, bool], Values]) -> Values:
-    """The answers for the partitions of a ListOffsets request, by topic."""
-    twice = repeated((topic.name, each.partition_index) for topic in topics for each in topic.partitions)
-
-    def values(topic: Any, asked: Any) -> Values:
-        is_twice = (topic.name, asked.partition_index) in twice
-        return attempted(partial(answer, topic, asked, is_twice), partial(_offset_error, asked))
-
-    return {
-        "topics": [
-            {"name": topic.name, "partitions": [values(topic, each) for each in topic.partitions]} for topic in topics
-        ]
-    }
-
-
-def _offset_error(asked: Any, error: StratalogError) -> Values:
-    return {"partition_index": asked.partition_index, "error_code": error}
-
-
-def _listing_refused(call: Call, error: StratalogError) -> Values:
-    return _each_partition(call.request.topics, lambda _topic, asked, _is_twice: _offset_error(asked, error))
-
-
-def _epoch_answers(call: Call, answer: Callable[[Any, Any], Values]) -> Values:
-    return {
-        "topics": [
-            {"topic": topic.topic, "partitions": [answer(topic, each) for each in topic.partitions]}
-            for topic in call.request.topics
-        ]
-    }
-
-
 def _epoch_error(asked: Any, error: StratalogError) -> Values:
     return {"error_code": error, "partition": asked.partition}
 
 
 def _epochs_refused(call: Call, error: StratalogError) -> Values:
-    return _epoch_answers(call, lambda _topic, asked: _epoch_error(asked, error))
+    return {"topics": each_partition(call.request.topics, lambda _topic, asked: _epoch_error(asked, error))}

@@ -11,7 +11,7 @@ from functools import partial
 
 from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.protocol.values import fields_of, value_of
-from stratalog.clients.kafka.request.api import Api, Call, failed
+from stratalog.clients.kafka.request.api import Api, Call, failed, refused_each
 from stratalog.clients.kafka.request.broker import NOT_REQUESTED, ApiFamily
 from stratalog.clients.kafka.request.coordinators import Split, ask, ask_each
 from stratalog.replication.metadata.acls import Operation, ResourceType
@@ -35,7 +35,7 @@ class ModernGroupApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         return [
             Api(CONSUMER_GROUP_HEARTBEAT, self._heartbeat),
-            Api(CONSUMER_GROUP_DESCRIBE, self._describe, _descriptions_refused),
+            Api(CONSUMER_GROUP_DESCRIBE, self._describe, refused_each("groups", "group_ids", _group_error)),
         ]
 
     def _heartbeat(self, call: Call) -> None:
@@ -95,7 +95,3 @@ def _topics_of(group: DescribedConsumerGroup) -> list[str]:
 
 def _group_error(group_id: str, error: StratalogError) -> Values:
     return {"group_id": group_id, **failed(error)}
-
-
-def _descriptions_refused(call: Call, error: StratalogError) -> Values:
-    return {"groups": [_group_error(group_id, error) for group_id in call.request.group_ids]}

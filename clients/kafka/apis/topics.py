@@ -14,7 +14,7 @@ from typing import Any
 from stratalog.clients.admin.admin import NewTopic
 from stratalog.clients.admin.configs import topic_configs
 from stratalog.clients.kafka.protocol.entities import Values, id_text
-from stratalog.clients.kafka.request.api import SOURCE_CODES, Api, Call, failed, repeated
+from stratalog.clients.kafka.request.api import SOURCE_CODES, Api, Call, failed, refused_each, repeated
 from stratalog.clients.kafka.request.broker import ApiFamily, attempted
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.storage.errors import (
@@ -32,10 +32,11 @@ DELETION_DISABLED_FROM = 3
 
 class TopicApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
+        growth_refused = refused_each("results", "topics", _topic_error)
         return [
-            Api(CREATE_TOPICS, self._create_topics, partial(_refused, "topics"), is_slow=True),
+            Api(CREATE_TOPICS, self._create_topics, refused_each("topics", "topics", _topic_error), is_slow=True),
             Api(DELETE_TOPICS, self._delete_topics, _deletion_refused, is_slow=True),
-            Api(CREATE_PARTITIONS, self._create_partitions, partial(_refused, "results"), is_slow=True),
+            Api(CREATE_PARTITIONS, self._create_partitions, growth_refused, is_slow=True),
         ]
 
     # -- CreateTopics ----------------------------------------------------------------------------------------
@@ -132,7 +133,7 @@ def _each_topic(call: Call, answer: Callable[[Any], Values]) -> list[Values]:
             raise InvalidRequestError("Duplicate topic name.")
         return answer(topic)
 
-    return [attempted(partial(attempt, topic), partial(_named_error, name)) for name, topic in topics.items()]
+    return [attempted(partial(attempt, topic), partial(_topic_error, topic)) for topic in topics.values()]
 
 
 def _assignment(topic: Any) -> dict[int, tuple[int, ...]] | None:
@@ -150,16 +151,12 @@ def _names_and_ids(call: Call) -> list[tuple[str | None, str | None]]:
     return named + [(name, None) for name in call.given("topic_names", ())]
 
 
-def _named_error(name: str, error: StratalogError) -> Values:
-    return {"name": name, **failed(error)}
+def _topic_error(topic: Any, error: StratalogError) -> Values:
+    return {"name": topic.name, **failed(error)}
 
 
 def _id_error(name: str | None, topic_id: str | None, error: StratalogError) -> Values:
     return {"name": name, "topic_id": topic_id, **failed(error)}
-
-
-def _refused(field: str, call: Call, error: StratalogError) -> Values:
-    return {field: [_named_error(each.name, error) for each in call.request.topics]}
 
 
 def _deletion_refused(call: Call, error: StratalogError) -> Values:

@@ -14,7 +14,7 @@ from typing import Any
 
 from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.protocol.values import fields_of, value_of
-from stratalog.clients.kafka.request.api import Api, Call, error_only, failed, gather
+from stratalog.clients.kafka.request.api import Api, Call, each_partition, error_only, failed, gather, refused_each
 from stratalog.clients.kafka.request.broker import ApiFamily, attempted
 from stratalog.clients.kafka.request.coordinators import Split, ask_all, ask_each
 from stratalog.replication.metadata.acls import Operation, ResourceType
@@ -38,20 +38,22 @@ MARKER_TIMEOUT_MS = 30_000
 
 class TransactionAdminApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
+        refused = refused_each("transaction_states", "transactional_ids", _description_error)
         return [
             Api(WRITE_TXN_MARKERS, self._write_markers, _markers_refused),
             Api(DESCRIBE_PRODUCERS, self._describe_producers, _producers_refused),
-            Api(DESCRIBE_TRANSACTIONS, self._describe, _descriptions_refused),
+            Api(DESCRIBE_TRANSACTIONS, self._describe, refused),
             Api(LIST_TRANSACTIONS, self._list, error_only),
         ]
 
     # -- DescribeProducers -----------------------------------------------------------------------------------
 
     def _describe_producers(self, call: Call) -> Values:
-        def values(named: TopicPartition) -> Values:
-            return attempted(partial(self._producers, call, named), partial(_partition_error, named))
+        def values(topic: Any, partition: int) -> Values:
+            named = TopicPartition(topic.name, partition)
+            return attempted(partial(self._producers, call, named), partial(_partition_error, partition))
 
-        return _each_partition(call, values)
+        return {"topics": each_partition(call.request.topics, values, "partition_indexes")}
 
     def _producers(self, call: Call, named: TopicPartition) -> Values:
         self._broker.check(call, Operation.READ, ResourceType.TOPIC, named.topic)
@@ -145,50 +147,31 @@ def _marker_keys(call: Call) -> list[_MarkerKey]:
 
 
 def _written(call: Call, errors: dict[_MarkerKey, StratalogError | None]) -> Values:
+    def values(number: int, topic: Any, partition: int) -> Values:
+        return {"partition_index": partition, "error_code": errors[number, TopicPartition(topic.name, partition)]}
+
     return {
         "markers": [
             {
                 "producer_id": marker.producer_id,
-                "topics": [
-                    {
-                        "name": topic.name,
-                        "partitions": [
-                            {"partition_index": p, "error_code": errors[number, TopicPartition(topic.name, p)]}
-                            for p in topic.partition_indexes
-                        ],
-                    }
-                    for topic in marker.topics
-                ],
+                "topics": each_partition(marker.topics, partial(values, number), "partition_indexes"),
             }
             for number, marker in enumerate(call.request.markers)
         ]
     }
 
 
-def _each_partition(call: Call, values: Callable[[TopicPartition], Values]) -> Values:
-    """The answers for the partitions of a DescribeProducers request, by topic."""
-    return {
-        "topics": [
-            {"name": t.name, "partitions": [values(TopicPartition(t.name, p)) for p in t.partition_indexes]}
-            for t in call.request.topics
-        ]
-    }
-
-
-def _partition_error(named: TopicPartition, error: StratalogError) -> Values:
-    return {"partition_index": named.partition, **failed(error)}
+def _partition_error(partition: int, error: StratalogError) -> Values:
+    return {"partition_index": partition, **failed(error)}
 
 
 def _producers_refused(call: Call, error: StratalogError) -> Values:
-    return _each_partition(call, lambda named: _partition_error(named, error))
+    topics = call.request.topics
+    return {"topics": each_partition(topics, lambda _topic, p: _partition_error(p, error), "partition_indexes")}
 
 
 def _description_error(name: str, error: StratalogError) -> Values:
     return {"error_code": error, "transactional_id": name}
-
-
-def _descriptions_refused(call: Call, error: StratalogError) -> Values:
-    return {"transaction_states": [_description_error(name, error) for name in call.request.transactional_ids]}
 
 
 def _markers_refused(call: Call, error: StratalogError) -> Values:

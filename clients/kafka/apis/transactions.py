@@ -17,14 +17,21 @@ from typing import Any
 
 from stratalog.clients.kafka.protocol.entities import Values
 from stratalog.clients.kafka.protocol.values import as_error, fields_of, value_of
-from stratalog.clients.kafka.request.api import Api, Call, by_topic, error_only, gather
+from stratalog.clients.kafka.request.api import (
+    Api,
+    Call,
+    by_topic,
+    error_only,
+    gather,
+    partition_error,
+    refused_partitions,
+)
 from stratalog.clients.kafka.request.broker import ApiFamily, ServedBroker
 from stratalog.clients.kafka.request.coordinators import ask, coordinating_face
 from stratalog.replication.controller.producer_id_blocks import allocate_producer_ids
 from stratalog.replication.coordinator.runtime.find_coordinator import coordinator_partition
 from stratalog.replication.coordinator.transactions.add_partitions import commit_in_transaction, coordinator_asker
 from stratalog.replication.metadata.acls import Operation, ResourceType
-from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.requests.group_errors import error_response
 from stratalog.replication.requests.groups import OffsetCommitRequestTopic, TxnOffsetCommitRequest
@@ -71,11 +78,9 @@ class ClientProducerIds:
         with self._lock:
             for producer_id in self._left:
                 return producer_id
-            self._left = iter(self._broker.view.propose(self._allocate))
+            allocate = partial(allocate_producer_ids, broker_id=self._broker.broker_id)
+            self._left = iter(self._broker.view.propose(allocate))
             return next(self._left)
-
-    def _allocate(self, image: ClusterImage) -> Result[range]:
-        return allocate_producer_ids(image, self._broker.broker_id)
 
 
 class TransactionApis(ApiFamily):
@@ -89,7 +94,7 @@ class TransactionApis(ApiFamily):
             Api(ADD_PARTITIONS_TO_TXN, self._add_partitions, _partitions_refused),
             Api(ADD_OFFSETS_TO_TXN, self._add_offsets, error_only),
             Api(END_TXN, self._end, error_only),
-            Api(TXN_OFFSET_COMMIT, self._commit_offsets, _offsets_refused),
+            Api(TXN_OFFSET_COMMIT, self._commit_offsets, refused_partitions),
         ]
 
     # -- InitProducerId, AddOffsetsToTxn, EndTxn -----------------------------------------------------------------
@@ -202,7 +207,8 @@ class TransactionApis(ApiFamily):
             if refusal is None:
                 topics.append(value_of(OffsetCommitRequestTopic, topic))
             else:
-                refused.append(_topic_error(topic, refusal))
+                errors = [partition_error(each, refusal) for each in topic.partitions]
+                refused.append({"name": topic.name, "partitions": errors})
         request = value_of(TxnOffsetCommitRequest, asked, topics=tuple(topics))
 
         def values(response: Any) -> Values:
@@ -295,11 +301,6 @@ def _topic_results(call: Call, errors: Errors) -> list[Values]:
     ]
 
 
-def _topic_error(topic: Any, error: StratalogError) -> Values:
-    partitions = [{"partition_index": each.partition_index, "error_code": error} for each in topic.partitions]
-    return {"name": topic.name, "partitions": partitions}
-
-
 def _id_refused(call: Call, error: StratalogError) -> Values:
     return {"error_code": _known_error(call, error), "producer_id": NO_PRODUCER_ID, "producer_epoch": NO_PRODUCER_EPOCH}
 
@@ -308,7 +309,3 @@ def _partitions_refused(call: Call, error: StratalogError) -> Values:
     if call.version >= SEVERAL_TRANSACTIONS_FROM:
         return {"error_code": error}
     return _added(call, _transactions(call), [error])
-
-
-def _offsets_refused(call: Call, error: StratalogError) -> Values:
-    return {"topics": [_topic_error(topic, error) for topic in call.request.topics]}

@@ -1,1 +1,6 @@
-"""One request on its way, and the broker that it is sent to."""
+"""One request on its way, and the broker that it is sent to.
+
+api           connection, call, API; parts of requests and answers
+broker        the broker as all families of APIs see it
+coordinators  requests that a coordinator on the broker answers
+"""

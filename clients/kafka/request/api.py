@@ -143,8 +143,33 @@ class Api:
 
 
 def topic_named(topic: Any) -> dict[str, Any]:
-    """The name or the id of a request's topic as fields of the response."""
-    return {"topic_id": topic.topic_id} if hasattr(topic, "topic_id") else {"name": topic.name}
+    """The id or the name of a request's topic as a field of the response."""
+    field = next(each for each in ("topic_id", "name", "topic") if hasattr(topic, each))
+    return {field: getattr(topic, field)}
+
+
+def each_partition(
+    topics: Iterable[Any], values: Callable[[Any, Any], Values], partitions: str = "partitions"
+) -> list[Values]:
+    """The topics of a response: `values(topic, partition)` for each partition of a request's topics."""
+    return [
+        {**topic_named(topic), "partitions": [values(topic, each) for each in getattr(topic, partitions)]}
+        for topic in topics
+    ]
+
+
+def partition_error(partition: Any, error: StratalogError | None) -> Values:
+    return {"partition_index": partition.partition_index, "error_code": error}
+
+
+def refused_each(field: str, items: str, values: Callable[[Any, StratalogError], Values]) -> Refuse:
+    """The error for each of the request's `items` by itself, as the response's `field`."""
+    return lambda call, error: {field: [values(each, error) for each in getattr(call.request, items)]}
+
+
+def refused_partitions(call: Call, error: StratalogError) -> Values:
+    """The error for each partition of a request, by topic."""
+    return {"topics": each_partition(call.request.topics, lambda _topic, each: partition_error(each, error))}
 
 
 def repeated(keys: Iterable[K]) -> set[K]:

@@ -43,7 +43,7 @@ def handler(lab: Lab) -> Outcome:
     """Records a second, acks=all, three replicas, values of 100 bytes; and the same records fetched."""
     rows: list[Row] = []
     with lab.cluster() as cluster:
-        brokers = {broker: KafkaHandler.of(cluster, broker, config=cluster.config) for broker in cluster.brokers()}
+        brokers = {broker: KafkaHandler(cluster, broker, config=cluster.config) for broker in cluster.brokers()}
         _produce(cluster, brokers, lab.topic(cluster, "warm"), lab.payload(100), 1_000, 1, 300_000)
         for name, (batch_records, producers, count) in BATCHES.items():
             produced, fetched = [], []

@@ -14,6 +14,7 @@ from tests.clients.kafka_client import FETCH, LIST_OFFSETS, METADATA, PRODUCE, K
 from tests.clients.memory_cluster import ROOT, MemoryCluster
 
 CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID, DESCRIBE_CONFIGS, DESCRIBE_CLUSTER = 19, 20, 22, 32, 60
+DESCRIBE_GROUPS, DELETE_GROUPS = 15, 42
 DESCRIBE_LOG_DIRS, ELECT_LEADERS, ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS, HEARTBEAT = 35, 43, 45, 46, 12
 SETTINGS = {"authorizer.class.name": "StandardAuthorizer", "super.users": "User:root"}
 
@@ -115,3 +116,5 @@ def test_topics_configs_and_groups_are_for_those_who_may(client: KafkaClient) ->
     ]
     assert [code(each) for each in client.ask(DESCRIBE_CONFIGS, 4, {"resources": resources}).results] == [29, 31]
     assert code(client.ask(HEARTBEAT, 4, {"group_id": "g", "generation_id": 1, "member_id": "m"})) == 30
+    assert code(client.ask(DESCRIBE_GROUPS, 6, {"groups": ["g"]}).groups[0]) == 30
+    assert code(client.ask(DELETE_GROUPS, 2, {"groups_names": ["g"]}).results[0]) == 30

@@ -15,7 +15,7 @@ from typing import Self
 from stratalog.clients.view.cluster_view import ClusterView
 from tests.real.storm.parties import wait_until
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[3]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(PROJECT), "PYTHONUNBUFFERED": "1"}
 STARTED = "Started."
 START_WAIT_S, STOP_WAIT_S = 90, 60

@@ -1,4 +1,4 @@
-"""What every test may ask for: a Spark session made on first use, and roots on a fresh disk."""
+"""The fixtures of every test: a Spark session made on first use, and new roots on disk."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 LACKING = {name: reason for name, reason in servers.lacking().items() if reason}
 FETCH_SLOTS = 8
-"""Slots for three brokers with two overlapping fetch sessions each, and two to spare."""
+"""The slots for three brokers with two overlapping fetch sessions each, and two more."""
 FIRST_COMPILER_ONLY = "-XX:TieredStopAtLevel=1"
-"""For a JVM that lives for minutes: half of what Spark took in the tests was its second compiler, which never paid."""
+"""The options of a JVM that lives for minutes: its second compiler costs more CPU time than it saves in that time."""
 
 
 FAST = {
     "stratalog.storage.files.batch_file": ("encode_fast",),
 }
-"""Importing module -> functions of a `_fast` twin there, which return None where the other implementation is used: with
+"""Functions of a `_fast` twin, by importing module. They return None where the other implementation is used, with
 STRATALOG_TESTS_WITHOUT_FAST=1 always."""
 
 
@@ -41,11 +41,11 @@ hypothesis.settings.load_profile("same")
 
 ON_SPARK = "on Spark"
 LONG_FOLDERS = ("real", "docs", "simulation", "jobs", "stores", "replication")
-"""Those whose files take longest, the longest first: what comes last is to be short, or one process waits for it."""
+"""The longest of them, the longest first: the last ones have to be short, or they run in one process alone."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A test that takes the Spark session is marked `spark`. Before several processes the longest files lie on top."""
+    """A test that uses the Spark session is marked `spark`. With several processes the longest files come first."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @functools.cache
 def _is_on_spark(file: Path) -> bool:
-    """Whether its tests take the Spark session. Where this is wrong a second session is started, no more."""
+    """True when its tests use the Spark session. An error here only starts a second session."""
     return "spark: SparkSession" in file.read_text(encoding="utf-8")
 
 
@@ -70,7 +70,7 @@ def _place(config: pytest.Config, file: Path) -> int:
 
 
 class ByFile(LoadFileScheduling):
-    """A process takes whole files, which share what is made once in a module; those on Spark share one session."""
+    """A process runs whole files, whose tests share the fixtures of a module; those on Spark share one session."""
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
@@ -78,7 +78,7 @@ class ByFile(LoadFileScheduling):
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByFile:
-    """For `--numprocesses`: how tests are shared out."""
+    """The scheduler of tests for `--numprocesses`."""
     return ByFile(config, log)
 
 
@@ -89,7 +89,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _fixtures_of(item: pytest.Item) -> set[str]:
-    """The fixtures that a test takes, also those that a parameter names."""
+    """The fixtures that a test uses, also those that a parameter names."""
     call = getattr(item, "callspec", None)
     named = call.params.values() if call else ()
     return {*getattr(item, "fixturenames", ()), *(value for value in named if isinstance(value, str))}
@@ -138,7 +138,7 @@ def _served(running: AbstractContextManager[StoreServer]) -> Iterator[StoreServe
 
 @pytest.fixture
 def cluster_root(tmp_path: Path) -> Path:
-    """A folder for `Cluster.start`, not there yet."""
+    """A folder for `Cluster.start` that does not exist yet."""
     return tmp_path / "cluster"
 
 

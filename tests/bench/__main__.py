@@ -1,6 +1,6 @@
 """`python -m tests.bench`: measure ours beside Kafka; JSON lines on standard output, progress on standard error.
 
---only produce,latency    only these benches; `--only profile` prints where the time of one record goes,
+--only produce,latency    only these benches; `--only profile` prints the CPU time of each step of one record,
                           `--only codec` measures Kafka's record batches beside aiokafka,
                           `--only handler` Produce and Fetch through Kafka's handler,
                           `--only group` rebalances of 100 members over 1,000 partitions
@@ -32,7 +32,7 @@ from tests.bench.benches.soak import soak_commits, soak_disk
 from tests.bench.benches.spark import spark
 from tests.bench.benches.standing import disk_bytes, idle_cpu, memory
 from tests.bench.benches.time_to_table import time_to_table
-from tests.bench.lab import Lab, Outcome, say
+from tests.bench.lab import Lab, Outcome, show
 from tests.bench.measures import json_line
 from tests.bench.peer.kafka import PeerError, fetch_jars
 from tests.bench.report import Run
@@ -42,7 +42,7 @@ from tests.bench.volume import data_folder
 Bench = Callable[[Lab], Outcome]
 
 SHORT: dict[str, Bench] = {
-    "produce": produce,  # first: it warms the peer up for those that follow
+    "produce": produce,  # first: it warms the peer up for the others
     "latency": latency_acks_all,
     "time_to_table": time_to_table,
     "producers_8": producers_8,
@@ -53,7 +53,7 @@ SHORT: dict[str, Bench] = {
 LONG: dict[str, Bench] = {"partitions_500": partitions_500, "memory": memory}
 SOAK: dict[str, Bench] = {"soak_commits": soak_commits, "soak_disk": soak_disk}
 ASKED: dict[str, Bench] = {"profile": profile, "codec": codec, "handler": handler, "group": group}
-"""Run only when they are named."""
+"""The benches that run only when they are named."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -78,24 +78,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PeerError as reason:
         print(f"ERROR {reason}", file=sys.stderr)
         return 1
-    # A bench that is told to end stops Kafka and the cluster first.
+    # On a signal a bench stops Kafka and the cluster before it ends.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     run({name: benches[name] for name in chosen}, given)
     return 0
 
 
 def run(benches: dict[str, Bench], given: argparse.Namespace) -> None:
-    """Each bench after the other, in one folder that goes when all is done."""
+    """Run the benches one after the other, in one folder that is deleted at the end."""
     began, outcomes = time.monotonic(), []
     with data_folder() as folder, closing(Lab(folder, given.rounds)) as lab:
         described = machine.describe(folder, with_peer=not given.soak)
-        say(f"data on {described['data on']}")
+        show(f"data on {described['data on']}")
         for name, bench in benches.items():
             bench_began = time.monotonic()
             outcomes.append(bench(lab))
             for row in outcomes[-1].rows:
                 print(json_line(row), flush=True)
-            say(f"{name} took {time.monotonic() - bench_began:.0f} s")
+            show(f"{name} took {time.monotonic() - bench_began:.0f} s")
     if given.report is not None:
         rows = [row for outcome in outcomes for row in outcome.rows]
         notes = [note for outcome in outcomes for note in outcome.notes]

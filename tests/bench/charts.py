@@ -15,7 +15,7 @@ OURS, PEER, WORSE = "#4c8bb8", "#e0933a", "#b8352c"
 
 
 def draw_ratios(path: Path, rows: Sequence[Row]) -> None:
-    """One bar a row: how many times better ours is, on a logarithmic axis; red where the peer wins."""
+    """One bar a row: how many times better stratalog is, on a logarithmic axis; red where the peer wins."""
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 

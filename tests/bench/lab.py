@@ -1,6 +1,6 @@
-"""What the benches share: one peer, one Spark session, fresh clusters of ours, payloads, and how many rounds.
+"""What the benches share: one peer, one Spark session, new clusters of ours, payloads, and the number of rounds.
 
-I/O: everything lies below one temporary folder. Both sides stay up while the other is measured; `idle_cpu` says
+I/O: everything lies below one temporary folder. Each side stays up while the other is measured; `idle_cpu` measures
 what that costs.
 """
 
@@ -39,7 +39,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One window of an open loop; `hand_overs_s`: when a fetch session took over, by broker."""
+    """One window of an open loop; `hand_overs_s`: when a fetch session became active, by broker."""
 
     ours: tuple[Moment, ...]
     peer: tuple[Moment, ...]
@@ -57,7 +57,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a bench gives: rows for the table, sentences for the reader, at most one window to draw, and curves.
+    """A bench's results: rows for the table, sentences for the reader, at most one window to draw, and curves.
 
     curves  by the picture's name: what `at` is, and the curves one above the other
     """
@@ -70,7 +70,7 @@ class Outcome:
 
 @dataclass
 class Lab:
-    """`rounds`: how often each side is measured, ours and the peer in turns."""
+    """The surroundings of a run. `rounds`: how often each side is measured, ours and the peer in turns."""
 
     folder: Path
     rounds: int = 3
@@ -88,12 +88,12 @@ class Lab:
     def peer(self) -> Kafka:
         """The Kafka of this run, started at the first use."""
         if self._peer is None:
-            say("starting Kafka")
+            show("starting Kafka")
             self._peer = Kafka.start(self.folder / self.fresh("kafka"))
         return self._peer
 
     def stop_peer(self) -> None:
-        """Kafka's processes end, its files stay: to remove many would slow the disk down for whoever is measured next.
+        """Stop Kafka's processes and keep its files: removing many would slow the disk down for the next measurement.
         The next use starts another Kafka."""
         if self._peer is not None:
             self._peer.stop()
@@ -114,7 +114,7 @@ class Lab:
         shutil.rmtree(path, ignore_errors=True)
 
     def fresh(self, stem: str) -> str:
-        """A name that was not given before."""
+        """A name that was not returned before."""
         self._count += 1
         return f"{stem}-{self._count}"
 
@@ -131,7 +131,7 @@ class Lab:
         return name
 
     def close(self) -> None:
-        """Stop what was started, Kafka first: Spark's JVM may be gone already when someone pressed Ctrl-C."""
+        """Stop what was started, Kafka first: after Ctrl-C Spark's JVM may have ended already."""
         self.stop_peer()
         if "spark" in self.__dict__:
             self.spark.stop()
@@ -147,6 +147,6 @@ class Lab:
         return [os.getpid()]
 
 
-def say(text: str) -> None:
-    """A line for whoever waits; figures go to standard output."""
+def show(text: str) -> None:
+    """A line of progress on standard error; figures go to standard output."""
     print(f"# {text}", file=sys.stderr, flush=True)

@@ -41,8 +41,8 @@ def _processor() -> str:
 
 
 def _first_use_us() -> float:
-    """Microseconds for the first write to a page: about 0.3, but 20 in a virtual machine whose host takes free memory
-    back. There whatever fills new memory is slow, the page cache of written files first of all, ours and the peer's."""
+    """Microseconds for the first write to a page: many more in a virtual machine whose host reclaims free memory. There
+    everything that fills new memory is slow, the page cache of written files first of all, ours and the peer's."""
     with mmap.mmap(-1, TOUCHED_PAGES * PAGE_BYTES) as memory:
         began = time.perf_counter()
         for at in range(0, TOUCHED_PAGES * PAGE_BYTES, PAGE_BYTES):
@@ -51,15 +51,15 @@ def _first_use_us() -> float:
 
 
 def _given_back() -> str:
-    """Where the kernel looks for pages that were not used lately (DAMON) and gives them back however much is free:
-    there files that were just written are read from the disk again, ours and the peer's."""
+    """A note where the kernel reclaims pages that were not used lately (DAMON), however much memory is free: there
+    files that were just written are read from the disk again, ours and the peer's."""
     schemes = Path("/sys/kernel/mm/damon/admin/kdamonds").glob("*/contexts/*/schemes/*/action")
     is_on = any(_line(path) == "pageout" and _line(path.parents[4] / "state") == "on" for path in schemes)
     return ", pages not used lately are given back (DAMON)" if is_on else ""
 
 
 def _line(path: Path) -> str:
-    """Empty where it may not be read: that is for root."""
+    """The file's text; empty where only root may read it."""
     try:
         return path.read_text(encoding="utf-8").strip()
     except OSError:
@@ -67,7 +67,7 @@ def _line(path: Path) -> str:
 
 
 def descendants(roots: Iterable[int], without: Collection[int] = ()) -> list[int]:
-    """These processes and all that descend from them, as far as they live; `without` some and their descendants."""
+    """These processes and their descendants that live, but not those in `without` and their descendants."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -81,7 +81,7 @@ def descendants(roots: Iterable[int], without: Collection[int] = ()) -> list[int
 
 
 def cpu_s(roots: Iterable[int], without: Collection[int] = ()) -> float:
-    """CPU seconds that these processes and their descendants have used, those that ended included."""
+    """CPU seconds of these processes and their descendants, those that ended included."""
     stats = [_stat(pid) for pid in descendants(roots, without)]
     return sum(int(ticks) for stat in stats if stat for ticks in stat[11:15]) / CLOCK_TICKS
 
@@ -94,7 +94,7 @@ def cpu_s_by_process(roots: Iterable[int], without: Collection[int] = ()) -> dic
 
 def resident_mib(roots: Iterable[int]) -> dict[str, float]:
     """MiB of resident memory by the program's name (`java`, `python`), descendants included. A page that several
-    processes share, as forked ones do, is counted once: each has its share of it (`Pss`)."""
+    processes share, as forked ones do, is counted once, in equal parts (`Pss`)."""
     return _by_program(roots, _proportional_mib)
 
 
@@ -112,7 +112,7 @@ def _by_program(roots: Iterable[int], mib_of: Callable[[int], float]) -> dict[st
 
 
 def _proportional_mib(pid: int) -> float:
-    """0 when the process has ended."""
+    """MiB of a process, shared pages in parts (`Pss`); 0 when it has ended."""
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8")
     except OSError:
@@ -143,7 +143,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def allocated_bytes(folders: Iterable[Path]) -> int:
-    """Bytes of disk blocks that the files below these folders take."""
+    """Bytes of disk blocks that the files below these folders use."""
     files = (Path(top) / name for folder in folders for top, _, names in os.walk(folder) for name in names)
     return sum(_blocks(file) for file in files) * 512
 
@@ -151,5 +151,5 @@ def allocated_bytes(folders: Iterable[Path]) -> int:
 def _blocks(file: Path) -> int:
     try:
         return file.stat().st_blocks
-    except FileNotFoundError:  # clean-up was quicker
+    except FileNotFoundError:  # deleted by clean-up meanwhile
         return 0

@@ -1,4 +1,4 @@
-"""What a bench says: figures of several rounds, rows of both sides, quantiles, and when a peer is warm. Pure."""
+"""A bench's measures: figures of several rounds, rows of both sides, quantiles, and when a peer is warm. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Self
 
 WARM_RUNS = 3
 WARM_SPREAD = 1.05
-"""A peer is warm when the best of its last three runs is at most this many times the worst of them."""
+"""The largest ratio of the best to the worst of the last three runs of a warm peer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Row:
 
     bench, of      the bench's name, and which of its figures ("" for its main one, `p99` …)
     unit           of `ours` and `peer`; `less_is_better` for times, bytes and CPU
-    peer_is        what stands on the peer's side when it is not Kafka, None when there is nothing to compare with
+    peer_is        what the peer's side is when it is not Kafka, None when there is nothing to compare with
     more           single numbers and words beside it, for the JSON line
     """
 
@@ -59,11 +59,11 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Of the medians; above 1: ours is better. None when there is nothing to compare with."""
+        """The ratio of the medians; above 1: ours is better. None when there is nothing to compare with."""
         return None if self.peer is None else ratio(self.ours.median, self.peer.median, self.less_is_better)
 
     def as_json(self) -> dict[str, Any]:
-        """The JSON line: medians by the issue's names, then the spreads."""
+        """The JSON line: the medians, then the spreads."""
         found = self.ratio
         return {
             "bench": self.bench,
@@ -115,7 +115,7 @@ def ratio(ours: float, peer: float, less_is_better: bool) -> float:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least `share` (0 to 1) of all are not above. ValueError without values.
+    """The smallest value for which at least `share` (0 to 1) of all are at most as large. ValueError without values.
 
     >>> quantile([4.0, 1.0, 3.0, 2.0], 0.5)
     2.0
@@ -156,7 +156,7 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
 
 
 def plain(value: float) -> float:
-    """Five significant digits, without a tail of zeros: what a measurement can bear.
+    """Five significant digits, the precision of a measurement, without zeros at the end.
 
     >>> plain(265745.123), plain(2.0), plain(0.123456)
     (265750, 2, 0.12346)

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 ROWS_A_TABLE = 10_000
 DISTINCT_RECORDS = {100: 130_000, 1024: 50_000}
-"""So many different values by size: enough that no codec's window meets the same one twice. In tables that is a number
-without a divisor in common with the partitions, so that each partition gets all of them."""
+"""The number of different values by size: so many that no codec's window contains the same one twice. The number of
+tables has no divisor in common with that of the partitions, so that each partition receives all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ class Payload:
         return cls(size_bytes, lines, tuple(table_of(values[first : first + ROWS_A_TABLE]) for first in firsts))
 
     def table(self, number: int) -> pa.Table:
-        """The tables one after the other, from the first again after the last."""
+        """Table `number` of an endless series: after the last the first again."""
         return self.tables[number % len(self.tables)]
 
     def value(self, number: int) -> bytes:
-        """One of the first table's values."""
+        """Value `number` of an endless series: those of the first table."""
         return bytes(self.tables[0]["value"][number % ROWS_A_TABLE].as_py())
 
 

@@ -1,4 +1,4 @@
-"""docs/BENCHMARKS.md as text: how it was measured, on what, and every row, those that the peer wins included. Pure."""
+"""docs/BENCHMARKS.md as text: how it was measured, on what, and every row, also those that the peer wins. Pure."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ SECTIONS: Mapping[str, tuple[str, str]] = {
         """Six partitions, three replicas, acks=all, `min.insync.replicas=2`, the same random values on both sides.
 Ours: one producer **in the brokers' process**, Arrow tables of 10,000 rows. Kafka: `producer-perf`, **a client over
 TCP** in a process of its own, with a file of the same values, its producer otherwise at its defaults. A rate of ours
-has no network in it, so the ratio compares two ways to use a log, not two wires. Kafka is measured when it is warm:
-three runs in a row differ by at most 5 %, or five minutes have passed (one minute for another size or codec in the same
-JVMs). Neither side syncs before it
-acknowledges. Nothing is compressed but in the rows `_zstd`. p99 is the time from handing over (a record; ours: a table)
-to the acknowledgement at full load, mostly spent in the producer's buffer. Consuming is `poll_table` against
-`consumer-perf`, which counts the time to join its group, too. `producers_8`: eight producers at once, each with an
-eighth of the records; against one of ours in seven pairs, of which each gives a ratio.""",
+includes no network, so the ratio is not one of two network protocols. Kafka is measured when it is warm: three runs in
+a row differ by at most 5 %, or five minutes have passed (one minute for another size or codec in the same JVMs).
+Neither side syncs before it acknowledges. Only the rows `_zstd` are compressed. p99 is the time from the call of `send`
+(a record; ours: a table) to the acknowledgement at full load, mostly spent in the producer's buffer. Consuming is
+`poll_table` against `consumer-perf`, which counts the time to join its group, too. `producers_8`: eight producers at
+once, each with an eighth of the records, against one of ours; the ratio of each of seven pairs.""",
     ),
     "latency": (
         "Latency",
@@ -46,17 +45,17 @@ two rounds of warm-up with half as many. `spark_read`: count and sum of lengths.
 beginning into `noop`. `spark_trigger`: the time of one micro-batch, topic to foreachBatch, while 100 rows/s come in;
 the writing query beside it. Rows `_tuned`: the Kafka connector with `kafka.fetch.max.wait.ms=10` instead of 500.
 `delta_append`: `spark_write` against a plain append of the same rows to one Delta table, neither partitioned nor
-replicated: the floor.""",
+replicated: the least that a write to Delta costs.""",
     ),
     "standing": (
         "Standing",
         """`idle_cpu`: 300 partitions with three replicas and nothing to do; all processes of a side, Spark's JVM and
 the fetch sessions' Python workers included, over 10 s. `disk_bytes`: 10,000 lines of a web log, zstd on both sides;
 disk blocks of everything below the partitions' folders on three replicas, commit logs and indexes included, after
-our merges came to rest; `one sealed replica`: all lines in one partition whose segment was rolled, our replica with
-its commit log against the peer's `.log` file alone; our merged files are zstd at level 9, which takes 24 ms of CPU for
-these lines. `memory`: resident memory at 20,000 records/s over ten minutes, least squares from the second minute
-on; a page that forked processes share is counted once (`Pss`), in the last line in each of them.""",
+our merges were done; `one sealed replica`: all lines in one partition whose segment was rolled, our replica with
+its commit log against the peer's `.log` file alone; our merged files are zstd at level 9. `memory`:
+resident memory at 20,000 records/s over ten minutes, least squares from the second minute on; a page that forked
+processes share is counted once (`Pss`), in the last line in each of them.""",
     ),
     "group": (
         "Groups",
@@ -76,7 +75,7 @@ replicas, `retention.bytes` 32 MiB, `segment.bytes` 8 MiB,
 against the first half's.""",
     ),
 }
-"""By the first part of a bench's name: title and what was measured."""
+"""Sections by the first part of a bench's name: title and what was measured."""
 
 _SECTION_OF = {
     "produce": "produce", "consume": "produce", "producers": "produce", "latency": "latency", "partitions": "latency",
@@ -99,7 +98,7 @@ class Run:
 
 
 def report(runs: Sequence[Run], ratios_chart: str, charts: Mapping[str, Sequence[str]]) -> str:
-    """The whole document; charts, those of a section by its name, are paths relative to it."""
+    """The whole document. `charts`: by a section's name, paths relative to the document."""
     rows = [row for run in runs for row in run.rows]
     commands = " and ".join(f"`{run.command}`" for run in runs)
     parts = [
@@ -115,7 +114,7 @@ def report(runs: Sequence[Run], ratios_chart: str, charts: Mapping[str, Sequence
 
 
 def section(name: str, rows: Sequence[Row], charts: Sequence[str]) -> str:
-    """A title, what was measured, a table, charts; empty when nothing of it was."""
+    """A title, what was measured, a table, charts; empty when there are no rows."""
     own = [row for row in rows if section_of(row.bench) == name]
     if not own:
         return ""
@@ -124,7 +123,7 @@ def section(name: str, rows: Sequence[Row], charts: Sequence[str]) -> str:
 
 
 def section_of(bench: str) -> str:
-    """The section that a bench's row stands in. KeyError for a bench that no section knows."""
+    """The section of a bench's row. KeyError for a bench without a section."""
     return _SECTION_OF[bench.partition("_")[0]]
 
 
@@ -149,7 +148,7 @@ def spread(of: Spread) -> str:
 
 
 def kafka_wins(rows: Sequence[Row]) -> str:
-    """The rows with a ratio below 1, by name; those compared with something else than Kafka apart."""
+    """The rows with a ratio below 1, by name; separately those compared with something other than Kafka."""
     lost = [row for row in rows if row.ratio is not None and row.ratio < 1]
     kafka = [_named(row) for row in lost if row.peer_is == "Kafka"]
     other = [f"{_named(row)} (behind {row.peer_is})" for row in lost if row.peer_is != "Kafka"]
@@ -164,6 +163,6 @@ def _named(row: Row) -> str:
 
 
 def machine_text(run: Run) -> str:
-    """What it ran on."""
+    """The section about the machine and the versions of a run."""
     title = f"## Machine and versions (`{run.command}`, {run.day}, {run.took_s // 60} min {run.took_s % 60} s)"
     return title + "\n\n" + "\n".join(f"- {name}: {value}" for name, value in run.machine.items())

@@ -1,4 +1,4 @@
-"""What runs measured, kept beside the document, so that a long and a short run both stand in it.
+"""The results of runs, kept beside the document, so that it has those of a long and of a short run.
 
 I/O: `benchmarks/results.json`, the charts and BENCHMARKS.md below the folder of the documentation.
 """
@@ -18,11 +18,11 @@ from tests.bench.report import Run, report
 
 CHARTS = "benchmarks"
 CHARTS_OF = {"latency": ("latency.svg",), "soak": ("soak-commits.png", "soak-disk.png")}
-"""The charts of a section of the document."""
+"""The charts by section of the document."""
 
 
 def write_report(docs: Path, run: Run, outcomes: Sequence[Outcome]) -> None:
-    """Put this run in place of an earlier one of the same command, and write the document anew.
+    """Replace an earlier run of the same command by this one, and write the document again.
 
     Rows of benches that this run did not measure (`--only`) stay.
     """

@@ -1,4 +1,4 @@
-"""Figures, ratios, quantiles, the warm-up rule: what a bench's numbers mean."""
+"""Figures, ratios, quantiles and the rule of the warm-up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The document that a run writes: every row stands in it, also those that Kafka wins."""
+"""The document that a run writes has every row, also those that Kafka wins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What file system a bench's data lie on is found out, not assumed."""
+"""The file system of a bench's data is read from the system."""
 
 from __future__ import annotations
 

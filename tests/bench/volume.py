@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 VOLUME_GIB, FREE_GIB_MIN = 24, 12
-"""The volume's size; its file is sparse, and needs so much free room at least."""
+"""The volume's size, and the free space that its sparse file needs at least [GiB]."""
 
 JOURNALED = ("xfs", "btrfs")
 SHARED_MEMORY = Path("/dev/shm")
@@ -26,7 +26,7 @@ SHARED_MEMORY = Path("/dev/shm")
 
 @contextmanager
 def data_folder() -> Iterator[Path]:
-    """A folder for one run, also in force as the temporary folder of this process and of those that it starts."""
+    """A folder for one run, also the temporary folder of this process and of those that it starts."""
     given = Path(tempfile.mkdtemp(prefix="stratalog-bench-"))
     volume = given / "volume"
     try:
@@ -78,7 +78,7 @@ def _mounted(folder: Path) -> tuple[str, str]:
 
 
 def _mount(image: Path, target: Path) -> bool:
-    """An ext4 with mkfs's defaults in a new sparse file; False, and nothing left, where that is not allowed."""
+    """Mount an ext4 with mkfs's defaults in a new sparse file; False and no trace where that is not allowed."""
     if os.geteuid() != 0 or _free_gib(image.parent) < FREE_GIB_MIN:
         return False
     target.mkdir()

@@ -1,4 +1,4 @@
-"""What the tests of Kafka's record batches have in common: records as columns and back, batches with given headers."""
+"""Common parts of the tests of Kafka's record batches: records as columns and back, batches with given headers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from stratalog.clients.kafka.batches.headers import BatchHeader, batch_bytes
 from stratalog.storage.records import Header, NewRecordBatch, payload_table
 
 Record = tuple[int | None, bytes | None, bytes | None, tuple[Header, ...] | None]
-"""Timestamp [ms], key, value, headers."""
+"""A record: timestamp [ms], key, value, headers."""
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 HEADER = BatchHeader(0, 0, -1, 2, 0, 0, 0, 1_000, 1_000, -1, -1, -1, 1)
 ONE_RECORD = b"\x10\0\0\0\x01\x04ok\0"
-"""At its batch's own timestamp and offset, no key, value `ok`, no headers."""
+"""A record at its batch's own timestamp and offset, without key and headers, value `ok`."""
 
 _contents = st.none() | st.binary(max_size=40) | st.sampled_from([b"x" * 63, b"x" * 64, b"x" * 200])
 _headers = st.none() | st.lists(st.builds(Header, st.text(max_size=6), _contents), min_size=1, max_size=3).map(tuple)
@@ -28,7 +28,7 @@ _records = st.tuples(_timestamps, _contents, _contents, _headers)
 record_lists: st.SearchStrategy[list[Record]] = st.lists(_records, min_size=1, max_size=40) | st.builds(
     lambda record, count, last: [record] * count + [last], _records, st.integers(1, 300), _records
 )
-"""Few different records, or many equal ones: what is read one by one, and at once."""
+"""Records of a batch: few different ones, which are decoded one by one, or many equal ones, decoded at once."""
 
 
 def new_batch(rows: Iterable[Record], **fields: Any) -> NewRecordBatch:

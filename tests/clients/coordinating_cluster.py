@@ -1,4 +1,4 @@
-"""A memory cluster whose brokers coordinate groups: real shards, whose decisions hold at once."""
+"""A memory cluster whose brokers coordinate groups: real shards, whose decisions are committed at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_DELAY = BrokerConfig.from_properties({"group.initial.rebalance.delay.ms": 0})
 
 
 class CoordinatingCluster(MemoryCluster):
-    """`shards` makes the shards of each kind. A test that wants time to count calls `expire`."""
+    """`shards` makes the shards of each kind. Timers run only when the test calls `expire`."""
 
     def __init__(self, shards: Mapping[CoordinatorType, ShardFactory]) -> None:
         super().__init__()
@@ -35,14 +35,14 @@ class CoordinatingCluster(MemoryCluster):
             decision = shard.decide(request, token, now_ms)
         except StratalogError as refusal:
             decision = Decision(answers=(Answered(token, refusal),))
-        self._take(shard, decision, now_ms)
+        self._accept(shard, decision, now_ms)
 
     def expire(self) -> None:
-        """Everything that is due by now."""
+        """Perform everything that is due by now."""
         now_ms = self.clock.wall_ms()
         for shard in self._shards.values():
             while shard.next_due_ms is not None and shard.next_due_ms <= now_ms:
-                self._take(shard, shard.expire(now_ms), now_ms)
+                self._accept(shard, shard.expire(now_ms), now_ms)
 
     def _shard(self, topic_partition: TopicPartition, now_ms: int) -> CoordinatorShard:
         shard = self._shards.get(topic_partition)
@@ -50,10 +50,10 @@ class CoordinatingCluster(MemoryCluster):
             image = self.metadata.image
             place = ShardPlace(topic_partition, 0, NO_DELAY, self.ids, lambda: image, lambda: None)
             shard = self._shards[topic_partition] = self._make[topic_partition.topic](place)
-            self._take(shard, shard.loaded(now_ms), now_ms)
+            self._accept(shard, shard.loaded(now_ms), now_ms)
         return shard
 
-    def _take(self, shard: CoordinatorShard, decision: Decision, now_ms: int) -> None:
+    def _accept(self, shard: CoordinatorShard, decision: Decision, now_ms: int) -> None:
         for record in decision.records:
             shard.replay(record, now_ms, decision.producer_id, decision.producer_epoch)
         for token, response in decision.answers:

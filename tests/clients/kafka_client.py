@@ -29,7 +29,7 @@ class ClosedError(Exception):
 
 
 class KafkaClient:
-    """Asks the handlers of brokers 1 to 3."""
+    """Sends requests to the handlers of brokers 1 to 3."""
 
     def __init__(
         self,
@@ -63,16 +63,16 @@ class KafkaClient:
     def asked(
         self, key: int, version: int, values: Mapping[str, Any] | None = None, *, broker: int = 1, client: str = "test"
     ) -> Answer:
-        """A request on its way: call what it gives for the response."""
+        """Send a request; the call of the result returns the response."""
         frame = encode_request(3, client, build(request_type(key, version), values or {}))
         return self.sent(frame, key, version, broker=broker)
 
     def sent(self, frame: bytes, key: int, version: int, *, broker: int = 1) -> Answer:
-        """The same for bytes. The broker looks for newer metadata first: it may take 20 ms to notice some otherwise."""
+        """The same for bytes. The broker refreshes its metadata first, since it polls only from time to time."""
         self.handlers[broker].broker.view.refresh()
         answer = Answer(key, version)
         connection = Connection(self.principal, answer.close)
-        self.handlers[broker].handle(frame, connection, answer.take)
+        self.handlers[broker].handle(frame, connection, answer.receive)
         return answer
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ class KafkaClient:
 
 
 class Answer:
-    """What comes back for one request."""
+    """The response to one request, when it comes."""
 
     def __init__(self, key: int, version: int) -> None:
         self.frame: bytes | None = None
@@ -95,7 +95,7 @@ class Answer:
         self.is_there = threading.Event()
         self._key, self._version = key, version
 
-    def take(self, frame: bytes | None) -> None:
+    def receive(self, frame: bytes | None) -> None:
         assert not self.is_there.is_set(), "answered twice"
         self.frame = frame
         self.is_there.set()

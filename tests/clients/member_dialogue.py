@@ -1,4 +1,4 @@
-"""A consumer's membership at work: what it sends and calls when time passes, and what it is answered."""
+"""A consumer's membership, driven by a test: its requests and listener calls as time passes, and the answers to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MemberDialogue(Generic[AnyMembership]):
         self.member.subscribe(frozenset({"t"}))
 
     def step(self, *, is_polling: bool = True) -> list[Send]:
-        """Do all that is due, calls too; what was sent."""
+        """Do everything that is due, listener calls too; the requests that were sent."""
         sends: list[Send] = []
         while True:
             step = self.member.step(self.now_ms, is_polling=is_polling)

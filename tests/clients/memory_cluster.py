@@ -1,4 +1,4 @@
-"""A cluster in memory for client tests: metadata, tables and progress objects, with the leaders played by the test."""
+"""A cluster in memory for client tests: metadata, tables and progress objects; the test acts as the leaders."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ROOT = "memory:///metadata"
 
 
 class MemoryStores:
-    """`replication.stores.Stores` in memory; a root in `lost` cannot be reached."""
+    """`Stores` in memory; a root in `lost` cannot be reached."""
 
     def __init__(self) -> None:
         self.ids = RandomIds()
@@ -61,7 +61,7 @@ class MemoryStores:
 
 
 class MemoryCluster:
-    """Brokers 1 to 3 and the topics that the test makes. It is also a `RunningCluster`: its brokers append at once."""
+    """Brokers 1 to 3 and the test's topics. It is also a `RunningCluster`: its brokers append at once."""
 
     root = ROOT
 
@@ -108,7 +108,7 @@ class MemoryCluster:
         return self.metadata.image.partition(topic_partition)
 
     def elect(self, topic_partition: TopicPartition, leader: int, *, unclean: bool = False) -> None:
-        """The leader changes; it has not started yet."""
+        """Elect a leader, which has not started yet."""
         state = self.state(topic_partition)
         self.commit(state.changed(leader=leader, bump_leader_epoch=True, unclean=unclean))
 
@@ -125,14 +125,14 @@ class MemoryCluster:
         self.log(state.leader, topic_partition).start_epoch(state.leader_epoch, as_leader=True)
 
     def follow(self, broker: int, topic_partition: TopicPartition) -> None:
-        """A follower copies everything from the leader."""
+        """Copy everything from the leader as a follower."""
         state = self.state(topic_partition)
         log = self.log(broker, topic_partition)
         log.start_epoch(state.leader_epoch, as_leader=False)
         log.copy_from(self.log(state.leader, topic_partition), state.leader_epoch, 1 << 30)
 
     def append(self, topic_partition: TopicPartition, *values: bytes, time_ms: int = 1) -> None:
-        """The leader appends; nothing is committed before `publish`."""
+        """Append as the leader; nothing is committed before `publish`."""
         batch = NewRecordBatch(payload_table([(time_ms, None, value, None) for value in values]))
         self.append_batch(topic_partition, batch)
 
@@ -153,7 +153,7 @@ class MemoryCluster:
         log_start: int = 0,
         known_committed: int = UNKNOWN,
     ) -> None:
-        """The leader publishes a high watermark, by default its log end."""
+        """Publish a high watermark as the leader, by default its log end."""
         state = self.state(topic_partition)
         log = self.log(state.leader, topic_partition)
         end = log.log_end_offset if high_watermark is None else high_watermark

@@ -1,6 +1,7 @@
 """The group coordinator of a cluster in memory: `GroupShard`s, driven by one thread as a broker's loop drives them.
 
-What they decide is appended to `__consumer_offsets` of the cluster before it is answered, so that it can be folded.
+The records of their decisions are appended to `__consumer_offsets` of the cluster before the answer, so that another
+shard can fold them.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_ta
 from tests.clients.memory_cluster import MemoryBroker, MemoryCluster
 
 PARTITIONS = 3
-Told = Callable[[object], None]
+Answer = Callable[[object], None]
 
 
 class MemoryCoordinator:
-    """All partitions of `__consumer_offsets` are led by one broker of the cluster, which may move."""
+    """One broker of the cluster leads all partitions of `__consumer_offsets`; it may change."""
 
     def __init__(self, cluster: MemoryCluster, leader: int = 1, **config: object) -> None:
         self.cluster = cluster
@@ -40,8 +41,8 @@ class MemoryCoordinator:
         cluster.create_topic(GROUP_METADATA_TOPIC, PARTITIONS)
         self.shards: dict[int, GroupShard] = {}
         self.requests: list[object] = []
-        self._queue: deque[tuple[int, object, Told]] = deque()
-        self._waiting: dict[int, Told] = {}
+        self._queue: deque[tuple[int, object, Answer]] = deque()
+        self._waiting: dict[int, Answer] = {}
         self._token = 0
         self._woken = threading.Event()
         self._is_over = False
@@ -58,12 +59,12 @@ class MemoryCoordinator:
         self._woken.set()
         self._thread.join()
 
-    def ask(self, partition: int, request: object, told: Told) -> None:
-        self._queue.append((partition, request, told))
+    def ask(self, partition: int, request: object, answer: Answer) -> None:
+        self._queue.append((partition, request, answer))
         self._woken.set()
 
     def fail_over(self, leader: int) -> None:
-        """Another broker coordinates: what waits is refused, the shards are folded anew."""
+        """Make another broker the coordinator: waiting requests are refused, the shards are folded again."""
 
         def move(_: object) -> None:
             for shard in self.shards.values():
@@ -86,14 +87,14 @@ class MemoryCoordinator:
                 if shard.next_due_ms is not None and shard.next_due_ms <= self.now_ms():
                     self._perform(partition, shard, shard.expire(self.now_ms()))
 
-    def _decide(self, partition: int, request: object, told: Told) -> None:
+    def _decide(self, partition: int, request: object, answer: Answer) -> None:
         if partition < 0 and callable(request):
-            told(request(None))
+            answer(request(None))
             return
         self.requests.append(request)
         shard = self._shard(partition)
         self._token += 1
-        self._waiting[self._token] = told
+        self._waiting[self._token] = answer
         try:
             decision = shard.decide(request, self._token, self.now_ms())
         except StratalogError as reason:
@@ -129,7 +130,7 @@ class MemoryCoordinator:
 
 
 class CoordinatingBroker(MemoryBroker):
-    """A broker of the cluster that answers for its coordinator, or says that it is another."""
+    """A broker of the cluster that answers as the coordinator, or that it is not the coordinator."""
 
     def __init__(self, cluster: MemoryCluster, broker_id: int, coordinator: MemoryCoordinator) -> None:
         super().__init__(cluster, broker_id)
@@ -141,7 +142,7 @@ class CoordinatingBroker(MemoryBroker):
         leader = self._coordinator.leader
         answer(FindCoordinatorResponse(tuple(Coordinator(key, leader) for key in request.coordinator_keys)))
 
-    def coordinator(self, kind: CoordinatorType, key: str | int, request: object, answer: Told) -> None:
+    def coordinator(self, kind: CoordinatorType, key: str | int, request: object, answer: Answer) -> None:
         if self._coordinator.leader != self.broker_id:
             answer(NotCoordinatorError(f"broker {self.broker_id} does not coordinate {key}"))
             return
@@ -154,10 +155,10 @@ class CoordinatingBroker(MemoryBroker):
             return
         answers: list[object] = []
 
-        def told(response: object) -> None:
+        def answered(response: object) -> None:
             answers.append(response)
             if len(answers) == PARTITIONS:
                 answer(answers)
 
         for partition in range(PARTITIONS):
-            self._coordinator.ask(partition, request, told)
+            self._coordinator.ask(partition, request, answered)

@@ -1,4 +1,4 @@
-"""A cluster that stands still: tables, metadata and leaders' progress on disk, moved by the test and by no broker."""
+"""A cluster without running brokers: tables, metadata and leaders' progress on disk, changed only by the test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Row = tuple[int | None, bytes | None, bytes | None, Sequence[Header] | None]
 
 
 class StillCluster:
-    """Brokers 1 and 2; broker 1 leads every partition until `lead` says otherwise."""
+    """Brokers 1 and 2; broker 1 leads every partition until a call of `lead`."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = SystemClock()
@@ -37,16 +37,16 @@ class StillCluster:
         self.progress = {
             i: ProgressWriter(self.stores.objects(root), leader_progress_path(i)) for i, root in self.roots.items()
         }
-        self.tell(*(RegisterBrokerRecord(i, i, f"life-{i}", root) for i, root in self.roots.items()))
+        self.commit_metadata(*(RegisterBrokerRecord(i, i, f"life-{i}", root) for i, root in self.roots.items()))
 
-    def tell(self, *records: MetadataRecord) -> None:
+    def commit_metadata(self, *records: MetadataRecord) -> None:
         self.metadata.propose(lambda image: Result(records, None))
 
     def view(self) -> ClusterView:
         return ClusterView(self.root, stores=self.stores)
 
     def create_topic(self, topic: str, partitions: int) -> list[TopicPartition]:
-        self.tell(TopicRecord(topic, f"id-of-{topic}"))
+        self.commit_metadata(TopicRecord(topic, f"id-of-{topic}"))
         created = [TopicPartition(topic, number) for number in range(partitions)]
         for topic_partition in created:
             self.lead(topic_partition, 1, 0)
@@ -54,8 +54,8 @@ class StillCluster:
         return created
 
     def lead(self, topic_partition: TopicPartition, leader: int, epoch: int) -> None:
-        """A new leader under a new epoch; its table starts the epoch, nothing is published yet."""
-        self.tell(PartitionRecord(*topic_partition, (1, 2), leader, epoch, (1, 2), epoch, 1))
+        """Elect a leader under a new epoch; its table starts the epoch, nothing is published yet."""
+        self.commit_metadata(PartitionRecord(*topic_partition, (1, 2), leader, epoch, (1, 2), epoch, 1))
         log = self.log(topic_partition, leader)
         log.exists_or_create(f"id-of-{topic_partition.topic}")
         log.start_epoch(epoch, as_leader=True)
@@ -81,7 +81,7 @@ class StillCluster:
         assert isinstance(appended.results[0], BatchAppended)
 
     def publish(self, topic_partition: TopicPartition, high_watermark: int) -> None:
-        """Let the leader publish a high watermark."""
+        """Publish a high watermark as the leader."""
         leader = self.leader(topic_partition)
         log = self.log(topic_partition, leader)
         writer = self.progress[leader]
@@ -102,7 +102,7 @@ class StillCluster:
         writer.publish()
 
     def commit(self, topic_partition: TopicPartition, values: Sequence[str], *, first_ms: int = 1_000) -> None:
-        """Append records, key and value alike and a millisecond apart, and publish them as committed."""
+        """Append records with equal key and value, a millisecond apart, and publish them as committed."""
         rows: list[Row] = [(first_ms + i, v.encode(), v.encode(), None) for i, v in enumerate(values)]
         self.append(topic_partition, rows)
         self.publish(topic_partition, self.log(topic_partition, self.leader(topic_partition)).log_end_offset)

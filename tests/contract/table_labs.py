@@ -1,4 +1,4 @@
-"""The tables under contract, each in a laboratory: faults between storage calls, torn commits, lost files.
+"""The tables under contract, each in a lab that injects faults between storage calls, tears commits and loses files.
 
 I/O: a directory or object store that the test gives.
 """
@@ -24,7 +24,7 @@ Fault = Callable[[], None]
 
 
 class Lab(Protocol):
-    """One disk with one table. `on` runs a fault once, at a low-level call (`create`, `create:done`) on a version."""
+    """One disk with one table. `on` runs a fault once, at a low-level call (`create`, `create:done`) of a version."""
 
     def open(self, name: str = TABLE) -> DeltaLogTable | MemoryLogTable: ...
     def on(self, operation: str, version: int, fault: Fault) -> None: ...
@@ -84,14 +84,14 @@ class HookedRemoteStore(Hooks, ObstoreStore):
 
 
 class StoreLab:
-    """A Delta table on whatever store."""
+    """A Delta table on any store."""
 
     def __init__(self, store: HookedLocalStore | HookedRemoteStore) -> None:
         self.store = store
 
     @staticmethod
     def remote(url: str) -> StoreLab:
-        """On an object store that `open_store` finds."""
+        """A lab on an object store that `open_store` finds."""
         return StoreLab(HookedRemoteStore(obstore.store.from_url(url), url))
 
     def open(self, name: str = TABLE) -> DeltaLogTable:

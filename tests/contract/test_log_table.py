@@ -1,4 +1,4 @@
-"""Every `LogTable`, on any store, keeps the port: races, orphaned and torn commits, lost answers, clean-up."""
+"""Every `LogTable`, on any store, keeps the contract: races, orphaned and torn commits, lost answers, clean-up."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def lose_answer() -> None:
     raise StoreUnavailableError("no answer")
 
 
-def test_a_new_table_states_an_empty_log(lab: Lab, table: Table) -> None:
+def test_a_new_table_is_an_empty_log(lab: Lab, table: Table) -> None:
     snapshot = lab.open().snapshot()
     assert snapshot is not None
     assert (snapshot.version, snapshot.files) == (0, ())
@@ -138,7 +138,7 @@ def test_a_version_without_the_one_before_it_is_a_conflict(lab: Lab, table: Tabl
 
 
 @pytest.mark.parametrize("cleaned_to", [5, 6, 7, 12])
-def test_a_sleeper_that_wins_a_cleaned_version_has_an_orphaned_commit(lab: Lab, table: Table, cleaned_to: int) -> None:
+def test_a_late_writer_of_a_cleaned_version_has_an_orphaned_commit(lab: Lab, table: Table, cleaned_to: int) -> None:
     grow(table, 4)
     sleeper = lab.open()
     sleeper.snapshot()
@@ -149,10 +149,10 @@ def test_a_sleeper_that_wins_a_cleaned_version_has_an_orphaned_commit(lab: Lab, 
     snapshot = reopened.snapshot()
     assert snapshot is not None
     assert snapshot.version == 20
-    assert lab.has_commit(5) == (cleaned_to == 5)  # then it is the real one
+    assert lab.has_commit(5) == (cleaned_to == 5)  # then it is the valid one
 
 
-def test_commits_of_two_sleepers_in_a_row_are_both_orphaned(lab: Lab, table: Table) -> None:
+def test_commits_of_two_late_writers_in_a_row_are_both_orphaned(lab: Lab, table: Table) -> None:
     grow(table, 4)
     first, second = lab.open(), lab.open()
     first.snapshot()
@@ -168,15 +168,15 @@ def test_commits_of_two_sleepers_in_a_row_are_both_orphaned(lab: Lab, table: Tab
     assert not lab.has_commit(6)
 
 
-def test_a_real_commit_overtaken_by_clean_up_is_committed(lab: Lab, table: Table) -> None:
+def test_a_valid_commit_overtaken_by_clean_up_is_committed(lab: Lab, table: Table) -> None:
     grow(table, 4)
     other = lab.open()
 
-    def go_on() -> None:
+    def let_clean_up_overtake() -> None:
         grow(other, 9, first=6)
         clean_up_to(other, 5)
 
-    lab.on("create:done", 5, go_on)
+    lab.on("create:done", 5, let_clean_up_overtake)
     assert table.commit(5, empty("c5")) == Committed(5)
     assert lab.has_commit(5)
 
@@ -185,16 +185,16 @@ def test_a_commit_cleaned_up_before_its_check_is_unknown(lab: Lab, table: Table)
     grow(table, 4)
     other = lab.open()
 
-    def go_on() -> None:
+    def let_clean_up_overtake() -> None:
         grow(other, 9, first=6)
         clean_up_to(other, 8)
 
-    lab.on("create:done", 5, go_on)
+    lab.on("create:done", 5, let_clean_up_overtake)
     with pytest.raises(StoreUnavailableError, match="may or may not"):
         table.commit(5, empty("c5"))
 
 
-def test_a_lost_answer_is_settled_by_reading_back(lab: Lab, table: Table) -> None:
+def test_a_lost_answer_is_resolved_by_reading_back(lab: Lab, table: Table) -> None:
     lab.on("create:done", 1, lose_answer)
     assert table.commit(1, empty("mine")) == Committed(1)
 
@@ -206,7 +206,7 @@ def test_a_lost_request_raises_and_leaves_nothing(lab: Lab, table: Table) -> Non
     assert not lab.has_commit(1)
 
 
-def test_a_retried_request_that_meets_itself_is_committed(lab: Lab, table: Table) -> None:
+def test_a_retried_request_that_finds_its_own_commit_is_committed(lab: Lab, table: Table) -> None:
     lab.open().commit(1, empty("mine"))
     assert table.commit(1, empty("mine")) == Committed(1)
 
@@ -224,7 +224,7 @@ def test_create_never_revives_a_table_whose_first_commit_was_cleaned_up(lab: Lab
     assert not lab.has_commit(0)
 
 
-def test_a_creator_that_slept_until_version_0_was_cleaned_up_has_an_orphaned_commit(lab: Lab) -> None:
+def test_a_creator_after_version_0_was_cleaned_up_has_an_orphaned_commit(lab: Lab) -> None:
     def live_on() -> None:
         other = lab.open()
         other.create({}, 1, "c0")
@@ -277,11 +277,11 @@ def test_checkpoint_clean_up_and_reopening_keep_the_fold(lab: Lab, table: Table)
     assert len(list(table.clean_log(1_000, LATER_MS))) == 5  # up to the checkpoint, never above
 
 
-def test_reading_on_after_clean_up(lab: Lab, table: Table) -> None:
+def test_reading_continues_after_clean_up(lab: Lab, table: Table) -> None:
     grow(table, 20)
     clean_up_to(table, 15)
     reader = lab.open()
-    assert reader.read_commit(15) is None  # nothing before it stands: it counts as cleaned up
+    assert reader.read_commit(15) is None  # no commit before it is valid: it counts as cleaned up
     commits = [reader.read_commit(version) for version in range(16, 21)]
     assert [c and c.commit_id for c in commits] == ["c16", "c17", "c18", "c19", "c20"]
 
@@ -318,10 +318,10 @@ def test_recovery_drops_from_the_first_torn_commit(lab: Lab, table: Table) -> No
 
 
 @pytest.mark.parametrize(("version", "older"), [(4, 2), (4, 3), (1, 3)])
-def test_recovery_drops_from_the_first_commit_that_stood_elsewhere(
+def test_recovery_drops_from_the_first_commit_of_another_version(
     lab: Lab, table: Table, version: int, older: int
 ) -> None:
-    """As a power loss may leave one where files are written over."""
+    """A power loss may leave such a commit where files are overwritten."""
     grow(table, 6)
     lab.misplace(older, version)
     recovered = lab.open()
@@ -346,14 +346,14 @@ def test_recovery_drops_from_the_first_commit_whose_file_is_not_whole(lab: Lab, 
     assert (snapshot.version, snapshot.txns[LOG_END]) == (1, 1)
 
 
-def test_recovery_lets_merged_away_files_be_gone(lab: Lab, table: Table) -> None:
+def test_recovery_ignores_missing_files_that_were_merged_away(lab: Lab, table: Table) -> None:
     old = append(table, 1, 0, b"a")
     table.commit(2, Commit("c2", "MERGE", 1, removes=(old.path,)))
     table.delete_objects([old.path])
     assert lab.open().recover_tail() == 2
 
 
-def test_recovery_looks_only_above_the_checkpoint(lab: Lab, table: Table) -> None:
+def test_recovery_checks_only_above_the_checkpoint(lab: Lab, table: Table) -> None:
     entry = append(table, 1, 0, b"a")
     table.checkpoint()
     lab.lose_file(entry.file)
@@ -378,7 +378,7 @@ def test_files_are_read_whole_and_by_column(lab: Lab, table: Table) -> None:
         (RowsWanted(from_timestamp_ms=1_700_000_000_003), {3}),
     ],
 )
-def test_a_read_of_some_rows_gives_a_run_with_those(table: Table, wanted: RowsWanted, least: set[int]) -> None:
+def test_a_read_of_some_rows_returns_a_run_with_those(table: Table, wanted: RowsWanted, least: set[int]) -> None:
     file = table.write_file(rows(b"a", b"b", b"c", b"d"), 0)
     found = table.read_file(file, ["offset_delta"], wanted)["offset_delta"].to_pylist()
     assert least <= set(found)
@@ -422,7 +422,7 @@ def test_objects_are_listed_outside_the_log(table: Table) -> None:
     assert table.read_object("_producers/02.json") == b"[]"
 
 
-def test_a_dropped_table_takes_no_commit_of_a_straggler(lab: Lab, table: Table) -> None:
+def test_a_dropped_table_accepts_no_late_commit(lab: Lab, table: Table) -> None:
     grow(table, 3)
     straggler = lab.open()
     straggler.snapshot()

@@ -61,15 +61,15 @@ def scripts() -> dict[str, str]:
 
 @cache
 def make_targets() -> set[str]:
-    """What `make` can be asked for."""
+    """The targets of the Makefile."""
     found = _TARGET.findall((ROOT / "Makefile").read_text(encoding="utf-8"))
     return {target for targets in found for target in targets.split()}
 
 
 def faults(command: Sequence[str], *, is_whole: bool = True) -> list[str]:
-    """What is wrong with a command of ours; nothing with commands of others.
+    """The faults of a command of stratalog; none for other commands.
 
-    is_whole  False for a command in running text, which may leave arguments out: only its flags are checked
+    is_whole  False for a command in running text, which may omit arguments: only its flags are checked
     """
     name, *arguments = command
     if name == "make":
@@ -133,6 +133,6 @@ def _flag_faults(module: str, arguments: Sequence[str], is_whole: bool) -> list[
         parser.parse(arguments)
     except SystemExit as end:  # --help and --version
         return [] if not end.code else [f"{module} {shlex.join(arguments)}: exit code {end.code}"]
-    except Exception as reason:  # noqa: BLE001  # whatever the tool says of its command line
+    except Exception as reason:  # noqa: BLE001  # any error of the tool about its command line
         return [f"{module} {shlex.join(arguments)}: {reason}"]
     return []

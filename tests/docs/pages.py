@@ -1,6 +1,6 @@
 """The pages of the documentation: their code blocks, code spans, links and headings. I/O: reads Markdown files.
 
-How a block is fenced says what becomes of it:
+The info string of a block decides how it is tested:
 
     ```python       run, all of a page in one interpreter, in order
     ```sh           run, all of a page in one shell, between the page's Python blocks
@@ -64,12 +64,12 @@ class Page:
 
     @property
     def anchors(self) -> set[str]:
-        """What a link to one of its headings says behind `#`."""
+        """The anchors of its headings, as links write them behind `#`."""
         return {anchor_of(heading) for heading in _HEADING.findall(self.prose)}
 
     @property
     def is_run(self) -> bool:
-        """Whether a block of it is run."""
+        """True when one of its blocks is run."""
         return any(block.handling == RUN and block.language in ("python", "sh") for block in self.blocks)
 
 

@@ -1,7 +1,7 @@
-"""Runs the code blocks of one page as they stand, in order: `python -m tests.docs.run_page README.md`.
+"""Runs the code blocks of one page unchanged, in order: `python -m tests.docs.run_page README.md`.
 
 I/O: this interpreter runs the Python blocks, one bash the shell blocks, both in the working directory. The package's
-scripts are made there in `.bin`. Exit code 1 when a block fails, after the output of all up to that one.
+scripts are made there in `.bin`. Exit code 1 when a block fails, after the output of the blocks up to it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.docs.commands import scripts
 from tests.docs.pages import RUN, SERVE, Block, read_page
 
 READY = "Ctrl-C"
-"""What a command that stays up says once it is up: how to end it."""
+"""The text that a command which stays up prints when it is up: how to end it."""
 READY_S = 60
 END_S = 30
 _MARK = "--- end of block ---"
@@ -32,7 +32,7 @@ sys.exit(main())
 
 
 class Shell:
-    """One bash for the blocks of a page: variables live on. A command that fails ends it."""
+    """One bash for the blocks of a page, which keeps variables. A command that fails ends it."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         self._bash = subprocess.Popen(
@@ -47,7 +47,7 @@ class Shell:
         self._bash.stdin.flush()
 
     def run(self, text: str) -> None:
-        """Run a block and print what it prints. RuntimeError when a command of it fails."""
+        """Run a block and print its output. RuntimeError when a command of it fails."""
         block = Path(".bin/block.sh")
         block.write_text(text, encoding="utf-8")
         self._send(f"source {block} < /dev/null; echo '{_MARK}'")
@@ -67,7 +67,7 @@ class Servers:
         self._running: list[subprocess.Popen[bytes]] = []
 
     def start(self, text: str) -> None:
-        """Start a block; returns once it says that it is up. RuntimeError when it ends before, or does not come up."""
+        """Start a block; returns when it is up. RuntimeError when it ends before, or does not come up in time."""
         log = Path(f".bin/serve-{len(self._running)}.log")
         with log.open("wb") as output:
             self._running.append(
@@ -84,7 +84,7 @@ class Servers:
         print(log.read_text(encoding="utf-8"), flush=True)
 
     def stop(self) -> None:
-        """End all of them, in order if they do so in time."""
+        """Stop all of them; those that do not end in time are killed."""
         for server in self._running:
             os.killpg(server.pid, signal.SIGTERM)
         for server in self._running:
@@ -100,7 +100,7 @@ def run_python(name: str, block: Block, namespace: dict[str, object]) -> None:
 
 
 def make_scripts(folder: Path) -> None:
-    """The scripts that an installation makes."""
+    """Make the scripts that an installation makes."""
     folder.mkdir()
     for name, module in scripts().items():
         (folder / name).write_text(_SCRIPT.format(python=sys.executable, module=module), encoding="utf-8")

@@ -1,6 +1,6 @@
-"""The tools in processes of their own. Each is started as a user does once; later calls are forks of one process.
+"""The tools in processes of their own. The first call starts one as a user does; later calls are forks of one process.
 
-Loading takes a tool 0.7 s of CPU, its work a tenth of that, and the tests call tools eighty times.
+Loading a tool costs many times as much CPU as its work, and the tests call tools often.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Forks:
             )  # fmt: skip
 
     def run(self, module: str, arguments: tuple[str, ...], streams: tuple[int, int, int]) -> int:
-        """Exit code of the tool; those that do not end in time are killed."""
+        """Run a tool; its exit code. A tool that does not end in time is killed."""
         socket.send_fds(self._calls, [json.dumps([module, *arguments]).encode()], streams)
         try:
             return int(self._calls.recv(REQUEST_BYTES_MAX))
@@ -96,7 +96,7 @@ def _forks() -> Forks:
 
 
 def serve(calls: socket.socket) -> str:
-    """Load, then fork for each call until the caller has gone. Returns in forks: the module that they are to run."""
+    """Load the tools, then fork for each call until the caller ends. In a fork it returns the module to run."""
     for module in OFTEN_CALLED:
         importlib.import_module(module)
     gc.freeze()
@@ -110,7 +110,7 @@ def serve(calls: socket.socket) -> str:
             for number, stream in enumerate(streams):
                 os.dup2(stream, number)
             module, *sys.argv[1:] = json.loads(request)
-            sys.modules.pop(module, None)  # it is the main program
+            sys.modules.pop(module, None)  # the fork runs it as the main program
             return str(module)
         for stream in streams:
             os.close(stream)

@@ -1,4 +1,4 @@
-"""Storage that is not as it should be: foreign commits, lost folders, two processes, offsets that are gone."""
+"""Faulty storage: foreign commits, lost folders, two processes, deleted offsets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.real.storm.parties import wait_until
 
 PROJECT = Path(__file__).parents[2]
 PARTITIONS = 4
-"""More than brokers: a broker leads two of them, and a fault in one must not show in the other."""
+"""More partitions than brokers: a broker leads two of them, and a fault in one must not affect the other."""
 SETTINGS = {
     "broker.session.timeout.ms": 1_500,
     "broker.heartbeat.interval.ms": 300,
@@ -49,8 +49,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield running
 
 
-def append_as_somebody_else(table: Path) -> None:
-    """What a notebook does that takes a replica for an ordinary table."""
+def append_foreign_commit(table: Path) -> None:
+    """Append as a notebook does that uses a replica as an ordinary table."""
     rows = DeltaTable(str(table)).to_pyarrow_table()
     write_deltalake(str(table), rows.slice(0, 1), mode="append")
 
@@ -71,7 +71,7 @@ def test_a_foreign_commit_to_a_leader_s_table_fails_its_partition_clearly_and_no
     leader = ClusterView(cluster).leader(TopicPartition("orders", 0))
     with Producer(cluster, acks="all", delivery_timeout_ms=30_000, request_timeout_ms=10_000) as producer:
         assert [send(producer, partition, "before") for partition in range(PARTITIONS)] == [0] * PARTITIONS
-        append_as_somebody_else(replica_of(cluster, leader, 0))
+        append_foreign_commit(replica_of(cluster, leader, 0))
         with pytest.raises(ForeignCommitError, match=r"orders-0: version \d+ .*not committed by stratalog") as caught:
             send(producer, 0, "refused")
         assert (caught.value.name, caught.value.code) == ("KAFKA_STORAGE_ERROR", 56)
@@ -88,7 +88,7 @@ def test_a_foreign_commit_to_a_follower_s_table_costs_only_that_replica(cluster:
     with Producer(cluster, acks="all") as producer:
         assert send(producer, 0, "before") == 0
         wait_until(lambda: DeltaTable(str(replica_of(cluster, follower, 0))).to_pyarrow_table().num_rows, "a copy")
-        append_as_somebody_else(replica_of(cluster, follower, 0))
+        append_foreign_commit(replica_of(cluster, follower, 0))
         assert send(producer, 0, "waits until the replica is out of the ISR") == 1
         wait_until(lambda: follower not in isr_of(cluster, 0), f"an ISR without broker {follower}")
         assert send(producer, 0, "goes on") == 2
@@ -100,11 +100,11 @@ def test_a_foreign_commit_to_a_follower_s_table_costs_only_that_replica(cluster:
 
 
 def test_after_a_foreign_commit_another_replica_leads_once_the_broker_is_restarted(cluster: Cluster) -> None:
-    """The way out: the partition goes on elsewhere, the broker leads its other partitions again."""
+    """The remedy: the partition has another leader, and the broker leads its other partitions again."""
     leader = ClusterView(cluster).leader(TopicPartition("orders", 0))
     with Producer(cluster, acks="all", delivery_timeout_ms=30_000, request_timeout_ms=10_000) as producer:
         assert send(producer, 0, "before") == 0
-        append_as_somebody_else(replica_of(cluster, leader, 0))
+        append_foreign_commit(replica_of(cluster, leader, 0))
         with pytest.raises(ForeignCommitError):
             send(producer, 0, "refused")
         cluster.kill(leader)
@@ -119,7 +119,7 @@ def test_after_a_foreign_commit_another_replica_leads_once_the_broker_is_restart
 
 
 def test_reading_below_the_log_start_is_out_of_range(tmp_path: Path) -> None:
-    """The log starts above zero once records were deleted: here while the cluster is down, on every replica."""
+    """The log starts above zero after records were deleted, here while the cluster is down, on every replica."""
     with Cluster.start(tmp_path / "cluster", fetcher="thread", config=SETTINGS) as cluster:
         Admin(cluster).create_topics([NewTopic("orders", 1, 3)])
         with Producer(cluster) as producer:
@@ -203,7 +203,7 @@ def test_a_root_that_cannot_be_used_is_refused_by_name(  # type: ignore[no-untyp
         Cluster.start(path, fetcher="thread")
 
 
-def test_a_root_where_no_cluster_is_is_not_made_by_a_client(tmp_path: Path) -> None:
+def test_a_client_does_not_create_a_root_without_a_cluster(tmp_path: Path) -> None:
     for client in (Admin, Consumer, Producer, ClusterView):
         with pytest.raises(LogDirNotFoundError, match="nowhere"):
             client(str(tmp_path / "nowhere"))
@@ -233,6 +233,6 @@ def test_a_second_process_on_the_same_cluster_is_refused_until_the_first_ends(tm
         assert refused.returncode == 1
         assert refused.stderr == f"KAFKA_STORAGE_ERROR: {path}: another process runs this cluster\n"
         with Producer(cluster) as producer:
-            assert send(producer, 0, "the first one goes on") == 0
+            assert send(producer, 0, "the first one continues") == 0
     after = start_elsewhere(path)
     assert (after.returncode, after.stderr) == (0, "")

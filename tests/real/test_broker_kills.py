@@ -79,7 +79,7 @@ def is_led_without(admin: Admin, victim: int) -> bool:
 
 
 def leader_epochs(admin: Admin) -> int:
-    """How often a partition got a leader: a run in which none failed over would prove nothing."""
+    """The sum of leader epochs: a run without a failover would prove nothing."""
     return sum(state.leader_epoch for state in admin.describe_topics([TOPIC])[TOPIC].partitions)
 
 
@@ -88,6 +88,6 @@ def all_in_sync(admin: Admin) -> bool:
 
 
 def assert_everything_was_answered(history: History) -> None:
-    """A producer that may wait two minutes sees no error in this: every record was acknowledged."""
+    """Every record was acknowledged: a producer that may wait two minutes has no error in such a run."""
     assert [event.value for event in history.events() if event.kind == FAIL] == []
     assert history.counts[ACK] == history.counts[SEND]

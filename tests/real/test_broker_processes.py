@@ -1,4 +1,4 @@
-"""Brokers as processes of their own: they form a cluster, refuse doubles, stop in order, survive kills."""
+"""Brokers as processes of their own: they form a cluster, refuse a second process, stop in order, survive kills."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TOPIC = "orders"
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcesses]:
-    """Three that run; a test that stops one starts it again."""
+    """Three running brokers; a test that stops one starts it again."""
     with BrokerProcesses(tmp_path_factory.mktemp("processes"), SETTINGS) as running:
         yield running
 
@@ -63,7 +63,7 @@ def values_of(root: str, topic: str, count: int) -> set[str]:
 
 @contextmanager
 def another(folder: Path, broker_id: int, **overrides: object) -> Iterator[BrokerProcess]:
-    """A process beside those of a cluster, not awaited."""
+    """A broker process beside those of a cluster; its start is not awaited."""
     settings = SETTINGS | {name.replace("__", "."): value for name, value in overrides.items()}
     process = BrokerProcess(folder, broker_id, settings, "thread")
     process.output_file = folder / f"another-{broker_id}.out"
@@ -112,7 +112,7 @@ def tool(arguments: list[str], lines: str = "") -> str:
     return ended.stdout
 
 
-def test_sigterm_hands_over_and_ends_with_0(brokers: BrokerProcesses) -> None:
+def test_sigterm_moves_the_leaderships_and_ends_with_0(brokers: BrokerProcesses) -> None:
     watch = new_topic(brokers, "handed-over")
     victim = watch.leaders()[0]
     assert brokers[victim].stop() == 0
@@ -140,7 +140,7 @@ def test_a_killed_broker_is_fenced_by_the_others_and_comes_back(brokers: BrokerP
     wait_until(lambda: replicas_are_equal(brokers.folder, "survives", (1, 2, 3), 3), "equal replicas")
 
 
-def test_a_paused_broker_registers_anew_and_its_zombie_writes_count_for_nothing(brokers: BrokerProcesses) -> None:
+def test_a_paused_broker_registers_anew_and_its_zombie_writes_do_not_count(brokers: BrokerProcesses) -> None:
     watch = new_topic(brokers, "paused")
     victim = watch.leaders()[0]
     brokers[victim].pause()
@@ -176,7 +176,7 @@ def test_an_embedded_cluster_on_roots_of_running_processes_is_refused(brokers: B
     assert all(brokers[i].is_running for i in (1, 2, 3))
 
 
-def test_a_broker_whose_metadata_is_gone_makes_no_new_cluster(tmp_path: Path) -> None:
+def test_a_broker_whose_metadata_is_gone_does_not_create_a_new_cluster(tmp_path: Path) -> None:
     with BrokerProcesses(tmp_path, SETTINGS, broker_ids=(1,)) as brokers:
         assert brokers[1].stop() == 0
         shutil.move(tmp_path / "metadata", tmp_path / "unmounted")
@@ -188,14 +188,14 @@ def test_a_broker_whose_metadata_is_gone_makes_no_new_cluster(tmp_path: Path) ->
 
 
 @pytest.fixture
-def heeds_ctrl_c() -> Iterator[None]:
-    """Where the tests run in the background they ignore it, and so does what they start."""
+def receives_ctrl_c() -> Iterator[None]:
+    """Tests that run in the background ignore Ctrl-C, and so would the processes that they start."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.usefixtures("heeds_ctrl_c")
+@pytest.mark.usefixtures("receives_ctrl_c")
 def test_ctrl_c_while_it_starts_ends_it_in_order(tmp_path: Path) -> None:
     with another(tmp_path, 1) as starting:
         wait_until(lambda: (tmp_path / "broker-1" / ".lock").exists(), "its lock")
@@ -220,7 +220,7 @@ def test_wrong_settings_are_named_and_nothing_is_made(tmp_path: Path, overrides:
 
 
 def test_a_process_joins_the_brokers_of_an_embedded_cluster(tmp_path: Path) -> None:
-    """Its leaders are in another process than the producer's cluster: they are asked through their inbox."""
+    """Its leaders are not in the process of the producer's cluster: they receive records through their inbox."""
     with (
         Cluster.start(tmp_path, brokers=2, fetcher="thread", config=SETTINGS) as cluster,
         BrokerProcesses(tmp_path, SETTINGS, broker_ids=(3,)),

@@ -1,4 +1,4 @@
-"""Damage on a real disk, in running brokers: kept to one replica and healed from the leader; nobody else notices."""
+"""Damage on a real disk, in running brokers, stays in one replica and is repaired from the leader; clients see none."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def send(producer: Producer, topic: str, value: str, partition: int = 0) -> int:
 
 
 def send_in_the_end(producer: Producer, topic: str, value: str) -> int:
-    """An idempotent producer's record is there once, however often a replica that is going offline refused it."""
+    """Send until it is stored: once, by an idempotent producer, also when a replica that goes offline refused it."""
     for _ in range(20):
         try:
             return send(producer, topic, value)
@@ -100,7 +100,7 @@ def isr_of(cluster: Cluster, topic: str) -> tuple[int, ...]:
 
 
 def is_whole(cluster: Cluster, broker_id: int, topic: str) -> bool:
-    """The replica can be read from its first commit to the last bit, and nothing is noted as damaged."""
+    """The replica can be read from its first commit to the last bit, and no damage is recorded."""
     root = open_store(str(cluster.path / f"broker-{broker_id}"))
     table = DeltaLogTable(root, f"{topic}-0", RandomIds())
     try:
@@ -115,7 +115,7 @@ def is_whole(cluster: Cluster, broker_id: int, topic: str) -> bool:
 
 @pytest.mark.parametrize("harm", DAMAGES)
 @pytest.mark.parametrize("is_leader", [False, True], ids=["follower", "leader"])
-def test_a_damaged_replica_is_healed_and_nobody_else_notices(
+def test_a_damaged_replica_is_repaired_and_clients_see_none_of_it(
     cluster: Cluster, harm: Callable[[Path], None], is_leader: bool
 ) -> None:
     topic = f"orders-{next(_NUMBERS)}"
@@ -133,12 +133,12 @@ def test_a_damaged_replica_is_healed_and_nobody_else_notices(
         calm_before = send(producer, "calm", "before")
         send_in_the_end(producer, topic, "4")
 
-        def has_withdrawn() -> bool:
+        def has_left_the_isr() -> bool:
             view.refresh()
             return view.image.partition(place).leader_epoch > epoch_before
 
-        wait_until(has_withdrawn, f"an epoch in which broker {damaged} does not count")
-        wait_until(lambda: is_whole(cluster, damaged, topic), f"a healed replica of broker {damaged}")
+        wait_until(has_left_the_isr, f"an epoch in which broker {damaged} does not count")
+        wait_until(lambda: is_whole(cluster, damaged, topic), f"a repaired replica of broker {damaged}")
         wait_until(lambda: isr_of(cluster, topic) == BROKERS, "all in sync again")
         send_in_the_end(producer, topic, "5")
         wait_until(lambda: replicas_are_equal(cluster.path, topic, BROKERS, 1), "equal replicas again")
@@ -154,7 +154,7 @@ def test_a_damaged_replica_is_healed_and_nobody_else_notices(
 
 
 def test_a_damaged_replica_does_not_lead_while_a_clean_one_lives(tmp_path: Path) -> None:
-    """Nobody has noticed the damage when it is elected, since files are read once a day: it looks before it leads."""
+    """Files are read once a day, so the damage is unknown at the election: a leader checks its replica at its start."""
     settings = {**SETTINGS, "stratalog.scrub.interval.ms": 86_400_000}
     place = TopicPartition("orders", 0)
     with Cluster.start(tmp_path / "cluster", fetcher="thread", config=settings) as cluster:
@@ -168,7 +168,7 @@ def test_a_damaged_replica_does_not_lead_while_a_clean_one_lives(tmp_path: Path)
         damaged, clean = (each for each in view.image.partition(place).replicas if each != leader)
         data_files(replica(cluster, damaged, "orders"))[3].unlink()
         cluster.kill(leader)
-        wait_until(lambda: leads(view, place, clean), f"broker {clean} in the lead, not {damaged}")
+        wait_until(lambda: leads(view, place, clean), f"broker {clean} as leader, not {damaged}")
         with Producer(cluster, acks="all", delivery_timeout_ms=60_000) as producer:
             assert send_in_the_end(producer, "orders", "4") == 4
         wait_until(lambda: is_whole(cluster, damaged, "orders"), "a healed replica")

@@ -41,7 +41,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def send(cluster: Cluster, count: int, word: str) -> None:
-    """So many records of bob and of eve to each partition, in turn."""
+    """Send `count` records of bob and of eve to each partition, in turn."""
     with Producer(cluster, acks="all") as producer:
         for number in range(count):
             for partition in range(PARTITIONS):
@@ -61,7 +61,7 @@ def records_of(cluster: Cluster, partition: int) -> list[tuple[int, bytes | None
 
 
 def keys_on_disk(path: Path, broker_id: int) -> set[tuple[bytes, bool]]:
-    """`(key, whether it was sent first)` of every row of every data file that lies there, in the log or not."""
+    """`(key, whether it was sent first)` of every row of every data file of the replica, in the log or not."""
     found: set[tuple[bytes, bool]] = set()
     for file in (path / f"broker-{broker_id}").glob("events-*/segment=*/*.parquet"):
         rows = pq.read_table(file, columns=["key", "value"]).to_pylist()

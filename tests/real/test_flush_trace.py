@@ -1,4 +1,4 @@
-"""What the kernel is asked between a record's sending and its acknowledgement, as strace sees it."""
+"""The system calls between a record's sending and its acknowledgement, as strace shows them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def strace() -> str:
 def traced(strace: str, folder: Path, flush_messages: int) -> list[str]:
     """The calls in the order in which they ended: `sync <path>`, `create <path>`, `sent 0`, `acknowledged 0`.
 
-    Paths are below the replica's directory; what concerns other tables is left out.
+    Paths are below the replica's directory; calls for other tables are left out.
     """
     trace, said = folder / "trace", folder / "said"
     command = [strace, "-f", "-y", "-qq", "--seccomp-bpf", "-s", "300", "-e", f"trace={CALLS}", "-o", str(trace)]
@@ -42,7 +42,7 @@ def traced(strace: str, folder: Path, flush_messages: int) -> list[str]:
 
 
 def whole_calls(trace: Path) -> Iterator[str]:
-    """The lines of a trace; a call that another thread interrupted stands where it ended."""
+    """The lines of a trace; a call that another thread interrupted is placed where it ended."""
     begun: dict[str, str] = {}
     for line in trace.read_text().splitlines():
         pid, _, call = line.partition(" ")
@@ -54,10 +54,10 @@ def whole_calls(trace: Path) -> Iterator[str]:
             yield call
 
 
-def event_of(call: str, replica: str, said: str) -> str | None:
+def event_of(call: str, replica: str, record: str) -> str | None:
     call = call.strip()
     if call.startswith("write("):
-        found = re.search(rf'write\(\d+<{re.escape(said)}>, "(.*?)\\n"', call)
+        found = re.search(rf'write\(\d+<{re.escape(record)}>, "(.*?)\\n"', call)
         return found[1] if found else None
     paths = re.findall(rf"{re.escape(replica)}/?([^\">]*)", call)
     if not paths or not call.endswith("= 0"):

@@ -1,4 +1,4 @@
-"""A real disk of 3 MiB under one broker: it fills up, the cluster lives, and the broker is back when there is space."""
+"""A real disk of 3 MiB under one broker is full: the others continue, and the broker returns when there is space."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
 
 
 def may_mount() -> bool:
-    """Whether this machine lets a user mount something for himself."""
+    """True when this machine allows a user to mount in a namespace of their own."""
     if shutil.which("unshare") is None:
         return False
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/mnt"]

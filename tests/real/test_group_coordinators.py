@@ -1,4 +1,4 @@
-"""Coordinators of groups are killed while offsets are committed: nothing acknowledged is lost, and others go on."""
+"""Coordinators of groups are killed while offsets are committed: nothing acknowledged is lost, and others continue."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ T = TypeVar("T")
 
 
 class Caller:
-    """Asks coordinators of a running cluster and waits for their answers."""
+    """Sends requests to coordinators of a running cluster and waits for their answers."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def coordinator_of(self, group_id: str) -> int:
-        """The broker that coordinates the group, as a broker at work says; -1: nobody right now."""
+        """The broker that coordinates the group, by the answer of a running broker; -1: none right now."""
         for broker in list(self._cluster.brokers().values()):
             request = FindCoordinatorRequest(GROUP, (group_id,))
             found: FindCoordinatorResponse | None = _awaited(partial(broker.find_coordinator, request))
@@ -58,12 +58,12 @@ class Caller:
         return -1
 
     def ask(self, group_id: str, request: object) -> object:
-        """The answer, an error too; None when there is nobody to ask, or no answer."""
+        """The answer, which may be an error; None when there is no coordinator, or no answer."""
         broker = self._cluster.brokers().get(self.coordinator_of(group_id))
         return broker and _awaited(partial(broker.coordinator, GROUP, group_id, request))
 
     def committed(self, group_id: str) -> int | None:
-        """The group's committed offset; None when nobody tells."""
+        """The group's committed offset; None without an answer."""
         answer = self.ask(group_id, OffsetFetchRequest((OffsetFetchRequestGroup(group_id),)))
         if not isinstance(answer, OffsetFetchResponse) or answer.groups[0].error is not None:
             return None
@@ -123,7 +123,7 @@ def test_committed_offsets_outlive_their_coordinators(tmp_path: Path) -> None:
             victim = caller.coordinator_of(GROUPS[round_number])
             before = {each.group_id: each.acked for each in committers}
             cluster.kill(victim)
-            wait_until(lambda: have_moved(committers, before), "other coordinators go on")  # noqa: B023 - used at once
+            wait_until(lambda: have_moved(committers, before), "other coordinators continue")  # noqa: B023 - used at once
             cluster.restart(victim)
         for committer in committers:
             committer.end()

@@ -11,7 +11,7 @@ from stratalog.replication.process.cluster import Cluster
 from tests.bench.benches.group import CLUSTER_CONFIG, PARTITIONS, PROTOCOLS, TOPICS, BusyGroup, rebalances_ms
 
 LIMIT_MS = 10_000
-"""The bench's bar is 2,000 ms on a quiet machine; beside other tests it may take longer."""
+"""The limit of a rebalance: that of the bench is 2,000 ms on a quiet machine, and other tests run beside this one."""
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The metadata root is lost and restored from an older backup: real brokers go on, with all that was acknowledged."""
+"""The metadata root is lost and restored from an older backup: real brokers continue with all acknowledged records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SETTINGS = {
     "default.replication.factor": 3,
 }
 LOOK_MS = 700
-"""More than two heartbeats of these brokers."""
+"""A wait longer than two heartbeats of these brokers."""
 OLD, NEW = TopicPartition("old", 0), TopicPartition("new", 0)
 
 
@@ -33,7 +33,7 @@ def start(path: Path) -> Cluster:
 
 
 def send(cluster: Cluster, topic: str, count: int, prefix: str) -> list[bytes]:
-    """Acknowledged by all in sync."""
+    """Send values, acknowledged by all in-sync replicas; returns them."""
     values = [f"{prefix}-{number}".encode() for number in range(count)]
     with Producer(cluster, acks="all") as producer:
         for future in [producer.send(topic, value, partition=0) for value in values]:
@@ -55,10 +55,10 @@ def restored(path: Path, *flags: str, look_ms: int = 0) -> None:
 
 
 @pytest.mark.slow
-def test_brokers_go_on_after_an_older_metadata_log_was_restored(
+def test_brokers_continue_after_an_older_metadata_log_was_restored(
     cluster_root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """After the backup: another leader acknowledges alone, a topic is made, the whole cluster stops without a word."""
+    """After the backup another leader acknowledges alone, a topic is created, and the whole cluster is killed."""
     with start(cluster_root) as cluster:
         admin = Admin(cluster)
         admin.create_topic("old", min_insync_replicas=1, retention_ms=-1)
@@ -118,7 +118,7 @@ def test_a_running_broker_is_noticed(cluster_root: Path) -> None:
         assert not (cluster_root / "other").exists()
 
 
-def test_what_cannot_be_read_is_said_and_refused(cluster_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_read_is_named_and_refused(cluster_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with start(cluster_root) as cluster:
         Admin(cluster).create_topic("old")
         backup(cluster.root, str(cluster_root / "backup"))

@@ -1,4 +1,4 @@
-"""SIGKILL of a whole process in the middle of produce: what was acknowledged is there, the rest is invisible."""
+"""SIGKILL of a whole process in the middle of produce: acknowledged records are stored, the rest is invisible."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 PROJECT = Path(__file__).parents[2]
 ROUNDS = int(os.environ.get("STRATALOG_PROCESS_KILLS", "3"))
-"""More of them on demand: each takes a few seconds."""
+"""The number of kills; more on demand, since each takes a few seconds."""
 TOPIC, PARTITIONS = "orders", 3
 BROKERS = (1, 2, 3)
 
@@ -56,7 +56,7 @@ class Run:
             assert process.wait(30) == -signal.SIGKILL
 
     def check(self, name: str) -> None:
-        """A last process reads everything, produces some more, and stops in order."""
+        """Run a last process that reads everything, produces a little, and stops in order."""
         with self._process(name, "--check") as process:
             assert process.wait(120) == 0, self.output()
 
@@ -99,8 +99,8 @@ def kill_rounds(run: Run, rounds: int, seed: int) -> None:
     run.check("life-last")
 
 
-def assert_every_life_found_all(run: Run, rounds: int) -> None:
-    """What a process was told is acknowledged was read by the next one before it produced anything."""
+def assert_every_process_found_all(run: Run, rounds: int) -> None:
+    """Every record that was acknowledged to a process was read by the next one before it produced anything."""
     assert READY in run.output()
     acked: set[tuple[int, int, str]] = set()
     for name in [*(f"life-{number}" for number in range(1, rounds + 1)), "life-last"]:
@@ -123,7 +123,7 @@ def deltalake_rows(run: Run, broker_id: int, partition: int) -> list[tuple[int, 
 
 
 def leave_unfinished_commits(run: Run) -> list[Path]:
-    """What a process leaves that dies between writing a file and committing it, or while it writes a commit.
+    """Leave the files of a process that dies between writing a file and committing it, or while it writes a commit.
 
     Each replica gets a whole data file that no commit names, producer state that none names, and the temporary
     name under which the store writes before it links.
@@ -143,10 +143,10 @@ def leave_unfinished_commits(run: Run) -> list[Path]:
 
 
 @pytest.mark.timeout(240)
-def test_a_killed_process_loses_nothing_acknowledged_and_goes_on(tmp_path: Path) -> None:
+def test_a_killed_process_loses_nothing_acknowledged_and_continues(tmp_path: Path) -> None:
     run = Run(tmp_path, "thread")
     kill_rounds(run, ROUNDS, seed=3)
-    assert_every_life_found_all(run, ROUNDS)
+    assert_every_process_found_all(run, ROUNDS)
     note_all_replicas(run)
     assert_clean(run.events())
 
@@ -155,7 +155,7 @@ def note_all_replicas(run: Run) -> None:
     note_replicas(History(run.history), run.cluster, TOPIC, BROKERS, PARTITIONS)
 
 
-def test_files_of_unfinished_commits_are_invisible_and_in_nobody_s_way(tmp_path: Path) -> None:
+def test_files_of_unfinished_commits_are_invisible_and_do_no_harm(tmp_path: Path) -> None:
     run = Run(tmp_path, "thread")
     run.kill_in_the_middle("life-1", 150)
     before = {(b, p): own_rows(run, b, p) for b in BROKERS for p in range(PARTITIONS)}
@@ -164,7 +164,7 @@ def test_files_of_unfinished_commits_are_invisible_and_in_nobody_s_way(tmp_path:
         assert own_rows(run, *place) == rows
         assert deltalake_rows(run, *place) == rows
     run.check("life-last")
-    assert_every_life_found_all(run, 1)
+    assert_every_process_found_all(run, 1)
     assert_clean(run.events())
     assert [path for path in planted if not path.exists()] == []
 
@@ -186,6 +186,6 @@ def test_a_killed_process_with_spark_fetch_sessions_loses_nothing(tmp_path: Path
     """The Python workers of its fetch sessions are process groups of their own and may outlive it for a while."""
     run = Run(tmp_path, "spark")
     kill_rounds(run, 2, seed=4)
-    assert_every_life_found_all(run, 2)
+    assert_every_process_found_all(run, 2)
     note_all_replicas(run)
     assert_clean(run.events())

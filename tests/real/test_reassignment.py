@@ -1,4 +1,4 @@
-"""The demo's topic moves to three other brokers under load, its controller is killed half way: nothing is lost."""
+"""The demo's topic moves to three other brokers under load, its controller is killed halfway: nothing is lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETTINGS = {
 }
 ALL = ",".join(f"{TOPIC}-{p}" for p in range(PARTITIONS))
 SLOW, FAST = "20000", "1000000000"
-"""Bytes a second: so slow that the move is caught in the middle, so fast that it ends."""
+"""The throttle in bytes a second: slow enough that the controller dies during the move, fast enough that it ends."""
 ACKS_BEFORE = 3_000
 ACKS_AWAITED = 300
 
@@ -100,7 +100,7 @@ def tool_of(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> Tool:
 
 
 def kill_the_controller_in_the_middle(cluster: Cluster, admin: Admin, tool: Tool, plan: str) -> None:
-    """It dies while copies are under way, another one takes over, and it comes back."""
+    """Kill the controller during the copies, wait until another broker is the controller, and restart it."""
     before = admin.describe_cluster()
     assert len(admin.list_partition_reassignments()) == PARTITIONS
     states = tool("--verify", "--reassignment-json-file", plan)[1 : 1 + PARTITIONS]
@@ -122,10 +122,10 @@ def all_in_sync(admin: Admin) -> bool:
 
 
 def all_alive(admin: Admin) -> bool:
-    """The tool names the brokers that are."""
+    """True when the tool lists every broker as alive."""
     return not any(broker.fenced for broker in admin.describe_cluster().brokers)
 
 
 def directories(cluster: Cluster, broker_ids: tuple[int, ...]) -> list[Path]:
-    """What lies on these brokers of the topic."""
+    """The topic's replica directories on these brokers."""
     return [found for i in broker_ids for found in (cluster.path / f"broker-{i}").glob(f"{TOPIC}-*")]

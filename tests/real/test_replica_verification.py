@@ -1,5 +1,5 @@
-"""Replicas verified while records come in, files are merged and a leader dies: no false alarm, and a planted bit is
-found."""
+"""Replicas are verified while records are produced, files are merged and a leader dies: no false alarm, and a flipped
+bit is found."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TP = TopicPartition("t", 0)
 
 
 @pytest.mark.slow
-def test_no_false_alarm_while_the_cluster_works_and_a_planted_bit_is_found(tmp_path: Path) -> None:
+def test_no_false_alarm_while_the_cluster_works_and_a_flipped_bit_is_found(tmp_path: Path) -> None:
     history = History(tmp_path / "history.jsonl")
     with Cluster.start(tmp_path / "cluster", fetcher="thread", config=SETTINGS) as cluster:
         Admin(cluster).create_topics([NewTopic("t", PARTITIONS, 3, {"segment.files.max": 40})])
@@ -41,7 +41,7 @@ def test_no_false_alarm_while_the_cluster_works_and_a_planted_bit_is_found(tmp_p
         verification = ReplicaVerification(view, view.partitions("t"), fetch_bytes=10_000)
 
         def passed(at_least: int) -> bool:
-            """A pass, and whether it brought every partition so far."""
+            """Make a pass; True when every partition has been verified to this number of records."""
             seen = list(verification.run())
             assert [finding for each in seen for finding in each.findings] == []
             return all(each.offset >= at_least for each in seen)
@@ -57,11 +57,11 @@ def test_no_false_alarm_while_the_cluster_works_and_a_planted_bit_is_found(tmp_p
             sent = max(each.offset for each in verification.run()) + 300
             wait_until(lambda: passed(sent), "all replicas to be verified again")
     assert_clean(history.events())
-    plant_and_find(cluster)
+    flip_and_find(cluster)
 
 
-def plant_and_find(cluster: Cluster) -> None:
-    """The brokers are down: one bit of one record of one replica is another one, with right checksums."""
+def flip_and_find(cluster: Cluster) -> None:
+    """While the brokers are down, one bit of one record of one replica is flipped, with right checksums."""
     root = str(cluster.path / "broker-3")
     log = PartitionLog(DeltaLogTable(open_store(root), "t-0", RandomIds()), LogConfig(), SystemClock(), RandomIds())
     log.refresh()

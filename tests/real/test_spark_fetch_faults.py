@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TOPIC, PARTITIONS, BROKERS = "orders", 2, (1, 2, 3)
-SPEAKING_MS = 900
+PUBLISHED_MS = 900
 TAKE_OVER_MS_MAX = 4_000
-"""A standby session takes over after a second of silence; the rest is for a machine that does other things too."""
+"""The longest silence allowed: a standby session becomes active after a second; the rest is for a busy machine."""
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def all_have_two_sessions(cluster: Cluster) -> bool:
 
 
 def session_states(cluster: Cluster) -> dict[int, list[str]]:
-    """What the fetch sessions of each broker say of themselves, those that still speak."""
+    """The states of each broker's fetch sessions that still publish and are not ended."""
     found: dict[int, list[str]] = {}
     for broker_id in cluster.brokers():
         broker = cluster.broker(broker_id)
@@ -63,7 +63,7 @@ def session_states(cluster: Cluster) -> dict[int, list[str]]:
         fresh = [
             meta.path
             for meta in objects.list(f"progress/{broker.broker_epoch}/")
-            if meta.path.startswith(prefix) and now_ms - meta.last_modified_ms < SPEAKING_MS
+            if meta.path.startswith(prefix) and now_ms - meta.last_modified_ms < PUBLISHED_MS
         ]
         states = [progress_header(objects.get_register(path) or b"").state for path in fresh]
         found[broker_id] = sorted(state for state in states if state != ENDED)
@@ -87,7 +87,7 @@ def last_ack_ms(history: History) -> int:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_killed_fetch_worker_is_replaced_by_the_session_that_stands_by(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_killed_fetch_worker_is_replaced_by_the_standby_session(spark: SparkSession, tmp_path: Path) -> None:
     history = History(tmp_path / "history.jsonl")
     with (
         Cluster.start(tmp_path / "cluster", spark=spark, fetcher="spark") as cluster,

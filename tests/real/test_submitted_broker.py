@@ -60,11 +60,11 @@ def test_a_submitted_broker_replicates_by_spark_and_ends_with_0_after_sigterm(br
     assert replicas_are_equal(brokers.folder, TOPIC, (1, 2, 3), 3)
 
 
-def test_a_broker_whose_spark_ends_hands_over_and_says_so(brokers: BrokerProcesses) -> None:
+def test_a_broker_whose_spark_ends_moves_its_leaderships_and_reports_it(brokers: BrokerProcesses) -> None:
     submitted = brokers[SUBMITTED]
-    os.kill(submitted.pid, signal.SIGTERM)  # spark-submit's JVM, which tells its Python process nothing
+    os.kill(submitted.pid, signal.SIGTERM)  # spark-submit's JVM, of whose end its Python process is not notified
     submitted.wait()
-    log = submitted.root / "logs" / "server.log"  # what it prints goes through that JVM
+    log = submitted.root / "logs" / "server.log"  # its output goes through that JVM
     wait_until(lambda: "broker 3: shut down completed" in log.read_text(), "the end of its Python process")
     assert "broker 3 cannot follow any more: the Spark application has ended" in log.read_text()
     assert has_left_in_order(brokers.metadata_root)

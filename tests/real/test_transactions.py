@@ -1,4 +1,4 @@
-"""Transactions on a cluster of three brokers in this process: visible together or never, whoever dies meanwhile."""
+"""Transactions on a cluster of three brokers in this process: visible together or never, also when brokers die."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def seen(cluster: Cluster, topic: str, level: str = "read_committed", timeout_ms: int = 500) -> list[str]:
-    """Everything in a topic, as a reader of that level is given it by now."""
+    """Every value of a topic that a reader of that level receives by now."""
     found: list[str] = []
     with Consumer(cluster, auto_offset_reset="earliest", isolation_level=level) as consumer:
         consumer.assign_all(topic)
@@ -65,9 +65,9 @@ def test_a_transaction_over_two_partitions_shows_together_or_never(cluster: Clus
     assert seen(cluster, "out", "read_uncommitted") == ["a", "b", "c", "d"]
 
 
-def until(look, wanted) -> bool:
-    """Markers are written a moment after the answer."""
-    return any(look() == wanted for _ in range(40))
+def until(read, wanted) -> bool:
+    """Read several times, since markers are written a moment after the answer."""
+    return any(read() == wanted for _ in range(40))
 
 
 def test_the_next_producer_of_the_name_fences_the_older_one(cluster: Cluster) -> None:
@@ -106,7 +106,7 @@ def test_offsets_count_when_their_transaction_commits(cluster: Cluster) -> None:
 @pytest.mark.slow
 def test_read_process_write_shows_each_input_once_though_brokers_and_processors_die(cluster: Cluster) -> None:
     """The coordinator dies within one transaction, the leader of an output within another; each time the processor
-    goes on, or a new one does."""
+    or a new one continues."""
     count = 60
     with Producer(cluster) as filler:
         for number in range(count):
@@ -130,7 +130,7 @@ def test_read_process_write_shows_each_input_once_though_brokers_and_processors_
 
 
 def process(cluster: Cluster, count: int, trouble: Callable[[int], None]) -> int:
-    """One processor's life, which ends with any error or with the input: how far it came."""
+    """Run one processor until an error or the end of the input; its position then."""
     partition, group = TopicPartition("in", 0), ConsumerGroupMetadata("g")
     position = 0
     try:

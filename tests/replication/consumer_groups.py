@@ -95,7 +95,7 @@ class Coordinator:
         return response.groups[0]
 
     def pass_time(self, duration_ms: int) -> None:
-        """All that is due comes in one decision, as in `GroupShard.expire`."""
+        """Advance the clock; everything that is due is one decision, as in `GroupShard.expire`."""
         self.now_ms += duration_ms
         decision = DecisionBuilder(self.now_ms)
         for key in self.table.timers.pop_due(self.now_ms):
@@ -103,7 +103,7 @@ class Coordinator:
         self._commit(decision)
 
     def fail_over(self, log: Iterable[CoordinatorRecord] | None = None) -> None:
-        """Another coordinator folds the log, or what compaction left of it."""
+        """Another coordinator folds the log, or the given records of it."""
         self._start()
         for record in list(self.log if log is None else log):
             self.kind.replay(record, self.now_ms)
@@ -122,7 +122,8 @@ class Coordinator:
 
 @dataclass
 class Consumer:
-    """What Kafka's consumer does: it gives up what it is no longer assigned, takes what it is, and reports it."""
+    """A member that behaves as Kafka's consumer: it revokes partitions that are no longer assigned to it, owns those
+    that are, and reports them."""
 
     coordinator: Coordinator
     member_id: str
@@ -133,13 +134,13 @@ class Consumer:
     epoch: int = 0
     owned: frozenset[TopicIdPartition] = frozenset()
     assignment: frozenset[TopicIdPartition] = frozenset()
-    told: frozenset[TopicIdPartition] | None = None
+    reported: frozenset[TopicIdPartition] | None = None
     send_all: bool = True
     errors: list[StratalogError] = field(default_factory=list)
 
     def request(self) -> ConsumerGroupHeartbeatRequest:
         everything = self.send_all or self.epoch == 0
-        owned = None if not everything and self.told == self.owned else topics_of(self.owned)
+        owned = None if not everything and self.reported == self.owned else topics_of(self.owned)
         return ConsumerGroupHeartbeatRequest(
             GROUP,
             self.member_id,
@@ -166,7 +167,7 @@ class Consumer:
             return response
         self.epoch = response.member_epoch
         self.send_all = False
-        self.told = owned_partitions(request) if request.topic_partitions is not None else self.told
+        self.reported = owned_partitions(request) if request.topic_partitions is not None else self.reported
         if response.assignment is not None:
             self.assignment = partitions_of(response.assignment)
         return response
@@ -175,13 +176,13 @@ class Consumer:
         self.owned = self.assignment
 
     def settle(self) -> None:
-        """A heartbeat, and what it asks for done."""
+        """Send a heartbeat and reconcile with its answer."""
         self.heartbeat()
         self.reconcile()
 
     def abandon(self) -> None:
-        """It is out, or never was in: nothing is its own any more."""
-        self.epoch, self.owned, self.assignment, self.told, self.send_all = 0, frozenset(), frozenset(), None, True
+        """Own nothing any more, as a member that was fenced or never joined."""
+        self.epoch, self.owned, self.assignment, self.reported, self.send_all = 0, frozenset(), frozenset(), None, True
 
     def leave(self, epoch: int = -1) -> ConsumerGroupHeartbeatResponse:
         request = ConsumerGroupHeartbeatRequest(GROUP, self.member_id, epoch, self.instance_id)

@@ -41,7 +41,7 @@ class Driftable(FakeClock):
 
 
 class Coordinated:
-    """Broker 1 leads partition 0 of `__consumer_offsets` under epoch 0; broker 2 follows as the test says."""
+    """Broker 1 leads partition 0 of `__consumer_offsets` under epoch 0; broker 2 follows by calls of `follow`."""
 
     def __init__(self, *, partitions: int = 1, min_isr: int = 1, peers: Mapping[int, Appends] | None = None) -> None:
         self.clock = Driftable()
@@ -74,7 +74,7 @@ class Coordinated:
         return self.shards[-1]
 
     def settle(self) -> None:
-        """Time for every poll, then turns until nothing moves any more."""
+        """Let time pass for every poll, then run turns until nothing changes any more."""
         self.clock.now_ms += 200
         while self.broker.step() or self.broker.wakeup.wait_ms(0):
             pass
@@ -107,7 +107,7 @@ class Coordinated:
 
 
 def coordinated(*, partitions: int = 1, min_isr: int = 1, peers: Mapping[int, Appends] | None = None) -> Coordinated:
-    """With all shards folded; `peers`: brokers that may be sent markers, in place of the own one alone."""
+    """A `Coordinated` with all shards folded. `peers`: the brokers that receive markers (default: its own)."""
     running = Coordinated(partitions=partitions, min_isr=min_isr, peers=peers)
     running.settle()
     for partition in range(partitions):

@@ -1,4 +1,4 @@
-"""Broker 1 leads topic `t`, broker 2 follows it in fetch sessions on stores in memory, turned by hand."""
+"""Broker 1 leads topic `t`, broker 2 follows it in fetch sessions on stores in memory, whose turns the test runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fetch_job(config: BrokerConfig = CONFIG) -> FetchJob:
 
 
 class Following:
-    """Broker 1 leads topic `t`, broker 2 follows it in sessions that the test turns by hand."""
+    """Broker 1 leads topic `t`, broker 2 follows it in sessions whose turns the test runs."""
 
     def __init__(self, partitions: int = 1) -> None:
         self.stores = MemoryStores()
@@ -42,7 +42,7 @@ class Following:
             self.leads(led_by(1, partition=partition))
 
     def leads(self, state: PartitionRecord, topic_id: str = "id") -> PartitionLog:
-        """The leader's own table shows the epoch."""
+        """Make broker 1 the leader; its own table starts the epoch."""
         log = self.log(state.leader, state.partition)
         log.exists_or_create(topic_id)
         started(log, state.leader_epoch)
@@ -53,7 +53,7 @@ class Following:
         return PartitionLog(table, LogConfig(), self.stores.clock, self.stores.ids)
 
     def leader_writes(self, *words: str, partition: int = 0) -> None:
-        """Broker 1 appends, a commit for each word, and publishes."""
+        """Append on broker 1, a commit for each word, and publish."""
         log = self.log(1, partition)
         write(log, *words)
         topic_partition = TopicPartition("t", partition)
@@ -69,14 +69,14 @@ class Following:
         return FollowerSession(FollowedPartitions(fetch_job(config), fetcher_id, self.stores.ports()), name)
 
     def turn(self, *sessions: FollowerSession, ms: int = 3_000) -> None:
-        """Turn the sessions by turns for `ms`; the default is long enough for every rescan and retry."""
+        """Run turns of the sessions alternately for `ms`; the default is long enough for every rescan and retry."""
         for _ in range(ms // 50):
             self.stores.clock.now_ms += 50
             for session in sessions:
                 session.step()
 
     def progress(self, name: str, leader: int = 1) -> ProgressReader:
-        """What session `name` of fetcher 0 published to a leader."""
+        """The progress that session `name` of fetcher 0 published to a leader."""
         path = follower_progress_path(FOLLOWER_EPOCH, leader, f"0-{name}")
         reader = ProgressReader(self.stores.objects("broker-2"), path)
         reader.poll()

@@ -1,4 +1,4 @@
-"""A consumer as its coordinator sees it: it sends one request at a time and reacts as Kafka's client does."""
+"""A classic consumer for tests of a coordinator: it sends one request at a time and reacts as Kafka's client does."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ RESET = {"UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION"}
 
 @dataclass
 class Ownership:
-    """Who was given what in which generation, of one group. `owners`: (generation, partition) -> client."""
+    """The owners of one group's partitions. `owners`: (generation, partition) -> client."""
 
     partitions: int
     owners: dict[tuple[int, int], str] = field(default_factory=dict)
 
-    def give(self, generation_id: int, partitions: tuple[int, ...], owner: str) -> None:
-        """One partition has one owner in a generation."""
+    def assign(self, generation_id: int, partitions: tuple[int, ...], owner: str) -> None:
+        """Record an assignment. AssertionError when a partition has another owner in the generation."""
         for partition in partitions:
             before = self.owners.setdefault((generation_id, partition), owner)
             assert before == owner, f"partition {partition} of generation {generation_id}: {before} and {owner}"
@@ -34,8 +34,8 @@ class Ownership:
 
 @dataclass
 class Client:
-    """`owned` None: not in a generation. A static member has `instance_id`; clients that stand for the same instance
-    one after the other have the same owner's name."""
+    """A member. `owned` None: not in a generation. A static member has `instance_id`; clients of the same instance have
+    the same owner's name."""
 
     name: str
     coordinator: Coordinator = field(repr=False)
@@ -53,7 +53,7 @@ class Client:
 
     @property
     def owner(self) -> str:
-        """Whom the group's partitions belong to: the instance, or this member id."""
+        """The owner of its partitions: the instance, or this member id."""
         return self.instance_id or f"{self.name} {self.member_id}"
 
     @property
@@ -61,14 +61,14 @@ class Client:
         return self.owned is not None and not self.waits
 
     def step(self) -> bool:
-        """Take the answer that came, or ask for the next thing; False if there is nothing to do but wait."""
+        """Process the answer that came, or send the next request; False if it can only wait."""
         if self.is_fenced:
             return False
         if self.waits:
             if self.token not in self.coordinator.answered:
                 return False
             waits, self.waits = self.waits, ""
-            self._take(waits, self.coordinator.answered[self.token])
+            self._process(waits, self.coordinator.answered[self.token])
         elif self.owned is None:
             self._join()
         else:
@@ -91,7 +91,7 @@ class Client:
     def _ask(self, what: str, request: object) -> None:
         self.waits, self.token = what, self.coordinator.ask(request)
 
-    def _take(self, waits: str, answer: Any) -> None:
+    def _process(self, waits: str, answer: Any) -> None:
         if waits == COMMITTING and not isinstance(answer, Exception):
             answer = answer.topics[0].partitions[0]
         name = answer.name if isinstance(answer, Exception) else error_name(answer)
@@ -124,12 +124,12 @@ class Client:
 
     def _own(self, answer: SyncGroupResponse) -> None:
         self.owned = tuple(answer.assignment)
-        self.ownership.give(self.generation_id, self.owned, self.owner)
+        self.ownership.assign(self.generation_id, self.owned, self.owner)
 
 
 def settle(coordinator: Coordinator, clients: list[Client]) -> None:
-    """Let everybody go on until all own their share under one generation, but those that were fenced; time passes when
-    nobody has anything to do."""
+    """Run steps until all members that were not fenced own their partitions under one generation; time passes when no
+    member has a step to do."""
     for _ in range(400):
         clients = [client for client in clients if not client.is_fenced]
         moved = [client.step() for client in clients if not client.is_stable]

@@ -1,4 +1,4 @@
-"""A group shard as its runtime drives it, with the log as a list: what is decided, committed, answered, folded anew."""
+"""A group shard, driven as by its runtime, with the log as a list: decisions, commits, answers, failovers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NO_DELAY = BrokerConfig(group_initial_rebalance_delay_ms=0)
 
 
 class CountingIds:
-    """0…01, 0…02, …: so that member ids tell who came first."""
+    """Ids 0…01, 0…02, …: member ids are in the order of joining."""
 
     def __init__(self) -> None:
         self._last = 0
@@ -72,10 +72,10 @@ class Coordinator:
         self.asked: dict[int, object] = {}
         self.uncommitted: list[Decision | Marker] = []
         self.shard = self.folded()
-        self._take(self.shard.loaded(self.now_ms))
+        self._accept(self.shard.loaded(self.now_ms))
 
     def folded(self) -> GroupShard:
-        """A shard that folded what is committed, and was told nothing else."""
+        """A shard that has folded the committed records, and received nothing else."""
         shard = GroupShard(self.config, self.ids)
         for record, timestamp_ms, producer_id, producer_epoch in self.log:
             if isinstance(record, bool):
@@ -85,10 +85,10 @@ class Coordinator:
         return shard
 
     def ask(self, request: object) -> int:
-        """The token with which the answer comes."""
+        """Send a request; the token of its answer."""
         self.tokens += 1
         self.asked[self.tokens] = request
-        self._take(self.shard.decide(request, self.tokens, self.now_ms))
+        self._accept(self.shard.decide(request, self.tokens, self.now_ms))
         return self.tokens
 
     def answer(self, request: object) -> Any:
@@ -96,15 +96,15 @@ class Coordinator:
         return self.answered[self.ask(request)]
 
     def advance(self, duration_ms: int) -> None:
-        """Time passes; timers that come due on the way are served when they are."""
+        """Advance the clock; timers that become due are served at their times."""
         until_ms = self.now_ms + duration_ms
         while (due_ms := self.shard.next_due_ms) is not None and due_ms <= until_ms:
             self.now_ms = max(self.now_ms, due_ms)
-            self._take(self.shard.expire(self.now_ms))
+            self._accept(self.shard.expire(self.now_ms))
         self.now_ms = until_ms
 
     def commit(self) -> None:
-        """The high watermark passes everything: what is of transactions is folded now, answers are told."""
+        """The high watermark passes everything: records of transactions are folded, answers are sent."""
         uncommitted, self.uncommitted = self.uncommitted, []
         for decision in uncommitted:
             if isinstance(decision, Marker):
@@ -120,15 +120,15 @@ class Coordinator:
                 self.answered[token] = response
 
     def refuse_transactions(self) -> None:
-        """The log refuses what producers commit in transactions, and takes everything else."""
+        """The log refuses records of transactions, and accepts everything else."""
         for at, decision in enumerate(self.uncommitted):
             if isinstance(decision, Decision) and decision.producer_id >= 0:
-                told = tuple(Answered(token, InvalidProducerEpochError("old")) for token, _ in decision.answers)
-                self.uncommitted[at] = Decision(answers=told)
+                refused = tuple(Answered(token, InvalidProducerEpochError("old")) for token, _ in decision.answers)
+                self.uncommitted[at] = Decision(answers=refused)
         self.commit()
 
     def end_transaction(self, producer_id: int, producer_epoch: int, is_commit: bool) -> None:
-        """The transaction coordinator's marker."""
+        """Append the transaction coordinator's marker."""
         self.uncommitted.append(Marker(producer_id, producer_epoch, is_commit))
         if self.commits_at_once:
             self.commit()
@@ -138,16 +138,16 @@ class Coordinator:
             self.shard.replay(record, self.now_ms, decision.producer_id, decision.producer_epoch)
 
     def crash(self) -> None:
-        """Another broker takes over with what is committed; whatever was not answered is NOT_COORDINATOR."""
+        """Another broker becomes coordinator with the committed records; open requests are answered NOT_COORDINATOR."""
         error = NotCoordinatorError("moved")
         given_up = dict(self.shard.unload(error))
         self.uncommitted = []
         for token in self.asked.keys() - self.answered.keys():
             self.answered[token] = given_up.get(token, error)
         self.shard = self.folded()
-        self._take(self.shard.loaded(self.now_ms))
+        self._accept(self.shard.loaded(self.now_ms))
 
-    def _take(self, decision: Decision) -> None:
+    def _accept(self, decision: Decision) -> None:
         if decision.producer_id < 0:
             self._replay(decision)
         self.uncommitted.append(decision)
@@ -159,10 +159,10 @@ class Coordinator:
         assert isinstance(found, ClassicGroup)
         return found
 
-    # What members do
+    # Requests of members
 
     def join(self, name: str, **changes: Any) -> int:
-        """JoinGroup of a member that is called `name`, with the id that MEMBER_ID_REQUIRED gives it."""
+        """JoinGroup of a member with client id `name`, with the member id of MEMBER_ID_REQUIRED."""
         first = self.answer(join_request(name, **changes))
         return self.ask(join_request(name, **{**changes, "member_id": first.member_id}))
 
@@ -177,7 +177,7 @@ class Coordinator:
         return joined
 
     def sync_all(self, joined: dict[str, JoinGroupResponse]) -> dict[str, Any]:
-        """SyncGroup of all, the leader's last; the answers by name."""
+        """SyncGroup of all, that of the leader last; the answers by name."""
         names = {response.member_id: name for name, response in joined.items()}
         plan = {member_id: name.encode() for member_id, name in names.items()}
         leader = next(response.leader for response in joined.values())
@@ -189,7 +189,7 @@ class Coordinator:
         return {name: self.answered.get(token) for name, token in tokens.items()}
 
     def heartbeat(self, joined: JoinGroupResponse, **changes: Any) -> str:
-        """The name of the heartbeat's error, NONE without."""
+        """The name of a heartbeat's error, NONE without one."""
         asked = {"group_id": "g", "generation_id": joined.generation_id, "member_id": joined.member_id} | changes
         return error_name(self.answer(HeartbeatRequest(**asked)))
 
@@ -247,7 +247,7 @@ def join_request(name: str, **changes: Any) -> JoinGroupRequest:
 
 
 def sync_request(joined: JoinGroupResponse, plan: dict[str, bytes] | None = None, **changes: Any) -> SyncGroupRequest:
-    """What a member sends after its JoinGroup; `plan` (member id -> assignment) if it leads."""
+    """The SyncGroup of a member after its JoinGroup; `plan` (member id -> assignment) if it is the leader."""
     assignments = tuple(SyncGroupRequestAssignment(*each) for each in (plan or {}).items())
     fields: dict[str, Any] = {
         "group_id": "g",

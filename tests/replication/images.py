@@ -76,7 +76,7 @@ def commit(image: ClusterImage, result: Result[T]) -> T:
     for record in result.records:
         if isinstance(record, PartitionRecord):
             check_partition(before.get(record.topic_partition), record)
-    assert len({r.key for r in result.records}) == len(result.records), "one record a thing in one commit"
+    assert len({r.key for r in result.records}) == len(result.records), "one record for each object in one commit"
     return result.response
 
 
@@ -93,12 +93,12 @@ def check_partition(before: PartitionRecord | None, after: PartitionRecord) -> N
         assert after.leader == before.leader, "one leader per epoch"
         return
     if after.unclean == before.unclean:
-        # With the leader's last addition a reassignment ends: whoever it adds may lead and stays in the ISR.
+        # A reassignment ends with the leader's last addition: the added replicas may lead and stay in the ISR.
         added = set(before.adding) if not after.adding else set()
         eligible = {*before.isr, *before.elr}
         assert after.leader in (NO_LEADER, *eligible, *added), "a clean leader holds every acknowledged record"
         assert set(after.isr) <= {*eligible, *added}, "only the epoch's leader adds to the ISR"
-        assert set(after.elr) <= {*eligible, *added}, "nobody becomes eligible who was not"
+        assert set(after.elr) <= {*eligible, *added}, "no broker becomes eligible"
     else:
         assert after.isr == (after.leader,)
 

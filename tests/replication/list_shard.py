@@ -1,4 +1,4 @@
-"""A coordinator shard that keeps one list: small enough to see through, with all that a shard can do. Pure."""
+"""A coordinator shard that keeps one list: small, with everything that a shard can do. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stratalog.storage.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPa
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Put a value at the end; the answer is `Added`. With a producer it is pending until its transaction ends.
+    """Append a value; the answer is `Added`. With a producer it is pending until its transaction ends.
 
     The record's key is `position/leader epoch`, as the shard had them when it decided.
     """
@@ -40,7 +40,7 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The answer is the list as a tuple. `is_certain`: of who coordinates, not of who once did."""
+    """The answer is the list as a tuple. `is_certain`: only the present coordinator may answer, not a former one."""
 
     is_certain: bool = False
 
@@ -70,14 +70,14 @@ class Explode:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """Partitions were deleted: noted in the list."""
+    """Partitions were deleted: recorded in the list."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(slots=True)
 class ListShard:
-    """It remembers what the runtime did with it; `was_looked_at`: how often it was asked for its timers."""
+    """It records the runtime's calls; `was_polled`: how often the runtime read its next timer."""
 
     place: ShardPlace
     values: list[str] = field(default_factory=list)
@@ -86,7 +86,7 @@ class ListShard:
     replayed: list[str] = field(default_factory=list)
     loaded_ms: list[int] = field(default_factory=list)
     outcomes: list[RemoteAppended] = field(default_factory=list)
-    was_looked_at: int = 0
+    was_polled: int = 0
 
     def replay(
         self,
@@ -160,7 +160,7 @@ class ListShard:
 
     @property
     def next_due_ms(self) -> int | None:
-        self.was_looked_at += 1
+        self.was_polled += 1
         return min(self.waiting.values(), default=None)
 
     def held(self) -> dict[Held, int]:

@@ -1,4 +1,4 @@
-"""Tables and objects in memory, with storage that can be told to fail, for tests of the parts that do I/O."""
+"""Tables and objects in memory, with storage that fails on demand, for tests of the parts that do I/O."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.storage.memory_table import MemoryDisk, MemoryLogTable
 METADATA_ROOT = "metadata"
 
 Fault = Callable[[str, str, str], bool]
-"""`(operation, table, detail)` of a storage access -> whether it fails."""
+"""A function from `(operation, table, detail)` of a storage access to whether it fails."""
 
 
 class FailingDisk(MemoryDisk):
-    """A disk on which accesses fail with `error` while `fault` says so. `…:done` means that only the answer is lost."""
+    """A disk whose accesses fail with `error` when `fault` says so. `…:done` means that only the answer is lost."""
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__(access=self._access, now_ms=clock.wall_ms)
@@ -35,7 +35,7 @@ class FailingDisk(MemoryDisk):
 
 
 class MemoryStores:
-    """`replication.stores.Stores`: a disk and an object store a root."""
+    """`Stores` in memory: a disk and an object store for each root."""
 
     def __init__(self, clock: FakeClock | None = None) -> None:
         self.clock = clock or FakeClock()
@@ -61,14 +61,14 @@ class MemoryStores:
         return Ports(self, self.clock, self.ids, executor)
 
     def metadata(self) -> MetadataLog:
-        """Another fold of the metadata log, which is made when it is missing."""
+        """Another fold of the metadata log, which is created when it is missing."""
         metadata = open_metadata(self, METADATA_ROOT, self.clock, self.ids)
         metadata.create()
         return metadata
 
 
 def commit(metadata: MetadataLog, *records: MetadataRecord) -> None:
-    """Commit records as they are."""
+    """Commit records unconditionally."""
 
     def decide(_image: ClusterImage) -> Result[None]:
         return Result(tuple(records), None)

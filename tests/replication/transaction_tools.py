@@ -1,4 +1,4 @@
-"""A transaction coordinator for tests: a shard, the log it writes to as a list, and markers that wait to be written."""
+"""A transaction coordinator for tests: a shard, its log as a list, and markers that wait to be written."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ TX = "tx"
 
 
 class Coordinator:
-    """One shard. `log` is what is committed; a failover folds it anew under the next coordinator epoch.
+    """One shard. `log` has the committed records; a failover folds it under the next coordinator epoch.
 
-    `answers` by token, `effects` in the order in which they were let go.
+    `answers` by token, `effects` in the order in which they were performed.
     """
 
     def __init__(self, partitions: Iterable[TopicPartition] = (A, B, C), **settings: object) -> None:
@@ -51,11 +51,11 @@ class Coordinator:
 
     def ask(self, request: object, token: int = 1) -> Any:
         """The answer to a request whose records are committed."""
-        self.take(self.shard.decide(request, token, self.now_ms))
+        self.accept(self.shard.decide(request, token, self.now_ms))
         return self.answers.pop(token, None)
 
-    def take(self, decision: Decision, *, is_stored: bool = True) -> None:
-        """What a runtime does: fold the records at once; when they are committed, answer and perform."""
+    def accept(self, decision: Decision, *, is_stored: bool = True) -> None:
+        """Act as a runtime: fold the records at once; when they are committed, answer and perform the effects."""
         for record in decision.records:
             self.shard.replay(record, self.now_ms)
         if not is_stored:
@@ -66,33 +66,33 @@ class Coordinator:
         self.effects.extend(decision.effects)
 
     def fail_over(self) -> None:
-        """Another broker folds the log; what waited is lost."""
+        """Another broker folds the log; waiting requests are lost."""
         self.epoch += 1
         self.effects.clear()
         self.shard = self._shard()
         for record in self.log:
             self.shard.replay(record, self.now_ms)
-        self.take(self.shard.loaded(self.now_ms))
+        self.accept(self.shard.loaded(self.now_ms))
 
     def pass_time(self, duration_ms: int) -> None:
         self.now_ms += duration_ms
         while self.shard.next_due_ms is not None and self.shard.next_due_ms <= self.now_ms:
-            self.take(self.shard.expire(self.now_ms))
+            self.accept(self.shard.expire(self.now_ms))
 
     def written(self, effect: RemoteAppend, error: Any = None) -> None:
-        """Tell the shard what became of a marker."""
-        told = RemoteAppended(effect.topic_partition, effect.context, error)
-        self.take(self.shard.decide(told, -1, self.now_ms))
+        """Report the outcome of a marker to the shard."""
+        outcome = RemoteAppended(effect.topic_partition, effect.context, error)
+        self.accept(self.shard.decide(outcome, -1, self.now_ms))
 
     def write_markers(self) -> list[TopicPartition]:
-        """Every marker that waits is written; their partitions."""
+        """Write every marker that waits; their partitions."""
         effects, self.effects = self.effects, []
         for effect in effects:
             self.written(effect)
         return [effect.topic_partition for effect in effects]
 
     def state(self, transactional_id: str = TX) -> Transaction | None:
-        """What the committed log says of a transactional id."""
+        """The state of a transactional id by the committed log."""
         found = None
         for record in self.log:
             if transactional_id_of(record.key) == transactional_id:

@@ -27,7 +27,7 @@ class ScenarioCluster(SimCluster):
 
     def __init__(self, brokers: int, seed: int) -> None:
         faults = Faults(switch=INTERLEAVING, park=0, lost_request=0, lost_answer=0)
-        super().__init__(seed, faults, Setting(brokers=brokers, is_told=False))
+        super().__init__(seed, faults, Setting(brokers=brokers, notifies=False))
         self.invariants.only_leaders = True  # a history runs to its end
         self.metadata = open_metadata(self, METADATA_ROOT, self.clock, self.ids)
         self.controllers: dict[int, Controller] = {}

@@ -1,7 +1,7 @@
 """`python -m tests.simulation`: run many seeds, or search for those that find deliberate bugs.
 
---seeds 20000 --first-seed 0    every seed must hold all invariants; if one does not, exit 1 with its story
---coordinated 1000              so many seeds with groups and transactions after these; by default a twentieth
+--seeds 20000 --first-seed 0    every seed must hold all invariants; if one does not, exit 1 with its events
+--coordinated 1000              seeds with groups and transactions after these; by default a twentieth
 --pin [NAME …] [--write]        the first seed that finds a bug, with that rule switched off, searched from the first
                                 one on for --seconds; without a name: for each rule whose pinned seeds find nothing any
                                 more. --write puts it into first_seeds.json. Exit 1 if there is none

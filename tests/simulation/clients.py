@@ -120,7 +120,8 @@ class Producer(Client):
                 replica is not None and replica.topic_id == log[0] and sim.invariants.log_id(topic_partition) == log
             )
             if response.error is None and acks == ACKS_ALL and is_this_log:
-                sim.tell(f"ack {topic_partition} [{response.base_offset}..] epoch {response.leader_epoch} {values}")
+                epoch = response.leader_epoch
+                sim.log_event(f"ack {topic_partition} [{response.base_offset}..] epoch {epoch} {values}")
                 for i, value in enumerate(values):
                     sim.invariants.acknowledged(log, response.base_offset + i, value)
 
@@ -195,7 +196,7 @@ class Admin(Client):
                 self.metadata.refresh()
                 self.random.choice(ACTIONS)(self)
             except StratalogError as reason:
-                self.sim.tell(f"refused: {reason}")
+                self.sim.log_event(f"refused: {reason}")
 
     def make_topic(self) -> None:
         """One of a few names, so that names recur while tables of deleted topics are still there."""
@@ -237,7 +238,7 @@ class Admin(Client):
         offset = self.random.choice((HIGH_WATERMARK, self.random.randrange(end + 1)))
         data = encode_delete_records({state.topic_partition: offset}, leader.broker_epoch, timeout_ms=1_000)
         self.sim.objects(leader.registration.root).put(delete_records_path(self.sim.ids.new_id()), data)
-        self.sim.tell(f"delete records of {state.topic_partition} below {offset}")
+        self.sim.log_event(f"delete records of {state.topic_partition} below {offset}")
 
     def reassign(self) -> None:
         """Other replicas for a partition, perhaps more or fewer, or the cancellation of its reassignment."""
@@ -247,12 +248,12 @@ class Admin(Client):
         target = self.random.sample(brokers, self.random.randrange(fewest, len(brokers) + 1))
         wanted = {state.topic_partition: None if is_reassigning(state) and self.random.random() < 0.5 else target}
         answers = self.metadata.propose(lambda image: alter_partition_reassignments(image, wanted))
-        self.sim.tell(f"reassign {wanted}: {answers}")
+        self.sim.log_event(f"reassign {wanted}: {answers}")
 
     def elect(self) -> None:
         """Preferred leaders for all partitions."""
         answers = self.metadata.propose(lambda image: elect_leaders(image, ElectionType.PREFERRED))
-        self.sim.tell(f"elect preferred leaders: {answers}")
+        self.sim.log_event(f"elect preferred leaders: {answers}")
 
 
 ACTIONS: tuple[Callable[[Admin], None], ...] = (

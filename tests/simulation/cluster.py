@@ -112,7 +112,7 @@ class Setting:
     """The setting of a run, besides its faults.
 
     configs       of the topic that exists from the beginning
-    is_told       whether storage notifies of changes (as a local disk does), or is polled
+    notifies      whether storage notifies of changes (as a local disk does), or is polled
     pause_ms_max  the longest pause of a producer between two batches
     coordinators  those that the brokers host
     workload      the clients of these coordinators, besides the clients of every run
@@ -123,7 +123,7 @@ class Setting:
     partitions: int = 1
     configs: tuple[tuple[str, str], ...] = ()
     upkeep: UpkeepLimits = UPKEEP
-    is_told: bool = True
+    notifies: bool = True
     pause_ms_max: int = 80
     coordinators: Mapping[CoordinatorType, CoordinatorKind] = field(default_factory=dict)
     workload: Callable[[SimCluster], Workload] | None = None
@@ -165,7 +165,7 @@ class SimCluster:
         self.on_crash: Callable[[Broker], None] = lambda _broker: None
         """Called with a process before it dies."""
         self.value_count = 0
-        self.told: list[str] = []
+        self.event_log: list[str] = []
 
     def _host(self, broker_id: int) -> Host:
         root = f"memory:///broker-{broker_id}"
@@ -180,8 +180,8 @@ class SimCluster:
     def objects(self, root: str) -> SimObjects:
         if root not in self._objects:
             seen = self.object_written, self._object_read
-            is_told = self.setting.is_told
-            self._objects[root] = SimObjects(root, self.scheduler, self.clock, *seen, reports_writes=is_told)
+            notifies = self.setting.notifies
+            self._objects[root] = SimObjects(root, self.scheduler, self.clock, *seen, reports_writes=notifies)
         return self._objects[root]
 
     def table(self, root: str, topic_partition: TopicPartition) -> LogTable:
@@ -225,7 +225,7 @@ class SimCluster:
     def metadata_committed(self, records: Sequence[MetadataRecord]) -> None:
         """These records were committed to the metadata log."""
         for record in records:
-            self.tell(f"metadata: {record}")
+            self.log_event(f"metadata: {record}")
 
     def is_compacted(self, topic: str) -> bool:
         return is_internal(topic) or (topic == TOPIC and ("cleanup.policy", "compact") in self.setting.configs)
@@ -249,10 +249,10 @@ class SimCluster:
         if actor is not None and actor.name in self._controllers and path in self._beats_ms:
             self._looked_ms[actor.name, path] = self.scheduler.now_ms - self._beats_ms[path]
 
-    def tell(self, event: str) -> None:
+    def log_event(self, event: str) -> None:
         """A line of the run's story, printed when an invariant breaks."""
         actor = self.scheduler.current
-        self.told.append(f"{self.scheduler.now_ms:7d} {actor.name if actor else '-':14s} {event}")
+        self.event_log.append(f"{self.scheduler.now_ms:7d} {actor.name if actor else '-':14s} {event}")
 
     # -- hosts -------------------------------------------------------------------------------------------
 
@@ -264,7 +264,7 @@ class SimCluster:
         for broker_id in self.hosts:
             self.start_host(broker_id)
         self.scheduler.run_until(
-            self.scheduler.now_ms + 3_000, lambda: len(self.invariants.live) == len(self.hosts), look_ms=5
+            self.scheduler.now_ms + 3_000, lambda: len(self.invariants.live) == len(self.hosts), poll_ms=5
         )
         metadata.propose(
             lambda image: create_topic(
@@ -324,12 +324,12 @@ class SimCluster:
                     broker.start()
                     started = True
                 moved = broker.step()
-                pause_ms = broker.wait_ms(moved=moved) if self.setting.is_told else 0 if moved else POLL_MS
+                pause_ms = broker.wait_ms(moved=moved) if self.setting.notifies else 0 if moved else POLL_MS
                 rest_ms = broker.rest_ms()
                 if rest_ms:
                     self.clock.sleep_ms(rest_ms)
             except StratalogError as reason:
-                self.tell(f"broker error {reason}")
+                self.log_event(f"broker error {reason}")
                 pause_ms = 50
             broker.wakeup.wait_ms(pause_ms)
 
@@ -338,7 +338,7 @@ class SimCluster:
             try:
                 controller.step()
             except StratalogError as reason:
-                self.tell(f"controller error {reason}")
+                self.log_event(f"controller error {reason}")
             self.clock.sleep_ms(controller.poll_interval_ms)
 
     def _start_sessions(self, host: Host, broker_epoch: int) -> None:
@@ -361,7 +361,7 @@ class SimCluster:
             try:
                 session.run(FETCH_SESSION_MS)
             except StratalogError as reason:
-                self.tell(f"fetch session error {reason}")
+                self.log_event(f"fetch session error {reason}")
             # Most often Spark runs the next session in the same worker, which still has the fold of this one.
             followed = session.followed if self.scheduler.random.random() < 0.7 else None
             if session.is_over:
@@ -374,17 +374,17 @@ class SimCluster:
         return [actor for actor in self.scheduler.actors if actor.host.startswith(prefix)]
 
     def pause(self, name: str, duration_ms: int) -> None:
-        self.tell(f"pause of {name} for {duration_ms} ms")
+        self.log_event(f"pause of {name} for {duration_ms} ms")
         self.scheduler.pause(name, duration_ms)
 
     def cut(self, name: str, root: str, duration_ms: int) -> None:
-        self.tell(f"{name} cannot reach {root} for {duration_ms} ms")
+        self.log_event(f"{name} cannot reach {root} for {duration_ms} ms")
         self.scheduler.cut(name, root, duration_ms)
 
     def crash(self, broker_id: int) -> None:
         """The process dies; its fetch tasks, elsewhere in the Spark cluster, live on as zombies."""
         host = self.hosts[broker_id]
-        self.tell(f"crash of broker {broker_id}")
+        self.log_event(f"crash of broker {broker_id}")
         if host.broker is not None:
             self.on_crash(host.broker)
         self.scheduler.kill(host.actors)

@@ -48,7 +48,7 @@ def no_epoch_in_the_followers_table() -> Iterator[None]:
     def state_epoch_first(own: PartitionLog, leader_epoch: int, truncate_to: int | None, _log_start: int = 0) -> bool:
         if truncate_to is not None and truncate_to < own.log_end_offset:
             return not isinstance(own.start_epoch(leader_epoch, as_leader=False, truncate_to=truncate_to), Conflict)
-        own.state._txns[LEADER_EPOCH] = own.state.leader_epoch = leader_epoch  # in memory; the next copy states it
+        own.state._txns[LEADER_EPOCH] = own.state.leader_epoch = leader_epoch  # in memory; the next copy stores it
         return True
 
     def is_still_under(own: PartitionLog, leader_epoch: int) -> bool:
@@ -126,7 +126,7 @@ def registration_changes_nothing() -> Iterator[None]:
         yield
 
 
-def no_gap_between_looks() -> AbstractContextManager[object]:
+def no_gap_between_polls() -> AbstractContextManager[object]:
     """Promise 14: an observer that was paused expires every session."""
     original = SessionObserver.observe
 
@@ -153,22 +153,22 @@ def high_watermark_is_the_log_end() -> AbstractContextManager[object]:
 
 
 @contextmanager
-def high_watermark_from_hearsay() -> Iterator[None]:
+def high_watermark_read_as_a_follower() -> Iterator[None]:
     """Promise 15: a new leader begins with the high watermark that it read last as a follower."""
     has_all_of, begin = FollowedReplica.has_all_of, Partition.__init__
-    heard: dict[object, int] = {}
+    published: dict[object, int] = {}
 
-    def hear(self: FollowedReplica, progress: ReplicaProgress) -> bool:
-        heard[self.broker_id, self.state.topic_partition] = progress.high_watermark
+    def remember(self: FollowedReplica, progress: ReplicaProgress) -> bool:
+        published[self.broker_id, self.state.topic_partition] = progress.high_watermark
         return has_all_of(self, progress)
 
-    def begin_from_hearsay(self: Partition, state: PartitionRecord, broker_id: int, *arguments: int) -> None:
+    def begin_with_it(self: Partition, state: PartitionRecord, broker_id: int, *arguments: int) -> None:
         begin(self, state, broker_id, *arguments)
-        self.high_watermark = heard.get((broker_id, state.topic_partition), UNKNOWN)
+        self.high_watermark = published.get((broker_id, state.topic_partition), UNKNOWN)
 
     with (
-        patch.object(FollowedReplica, "has_all_of", hear),
-        patch.object(Partition, "__init__", begin_from_hearsay),
+        patch.object(FollowedReplica, "has_all_of", remember),
+        patch.object(Partition, "__init__", begin_with_it),
     ):
         yield
 
@@ -212,16 +212,16 @@ def answered_when_appended() -> AbstractContextManager[object]:
 def truncation_to_the_high_watermark() -> Iterator[None]:
     """Promise 16: a follower cuts its log at the high watermark that it read last, as Kafka did before KIP-101."""
     original = FollowedReplica.has_all_of
-    heard: dict[object, int] = {}
+    published: dict[object, int] = {}
 
     def has_all_of(self: FollowedReplica, progress: ReplicaProgress) -> bool:
-        heard[self.own.name, self.broker_id] = progress.high_watermark
+        published[self.own.name, self.broker_id] = progress.high_watermark
         return original(self, progress)
 
     def divergence(self: FollowedReplica) -> int | None:
         if self.own.leader_epoch == self.leader_epoch:
             return None
-        return min(self.own.log_end_offset, max(0, heard.get((self.own.name, self.broker_id), 0)))
+        return min(self.own.log_end_offset, max(0, published.get((self.own.name, self.broker_id), 0)))
 
     with (
         patch.object(FollowedReplica, "has_all_of", has_all_of),
@@ -233,7 +233,7 @@ def truncation_to_the_high_watermark() -> Iterator[None]:
 # -- commits, producers, progress ------------------------------------------------------------------------
 
 
-def ghosts_count() -> AbstractContextManager[object]:
+def orphaned_commits_count() -> AbstractContextManager[object]:
     """Promise 1: a create that won counts, even if clean-up has deleted its predecessors."""
     return patch.object(CommitRace, "_stands_before", lambda self, version, stored: True)
 
@@ -341,8 +341,8 @@ MUTATIONS: dict[str, Mutation] = {
         _COMPLETE,
         _mix(cut_broker=4, pause_broker=2, crash=1, restart_all=1),
     ),
-    "ghosts": Mutation(
-        ghosts_count,
+    "orphaned commits": Mutation(
+        orphaned_commits_count,
         (*_COMPLETE, "MonotonicHighWatermark"),
         _mix(Focus("create", 0.3, "b", "metadata"), 4_000, pause_broker=3, pause_session=2, crash=2, restart_all=2),
         Setting(upkeep=QUICK_UPKEEP),
@@ -358,8 +358,8 @@ MUTATIONS: dict[str, Mutation] = {
         registration_changes_nothing, _COMPLETE, _mix(second_process=3, power_cut=2, restart_all=2)
     ),
     "read back": Mutation(conflicts_are_not_read_back, ("NoDuplicates", *_COMPLETE), _doubled),
-    "hearsay": Mutation(
-        high_watermark_from_hearsay,
+    "followed high watermark": Mutation(
+        high_watermark_read_as_a_follower,
         ("MonotonicHighWatermark",),
         _mix(crash=2, restart_all=1, cut_broker=2),
     ),
@@ -368,7 +368,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "empty ISR": Mutation(isr_may_be_empty, ("ValidPartitionState",), _mix(crash=4)),
     "gap": Mutation(
-        no_gap_between_looks,
+        no_gap_between_polls,
         ("SessionExpiry",),
         _mix(Focus("get", 0.1, "c", "sessions/"), 4_000, pause_controller=3),
     ),

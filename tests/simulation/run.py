@@ -25,7 +25,7 @@ DURATION_MS = 1_300
 STEPS_MIN = 300
 """The fewest steps of a run: it lasts longer if its hosts are down or paused for long."""
 TROUBLE_MS_MAX = 60_000
-HEAL_MS = 20_000
+RECOVERY_MS = 20_000
 METADATA_UPKEEP_MS = 400
 """Real controllers do upkeep of the metadata log every five seconds, longer than a run."""
 
@@ -58,7 +58,7 @@ def setting_of(seed: int) -> Setting:
         partitions=rng.choice([1, 1, 1, 2]),
         configs=(*configs, ("min.insync.replicas", str(1 + seed % 2))),
         upkeep=rng.choice([UPKEEP, QUICK_UPKEEP]),
-        is_told=rng.random() < 0.85,
+        notifies=rng.random() < 0.85,
         pause_ms_max=rng.choice([80, 80, 300, 1_000]),
     )
 
@@ -76,7 +76,7 @@ def simulate(
             start_clients(sim, sim.setting.producers)
             workload = sim.setting.workload(sim) if sim.setting.workload is not None else None
             _trouble(sim, duration_ms)
-            _heal(sim)
+            _recover(sim)
             sim.invariants.check_end()
             if workload is not None:
                 answered = workload.acked_count
@@ -91,7 +91,7 @@ def simulate(
         invariants.acked_count,
         invariants.leader_changes,
         violation,
-        tuple(sim.told),
+        tuple(sim.event_log),
         answered,
     )
 
@@ -141,18 +141,18 @@ def _trouble(sim: SimCluster, duration_ms: int) -> None:
         make_trouble(sim)
 
 
-def _heal(sim: SimCluster) -> None:
+def _recover(sim: SimCluster) -> None:
     """No more faults: every partition gets a leader, every follower catches up (liveness)."""
     scheduler = sim.scheduler
-    scheduler.heal()
+    scheduler.end_faults()
     for host in sim.hosts.values():
         if host.broker is None or host.broker.stopped_by is not None:
             scheduler.kill(host.actors)
             restart(sim, host)
-    scheduler.run_until(scheduler.now_ms + HEAL_MS, lambda: not _ailing(sim), look_ms=50)
+    scheduler.run_until(scheduler.now_ms + RECOVERY_MS, lambda: not _ailing(sim), poll_ms=50)
     ailing = _ailing(sim)
     if ailing:
-        raise Violation("Liveness", f"{HEAL_MS} ms after the last fault: {ailing}")
+        raise Violation("Liveness", f"{RECOVERY_MS} ms after the last fault: {ailing}")
 
 
 def _ailing(sim: SimCluster) -> str:

@@ -167,7 +167,7 @@ class Scheduler:
             if actor.host == host and actor not in self._ready and actor is not self.current:
                 self._put(actor)
 
-    def heal(self) -> None:
+    def end_faults(self) -> None:
         """The end of all faults: paused and parked actors continue."""
         self.faults.is_on = False
         for hindrance in (self.cut_until_ms, self.full_until_ms, self.slow_until_ms):
@@ -247,14 +247,14 @@ class Scheduler:
             return True
         return False
 
-    def run_until(self, end_ms: int, done: Callable[[], bool] = lambda: False, look_ms: int = 0) -> None:
-        """Run until virtual time `end_ms` or until `done`, which is called every `look_ms`."""
+    def run_until(self, end_ms: int, done: Callable[[], bool] = lambda: False, poll_ms: int = 0) -> None:
+        """Run until virtual time `end_ms` or until `done`, which is called every `poll_ms`."""
         due_ms = self.now_ms
         while self.now_ms < end_ms:
             if self.now_ms >= due_ms:
                 if done():
                     return
-                due_ms = self.now_ms + look_ms
+                due_ms = self.now_ms + poll_ms
             if not self.step():
                 return
 

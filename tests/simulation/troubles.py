@@ -32,7 +32,7 @@ def _duration(sim: SimCluster, least_ms: int, most_ms: int) -> int:
 
 
 def restart(sim: SimCluster, host: Host) -> None:
-    sim.tell(f"restart of broker {host.broker_id}")
+    sim.log_event(f"restart of broker {host.broker_id}")
     sim.start_host(host.broker_id)
 
 
@@ -107,7 +107,7 @@ def _power_cut(sim: SimCluster) -> None:
     sim.crash(host.broker_id)
     host.zombies = []
     sim.scheduler.kill([actor for actor in list(sim.scheduler.actors) if _runs_on(actor.host, host.broker_id)])
-    sim.tell(f"power cut of broker {host.broker_id}")
+    sim.log_event(f"power cut of broker {host.broker_id}")
     sim.invariants.lost_power(host.broker_id)
     host.disk.power_cut(sim.scheduler.random)
 
@@ -118,14 +118,14 @@ def _runs_on(name: str, broker_id: int) -> bool:
 
 def _disk_full(sim: SimCluster) -> None:
     host, duration_ms = _any_host(sim), _duration(sim, 200, 2_000)
-    sim.tell(f"the disk of broker {host.broker_id} is full for {duration_ms} ms")
+    sim.log_event(f"the disk of broker {host.broker_id} is full for {duration_ms} ms")
     sim.scheduler.full_until_ms[host.root] = sim.scheduler.now_ms + duration_ms
 
 
 def _slow_store(sim: SimCluster) -> None:
     root = sim.scheduler.random.choice([METADATA_ROOT, *(host.root for host in sim.hosts.values())])
     duration_ms = _duration(sim, 200, 1_500)
-    sim.tell(f"{root} is slow for {duration_ms} ms")
+    sim.log_event(f"{root} is slow for {duration_ms} ms")
     sim.scheduler.slow_until_ms[root] = sim.scheduler.now_ms + duration_ms
 
 
@@ -133,7 +133,7 @@ def _clock_jump(sim: SimCluster) -> None:
     """The wall clock of one machine is set, or one of its fetch tasks runs on a machine with another one."""
     host = _any_host(sim)
     offset_ms = sim.scheduler.random.randrange(-CLOCK_JUMP_MS_MAX, CLOCK_JUMP_MS_MAX)
-    sim.tell(f"the clock of broker {host.broker_id} is {offset_ms} ms off")
+    sim.log_event(f"the clock of broker {host.broker_id} is {offset_ms} ms off")
     for name in (host.process, host.controller, *(actor.host for actor in sim.sessions_of(host.broker_id))):
         sim.scheduler.wall_offset_ms[name] = offset_ms
 
@@ -141,7 +141,7 @@ def _clock_jump(sim: SimCluster) -> None:
 def _machine_sleeps(sim: SimCluster) -> None:
     """Everything is paused; every clock has advanced when it wakes."""
     duration_ms = _duration(sim, 1_000, 12_000)
-    sim.tell(f"all sleep for {duration_ms} ms")
+    sim.log_event(f"all sleep for {duration_ms} ms")
     sim.scheduler.now_ms += duration_ms
 
 

@@ -1,4 +1,4 @@
-"""Faster starts of Spark's Python processes: what a worker imports, and that everything works without them."""
+"""Faster starts of Spark's Python processes: the imports of a worker, and a cluster that works without them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_worker_imports_spark_as_it_is_installed(spark: SparkSession) -> None:
     assert ".zip" not in found.home
 
 
-def test_a_chosen_home_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_chosen_home_is_not_changed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     home = linked_home(tmp_path)
     assert home is not None
     assert linked_home(tmp_path) == home

@@ -1,4 +1,4 @@
-"""Delta on Spark reads a replica's table at every stage of its life, with the offsets right."""
+"""Delta on Spark reads a replica's table at every stage, with the right offsets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.storage.upkeep.test_foreign_hands import STAGES
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-def seen_by_spark(spark: SparkSession, log: PartitionLog, root: Path) -> list[tuple[int, str]]:
+def read_by_spark(spark: SparkSession, log: PartitionLog, root: Path) -> list[tuple[int, str]]:
     rows = spark.read.format("delta").load(str(root / "1" / "t-0")).select("base_offset", "offset_delta", "value")
     found = [(row.base_offset + row.offset_delta, bytes(row.value).decode()) for row in rows.collect()]
     return sorted(each for each in found if each[0] >= log.log_start_offset)
@@ -25,10 +25,10 @@ def seen_by_spark(spark: SparkSession, log: PartitionLog, root: Path) -> list[tu
 def test_delta_spark_reads_every_stage_with_the_offsets_right(spark: SparkSession, tmp_path: Path) -> None:
     log = Replicas.new(tmp_path).leader()
     write(log, "a b c", *[f"v{number}" for number in range(8)], "x y z w")
-    assert seen_by_spark(spark, log, tmp_path) == contents(log)
+    assert read_by_spark(spark, log, tmp_path) == contents(log)
     for stage in STAGES:
         stage(log)
-        assert seen_by_spark(spark, log, tmp_path) == contents(log)
+        assert read_by_spark(spark, log, tmp_path) == contents(log)
 
 
 def test_sparks_parquet_reader_finds_the_rows_of_files_that_were_put_together_by_hand(

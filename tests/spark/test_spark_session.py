@@ -1,4 +1,4 @@
-"""The Spark session: sized for fetch sessions, quiet, with Delta Lake; its conf in step with pip."""
+"""The Spark session: sized for fetch sessions, quiet, with Delta Lake; its conf as the packages need it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CHECKPOINT_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 EXECUTOR_TIMEOUT_MS = "spark.storage.blockManagerHeartbeatTimeoutMs"
 TRIMMER = "Native Heap Tri"
-"""The thread that returns freed memory to the system, as the kernel names it."""
+"""The kernel's name of the thread that returns freed memory to the system."""
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_running_session_is_returned_as_it_is(spark: SparkSession) -> None:
     assert stratalog_session("another", fetch_slots=99).sparkContext.appName == "stratalog-tests"
 
 
-def test_a_worker_imports_the_rooms(spark: SparkSession) -> None:
+def test_a_worker_imports_the_packages(spark: SparkSession) -> None:
     def codes(batches):  # type: ignore[no-untyped-def]
         from stratalog.storage.errors import NAME_OF_CODE
 
@@ -116,7 +116,7 @@ def test_the_jvm_returns_what_it_freed_outside_its_heap(spark: SparkSession) -> 
     assert TRIMMER in names.splitlines()
 
 
-def test_a_failed_task_leaves_the_terminal_alone(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_task_prints_nothing_on_the_terminal(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(Exception, match="boom"):
         spark.sql("SELECT raise_error('boom')").collect()
     assert capfd.readouterr() == ("", "")

@@ -1,4 +1,4 @@
-"""`write` and `writeStream` of the format stratalog: Kafka's columns and words, exactly once, over a leader's death."""
+"""`write` and `writeStream` of the format stratalog: Kafka's columns and errors, exactly once, over leader changes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`spark.read` and `spark.readStream` of the format stratalog behave as Kafka's source does.
 
-The cluster stands still between the test's own moves: Spark reads tables and progress from disk, as everywhere.
+The cluster changes only by the test's calls: Spark reads tables and progress objects from disk, as everywhere.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def test_a_table_with_a_foreign_commit_is_refused_by_name_in_a_query(
 
 
 class Stream:
-    """A query from the topic `t` into a memory of the driver, restartable on one checkpoint."""
+    """A query from the topic `t` into a list of the driver, restartable on one checkpoint."""
 
     def __init__(self, spark: SparkSession, cluster: StillCluster, folder: Path) -> None:
         self._spark, self._cluster = spark, cluster
@@ -153,7 +153,7 @@ class Stream:
         self.output = folder / "output"
 
     def run(self, **options: object) -> None:
-        """AvailableNow until done."""
+        """Run with AvailableNow to the end."""
         query = self.start(**options).trigger(availableNow=True).start()
         query.awaitTermination(90)
 
@@ -202,7 +202,7 @@ def test_records_that_arrive_after_a_query_started_are_not_skipped_when_its_firs
     cluster.commit(t0, list("abc"))
     stream.run(startingOffsets="latest")
     cluster.commit(t0, list("de"))
-    # as after a crash: batch 0 is planned, not committed, and nothing remembers where the query began
+    # as after a crash: batch 0 is planned, not committed, and the query's start is recorded nowhere else
     shutil.rmtree(stream.checkpoint / "commits")
     stream.run(startingOffsets="latest")
     assert stream.values() == ["d", "e"]

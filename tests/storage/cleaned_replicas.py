@@ -46,11 +46,11 @@ class CleanedReplicas(ABC, Generic[Sent]):
         self.sent: dict[str, list[Sent]] = {broker: [] for broker in BROKERS}
         self.work: dict[str, Work[Any] | None] = dict.fromkeys(BROKERS)
         self.leader, self.epoch, self.values = "1", -1, 0
-        self.look_after()
+        self.restart_cleaners()
         self.elect()
 
-    def look_after(self) -> None:
-        """Cleaners without a pass under way, as after a start."""
+    def restart_cleaners(self) -> None:
+        """Make new cleaners, without a pass in progress, as after a start."""
         self.cleaners = {b: Cleaner(log, CleanerTurn(), 200) for b, log in self.logs.items()}
         self.upkeeps = {b: Upkeep(log, LIMITS, applies_cleanup_policy=False) for b, log in self.logs.items()}
 

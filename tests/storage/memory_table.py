@@ -1,4 +1,4 @@
-"""A `LogTable` in memory, for rules and for simulation: the real commit race without any encoding. Pure.
+"""A `LogTable` in memory, for tests of rules and for simulation: the real commit race without any encoding. Pure.
 
 Every low-level call passes `MemoryDisk.access` twice, before its effect (`create`) and after it (`create:done`): there
 a simulation switches actors, or loses a request or its response.
@@ -142,7 +142,7 @@ class MemoryCommitLog:
         self.disk.access("put:done", self._name, "_delta_log/_last_checkpoint")
 
     def made_durable(self, version: int) -> None:
-        """A power loss spares everything up to this version."""
+        """Make everything up to this version survive a power loss."""
         self.files.durable_version = max(self.files.durable_version, version)
 
 
@@ -246,7 +246,7 @@ class MemoryLogTable(LogTable):
         return False
 
     def check_files(self, files: Sequence[DataFile], *, bits: bool) -> None:
-        """As the port says, without an `access`, as for damage."""
+        """As in the port, without an `access`."""
         for file in files:
             check_whole(file.size_bytes if file.path in self._log.files.data_files else None, self.name, file)
 

@@ -1,9 +1,9 @@
 """A local disk in memory whose power can be cut: unsynced files are then lost, kept or torn, or old ones are back.
 
 A file whose content was not synced may be gone, whole, a part of itself, or of the right size and full of zeros. A
-file that was replaced or deleted may be as it was before, unless its directory was synced. A new file may lie on blocks
-of one that was deleted, and hold what that one held, or its end, as where names are durable before content is (ext4
-without a journal or with `data=writeback`).
+file that was replaced or deleted may be as it was before, unless its directory was synced. A new file may be on blocks
+of a deleted one, and have that one's content or its end, as on file systems where names are durable before content
+(ext4 without a journal or with `data=writeback`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class ProcessKilled(Exception):  # noqa: N818
 
 
 class PowerCutStore(MemoryStore):
-    """`objects` are what processes read; `disk` is what survives for certain.
+    """`objects` are the files that processes read; `disk` has the content that survives for certain.
 
-    calls_left  after so many changes or syncs the power fails, before or after the last of them; None: never
+    calls_left  the changes or syncs until the power fails, before or after the last of them; None: never
     kill_at     the path at whose sync the process dies, before it is synced; "" = never
     """
 

@@ -1,7 +1,7 @@
-"""An S3 server of our own with faults on order: throttling, lost requests, lost answers, answers that come late.
+"""An S3 server for tests that injects faults: throttling, lost requests, lost answers, late requests.
 
-I/O: a TCP port of the loopback. It speaks as much of the protocol as stratalog uses (conditional put, get, head,
-delete, list) and nothing of signatures. What it is told to do wrong it does to the next requests that fit.
+I/O: a TCP port of the loopback. It implements the part of the protocol that stratalog uses (conditional put, get, head,
+delete, list), without signatures. An injected fault applies to the next requests that match it.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ DATE = "Sat, 21 Nov 2026 12:00:00 GMT"
 
 
 class Wrong(Enum):
-    """What can go wrong with a request."""
+    """The faults of a request."""
 
     SLOW_DOWN = "refused with 503 SlowDown, not applied"
     TOO_MANY = "refused with 429, not applied"
     LOSE_REQUEST = "the connection ends, nothing was applied"
     LOSE_ANSWER = "applied, then the connection ends without an answer"
-    FAIL_AFTER = "applied, then answered with 500: who tries again meets itself"
-    DOUBLE = "applied twice, as by a network that repeats it; the second answer is given"
-    LATE = "waits until `go_on` is set, and is applied then"
+    FAIL_AFTER = "applied, then answered with 500: a retry finds the object of its first try"
+    DOUBLE = "applied twice, as by a network that repeats it; the second answer is returned"
+    LATE = "waits until `arrive` is set, and is applied then"
 
 
 @dataclass
 class Fault:
-    """Meets requests of this method whose path ends so, `times` of them."""
+    """Applies to the next `times` requests of this method whose path ends with `suffix`."""
 
     wrong: Wrong
     method: str
@@ -47,14 +47,14 @@ class Fault:
 
 @dataclass
 class S3Double:
-    """The server's state. `requests` are (method, path) in the order of their arrival, `arrived_s` when."""
+    """The server's state. `requests` are (method, path) in the order of their arrival, at the times `arrived_s`."""
 
     endpoint: str = ""
     objects: dict[str, bytes] = field(default_factory=dict)
     requests: list[tuple[str, str]] = field(default_factory=list)
     arrived_s: list[float] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
-    go_on: threading.Event = field(default_factory=threading.Event)
+    arrive: threading.Event = field(default_factory=threading.Event)
     applied_late: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -62,7 +62,7 @@ class S3Double:
         self.faults.append(Fault(wrong, method, suffix, times))
 
     def environment(self) -> dict[str, str]:
-        """What a client finds it by."""
+        """The environment variables by which a client finds it."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ALLOW_HTTP": "true",
@@ -92,7 +92,7 @@ class S3Double:
                     return _error(412, "PreconditionFailed")
                 self.objects[path] = data
                 return _Answer(200, b"", {"ETag": _etag(data)})
-            if method == "POST":  # the only one that is asked: delete these objects
+            if method == "POST":  # the only request of this kind: delete these objects
                 keys = re.findall(r"<Key>(.*?)</Key>", data.decode())
                 for key in keys:
                     self.objects.pop(unescape(key), None)
@@ -184,13 +184,13 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _given(wrong: Wrong | None, state: S3Double, apply: Callable[[], _Answer]) -> _Answer | None:
-    """Apply the request as often as it comes through, and the answer to it; None: no answer."""
+    """Apply the request as often as it arrives, and return the answer to it; None: no answer."""
     if wrong in {Wrong.SLOW_DOWN, Wrong.TOO_MANY}:
         return _error(503, "SlowDown") if wrong is Wrong.SLOW_DOWN else _error(429, "TooManyRequests")
     if wrong is Wrong.LOSE_REQUEST:
         return None
     if wrong is Wrong.LATE:
-        state.go_on.wait(30)
+        state.arrive.wait(30)
     if wrong is Wrong.DOUBLE:
         apply()
     answer = apply()
@@ -211,7 +211,7 @@ def s3_double() -> Iterator[S3Double]:
     try:
         yield state
     finally:
-        state.go_on.set()
+        state.arrive.set()
         server.shutdown()
         server.server_close()
         thread.join()

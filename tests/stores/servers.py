@@ -26,29 +26,29 @@ from pathlib import Path
 import pytest
 
 AZURITE = Path(sys.prefix) / "azurite" / "node_modules" / ".bin" / "azurite-blob"
-"""Where `make test-stores` puts it."""
+"""The path at which `make test-stores` installs Azurite."""
 ACCOUNT, ACCOUNT_KEY = "stratalog", base64.b64encode(b"of the emulator in these tests only").decode()
 CONTAINER = "tests"
 START_S = 60
 SERVERS = tuple(pytest.param(name, marks=pytest.mark.stores) for name in ("s3_server", "azure_server"))
-"""For `parametrize`: the fixtures that start them."""
+"""The fixtures that start the servers, for `parametrize`."""
 _roots = itertools.count(1)
 
 
 @dataclass(frozen=True)
 class StoreServer:
-    """A server that runs. `environment` is what clients find it by, in this process and in others."""
+    """A running server. Clients, in this process and in others, find it by `environment`."""
 
     url: str
     environment: Mapping[str, str]
 
     def new_root(self) -> str:
-        """The URL of a place where nothing is yet."""
+        """The URL of an empty folder."""
         return f"{self.url}/{os.getpid()}-{next(_roots)}"
 
 
 def lacking() -> dict[str, str]:
-    """By fixture, why its server cannot be started; "" when it can."""
+    """The reason why a server cannot be started, by fixture; "" when it can."""
     has_node, has_azurite = shutil.which("node") is not None, AZURITE.exists()
     no_azurite = "Azurite is not installed: make test-stores" if has_node else "Azurite needs Node.js"
     return {
@@ -95,7 +95,7 @@ def azure_server() -> Iterator[StoreServer]:
 
 
 def _azure_headers(path: str, query: str) -> dict[str, str]:
-    """A PUT without a body, signed with the account's key (Shared Key, as Blob Storage wants it)."""
+    """A PUT without a body, signed with the account's key (Shared Key authorization of Blob Storage)."""
     headers = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": "2021-08-06"}
     canonical = "".join(f"{name}:{value}\n" for name, value in sorted(headers.items()))
     text = "PUT\n" + 11 * "\n" + f"{canonical}/{ACCOUNT}{path}\n{query}"

@@ -1,4 +1,4 @@
-"""A commit whose answer was lost, came twice or came late is there once, or its writer hears that it cannot know."""
+"""A commit whose answer was lost, came twice or came late is stored once, or its writer gets an error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def commit_path(version: int) -> str:
 
 
 def impatient_store(s3: S3Double) -> ObjectStore:
-    """A client that asks once and does not wait long."""
+    """A client with one try and a short time-out."""
     remote = S3Store.from_url(
         ROOT, retry_config={"max_retries": 0}, client_options={"timeout": TIMEOUT, "allow_http": True}
     )
@@ -70,7 +70,7 @@ HARMLESS = [Wrong.SLOW_DOWN, Wrong.LOSE_REQUEST, Wrong.LOSE_ANSWER, Wrong.FAIL_A
 
 
 @pytest.mark.parametrize("wrong", HARMLESS, ids=lambda wrong: wrong.name)
-def test_an_append_is_there_once_whatever_became_of_its_request(
+def test_an_append_is_stored_once_whatever_the_fault_of_its_request(
     s3: S3Double, leader: PartitionLog, ids: CountingIds, wrong: Wrong
 ) -> None:
     s3.fault(wrong, "PUT", commit_path(4))
@@ -82,7 +82,7 @@ def test_an_append_is_there_once_whatever_became_of_its_request(
 
 
 @pytest.mark.parametrize("wrong", HARMLESS, ids=lambda wrong: wrong.name)
-def test_a_race_that_was_lost_stays_lost_whatever_became_of_the_request(
+def test_a_lost_race_stays_lost_whatever_the_fault_of_the_request(
     s3: S3Double, leader: PartitionLog, ids: CountingIds, wrong: Wrong
 ) -> None:
     write(log_on(open_store(ROOT), ids), "c")
@@ -99,7 +99,7 @@ def test_an_epoch_starts_once(s3: S3Double, leader: PartitionLog, wrong: Wrong) 
     assert leader.version == 4
 
 
-def test_a_lost_answer_is_settled_without_a_second_request(
+def test_a_lost_answer_is_resolved_without_a_second_request(
     s3: S3Double, leader: PartitionLog, ids: CountingIds
 ) -> None:
     log = log_on(impatient_store(s3), ids)
@@ -109,7 +109,7 @@ def test_a_lost_answer_is_settled_without_a_second_request(
     assert everything(ids) == [(0, "a"), (1, "b"), (2, "c")]
 
 
-def test_a_lost_answer_and_a_lost_look_leave_it_open_until_the_same_records_come_again(
+def test_a_lost_answer_and_a_lost_read_leave_it_open_until_the_same_records_come_again(
     s3: S3Double, leader: PartitionLog, ids: CountingIds
 ) -> None:
     log = log_on(impatient_store(s3), ids)
@@ -126,7 +126,7 @@ def test_a_lost_answer_and_a_lost_look_leave_it_open_until_the_same_records_come
 
 @pytest.fixture
 def late(s3: S3Double, leader: PartitionLog, ids: CountingIds) -> tuple[PartitionLog, list[NewRecordBatch]]:
-    """A log and records whose commit is under way: their writer has given it up, nothing is there yet."""
+    """A log and records whose commit is on its way: its writer has timed out, and nothing is stored yet."""
     log, records = log_on(impatient_store(s3), ids), [batch("c")]
     s3.fault(Wrong.LATE, "PUT", commit_path(4))
     with pytest.raises(StoreUnavailableError, match="create"):
@@ -137,7 +137,7 @@ def late(s3: S3Double, leader: PartitionLog, ids: CountingIds) -> tuple[Partitio
 
 def arrive(s3: S3Double) -> None:
     """The late request is applied now."""
-    s3.go_on.set()
+    s3.arrive.set()
     assert s3.applied_late.wait(10)
 
 
@@ -156,7 +156,7 @@ def test_a_commit_that_arrives_late_is_the_same_one(
     assert (outcome.version, everything(ids)) == (4, [(0, "a"), (1, "b"), (2, "c")])
 
 
-def test_a_commit_that_arrives_late_loses_to_who_came_meanwhile(
+def test_a_commit_that_arrives_late_loses_to_one_that_was_made_meanwhile(
     s3: S3Double, late: tuple[PartitionLog, list[NewRecordBatch]], leader: PartitionLog, ids: CountingIds
 ) -> None:
     log, records = late
@@ -168,7 +168,7 @@ def test_a_commit_that_arrives_late_loses_to_who_came_meanwhile(
     assert everything(ids) == [(0, "a"), (1, "b"), (2, "x"), (3, "c")]
 
 
-def test_the_policy_is_what_stores_are_opened_with(s3: S3Double, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stores_are_opened_with_the_policy(s3: S3Double, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(store_module.RETRY, "max_retries", 0)
     s3.fault(Wrong.SLOW_DOWN, "GET", "x")
     with pytest.raises(StoreUnavailableError):

@@ -1,4 +1,4 @@
-"""A throttled or failing object store is asked again, later each time and never all at once, but not for ever."""
+"""Calls of a throttled or failing object store are retried, with growing, random pauses and for a limited time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.stores.s3_double import BUCKET, S3Double, Wrong
 
 TIMES = 3
 PAUSE_MIN_S = 0.045
-"""The first pause is 50 ms at least; a little less, for clocks."""
+"""The least first pause: 50 ms, less an allowance for clocks."""
 
 CALLS: dict[str, tuple[str, Callable[[ObjectStore], object], object]] = {
     "put": ("PUT", lambda store: store.put("a/1", b"new"), None),
@@ -70,8 +70,8 @@ def test_retries_end_before_the_broker_s_session_would(store: ObjectStore) -> No
 
 
 @pytest.mark.parametrize("wrong", [Wrong.LOSE_ANSWER, Wrong.FAIL_AFTER, Wrong.DOUBLE], ids=lambda wrong: wrong.name)
-def test_a_create_that_meets_itself_says_that_there_is_one(s3: S3Double, store: ObjectStore, wrong: Wrong) -> None:
-    """Which is why nobody takes that for an answer before reading it back."""
+def test_a_retried_create_that_meets_its_own_object_is_false(s3: S3Double, store: ObjectStore, wrong: Wrong) -> None:
+    """Callers therefore read the object back."""
     s3.fault(wrong, "PUT", "a/2")
     assert store.create("a/2", b"mine") is False
     assert store.get("a/2") == b"mine"

@@ -1,8 +1,7 @@
 """The codec alone: Kafka's record batches to our values and back, beside `aiokafka.record` doing the same.
 
 I/O: none but CPU time. `produced` reads batches of a producer into payloads, one by one or at once, `fetched` writes
-rows of a log as batches. The peer's records go into columns and come out of them, too: that is what a broker on Arrow
-needs.
+rows of a log as batches. The peer's records are converted to and from columns, too, as a broker on Arrow needs them.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ UNIT = "million records/s"
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the records are like: how many a batch, value sizes in bytes, headers each."""
+    """The records of a measurement: records per batch, value sizes in bytes, headers per record."""
 
     name: str
     batch_records: int
@@ -43,7 +42,7 @@ class Shape:
     headers: int = 0
 
     def payload(self) -> pa.Table:
-        """`RECORDS` records without keys; the same ones each time."""
+        """`RECORDS` records without keys, the same at each call."""
         draw = random.Random(7)
         values = [draw.randbytes(draw.randint(*self.value_bytes)) for _ in range(RECORDS)]
         pairs = [[{"key": "trace", "value": b"0123456789"}] * self.headers or None] * RECORDS
@@ -95,7 +94,7 @@ def codec(lab: Lab) -> Outcome:
 
 
 def _rate(work: Callable[[], object]) -> float:
-    """Million records/s: of the fastest of the runs in `ROUND_S`."""
+    """Million records/s of the fastest run within `ROUND_S`."""
     work()
     best_s, end_s = float("inf"), time.perf_counter() + ROUND_S
     while (begin_s := time.perf_counter()) < end_s:

@@ -1,8 +1,8 @@
-"""A group of 100 members over 1,000 partitions: how long until everybody has what is theirs, ours alone.
+"""A group of 100 members over 1,000 partitions: how long until every member has its partitions; ours alone.
 
 I/O: a cluster of ours, and a thread for each `Consumer` of this process, as an application would have it. Heartbeats
-are 300 ms apart: members of both protocols hear of a rebalance by them, so Kafka's defaults (3 s, 5 s) would measure
-the heartbeats.
+are 300 ms apart: members of both protocols learn of a rebalance from their answers, so with Kafka's defaults (3 s, 5 s)
+the bench would measure the heartbeats.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MEMBERS, TOPICS, PARTITIONS = 100, 10, 100
 HEARTBEAT_MS = 300
 SESSION_MS = 6_000
 SETTLE_S = 1.0
-"""Between two measurements: joining members have read their offsets by then."""
+"""The pause between two measurements, in which joining members read their offsets."""
 PROTOCOLS: Mapping[str, Mapping[str, object]] = {
     "range": {"partition.assignment.strategy": "range"},
     "cooperative-sticky": {"partition.assignment.strategy": "cooperative-sticky"},
@@ -37,7 +37,7 @@ CLUSTER_CONFIG: Mapping[str, object] = {
 
 
 class Member:
-    """One consumer that polls in a thread of its own until it is told to leave."""
+    """One consumer that polls in a thread of its own until `leave` or `kill`."""
 
     def __init__(self, cluster: Cluster, topics: Sequence[str], settings: Mapping[str, object]) -> None:
         self.consumer = Consumer(cluster, settings)
@@ -53,11 +53,11 @@ class Member:
             self.consumer.close()
 
     def leave(self) -> None:
-        """Say goodbye, without waiting for it."""
+        """Let the consumer close, without waiting for it."""
         self._is_over = True
 
     def kill(self) -> None:
-        """Fall silent: no heartbeat any more, no goodbye."""
+        """Stop without leaving the group: no heartbeat any more."""
         self._is_killed = self._is_over = True
         assert self.consumer._group is not None
         self.consumer._group._is_closed = True
@@ -81,20 +81,20 @@ class BusyGroup:
     def add(self, count: int = 1) -> None:
         self.members += [Member(self._cluster, self._topics, self._settings) for _ in range(count)]
 
-    def is_settled(self) -> bool:
-        """Every partition has one owner, and no member is without."""
+    def is_assigned(self) -> bool:
+        """True when every partition has one owner, and every member at least one partition."""
         shares = [member.consumer.assignment() for member in self.members]
         return all(shares) and sum(map(len, shares)) == len(self._all) and set().union(*shares) == self._all
 
-    def settled_after_ms(self, change: Callable[[], object], limit_ms: int = 60_000) -> float:
-        """How long from `change` until all is shared anew. TimeoutError with the sizes of all shares."""
+    def assigned_after_ms(self, change: Callable[[], object], limit_ms: int = 60_000) -> float:
+        """How long from `change` until all partitions are assigned again. TimeoutError names the members' counts."""
         clock = SystemClock()
         began = time.perf_counter()
         change()
-        while not self.is_settled():
+        while not self.is_assigned():
             if time.perf_counter() - began > limit_ms / 1000:
                 sizes = sorted(len(member.consumer.assignment()) for member in self.members)
-                raise TimeoutError(f"not settled within {limit_ms} ms; partitions of members: {sizes}")
+                raise TimeoutError(f"not assigned within {limit_ms} ms; partitions of members: {sizes}")
             clock.sleep_ms(5)
         return (time.perf_counter() - began) * 1000
 
@@ -112,13 +112,13 @@ class BusyGroup:
 
 
 def rebalances_ms(group: BusyGroup, rounds: int, members: int = MEMBERS) -> dict[str, list[float]]:
-    """How long each rebalance took: a member joins, one leaves, one is killed (counted from its session's end)."""
+    """How long each rebalance took: a member joins, one leaves, one is killed (counted from the end of its session)."""
     clock, took = SystemClock(), {"join": list[float](), "leave": list[float](), "kill": list[float]()}
-    group.settled_after_ms(lambda: group.add(members - 1))
+    group.assigned_after_ms(lambda: group.add(members - 1))
     for _ in range(rounds):
         for name, change in (("join", group.add), ("leave", group.leave), ("join", group.add), ("kill", group.kill)):
             clock.sleep_ms(SETTLE_S * 1000)
-            spent_ms = group.settled_after_ms(change)
+            spent_ms = group.assigned_after_ms(change)
             took[name].append(max(0.0, spent_ms - SESSION_MS) if name == "kill" else spent_ms)
     return took
 

@@ -2,7 +2,7 @@
 
 I/O: both clusters. Requests of one record follow a fixed schedule; latency counts from the scheduled time to the
 acknowledgement by all in-sync replicas. Ours runs with short fetch sessions, so that each follower hands over from
-session to session many times in the window; the sessions leave a note of when they were at work.
+session to session many times in the window; the sessions record when they were active.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from dataclasses import dataclass, replace
 
 from stratalog import Cluster, Producer, RecordMetadata, StratalogError
 from stratalog.storage.objects.remote import open_store
-from tests.bench.benches.stalls import TOLD_MAX, checkpoints_s, looking, stalls_of, told
-from tests.bench.lab import PARTITIONS, Lab, Moment, Outcome, Window, say
+from tests.bench.benches.stalls import DESCRIBED_MAX, checkpoints_s, described, sampling, stalls_of
+from tests.bench.lab import PARTITIONS, Lab, Moment, Outcome, Window, show
 from tests.bench.measures import Row, latency_figures, rows_of
 
 RATE_PER_S = 200
 WINDOW_S, WARM_S = 115, 12
 SESSION_MS = 20_000
-"""Two sessions overlap, so a follower hands over every ten seconds: ten times in the window."""
+"""The length of fetch sessions. Two overlap, so a follower hands over every ten seconds: ten times in the window."""
 
 HAND_OVERS_MIN = 10
 MANY_PARTITIONS = 500
 MANY_WINDOW_S, MANY_WARM_S, MANY_WINDOWS = 100, 5, 3
 WRITTEN_BACK_S = 40
-"""By then the kernel has written what was not on the disk yet (Linux: after 30 s, looking every 5)."""
+"""The time in which the kernel writes back what was not on the disk yet (Linux: after 30 s, checked every 5)."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenLoop:
-    """Requests a second over so many partitions in turn, for a window after a warm-up."""
+    """Requests at a fixed rate over the partitions in turn, for a window after a warm-up."""
 
     partitions: int
     rate_per_s: int
@@ -43,15 +43,15 @@ def latency_acks_all(lab: Lab) -> Outcome:
     """200 requests a second on six partitions."""
     loop = OpenLoop(PARTITIONS, RATE_PER_S, WARM_S, WINDOW_S)
     with lab.cluster(stratalog_fetch_session_ms=SESSION_MS) as cluster:
-        with looking() as looks:
+        with sampling() as samples:
             began_ms, mine = ours(lab, cluster, lab.topic(cluster, "open-loop"), loop)
         hand_overs = hand_overs_s(cluster, began_ms, loop.window_s)
         checkpoints = checkpoints_s({number: cluster.broker(number).root for number in cluster.brokers()}, began_ms)
-        seen = [replace(look, at_s=look.at_s - began_ms / 1000) for look in looks]
-        for stall in stalls_of(mine)[:TOLD_MAX]:
-            say(f"latency_acks_all: {told(stall, hand_overs, checkpoints, seen)}")
+        shifted = [replace(each, at_s=each.at_s - began_ms / 1000) for each in samples]
+        for stall in stalls_of(mine)[:DESCRIBED_MAX]:
+            show(f"latency_acks_all: {described(stall, hand_overs, checkpoints, shifted)}")
         window = Window(tuple(mine), tuple(peers(lab, lab.peer_topic("open-loop"), loop)), hand_overs)
-        say(f"latency_acks_all: {_said(window)}")
+        show(f"latency_acks_all: {_summary(window)}")
     counts = [len(times) for times in window.hand_overs_s.values()]
     rows = _rows("latency_acks_all", window)
     least, most = min(counts, default=0), max(counts, default=0)
@@ -78,7 +78,7 @@ def partitions_500(lab: Lab) -> Outcome:
         mine = [ours(lab, cluster, topic, loop)[1] for _ in range(MANY_WINDOWS)]
     windows = [Window(tuple(own), tuple(others), {}) for own, others in zip(mine, theirs, strict=True)]
     for window in windows:
-        say(f"{name}: {_said(window)}")
+        show(f"{name}: {_summary(window)}")
     note = (
         f"`{name}`: {MANY_WINDOWS} windows of {MANY_WINDOW_S} s a side, one record a second to each partition, "
         "one side at a time."
@@ -94,7 +94,7 @@ def _rows(bench: str, *windows: Window) -> list[Row]:
     return rows_of(bench, "ms", ours, peer)
 
 
-def _said(window: Window) -> str:
+def _summary(window: Window) -> str:
     sides = [latency_figures([moment.latency_ms for moment in side]) for side in (window.ours, window.peer)]
     texts = [", ".join(f"{name} {value:.1f}" for name, value in side.items()) for side in sides]
     return f"{texts[0]} ms against {texts[1]} ms; hand-overs {[len(t) for t in window.hand_overs_s.values()]}"
@@ -142,7 +142,7 @@ def peers(lab: Lab, topic: str, loop: OpenLoop) -> list[Moment]:
 def hand_overs_s(cluster: Cluster, began_ms: int, window_s: int) -> dict[int, tuple[float, ...]]:
     """When a fetch session became the active one in the window, seconds from its start, by broker.
 
-    Each session keeps a register `fetch/<broker epoch>/<session>` with the times of its life, wall clock.
+    Each session keeps a register `fetch/<broker epoch>/<session>` with the times of its states, wall clock.
     """
     found: dict[int, tuple[float, ...]] = {}
     for broker_id in cluster.brokers():

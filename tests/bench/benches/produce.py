@@ -1,4 +1,4 @@
-"""produce_100B, produce_1KiB, produce_100B_zstd, consume, producers_8: as much as goes through.
+"""produce_100B, produce_1KiB, produce_100B_zstd, consume, producers_8: throughput at full load.
 
 I/O: both clusters. Ours sends Arrow tables of 10,000 rows from one producer in the brokers' process; the peer gets the
 same values from Kafka's producer-perf. The p99 beside is the time from handing a record (ours: its table) to the
@@ -14,17 +14,17 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from stratalog import Cluster, ClusterView, Consumer, Producer, StratalogError, TableMetadata
-from tests.bench.lab import Lab, Outcome, say
+from tests.bench.lab import Lab, Outcome, show
 from tests.bench.measures import Row, Spread, is_warm, quantile
 from tests.bench.payload import ROWS_A_TABLE, Payload
 
 RECORDS = {100: 2_000_000, 1024: 300_000}
 ROUND_S = 5
-"""A round is of fewer records where Kafka would need longer for them: the same number on both sides."""
+"""The longest round of Kafka's: both sides send fewer records where it would need more time."""
 PRODUCERS, RECORDS_EACH, WARM_EACH = 8, 150_000, 60_000
 PAIRS = 7
 WARM_S_MAX, WARM_AGAIN_S_MAX = 300, 60
-"""How long a warm-up may take: Kafka's first one, and those for another size or codec in the same JVMs."""
+"""Limits of a warm-up: of Kafka's first one, and of those for another size or codec in the same JVMs."""
 
 POLL_MS = 1_000
 PERF_LINE = re.compile(r"^\d+ records sent, ([\d.]+) records/sec .* (\d+) ms 99th", re.MULTILINE)
@@ -71,7 +71,7 @@ def _rounds(lab: Lab, cluster: Cluster, size_bytes: int, codec: str, count: int)
         peer_rounds.append(peers(lab, peer_topic, payload, count, codec))
         if consumes:
             consumed.append((consume_ours(cluster, topic, count), *consume_peers(lab, peer_topic, count)))
-        say(f"{name} {number + 1}, {count:,} records: {our_rounds[-1]} against {peer_rounds[-1]}")
+        show(f"{name} {number + 1}, {count:,} records: {our_rounds[-1]} against {peer_rounds[-1]}")
     lab.peer.delete_topics(f"{name}-.*")
     rows = [
         Row(
@@ -134,9 +134,10 @@ def peers(lab: Lab, topic: str, payload: Payload, count: int, codec: str) -> Pro
 
 
 def warm_peer(lab: Lab, size_bytes: int, codec: str = "none") -> float:
-    """Run until three runs in a row differ by at most 5 %, or the time is up; returns the last rate, records a second.
+    """Run until three runs in a row differ by at most 5 %, or the time is up; the last rate, records a second.
 
-    Kafka's JVMs need some millions of records until they have compiled what they run: a cold peer would flatter us.
+    Kafka's JVMs need some millions of records until they have compiled what they run; before that the ratio would be
+    too good for stratalog.
     """
     runs: list[float] = []
     until = time.monotonic() + (WARM_S_MAX if size_bytes == 100 and codec == "none" else WARM_AGAIN_S_MAX)
@@ -144,12 +145,12 @@ def warm_peer(lab: Lab, size_bytes: int, codec: str = "none") -> float:
         topic = lab.peer_topic("warm")
         runs.append(peers(lab, topic, lab.payload(size_bytes), RECORDS[size_bytes] // 2, codec).records_per_s)
     lab.peer.delete_topics("warm-.*")
-    say(f"Kafka's warm-up, {size_bytes} B {codec}: {', '.join(f'{run:,.0f}' for run in runs)} records/s")
+    show(f"Kafka's warm-up, {size_bytes} B {codec}: {', '.join(f'{run:,.0f}' for run in runs)} records/s")
     return runs[-1]
 
 
 def consume_ours(cluster: Cluster, topic: str, count: int) -> float:
-    """Records a second of a new consumer, from its making on, as Arrow tables."""
+    """Records a second of a new consumer that reads Arrow tables, its construction included."""
     began = time.perf_counter()
     consumer = Consumer(cluster, auto_offset_reset="earliest")
     consumer.assign_all(topic)
@@ -162,7 +163,7 @@ def consume_ours(cluster: Cluster, topic: str, count: int) -> float:
 
 
 def consume_peers(lab: Lab, topic: str, count: int) -> tuple[float, float]:
-    """Records a second of consumer-perf: all in all, and without the time to join its group."""
+    """Records a second of consumer-perf: with and without the time to join its group."""
     text = lab.peer.tool(
         "org.apache.kafka.tools.ConsumerPerformance", "--bootstrap-server", lab.peer.bootstrap, "--topic", topic,
         "--num-records", count, "--timeout", 20_000,
@@ -175,8 +176,8 @@ def consume_peers(lab: Lab, topic: str, count: int) -> tuple[float, float]:
 def producers_8(lab: Lab) -> Outcome:
     """Eight producers at once against one, on six partitions; the records are the same in all.
 
-    A second of work differs by a fifth from one time to the next. So eight are held against the one that ran beside
-    them, in `PAIRS` pairs whose order alternates, and the row is the median of these ratios.
+    The time of a second of work differs by a fifth from run to run. So eight producers are compared with the one that
+    ran just before or after them, in `PAIRS` pairs whose order alternates; the row is the median of these ratios.
     """
     payload = lab.payload(100)
     mine: dict[int, list[float]] = {PRODUCERS: [], 1: []}
@@ -188,14 +189,14 @@ def producers_8(lab: Lab) -> Outcome:
             for count in (PRODUCERS, 1) if number % 2 else (1, PRODUCERS):
                 each = PRODUCERS * RECORDS_EACH // count
                 mine[count].append(_at_once(cluster, lab.topic(cluster, "producers"), payload, count, each))
-            say(f"producers_8, ours, pair {number + 1}: {mine[PRODUCERS][-1]:,.0f} and {mine[1][-1]:,.0f} records/s")
+            show(f"producers_8, ours, pair {number + 1}: {mine[PRODUCERS][-1]:,.0f} and {mine[1][-1]:,.0f} records/s")
         for _ in range(lab.rounds):
             for count, rates in peer.items():
                 each, warm = (PRODUCERS * records // count for records in (RECORDS_EACH, WARM_EACH))
                 topic = lab.peer_topic("producers")
                 text = lab.peer.program("ManyProducers", lab.peer.bootstrap, topic, count, each, warm, payload.lines)
                 rates.append(float(text.split()[-1]))
-            say(f"producers_8, Kafka: {peer[PRODUCERS][-1]:,.0f} and {peer[1][-1]:,.0f} records/s")
+            show(f"producers_8, Kafka: {peer[PRODUCERS][-1]:,.0f} and {peer[1][-1]:,.0f} records/s")
     lab.peer.delete_topics("producers-.*")
     eight, one, peer_eight, peer_one = (Spread.of(side[count]) for side in (mine, peer) for count in (PRODUCERS, 1))
     shares = [ours / ones for ours, ones in zip(mine[PRODUCERS], mine[1], strict=True)]

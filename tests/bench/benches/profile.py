@@ -1,8 +1,8 @@
 """Where the time of one tiny record goes, from produce to consume: a table in Markdown for docs/measurements.md.
 
-I/O: a cluster of ours. Two runs of single records, one at a time resp. 200 a second. The first has its followers in
-threads of this process, where each step can be watched: CPU without that of the steps inside it, per call and per
-record, over all three replicas. The second is the cluster as it runs, and tells CPU by kind of thread and process.
+I/O: a cluster of ours. Two runs of single records: one at a time, and 200 a second. The first has its followers in
+threads of this process, where each step can be measured: CPU without that of the steps inside it, per call and per
+record, over all three replicas. The second is the cluster as it runs, with CPU by kind of thread and process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from stratalog import Cluster, Consumer, Producer
 from tests.bench import machine
 from tests.bench.benches.latency import OpenLoop, ours
-from tests.bench.lab import BROKERS, PARTITIONS, Lab, Outcome, say
+from tests.bench.lab import BROKERS, PARTITIONS, Lab, Outcome, show
 
 RECORDS, WARM_RECORDS = 1_000, 200
 LOOP = OpenLoop(PARTITIONS, 200, 8, 20)
@@ -40,21 +40,21 @@ STEPS = (
     Step("produce", "record into a batch", "stratalog.clients.producer.producer:Producer.send"),
     Step("produce", "sender's turn", "stratalog.clients.producer.sender:Sender._turn"),
     Step(
-        "append", "broker's turn: what of it has no line of its own", "stratalog.replication.broker.broker:Broker.step"
+        "append", "broker's turn: the rest of it", "stratalog.replication.broker.broker:Broker.step"
     ),
     Step("append", "group, answers, acks", "stratalog.replication.leader.replica:LeaderReplica.append_waiting"),
     Step("append", "checks of the batch", "stratalog.storage.log.append:admit"),
-    Step("append", "draft of the commit, fold", "stratalog.storage.log.partition_log:PartitionLog.append"),
+    Step("append", "commit prepared and folded", "stratalog.storage.log.partition_log:PartitionLog.append"),
     Step(
         "fetch",
-        "session's turn: what of it has no line of its own",
+        "session's turn: the rest of it",
         "stratalog.replication.follower.fetch_session:FollowerSession.step",
     ),
     Step("fetch", "which partitions", "stratalog.replication.follower.partitions:FollowedPartitions.catch_up"),
     Step("fetch", "one partition", "stratalog.replication.follower.replica:FollowedReplica.catch_up"),
-    Step("fetch", "plan, draft of the commit, fold", "stratalog.storage.log.partition_log:PartitionLog.copy_from"),
+    Step("fetch", "plan, commit prepared and folded", "stratalog.storage.log.partition_log:PartitionLog.copy_from"),
     Step("fetch", "data file copied", "stratalog.storage.delta.delta_table:DeltaLogTable.copy_file", is_floor=True),
-    Step("high watermark", "followers heard", "stratalog.replication.progress.follower_watch:FollowerWatch.poll"),
+    Step("high watermark", "followers' progress", "stratalog.replication.progress.follower_watch:FollowerWatch.poll"),
     Step("high watermark", "progress written", "stratalog.replication.progress.progress_object:ProgressWriter.publish"),
     Step("consume", "consumer's poll", "stratalog.clients.consumer.consumer:Consumer.poll"),
     Step("consume", "rows of the log", "stratalog.storage.log.reader:LogReader.read"),
@@ -65,7 +65,7 @@ STEPS = (
     Step("all", "file created", "stratalog.storage.objects.local:LocalStore.put_new", is_floor=True),
     Step("all", "commit created if absent", "stratalog.storage.objects.local:LocalStore.create", is_floor=True),
     Step("all", "file read", "stratalog.storage.objects.local:LocalStore.get", is_floor=True),
-    Step("all", "file read if there", "stratalog.storage.objects.local:LocalStore.get_optional", is_floor=True),
+    Step("all", "file read if it exists", "stratalog.storage.objects.local:LocalStore.get_optional", is_floor=True),
     Step("all", "register written", "stratalog.storage.objects.local:LocalStore.put_register", is_floor=True),
     Step("all", "register read", "stratalog.storage.objects.local:LocalStore.get_register", is_floor=True),
     Step("all", "waiting for news (inotify)", "stratalog.storage.objects.wakeup:Wakeup.wait_ms", is_floor=True),
@@ -74,7 +74,7 @@ STEPS = (
 
 @dataclass(slots=True)
 class Spent:
-    """Calls of one step and the CPU of its own in them [ns]."""
+    """Calls of one step, and the CPU time of the step itself in them [ns]."""
 
     calls: int = 0
     cpu_ns: int = 0
@@ -82,7 +82,7 @@ class Spent:
 
 @dataclass(slots=True)
 class Watch:
-    """Counts while `is_on`; each thread keeps the CPU of the steps inside the one that it is in."""
+    """Counts calls and CPU time while `is_on`. Each thread keeps the CPU time of the steps inside its current step."""
 
     spent: dict[Step, Spent] = field(default_factory=dict)
     is_on: bool = False
@@ -111,7 +111,7 @@ class Watch:
 
 
 def function_of(step: Step) -> tuple[Any, str]:
-    """What holds the step's function, and its name there. AttributeError when it has been renamed."""
+    """The object that has the step's function, and its name there. AttributeError when it has been renamed."""
     module, _, path = step.place.partition(":")
     *holders, name = path.split(".")
     holder: Any = importlib.import_module(module)
@@ -123,7 +123,7 @@ def function_of(step: Step) -> tuple[Any, str]:
 
 @contextmanager
 def watched(watch: Watch) -> Iterator[None]:
-    """Every step is counted, also where its function was imported by name."""
+    """Count every step, also where its function was imported by name."""
     undo: list[tuple[Any, str, Any]] = []
     try:
         for step in STEPS:
@@ -141,7 +141,7 @@ def watched(watch: Watch) -> Iterator[None]:
 
 
 def profile(lab: Lab) -> Outcome:
-    """Prints both tables; no rows, since there is nothing of the peer's beside them."""
+    """Prints both tables; no rows, since there is no peer to compare with."""
     print(steps_table(_watched_run(lab)), flush=True)
     print()
     print(processes_table(_real_run(lab)), flush=True)
@@ -173,13 +173,13 @@ def _real_run(lab: Lab) -> dict[str, float]:
         before = _cpu_s(lab)
         ours(lab, cluster, topic, OpenLoop(LOOP.partitions, LOOP.rate_per_s, 0, LOOP.window_s))
         after = _cpu_s(lab)
-        say(f"profile: {after}")
+        show(f"profile: {after}")
     records = LOOP.rate_per_s * LOOP.window_s
     return {name: 1e6 * (after[name] - before.get(name, 0.0)) / records for name in after}
 
 
 def _cpu_s(lab: Lab) -> dict[str, float]:
-    """The sender's threads come and go with their producer, so clients are what is left of this process."""
+    """CPU seconds by kind. The sender's threads end with their producer, so clients are the rest of this process."""
     brokers = sum(_thread_cpu_s(thread) for thread in threading.enumerate() if thread.name.startswith("broker-"))
     own, whole = time.process_time(), machine.cpu_s(lab.own_pids, without=lab.peer_pids)
     java = [pid for pid in machine.descendants(lab.own_pids, without=lab.peer_pids) if machine.name_of(pid) == "java"]
@@ -217,4 +217,4 @@ def processes_table(cpu_us: dict[str, float]) -> str:
     """Microseconds of CPU by kind of thread and process."""
     rows = [f"| {name} | {us:,.0f} |" for name, us in cpu_us.items()]
     head = [f"| CPU at {LOOP.rate_per_s} records/s | µs a record |", "| --- | --- |"]
-    return "\n".join([*head, *rows, f"| **three replicas, all in all** | **{sum(cpu_us.values()):,.0f}** |"])
+    return "\n".join([*head, *rows, f"| **three replicas, sum** | **{sum(cpu_us.values()):,.0f}** |"])

@@ -1,4 +1,4 @@
-"""As fast after very many commits as at first: `soak_commits`; disk under full load and `retention.bytes`: `soak_disk`.
+"""`soak_commits`: a log's speed after very many commits; `soak_disk`: disk use at full load with `retention.bytes`.
 
 I/O: one log with its upkeep on the local disk, as a broker runs it; then a cluster of three brokers.
 """
@@ -33,18 +33,18 @@ from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits
 from stratalog.storage.upkeep.upkeep import Upkeep
 from tests.bench import machine
-from tests.bench.lab import BROKERS, PARTITIONS, Curve, Lab, Outcome, say
+from tests.bench.lab import BROKERS, PARTITIONS, Curve, Lab, Outcome, show
 from tests.bench.measures import Row, Spread, quantile
 
 RUNS, COMMITS, SHORTER_TIMES = 3, 100_000, 100
 WARM_COMMITS = 5_000
-"""Before those that count: upkeep has nothing to do in the first 3,000, so they are compared with nothing."""
+"""Commits before the measured ones: upkeep has nothing to do in the first 3,000, so they are left out."""
 RECORDS_A_COMMIT, VALUE_BYTES, DISTINCT_RECORDS = 10, 100, 100_000
 SAMPLE_COMMITS = 250
 UPKEEP_MS, REST_MS = 1_000, 3_000
 KEEP_MS = 1_000
-"""Clean-up keeps the commits of a second instead of an hour, so that all upkeep goes on within the first tenth of the
-run: else the last one would be compared with one that nothing is deleted in."""
+"""The retention of commits: one second instead of an hour, so that all upkeep is at work within the first tenth of the
+run. Otherwise the last tenth would be compared with one in which nothing is deleted."""
 LOOK_UPS, REOPENS = 300, 5
 FIRST_MS = 1_700_000_000_000
 LOAD_S, LOAD_SAMPLE_S = 600, 2
@@ -54,7 +54,7 @@ PARTITION = TopicPartition("soak", 0)
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What lies on storage after so many commits."""
+    """What is on storage after a number of commits."""
 
     commits: int
     live_files: int
@@ -64,7 +64,7 @@ class Moment:
 
 @dataclass(slots=True)
 class Grown:
-    """A log after its commits: milliseconds of each, and what was seen of it on the way."""
+    """A log after its commits: the milliseconds of each, and what was on storage in between."""
 
     root: Path
     append_ms: list[float]
@@ -86,7 +86,7 @@ def soak_commits(lab: Lab) -> Outcome:
     short = grow(lab.folder / lab.fresh("soak"), COMMITS // SHORTER_TIMES)
     tenths = [run.tenths_ms() for run in runs]
     for each in tenths:
-        say(f"soak_commits: p50 of each tenth {[round(quantile(tenth, 0.5), 3) for tenth in each]} ms")
+        show(f"soak_commits: p50 of each tenth {[round(quantile(tenth, 0.5), 3) for tenth in each]} ms")
     last, first = [each[-1] for each in tenths], [each[0] for each in tenths]
     rows = [
         _against("soak_commit", name, last, first, share, "the first tenth")
@@ -100,7 +100,7 @@ def soak_commits(lab: Lab) -> Outcome:
         *_look_ups(whole, short),
     ]
     for row in rows:
-        say(f"{row.bench} {row.of}: {row.ours} against {row.peer}")
+        show(f"{row.bench} {row.of}: {row.ours} against {row.peer}")
     commits = [moment.commits for moment in whole.moments]
     p50 = [quantile(whole.append_ms[max(0, at - SAMPLE_COMMITS) : at], 0.5) for at in commits]
     curves = (
@@ -117,7 +117,7 @@ def _table(root: Path, cache: FileCache | None = None) -> DeltaLogTable:
 
 
 def grow(root: Path, commits: int) -> Grown:
-    """Commit so often, as fast as upkeep lets, with the upkeep that a broker does; then until that comes to rest."""
+    """Make commits as fast as upkeep allows, with a broker's upkeep, and return when that has nothing left to do."""
     share_interpreter()  # as brokers do
     clock, ids = SystemClock(), RandomIds()
     config = LogConfig.from_properties({"file.delete.delay.ms": 1_000, "retention.ms": -1})
@@ -141,7 +141,7 @@ def grow(root: Path, commits: int) -> Grown:
             if pause_ms := rounds.append_pause_ms(PARTITION, 1):
                 clock.sleep_ms(pause_ms)
             if not isinstance(log.append([batch], 0, clock.wall_ms()), Appended):
-                raise RuntimeError(f"commit {number} lost a race that nobody else runs")
+                raise RuntimeError(f"commit {number} lost a race, although it has the only writer")
             grown.append_ms.append((time.perf_counter() - began) * 1_000)
             if clock.monotonic_ms() >= due_ms or rounds.is_pressing:
                 rounds.run(step, _broken)
@@ -156,7 +156,7 @@ def grow(root: Path, commits: int) -> Grown:
 
 
 def _broken(topic_partition: TopicPartition, reason: StratalogError) -> None:
-    raise RuntimeError(f"{topic_partition} cannot be looked after") from reason
+    raise RuntimeError(f"{topic_partition} has no upkeep any more") from reason
 
 
 def _batches() -> Callable[[int], NewRecordBatch]:
@@ -256,7 +256,7 @@ def soak_disk(lab: Lab) -> Outcome:
                     sampled.append((passed_s, machine.allocated_bytes(folders) / (1 << 20)))
             producer.flush()
     records = sum(payload.table(number).num_rows for number in range(sent))
-    say(f"soak_disk: {records / LOAD_S:.0f} records/s, {[round(mib) for _, mib in sampled[:: len(sampled) // 20]]} MiB")
+    show(f"soak_disk: {records / LOAD_S:.0f}/s, MiB {[round(mib) for _, mib in sampled[:: len(sampled) // 20]]}")
     half = len(sampled) // 2
     early, late = ([mib for _, mib in part] for part in (sampled[half // 5 : half], sampled[half:]))
     limit_mib = RETENTION_BYTES / (1 << 20) * PARTITIONS * BROKERS

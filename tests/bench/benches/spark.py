@@ -1,7 +1,7 @@
 """spark_write, spark_read, spark_stream, spark_trigger and delta_append: Spark's source and sink beside the connector.
 
 I/O: both clusters, and one Spark application that uses them from outside (`spark_app`). The rows `…_tuned` are the
-connector with `kafka.fetch.max.wait.ms=10`: beating its default of 500 alone would be beating a setting.
+connector with `kafka.fetch.max.wait.ms=10`, so that the comparison is not with its default of 500 alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 from stratalog import Cluster, Producer
 from tests.bench.benches.spark_app import VALUE_BYTES
-from tests.bench.lab import PARTITIONS, Lab, Outcome, say
+from tests.bench.lab import PARTITIONS, Lab, Outcome, show
 from tests.bench.measures import Row, Spread
 from tests.bench.payload import Payload
 
@@ -27,7 +27,7 @@ WARM_ROUNDS, WARM_ROWS = 2, 1_000_000
 COMMITS = 1_000
 TUNED = {"kafka.fetch.max.wait.ms": "10"}
 BATCHES, BATCHES_UNTUNED, BATCHES_WARM = 12, 4, 6
-"""One a second: the rate source makes rows so often."""
+"""The numbers of micro-batches. There is one a second, since the rate source makes rows once a second."""
 READY_WAIT_S = 120
 
 Answer = dict[str, Any]
@@ -51,7 +51,7 @@ class SparkApp:
         self._answer()
 
     def ask(self, do: str, side: str = "", options: dict[str, str] | None = None, **arguments: object) -> Answer:
-        """Have it done. RuntimeError with the end of the application's errors when it failed."""
+        """The answer to a command. RuntimeError with the end of the application's errors when it failed."""
         sided = {"side": side, "options": self._options[side] | (options or {})} if side else {}
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"do": do, **sided, **arguments}) + "\n")
@@ -83,7 +83,7 @@ class SparkApp:
 
 
 def spark(lab: Lab) -> Outcome:
-    """All of them on one cluster each."""
+    """Every Spark bench, on one cluster a side."""
     with lab.cluster() as cluster, SparkApp(lab, cluster) as app:
         rows = _bulk(lab, cluster, app)
         rows += _many_commits(lab, cluster, app)
@@ -105,7 +105,7 @@ def _bulk(lab: Lab, cluster: Cluster, app: SparkApp) -> list[Row]:
             taken[f"tuned {what}"] = app.ask(what, "peer", TUNED, topic=topics["peer"])
         taken["delta write"] = app.ask("delta", rows=rows)
         _check(taken, rows)
-        say(f"spark {number - WARM_ROUNDS + 1}: " + ", ".join(f"{name} {a['s']:.2f} s" for name, a in taken.items()))
+        show(f"spark {number - WARM_ROUNDS + 1}: " + ", ".join(f"{name} {a['s']:.2f} s" for name, a in taken.items()))
         if number >= WARM_ROUNDS:
             for name, answer in taken.items():
                 seconds.setdefault(name, []).append(answer["s"])
@@ -120,7 +120,7 @@ def _bulk(lab: Lab, cluster: Cluster, app: SparkApp) -> list[Row]:
 
 
 def _check(taken: dict[str, Answer], rows: int) -> None:
-    """Whoever read did read everything."""
+    """RuntimeError when a side did not read everything."""
     for name, answer in taken.items():
         if answer.get("rows", rows) != rows or answer.get("bytes", rows * VALUE_BYTES) != rows * VALUE_BYTES:
             raise RuntimeError(f"{name} gave {answer}, not {rows} rows of {VALUE_BYTES} bytes")
@@ -132,7 +132,7 @@ def _row(bench: str, ours_s: Sequence[float], peer_s: Sequence[float], peer_is: 
 
 
 def _many_commits(lab: Lab, cluster: Cluster, app: SparkApp) -> list[Row]:
-    """Our log grew by small commits; Kafka's by one Spark write, since it has none."""
+    """Reading a log of many small commits. Kafka's log has no commits and is filled by one Spark write."""
     topic, peer_topic = lab.topic(cluster, "spark-commits"), lab.peer_topic("spark-commits")
     fill_by_commits(cluster, topic, lab.payload(VALUE_BYTES))
     app.ask("write", "peer", topic=peer_topic, rows=ROWS)
@@ -142,7 +142,7 @@ def _many_commits(lab: Lab, cluster: Cluster, app: SparkApp) -> list[Row]:
         peer.append(app.ask("read", "peer", topic=peer_topic))
         tuned.append(app.ask("read", "peer", TUNED, topic=peer_topic))
     commits = min(DeltaTable(f"{cluster.path}/broker-1/{topic}-{n}").version() for n in range(PARTITIONS))
-    say(f"spark_read from {commits} commits a partition: {[round(a['s'], 2) for a in ours]} s")
+    show(f"spark_read from {commits} commits a partition: {[round(a['s'], 2) for a in ours]} s")
     of = f"from a log of {COMMITS:,} commits a partition"
     rates = [Spread.of([a["rows"] / a["s"] for a in side]) for side in (ours, peer, tuned)]
     more = {"commits_of_a_partition": commits, "rows": ours[0]["rows"]}
@@ -153,7 +153,7 @@ def _many_commits(lab: Lab, cluster: Cluster, app: SparkApp) -> list[Row]:
 
 
 def fill_by_commits(cluster: Cluster, topic: str, payload: Payload) -> None:
-    """About ROWS records in COMMITS commits of each partition: what waits shares a commit, so nothing ever waits."""
+    """Append about ROWS records in COMMITS commits of each partition, one by one: waiting ones would share a commit."""
     rows = ROWS // COMMITS // PARTITIONS
     numbers = [row // rows for row in range(rows * PARTITIONS)]
     with Producer(cluster, acks="all") as producer:
@@ -164,14 +164,14 @@ def fill_by_commits(cluster: Cluster, topic: str, payload: Payload) -> None:
 
 def _triggers(lab: Lab, cluster: Cluster, app: SparkApp) -> list[Row]:
     """How long one micro-batch of a small pipeline takes, from its start to its commit. Both sides are warmed up
-    first, since whichever runs first in a session runs code that is not compiled yet."""
+    first, since the first query of a session runs code that is not compiled yet."""
     found: dict[str, list[Answer]] = {"ours": [], "peer": [], "tuned": []}
     for kind in ("ours", "tuned"):
         _trigger(lab, cluster, app, kind, BATCHES_WARM)
     for _ in range(lab.rounds):
         for kind, batches in (("ours", BATCHES), ("peer", BATCHES_UNTUNED), ("tuned", BATCHES)):
             found[kind].append(_trigger(lab, cluster, app, kind, batches))
-        say(f"spark_trigger: {', '.join(f'{kind} {answers[-1]}' for kind, answers in found.items())}")
+        show(f"spark_trigger: {', '.join(f'{kind} {answers[-1]}' for kind, answers in found.items())}")
     return [
         Row(
             f"spark_trigger{suffix}", of, "ms", True,

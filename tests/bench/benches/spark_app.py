@@ -26,8 +26,8 @@ from tests.bench.peer.kafka import spark_jars
 VALUE_BYTES = 100
 RATE_ROWS_PER_S = 100
 WAIT_S = 180
-LOOK_S = 1.0
-"""To ask two queries for their progress takes 9 ms in Python alone, and a batch 100: so not often."""
+POLL_S = 1.0
+"""The pause between two polls of the queries' progress, which cost a good part of a small micro-batch's time."""
 
 Command = dict[str, Any]
 
@@ -139,7 +139,7 @@ def with_rows(query: StreamingQuery) -> list[dict[str, Any]]:
 
 
 def await_batches(queries: list[StreamingQuery], batches: int) -> None:
-    """Until each query has made so many batches with rows in them."""
+    """Return when each query has made this number of micro-batches with rows in them."""
     deadline = time.monotonic() + WAIT_S
     while min(len(with_rows(query)) for query in queries) < batches:
         for query in queries:
@@ -147,11 +147,11 @@ def await_batches(queries: list[StreamingQuery], batches: int) -> None:
                 raise reason
         if time.monotonic() > deadline:
             raise RuntimeError(f"fewer than {batches} batches in {WAIT_S} s")
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
 
 
 def median_trigger_ms(query: StreamingQuery, batches: int) -> float:
-    """Over the batches after the first fifth, in which the query still warms up."""
+    """The median over the batches after the first fifth, in which the query still warms up."""
     triggers = [progress["durationMs"]["triggerExecution"] for progress in with_rows(query)[:batches]]
     return float(statistics.median(triggers[batches // 5 :]))
 

@@ -1,7 +1,7 @@
 """What the machine and the cluster did while requests of an open loop waited.
 
-I/O: /proc/stat, a thread that looks at it ten times a second, and the times of checkpoints on disk. A stall is a run of
-slow requests; beside it stands what fell into it. It is told, not judged: the figures hold with their stalls.
+I/O: /proc/stat, a thread that samples it ten times a second, and the times of checkpoints on disk. A stall is a run of
+slow requests; the line about it lists what happened meanwhile. The figures of a bench include its stalls.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ SLOW_MS = 50.0
 TOGETHER_S = 0.15
 """Slow requests that were due within this time of each other are one stall."""
 NEAR_S = 0.3
-LOOK_S = 0.1
-TOLD_MAX = 10
+SAMPLE_S = 0.1
+DESCRIBED_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """One look at the machine: seconds from the window's start, since the look before: how late it came because the
-    process or its interpreter was busy, and the shares of all processors' time at work, and taken by the host."""
+class Sample:
+    """One sample of the machine, `at_s` seconds from the window's start.
+
+    late_ms        how late it came because the process or its interpreter was busy
+    busy, stolen   shares of all processors' time since the sample before: at work, and used by the host for others
+    """
 
     at_s: float
     late_ms: float
@@ -69,26 +72,26 @@ def stalls_of(moments: Sequence[Moment], slow_ms: float = SLOW_MS) -> list[Stall
     return sorted(found, key=lambda stall: -stall.worst_ms)
 
 
-def told(
+def described(
     stall: Stall,
     hand_overs_s: Mapping[int, Sequence[float]],
     checkpoints_s: Mapping[int, Sequence[float]],
-    looks: Sequence[Look],
+    samples: Sequence[Sample],
 ) -> str:
-    """A line about a stall: the hand-overs and checkpoints that fell into it or shortly before, and the machine.
+    """A line about a stall: the hand-overs and checkpoints during it or shortly before, and the machine.
 
-    >>> told(Stall(1.0, 1.2, 9, 120.0), {2: [0.9], 3: [5.0]}, {2: [1.1, 1.15]}, [Look(1.1, 4.0, 0.97, 0.0)])
+    >>> described(Stall(1.0, 1.2, 9, 120.0), {2: [0.9], 3: [5.0]}, {2: [1.1, 1.15]}, [Sample(1.1, 4.0, 0.97, 0.0)])
     'stall at 1.0 s: 9 requests, worst 120 ms; hand-overs of 2; checkpoints of 2, 2; busy 97 %, stolen 0 %, late 4 ms'
     """
     first_s = stall.began_s - NEAR_S
 
     def within(times: Mapping[int, Sequence[float]]) -> str:
         ids = [broker for broker, each in sorted(times.items()) for at in each if first_s <= at <= stall.ended_s]
-        return ", ".join(map(str, ids)) or "nobody"
+        return ", ".join(map(str, ids)) or "none"
 
-    seen = [look for look in looks if stall.began_s <= look.at_s <= stall.ended_s + LOOK_S]
+    meanwhile = [each for each in samples if stall.began_s <= each.at_s <= stall.ended_s + SAMPLE_S]
     busy, stolen, late_ms = (
-        max((getattr(look, name) for look in seen), default=0.0) for name in ("busy", "stolen", "late_ms")
+        max((getattr(each, name) for each in meanwhile), default=0.0) for name in ("busy", "stolen", "late_ms")
     )
     return (
         f"stall at {stall.began_s:.1f} s: {stall.count} requests, worst {stall.worst_ms:.0f} ms; "
@@ -110,27 +113,27 @@ def checkpoints_s(roots: Mapping[int, str], began_ms: int) -> dict[int, tuple[fl
 
 
 @contextmanager
-def looking() -> Iterator[list[Look]]:
-    """Looks at the machine until the block ends; their times are of `time.time()`."""
-    looks: list[Look] = []
+def sampling() -> Iterator[list[Sample]]:
+    """Sample the machine until the block ends; the samples' times are of `time.time()`."""
+    samples: list[Sample] = []
     is_over = threading.Event()
-    thread = threading.Thread(target=_look, args=(looks, is_over), name="stalls", daemon=True)
+    thread = threading.Thread(target=_sample, args=(samples, is_over), name="stalls", daemon=True)
     thread.start()
     try:
-        yield looks
+        yield samples
     finally:
         is_over.set()
         thread.join()
 
 
-def _look(looks: list[Look], is_over: threading.Event) -> None:
+def _sample(samples: list[Sample], is_over: threading.Event) -> None:
     before, began_s = _jiffies(), time.perf_counter()
-    while not is_over.wait(LOOK_S):
+    while not is_over.wait(SAMPLE_S):
         now, now_s = _jiffies(), time.perf_counter()
         spent = [after - earlier for after, earlier in zip(now, before, strict=True)]
         whole = max(1, sum(spent))
-        late_ms = max(0.0, 1000 * (now_s - began_s - LOOK_S))
-        looks.append(Look(time.time(), late_ms, 1 - (spent[3] + spent[4]) / whole, spent[7] / whole))
+        late_ms = max(0.0, 1000 * (now_s - began_s - SAMPLE_S))
+        samples.append(Sample(time.time(), late_ms, 1 - (spent[3] + spent[4]) / whole, spent[7] / whole))
         before, began_s = now, now_s
 
 

@@ -1,4 +1,4 @@
-"""What it costs to stand there: idle_cpu, disk_bytes, memory.
+"""The standing costs of a cluster: idle_cpu, disk_bytes, memory.
 
 I/O: both clusters, /proc, the files below their folders. CPU and memory are of all processes of a side: ours is this
 process with its brokers, Spark's JVM and the Python workers of the fetch sessions.
@@ -15,7 +15,7 @@ import pyarrow as pa
 from stratalog import Admin, Cluster, Producer
 from stratalog.jobs.demo.log import read_lines
 from tests.bench import machine
-from tests.bench.lab import BROKERS, Lab, Outcome, say
+from tests.bench.lab import BROKERS, Lab, Outcome, show
 from tests.bench.measures import Row, Spread, slope
 from tests.bench.peer.kafka import NODES
 
@@ -40,7 +40,7 @@ def idle_cpu(lab: Lab) -> Outcome:
             mine, others = (_used_s(now, then) / took_s for now, then in zip(_cpu_s(lab), before, strict=True))
             ours.append(100 * mine)
             peer.append(100 * others)
-            say(f"idle_cpu: {ours[-1]:.1f} % against {peer[-1]:.1f} % of one core")
+            show(f"idle_cpu: {ours[-1]:.1f} % against {peer[-1]:.1f} % of one core")
     lab.peer.delete_topics("idle-.*")
     return Outcome([Row("idle_cpu", "", "% of one core", True, Spread.of(ours), Spread.of(peer))])
 
@@ -52,7 +52,7 @@ def _cpu_s(lab: Lab) -> tuple[dict[int, float], dict[int, float]]:
 
 
 def _used_s(now: dict[int, float], then: dict[int, float]) -> float:
-    """What was used in between, but for processes that ended: what they had used before must not count against it."""
+    """CPU seconds used between two samples, without processes that ended meanwhile."""
     return sum(seconds - then.get(pid, 0.0) for pid, seconds in now.items())
 
 
@@ -77,7 +77,7 @@ def disk_bytes(lab: Lab) -> Outcome:
         ours = _when_still(brokers, topics)
         sealed = _sealed(lab, cluster, lines, file)
     lab.peer.delete_topics("disk-.*")
-    say(f"disk_bytes: {ours} against {peer}")
+    show(f"disk_bytes: {ours} against {peer}")
     more = {"lines": len(lines), "bytes_of_lines": file.stat().st_size, "replicas": BROKERS}
     return Outcome([Row("disk_bytes", "", "bytes", True, Spread.of(ours), Spread.of(peer), more=more), sealed])
 
@@ -96,7 +96,7 @@ def _sealed(lab: Lab, cluster: Cluster, lines: list[str], file: Path) -> Row:
     ours, peer = [[_blocks_of(path) for path in paths] for paths in (replicas, logs)]
     parts = {name: sum(f.stat().st_size for f in replicas[0].glob(name)) for name in ("segment=*/*", "_delta_log/*")}
     more = {"bytes_of_data": parts["segment=*/*"], "bytes_of_delta_log": parts["_delta_log/*"]}
-    say(f"disk_bytes, one partition: {ours} against {peer}, {more}")
+    show(f"disk_bytes, one partition: {ours} against {peer}, {more}")
     return Row("disk_bytes", "one sealed replica", "bytes", True, Spread.of(ours), Spread.of(peer), more=more)
 
 
@@ -129,8 +129,8 @@ def _when_still(brokers: list[Path], topics: list[str]) -> list[int]:
 
 
 def memory(lab: Lab) -> Outcome:
-    """Ten minutes at 20,000 records a second: how fast resident memory rises from the second minute on. A look every
-    second: each merge takes 40 MiB for a moment, and which looks see one is chance."""
+    """Ten minutes at 20,000 records a second: how fast resident memory rises from the second minute on. It is sampled
+    every second, since each merge uses more memory for a moment, and it is chance which samples see one."""
     rows = MEMORY_RECORDS_PER_S // MEMORY_TABLES_PER_S
     once: list[tuple[float, dict[str, float]]] = []
     each: list[tuple[float, dict[str, float]]] = []
@@ -148,7 +148,7 @@ def memory(lab: Lab) -> Outcome:
                     each.append((number / MEMORY_TABLES_PER_S, machine.resident_mib_of_each(lab.own_pids)))
             producer.flush()
     rises, last = _rises(once), once[-1][1]
-    say(f"memory: {rises} MiB a minute, in the end {last}; shared pages counted in each process: {_rises(each)}")
+    show(f"memory: {rises} MiB a minute, in the end {last}; shared pages counted in each process: {_rises(each)}")
     more = {f"{name}_mib_in_the_end": round(mib) for name, mib in last.items()}
     counted_in_each = Spread.of([sum(_rises(each).values())])
     return Outcome(
@@ -161,6 +161,6 @@ def memory(lab: Lab) -> Outcome:
 
 
 def _rises(samples: Sequence[tuple[float, dict[str, float]]]) -> dict[str, float]:
-    """MiB a minute by program, least squares from the second minute on, of what was seen at so many seconds."""
+    """MiB a minute by program, least squares from the second minute on; `samples`: (seconds, MiB by program)."""
     late = [(at_s / 60, mib) for at_s, mib in samples if at_s >= MEMORY_FROM_S]
     return {name: slope([(minute, mib.get(name, 0.0)) for minute, mib in late]) for name in ("python", "java")}

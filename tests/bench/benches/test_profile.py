@@ -1,4 +1,4 @@
-"""The steps of a record's way are functions that exist, and a step's time is without that of the steps inside it."""
+"""The profiled steps are functions that exist, and a step's time excludes that of the steps inside it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_a_step_names_a_function_that_is_there(step: Step) -> None:
 
 
 class Cpu:
-    """CPU time that passes only when it is burnt."""
+    """CPU time that passes only in `burn`."""
 
     now_ns = 0
 

@@ -1,4 +1,4 @@
-"""Stalls: which requests belong together, what is told of them, and what is looked at."""
+"""Stalls: which requests belong together, what is reported of them, and how the machine is sampled."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from tests.bench.benches.stalls import Look, checkpoints_s, looking, stalls_of, told
+from tests.bench.benches.stalls import Sample, checkpoints_s, described, sampling, stalls_of
 from tests.bench.lab import Moment
 
 
@@ -18,10 +18,10 @@ def test_slow_requests_that_were_due_shortly_after_each_other_are_one_stall() ->
     assert stalls_of([Moment(1.0, 3.0)]) == []
 
 
-def test_only_what_fell_into_a_stall_or_shortly_before_is_told() -> None:
+def test_only_what_happened_during_a_stall_or_shortly_before_is_reported() -> None:
     (stall,) = stalls_of([Moment(10.0, 100.0)])
-    looks = [Look(9.0, 99.0, 1.0, 0.5), Look(10.05, 2.0, 0.5, 0.25)]
-    text = told(stall, {1: [9.6, 9.8], 2: [10.2]}, {3: [10.05]}, looks)
+    samples = [Sample(9.0, 99.0, 1.0, 0.5), Sample(10.05, 2.0, 0.5, 0.25)]
+    text = described(stall, {1: [9.6, 9.8], 2: [10.2]}, {3: [10.05]}, samples)
     assert text == (
         "stall at 10.0 s: 1 requests, worst 100 ms; hand-overs of 1; checkpoints of 3; "
         "busy 50 %, stolen 25 %, late 2 ms"
@@ -38,11 +38,11 @@ def test_checkpoints_are_found_by_broker_with_their_time(tmp_path: Path) -> None
     assert checkpoints_s(roots, 1_000_000) == {1: (3.5,), 2: ()}
 
 
-def test_looks_at_the_machine_until_the_block_ends() -> None:
+def test_the_machine_is_sampled_until_the_block_ends() -> None:
     began_s = time.time()
-    with looking() as looks:
-        while len(looks) < 2:
+    with sampling() as samples:
+        while len(samples) < 2:
             assert time.time() < began_s + 60
-    count = len(looks)
+    count = len(samples)
     assert count >= 2
-    assert all(look.at_s >= began_s and 0 <= look.busy <= 1 and 0 <= look.stolen <= 1 for look in looks)
+    assert all(each.at_s >= began_s and 0 <= each.busy <= 1 and 0 <= each.stolen <= 1 for each in samples)

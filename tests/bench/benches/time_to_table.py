@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from stratalog import Admin, Cluster, Producer, StratalogError
-from tests.bench.lab import Lab, Outcome, say
+from tests.bench.lab import Lab, Outcome, show
 from tests.bench.measures import Row, Spread, latency_figures
 
 RATE_PER_S, WARM_S, WINDOW_S, PARTITIONS = 100, 10, 60, 3
@@ -42,7 +42,7 @@ def time_to_table(lab: Lab) -> Outcome:
             seen_s = seen_of()
     times_ms = [1000 * (seen_s[number] - due) for number, due in enumerate(due_s)][WARM_S * RATE_PER_S :]
     figures = latency_figures(times_ms)
-    say(f"time_to_table: {', '.join(f'{name} {value:.1f}' for name, value in figures.items())} ms")
+    show(f"time_to_table: {', '.join(f'{name} {value:.1f}' for name, value in figures.items())} ms")
     rows = [Row("time_to_table", name, "ms", True, Spread.of([value]), None) for name, value in figures.items()]
     return Outcome(rows)
 

@@ -1,7 +1,7 @@
 """Three combined KRaft nodes of Apache Kafka on loopback, and Kafka's own tools.
 
-I/O: Maven, Java, free ports, one folder. Only processes that this object started are ever signalled, through
-the handles it holds. Kafka's defaults, but the ports, three replicas, `min.insync.replicas=2`, and 1 GiB of heap each.
+I/O: Maven, Java, free ports, one folder. Signals go only to processes that this object started. Settings are
+Kafka's defaults except for the ports, three replicas, `min.insync.replicas=2`, and 1 GiB of heap each.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ TOOL_WAIT_S = 600
 
 
 class PeerError(Exception):
-    """Maven or Java is missing, or Kafka said no."""
+    """Maven or Java is missing, or Kafka reported an error."""
 
 
 def fetch_jars() -> None:
-    """Fill libs/ and spark-libs/ once. PeerError says what is missing."""
+    """Fill libs/ and spark-libs/ once. PeerError with what is missing."""
     for program, package in (("java", "a JDK, 17 or newer"), ("mvn", "Apache Maven")):
         if shutil.which(program) is None:
             raise PeerError(f"the peer needs {package}: `{program}` was not found (on Debian: default-jdk, maven)")
@@ -127,7 +127,7 @@ class Kafka:
             )  # fmt: skip
 
     def _wait_until_up(self) -> None:
-        """All three are unfenced and answered by themselves."""
+        """Return when all three brokers are unfenced and have answered."""
         for _ in range(READY_TRIES):
             for node, process in zip(NODES, self.nodes, strict=True):
                 if process.poll() is not None:
@@ -138,7 +138,7 @@ class Kafka:
             text, _ = answer.communicate(timeout=TOOL_WAIT_S)
             if text.count("isFenced: false) -> (") == len(NODES):
                 return
-        raise PeerError(f"Kafka was not ready after {READY_TRIES} looks")
+        raise PeerError(f"Kafka was not ready after {READY_TRIES} checks")
 
     def _spawn_tool(self, main: str, *arguments: object, options: Sequence[str] = ()) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -151,7 +151,7 @@ class Kafka:
         )  # fmt: skip
 
     def tool(self, main: str, *arguments: object) -> str:
-        """Run a main class of Kafka's, or a single-file Java program; what it printed. PeerError when it failed."""
+        """Run a main class of Kafka's, or a single-file Java program; the printed text. PeerError when it failed."""
         process = self._spawn_tool(main, *arguments)
         try:
             output, _ = process.communicate(timeout=TOOL_WAIT_S)
@@ -163,7 +163,7 @@ class Kafka:
         return output
 
     def program(self, name: str, *arguments: object) -> str:
-        """Run one of the Java programs that lie beside this file; what it printed."""
+        """Run one of the Java programs beside this file; the printed text."""
         return self.tool(str(HERE / f"{name}.java"), *arguments)
 
     def create_topic(self, name: str, partitions: int = 6, configs: Mapping[str, str] | None = None) -> None:
@@ -175,12 +175,12 @@ class Kafka:
         )  # fmt: skip
 
     def delete_topics(self, pattern: str) -> None:
-        """All whose name the regular expression matches."""
+        """Delete the topics whose names the regular expression matches."""
         main = "org.apache.kafka.tools.TopicCommand"
         self.tool(main, "--bootstrap-server", self.bootstrap, "--delete", "--if-exists", "--topic", pattern)
 
     def stop(self) -> None:
-        """Ask all nodes to end; the one that is left without a quorum is ended after a while."""
+        """Stop all nodes with SIGTERM; the last one, which has no quorum any more, is killed after a while."""
         for node in self.nodes:
             if node.poll() is None:
                 node.terminate()
@@ -229,7 +229,7 @@ def node_settings(node: int, port: int, controller_port: int, voters: str, data:
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """Ports of loopback that nobody listened on a moment ago."""
+    """Ports of loopback that were free at the time of the call."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

@@ -221,5 +221,5 @@ def test_what_an_erasure_took_from_one_replica_alone_is_no_difference(cluster: S
     commit = Commit(RandomIds().new_id(), "ERASE", 1, (replace(entry, file=file),), (entry.path,))
     assert isinstance(log.table.commit(log.version + 1, commit), Committed)
     assert len(verified(cluster).findings) == 2
-    cluster.tell(EraseRecord("t", 1, '{"key":{"in":["value-0","value-1"]}}', (10, 0), "request"))
+    cluster.commit_metadata(EraseRecord("t", 1, '{"key":{"in":["value-0","value-1"]}}', (10, 0), "request"))
     assert verified(cluster) == PartitionVerified(TP, 100, 100)

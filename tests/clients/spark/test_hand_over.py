@@ -65,13 +65,13 @@ class Brokers:
         self.answer: Answer = lambda handed: None
         self.silent: set[int] = set()
         self.on_sleep: list[Callable[[], None]] = []
-        self.tell(*(RegisterBrokerRecord(i, i, f"life-{i}", root) for i, root in self.roots.items()))
-        self.tell(TopicRecord("t", "id-of-t"), self.led(T0, 1, 0), self.led(T1, 1, 0))
+        self.commit_metadata(*(RegisterBrokerRecord(i, i, f"life-{i}", root) for i, root in self.roots.items()))
+        self.commit_metadata(TopicRecord("t", "id-of-t"), self.led(T0, 1, 0), self.led(T1, 1, 0))
 
     def led(self, topic_partition: TopicPartition, leader: int, epoch: int) -> PartitionRecord:
         return PartitionRecord(*topic_partition, (1, 2), leader, epoch, (1, 2), epoch, 1)
 
-    def tell(self, *records: MetadataRecord) -> None:
+    def commit_metadata(self, *records: MetadataRecord) -> None:
         self.metadata.propose(lambda image: Result(records, None))
 
     def view(self) -> ClusterView:
@@ -184,7 +184,7 @@ def test_files_of_the_manifest_that_are_gone_without_a_replacement_are_named(bro
 def test_after_a_leaders_death_the_files_move_to_the_new_leader(brokers: Brokers) -> None:
     brokers.silent = {1}
     dies: list[MetadataRecord] = [FenceBrokerRecord(1, 1), brokers.led(T0, 2, 1), brokers.led(T1, 2, 1)]
-    brokers.on_sleep = [lambda: None, lambda: brokers.tell(*dies)]
+    brokers.on_sleep = [lambda: None, lambda: brokers.commit_metadata(*dies)]
     file = brokers.write(T0)
     brokers.hand_over([file])
     assert brokers.stored[T0] == [("query", 0, paths(file))]
@@ -192,7 +192,7 @@ def test_after_a_leaders_death_the_files_move_to_the_new_leader(brokers: Brokers
 
 
 def test_a_partition_that_moves_is_handed_over_alone(brokers: Brokers) -> None:
-    brokers.on_sleep = [lambda: brokers.tell(brokers.led(T1, 2, 1))]
+    brokers.on_sleep = [lambda: brokers.commit_metadata(brokers.led(T1, 2, 1))]
     brokers.hand_over([brokers.write(T0), brokers.write(T1)])
     assert [len(stored) for stored in brokers.stored.values()] == [1, 1]
 
@@ -205,7 +205,7 @@ def test_a_retriable_refusal_is_retried(brokers: Brokers) -> None:
 
 
 def test_no_broker_alive_is_a_timeout_that_names_the_reason(brokers: Brokers) -> None:
-    brokers.tell(FenceBrokerRecord(1, 1))
+    brokers.commit_metadata(FenceBrokerRecord(1, 1))
     with pytest.raises(RequestTimedOutError) as timeout:
         brokers.hand_over([brokers.write(T0)], timeout_ms=500)
     assert "Expiring 1 record(s) for t-0:500 ms has passed since batch creation" in str(timeout.value)

@@ -123,7 +123,7 @@ def test_when_few_rows_are_written_without_a_check(
 
 
 def test_few_rows_above_the_limit_of_a_topic_are_refused_as_many_are(cluster: StillCluster) -> None:
-    cluster.tell(ConfigRecord("t", "max.message.bytes", "1000"))
+    cluster.commit_metadata(ConfigRecord("t", "max.message.bytes", "1000"))
     driver, executor = task(cluster), task(cluster)
     executor.add(keyed(["x" * 2_000]))
     sent = executor.send()

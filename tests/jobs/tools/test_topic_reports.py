@@ -26,10 +26,10 @@ def cluster(tmp_path: Path) -> StillCluster:
     made = StillCluster(tmp_path)
     for topic, (leader, isr) in STATES.items():
         replicas = (3, 1) if topic == "fenced" else (1, 2)
-        made.tell(TopicRecord(topic, TOPIC_ID), PartitionRecord(topic, 0, replicas, leader, 0, isr, 0, 1))
-    made.tell(ConfigRecord("under", "min.insync.replicas", "2"), ConfigRecord("whole", "min.insync.replicas", "2"))
-    made.tell(TopicRecord("__consumer_offsets", TOPIC_ID))
-    made.tell(PartitionRecord("__consumer_offsets", 0, (1, 2), 1, 0, (1, 2), 0, 1))
+        made.commit_metadata(TopicRecord(topic, TOPIC_ID), PartitionRecord(topic, 0, replicas, leader, 0, isr, 0, 1))
+    made.commit_metadata(*(ConfigRecord(topic, "min.insync.replicas", "2") for topic in ("under", "whole")))
+    made.commit_metadata(TopicRecord("__consumer_offsets", TOPIC_ID))
+    made.commit_metadata(PartitionRecord("__consumer_offsets", 0, (1, 2), 1, 0, (1, 2), 0, 1))
     return made
 
 

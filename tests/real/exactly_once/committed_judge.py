@@ -1,4 +1,4 @@
-"""Which records of a replica are committed, told from its Delta table alone: by deltalake and pyarrow, not the product.
+"""The committed records of a replica, judged from its Delta table alone: by deltalake and pyarrow, not the product.
 
 A control record (Kafka's attribute bit 0x20) ends its producer's transaction in that partition; its key is two 16-bit
 numbers, version and type, and type 1 is a commit. A transactional record (bit 0x10) counts if the next control record

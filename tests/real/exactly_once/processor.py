@@ -2,7 +2,7 @@
 
     python -m tests.real.exactly_once.processor <metadata root> <notes file> <transactional id> <life>
 
-Each record is written once more with `|<transactional id>.<life>` behind its value. What happens is noted in the file,
+Each record is written once more with `|<transactional id>.<life>` behind its value. Events are recorded in the file,
 one JSON object a line. It ends by itself when it is fenced, with exit code 3.
 """
 
@@ -45,9 +45,9 @@ CONSUMER = {
     "max_poll_interval_ms": 15_000,
     "request_timeout_ms": REQUEST_TIMEOUT_MS,
 }
-"""One partition's rows at a time."""
+"""The consumer's settings; with `fetch_max_bytes` 1 a poll returns the rows of one partition."""
 RECORDS_MAX = 1_000
-"""Of one transaction."""
+"""The most records of one transaction."""
 PRODUCER = {"request_timeout_ms": REQUEST_TIMEOUT_MS, "delivery_timeout_ms": 30_000, "transaction_timeout_ms": 30_000}
 END_TRIES = 10
 FENCED = 3
@@ -56,7 +56,7 @@ REVOKED, LOST, STARTED = "revoked", "lost", "started"
 
 
 class Notes(ConsumerRebalanceListener):
-    """What a processor tells of itself; a line is one write, so that a kill leaves no half of one."""
+    """A processor's record of events. A line is one write, so that a kill leaves none half written."""
 
     def __init__(self, path: Path, name: str) -> None:
         self._file = path.open("ab", buffering=0)
@@ -77,7 +77,7 @@ class Notes(ConsumerRebalanceListener):
 
 
 class Processor:
-    """One life of a transactional id."""
+    """One process under a transactional id."""
 
     def __init__(self, metadata_root: str, notes: Notes, transactional_id: str, life: str) -> None:
         cluster = WiredCluster(metadata_root)
@@ -87,7 +87,7 @@ class Processor:
         self._producer = Producer(cluster, transactional_id=transactional_id, **PRODUCER)
 
     def run(self) -> int:
-        """Until it is killed or fenced."""
+        """Read and write until it is killed or fenced."""
         self._again(self._producer.init_transactions)
         self._consumer.subscribe([INPUT], listener=self._notes)
         self._notes.add(STARTED)
@@ -126,13 +126,13 @@ class Processor:
         self._producer.send_offsets_to_transaction(offsets, self._consumer.group_metadata())
 
     def _rewind(self) -> None:
-        """Go on where the group is; partitions that are gone meanwhile are somebody else's."""
+        """Continue at the group's committed offsets; partitions may have been assigned to another member meanwhile."""
         mine = self._consumer.assignment()
         for topic_partition, committed in self._consumer.committed(mine).items():
             self._consumer.seek(topic_partition, committed.offset if committed else 0)
 
     def _again(self, step: Callable[[float], None]) -> None:
-        """A step that may be called again after a time-out."""
+        """Call a step again after each time-out."""
         for _ in range(END_TRIES):
             try:
                 return step(20)

@@ -1,5 +1,5 @@
-"""Processors (`tests.real.exactly_once.processor`) as processes: to be started, killed, and paused while another takes
-the name."""
+"""Processors (`tests.real.exactly_once.processor`) as processes: to be started, killed, and paused while another runs
+under the same name."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ STOP_WAIT_S = 60
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """A paused process; it goes on `at` (monotonic, in s)."""
+    """A paused process; it is resumed `at` (monotonic, in s)."""
 
     at: float
     process: subprocess.Popen[bytes]
 
 
 class ProcessorProcess:
-    """A transactional id and the processes under it: one in charge, and paused ones that were replaced."""
+    """A transactional id and the processes under it: the current one, and paused ones that were replaced."""
 
     def __init__(self, metadata_root: str, folder: Path, name: str) -> None:
         self.name = name
@@ -42,7 +42,7 @@ class ProcessorProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Another life under the same name."""
+        """Start another process under the same name."""
         self.lives += 1
         arguments = [self._root, str(self._notes_file), self.name, str(self.lives)]
         with self._output_file.open("ab") as output:
@@ -53,7 +53,7 @@ class ProcessorProcess:
         self._lived.append(self._process)
 
     def kill(self) -> float:
-        """The one in charge; when that was, in seconds of wall time."""
+        """Kill the current process; when that was, in seconds of wall time."""
         assert self._process is not None
         self._process.kill()
         killed_at = time.time()
@@ -61,15 +61,15 @@ class ProcessorProcess:
         return killed_at
 
     def pause(self, for_s: float, *, is_replaced: bool) -> None:
-        """Pause the process in charge that long; another one may take its place and its name at once."""
+        """Pause the current process; with `is_replaced` another one under its name starts at once."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         self._paused.append(Paused(time.monotonic() + for_s, self._process))
         if is_replaced:
             self.start()
 
-    def look_after(self) -> None:
-        """A new life for a process that ended; paused ones go on when their time has come."""
+    def restore(self) -> None:
+        """Start a process again that ended; resume those whose pause is over."""
         if not self.is_running:
             self.start()
         now = time.monotonic()
@@ -78,17 +78,17 @@ class ProcessorProcess:
             paused.process.send_signal(signal.SIGCONT)
 
     def end(self) -> None:
-        """Kill all."""
+        """Kill all its processes."""
         for process in self._lived:
             process.kill()
             process.wait(STOP_WAIT_S)
 
     def notes(self) -> list[dict]:
-        """What its processes told, in order."""
+        """The events that its processes recorded, in order."""
         if not self._notes_file.exists():
             return []
         return [json.loads(line) for line in self._notes_file.read_text(encoding="utf-8").splitlines()]
 
     def output(self) -> str:
-        """What its processes printed: nothing, unless something is wrong."""
+        """The text that its processes printed: none unless something is wrong."""
         return self._output_file.read_text(encoding="utf-8") if self._output_file.exists() else ""

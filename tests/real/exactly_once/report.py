@@ -1,4 +1,4 @@
-"""docs/EXACTLY_ONCE.md and exactly_once.json from what runs of `tests.real.exactly_once.run` brought."""
+"""docs/EXACTLY_ONCE.md and exactly_once.json from the results of runs of `tests.real.exactly_once.run`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ that carry the group's offsets; replication factor 3, broker session timeout {se
 processor, or the broker that coordinates the group or a transaction, or leads a partition of the input or output, is
 killed (SIGKILL) or paused (SIGSTOP). Half of the paused processors are replaced at once under their transactional id.
 
-In the end every input has to be in the output once: for a read_committed consumer, and in each of the three replicas
-as deltalake shows them, filtered by the transaction markers without the product. The group's offsets have to be the
-ends of the input, and no transaction may be open. There is no socket yet: processes call each other's brokers over a
-wire of the test's own (`tests/real/processes/wire.py`).
+In the end every input has to be in the output exactly once: for a read_committed consumer, and in each of the three
+replicas as deltalake shows them, filtered by the transaction markers without the product. The group's offsets have to
+be the ends of the input, and no transaction may be open. Processes call each other's brokers over a wire of the test's
+own, not over TCP (`tests/real/processes/wire.py`).
 
 | | {header} |
 | --- |{rule}
@@ -28,7 +28,7 @@ wire of the test's own (`tests/real/processes/wire.py`).
 
 
 def write_report(folder: Path, results: list[Result], machine: str) -> None:
-    """Write both files. `machine` says in a few words where it ran."""
+    """Write both files. `machine` is a short description of the machine."""
     folder.mkdir(parents=True, exist_ok=True)
     body = {"machine": machine, "runs": [asdict(result) for result in results]}
     (folder / "exactly_once.json").write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
@@ -51,33 +51,33 @@ def report_text(results: list[Result], machine: str) -> str:
 def facts(result: Result) -> dict[str, str]:
     """A column of the table."""
 
-    def told(kind: str) -> str:
+    def noted(kind: str) -> str:
         return f"{result.notes.get(kind, 0):,}"
 
-    def struck(words: str) -> str:
+    def faults(words: str) -> str:
         return str(sum(count for fault, count in result.faults.items() if words in fault))
 
     return {
         "from the first committed transaction to the last [s]": f"{result.seconds:.0f}",
-        "SIGKILL of brokers": str(int(struck("SIGKILL")) - int(struck("SIGKILL processor"))),
-        "SIGSTOP of brokers": str(int(struck("SIGSTOP")) - int(struck("SIGSTOP processor"))),
-        "of these, at the group's coordinator": struck("group coordinator"),
-        "at a transaction's coordinator": struck("transaction coordinator"),
-        "at a leader of the input": struck("input leader"),
-        "at a leader of the output": struck("output leader"),
-        "SIGKILL of processors": struck("SIGKILL processor"),
-        "SIGSTOP of processors": struck("SIGSTOP processor"),
-        "transactions committed": told("committed"),
-        "aborted by their processor": told("aborted"),
-        "processors that were fenced": told("fenced"),
-        "assignments of rebalances": told("assigned"),
+        "SIGKILL of brokers": str(int(faults("SIGKILL")) - int(faults("SIGKILL processor"))),
+        "SIGSTOP of brokers": str(int(faults("SIGSTOP")) - int(faults("SIGSTOP processor"))),
+        "of these, at the group's coordinator": faults("group coordinator"),
+        "at a transaction's coordinator": faults("transaction coordinator"),
+        "at a leader of the input": faults("input leader"),
+        "at a leader of the output": faults("output leader"),
+        "SIGKILL of processors": faults("SIGKILL processor"),
+        "SIGSTOP of processors": faults("SIGSTOP processor"),
+        "transactions committed": noted("committed"),
+        "aborted by their processor": noted("aborted"),
+        "processors that were fenced": noted("fenced"),
+        "assignments of rebalances": noted("assigned"),
         "transaction, median [ms]": f"{result.transaction_ms_median:.0f}",
         "longest [ms]": f"{result.transaction_ms_max:,.0f}",
         "longest time without a commit [s]": f"{result.gap_s_max:.1f}",
         "the machine itself stood still [s]": f"{result.stalled_s:.1f}",
         "aborted records in the output": f"{result.aborted_records:,}",
-        "inputs not there once, for a consumer": f"**{result.wrong_for_consumer}**",
-        "inputs not there once, in the three replicas": f"**{result.wrong_in_replicas}**",
+        "inputs not in the output exactly once, for a consumer": f"**{result.wrong_for_consumer}**",
+        "inputs not in the output exactly once, in the three replicas": f"**{result.wrong_in_replicas}**",
         "records in transactions that never ended": f"**{result.undecided}**",
         "input partitions whose offset is not their end": f"**{result.uncommitted}**",
     }

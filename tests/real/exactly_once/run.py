@@ -3,11 +3,11 @@
     python -m tests.real.exactly_once.run --records 1000000     # make exactly-once: results into docs/
 
 Three brokers and some processors, each a process. Processors read `in` in one group and write each record to `out`, in
-transactions that carry the group's offsets. Every few seconds one of them, or the broker that coordinates or leads
-something, is killed (SIGKILL) or paused (SIGSTOP). Every second processor that is paused is replaced at once under its
-transactional id and comes back as a zombie; the others lose their place in the group only. In the end every input must
-be in `out` once: for a read_committed consumer, and for `tests.real.exactly_once.committed_judge`, which reads the
-Delta tables of every replica without the product.
+transactions that carry the group's offsets. Every few seconds one of them, or a broker that is a coordinator or
+leader, is killed (SIGKILL) or paused (SIGSTOP). Every second processor that is paused is replaced at once under its
+transactional id and comes back as a zombie; the others lose only their membership of the group. In the end every
+input must be in `out` exactly once: for a read_committed consumer, and for `tests.real.exactly_once.committed_judge`,
+which reads the Delta tables of every replica without the product.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tests.real.processes.broker_processes import BROKERS, BrokerProcesses, Clus
 from tests.real.processes.machine_watch import MachineWatch
 from tests.real.processes.wire import WiredCluster
 from tests.real.storm.parties import replicas_are_equal, wait_until
-from tests.real.storm.run import KILL, PAUSE, Repair, longest_gap, say
+from tests.real.storm.run import KILL, PAUSE, Repair, longest_gap, show
 
 INPUT_PARTITIONS, OUTPUT_PARTITIONS, INTERNAL_PARTITIONS = 8, 4, 4
 SETTINGS = {
@@ -69,10 +69,10 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run did.
+    """The results of a run.
 
     faults        how many of each `<signal> <victim>`
-    notes         how often processors told of each kind of event
+    notes         the number of events of each kind that processors recorded
     wrong_…       inputs that are not in the output exactly once, for a consumer and in the three replicas
     uncommitted   partitions of the input whose committed offset is not its end
     undecided     records of the output in transactions that never ended
@@ -102,7 +102,7 @@ class Result:
 
 
 class Trouble:
-    """Deals faults out. One broker is away at a time; processors besides."""
+    """Injects faults. At most one broker is away at a time, and any number of processors."""
 
     def __init__(
         self, brokers: BrokerProcesses, processors: list[ProcessorProcess], view: ClusterView, rng: random.Random
@@ -114,16 +114,16 @@ class Trouble:
         self._rng = rng
         self._repair: Repair | None = None
 
-    def look_after(self) -> None:
-        """Mend what is due."""
+    def restore(self) -> None:
+        """Restore processors, and brokers whose fault is over."""
         for processor in self._processors:
-            processor.look_after()
+            processor.restore()
         if self._repair is not None and self._repair.at <= time.monotonic():
             self._brokers.restore()
             self._repair = None
 
-    def strike(self) -> None:
-        """One fault, at whoever has the role that was drawn."""
+    def inject(self) -> None:
+        """One fault, in the process that has the drawn role."""
         role, kind = self._rng.choice(VICTIMS), self._rng.choice((KILL, PAUSE))
         processor = self._rng.choice(self._processors)
         if role == PROCESSOR:
@@ -132,7 +132,7 @@ class Trouble:
             self._note(kind, role, processor.name, 0.0 if kind == KILL else lasts_s)
             processor.kill() if kind == KILL else processor.pause(lasts_s, is_replaced=is_replaced)
             return
-        broker_id = self._in_charge(role, processor.name)
+        broker_id = self._holder(role, processor.name)
         if self._repair is not None or broker_id not in BROKERS:
             return
         lasts_s = self._rng.uniform(*(DOWN_S if kind == KILL else BROKER_PAUSED_S))
@@ -141,7 +141,7 @@ class Trouble:
         broker.kill() if kind == KILL else broker.pause()
         self._repair = Repair(time.monotonic() + lasts_s, broker_id)
 
-    def _in_charge(self, role: str, transactional_id: str) -> int:
+    def _holder(self, role: str, transactional_id: str) -> int:
         place = {
             GROUP_COORDINATOR: TopicPartition(GROUP_METADATA_TOPIC, partition_of_key(GROUP, INTERNAL_PARTITIONS)),
             TRANSACTION_COORDINATOR: TopicPartition(
@@ -155,10 +155,10 @@ class Trouble:
 
     def _note(self, kind: str, role: str, name: str, lasts_s: float) -> None:
         self.faults[f"{kind} {role}"] += 1
-        say(f"{kind} {name} ({role}) for {lasts_s:.1f} s")
+        show(f"{kind} {name} ({role}) for {lasts_s:.1f} s")
 
     def end(self) -> None:
-        """All brokers are back, and all processors are gone, zombies too."""
+        """Restore all brokers, and kill all processors, zombies too."""
         self._brokers.restore()
         for processor in self._processors:
             processor.end()
@@ -167,7 +167,7 @@ class Trouble:
 def run(
     folder: Path, records: int, seed: int, *, processors: int = 3, every_s: float = EVERY_S, limit_s: float = 1_500
 ) -> Result:
-    """A whole run below `folder`, which is empty or absent. AssertionError when it does not come to its end."""
+    """A whole run below `folder`, which is empty or absent. AssertionError when it does not finish."""
     rng = random.Random(seed)
     with BrokerProcesses(folder, SETTINGS, launcher=LAUNCHER) as brokers, ExitStack() as parties:
         root = brokers.metadata_root
@@ -179,7 +179,7 @@ def run(
         begun = time.monotonic()
         fill(root, records)
         fill_s = time.monotonic() - begun
-        say(f"{records:,} records written in {fill_s:.1f} s")
+        show(f"{records:,} records written in {fill_s:.1f} s")
         machine = parties.enter_context(MachineWatch())
         living = [ProcessorProcess(root, folder, f"processor-{number}") for number in range(1, processors + 1)]
         for processor in living:
@@ -189,7 +189,7 @@ def run(
         trouble = Trouble(brokers, living, ClusterView(root), rng)
         wait_until(lambda: progress.committed() > 0, "the first committed transaction", 90)
         begun, begun_wall = time.monotonic(), time.time()
-        blow(trouble, progress, records, every_s, limit_s)
+        inject_faults(trouble, progress, records, every_s, limit_s)
         seconds = time.monotonic() - begun
         trouble.end()
         for watch in watches:
@@ -223,25 +223,27 @@ def run(
         )
 
 
-def blow(trouble: Trouble, progress: Progress, records: int, every_s: float, limit_s: float) -> None:
-    """Trouble until every input is committed."""
+def inject_faults(
+    trouble: Trouble, progress: Progress, records: int, every_s: float, limit_s: float
+) -> None:
+    """Inject a fault every `every_s` seconds until every input is committed."""
     begun = time.monotonic()
-    struck = told = begun
+    injected = shown = begun
     while (committed := progress.committed()) < records:
         now = time.monotonic()
         assert now - begun < limit_s, f"only {committed:,} of {records:,} records are committed after {limit_s:.0f} s"
-        trouble.look_after()
-        if now - struck >= every_s:
-            struck = now
-            trouble.strike()
-        if now - told >= PROGRESS_EVERY_S:
-            told = now
-            say(f"{now - begun:.0f} s: {committed:,} records committed")
+        trouble.restore()
+        if now - injected >= every_s:
+            injected = now
+            trouble.inject()
+        if now - shown >= PROGRESS_EVERY_S:
+            shown = now
+            show(f"{now - begun:.0f} s: {committed:,} records committed")
         time.sleep(0.05)
 
 
 class Progress:
-    """What the group has committed, asked of its coordinator whoever that is."""
+    """The offsets that the group has committed, as its coordinator returns them."""
 
     def __init__(self, metadata_root: str) -> None:
         self._consumer = Consumer(WiredCluster(metadata_root), group_id=GROUP, enable_auto_commit=False)
@@ -249,7 +251,7 @@ class Progress:
         self._known = 0
 
     def committed(self) -> int:
-        """Records, in all; what was known last while nobody answers, or while offsets are in an open transaction."""
+        """The number of committed records; the last known one without an answer or while a transaction has offsets."""
         try:
             self._known = sum(each.offset for each in self._committed(300) if each is not None)
         except StratalogError:
@@ -257,7 +259,7 @@ class Progress:
         return self._known
 
     def uncommitted(self) -> int:
-        """Partitions whose committed offset is not their end."""
+        """The number of partitions whose committed offset is not their end."""
         ends = self._consumer.end_offsets(self._partitions).values()
         return sum(each is None or each.offset != end for each, end in zip(self._committed(30_000), ends, strict=True))
 
@@ -282,7 +284,7 @@ def fill(root: str, records: int) -> None:
 
 
 def undecided(root: str) -> int:
-    """Offsets of the output between the last stable offset and the high watermark."""
+    """The number of offsets of the output between the last stable offset and the high watermark."""
     with Consumer(root, isolation_level="read_committed") as stable, Consumer(root) as consumer:
         partitions = consumer.assign_all(OUTPUT)
         ends, stable_ends = consumer.end_offsets(partitions), stable.end_offsets(partitions)
@@ -290,7 +292,7 @@ def undecided(root: str) -> int:
 
 
 def consumed(root: str) -> list[pa.Array]:
-    """Every value of the output that a read_committed consumer gets."""
+    """Every value of the output that a read_committed consumer receives."""
     with Consumer(root, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
         partitions = consumer.assign_all(OUTPUT)
         ends = consumer.end_offsets(partitions)
@@ -301,7 +303,7 @@ def consumed(root: str) -> list[pa.Array]:
 
 
 def wrong(values: list[pa.Array], records: int) -> int:
-    """How many of the numbers below `records` are not there exactly once."""
+    """How many of the numbers below `records` are not in `values` exactly once."""
     digits = pc.binary_slice(pa.chunked_array(values, pa.binary()), 0, NUMBER_DIGITS)
     numbers = digits.cast(pa.string()).cast(pa.int64()).to_numpy()
     return int((np.bincount(numbers, minlength=records) != 1).sum())
@@ -316,17 +318,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--processors", type=int, default=3)
     parser.add_argument("--every", type=float, default=EVERY_S, help="seconds from fault to fault")
-    parser.add_argument("--seed", type=int, default=7, help="of the first run; the next has the next one")
+    parser.add_argument("--seed", type=int, default=7, help="of the first run; each following run has the next number")
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--report", type=Path, help="folder for EXACTLY_ONCE.md and exactly_once.json")
-    parser.add_argument("--folder", type=Path, help="keep what the processes leave here (a temporary folder, deleted)")
+    parser.add_argument("--folder", type=Path, help="keep the processes' files here (a temporary folder, deleted)")
     given = parser.parse_args(arguments)
     folder = given.folder or Path(tempfile.mkdtemp(prefix="stratalog-exactly-once-"))
     machine, results = machine_of(folder), []
     for seed in range(given.seed, given.seed + given.runs):
         place = folder / str(seed)
         results.append(run(place, given.records, seed, processors=given.processors, every_s=given.every))
-        say(str(results[-1]))
+        show(str(results[-1]))
         if given.folder is None:
             shutil.rmtree(place)
     if given.report:

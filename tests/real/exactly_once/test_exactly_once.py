@@ -34,7 +34,7 @@ def test_each_input_is_in_the_output_once_though_processors_and_brokers_die(tmp_
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_member_that_was_killed_is_replaced_within_its_session_timeout_and_a_second(tmp_path: Path) -> None:
-    """Its process says no goodbye, its partitions go to the member of another process."""
+    """Its process leaves no group; its partitions are assigned to the member of another process."""
     with BrokerProcesses(tmp_path, SETTINGS, launcher=LAUNCHER) as brokers, MachineWatch() as machine:
         Admin(brokers.metadata_root).create_topics([NewTopic(INPUT, 4, 3), NewTopic(OUTPUT, 1, 3)])
         ClusterWatch(brokers.metadata_root, INPUT).await_in_sync()
@@ -57,7 +57,7 @@ def test_a_member_that_was_killed_is_replaced_within_its_session_timeout_and_a_s
 
 
 def owned(processor: ProcessorProcess) -> set[int]:
-    """The partitions that it told to have got and not lost since, in its newest life."""
+    """The partitions that its newest process recorded as assigned and not as lost."""
     found: set[int] = set()
     for note in processor.notes():
         if note["kind"] == STARTED:
@@ -99,7 +99,7 @@ def test_what_is_missing_or_doubled_is_wrong() -> None:
     assert wrong([pa.array([b"000000000|x", b"000000002|y"]), pa.array([b"000000002|x"])], 4) == 3
 
 
-def test_the_report_tells_kills_by_role(tmp_path: Path) -> None:
+def test_the_report_counts_kills_by_role(tmp_path: Path) -> None:
     faults = {"SIGKILL processor": 4, "SIGKILL group coordinator": 2, "SIGSTOP output leader": 3}
     notes = {"committed": 1_234, "aborted": 5, "fenced": 2, "assigned": 30}
     result = Result(1_000_000, 7, 3, 91.4, 1.5, faults, notes, 310.0, 6_200, 5.1, 0.0, 0, 1, 17, 0, 0)
@@ -108,5 +108,5 @@ def test_the_report_tells_kills_by_role(tmp_path: Path) -> None:
     text = (tmp_path / "EXACTLY_ONCE.md").read_text(encoding="utf-8")
     assert "| SIGKILL of brokers | 2 | 2 |" in text
     assert "| at a leader of the output | 3 | 3 |" in text
-    assert "| inputs not there once, in the three replicas | **1** | **1** |" in text
+    assert "| inputs not in the output exactly once, in the three replicas | **1** | **1** |" in text
     assert json.loads((tmp_path / "exactly_once.json").read_text(encoding="utf-8"))["runs"][0]["seed"] == 7

@@ -50,7 +50,7 @@ class BrokerProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Begin a process; `await_started` waits until it is part of the cluster."""
+        """Start a process; `await_started` waits until it is part of the cluster."""
         assert not self.is_running
         self.output_file.parent.mkdir(parents=True, exist_ok=True)
         with self.output_file.open("ab") as output:
@@ -74,7 +74,7 @@ class BrokerProcess:
         assert self.has_started, self.output()
 
     def output(self) -> str:
-        """What the newest process printed."""
+        """The text that the newest process printed."""
         with self.output_file.open("rb") as output:
             output.seek(self._output_begin)
             return output.read().decode()
@@ -100,7 +100,7 @@ class BrokerProcess:
         return self._process.wait(STOP_WAIT_S)
 
     def wait(self) -> int:
-        """Until it ends by itself; its exit code."""
+        """Wait until it ends by itself; its exit code."""
         assert self._process is not None
         return self._process.wait(START_WAIT_S)
 
@@ -128,7 +128,7 @@ class BrokerProcesses:
         return self.by_id[broker_id]
 
     def start(self) -> Self:
-        """All at once, as after a power cut; returns when all are part of the cluster."""
+        """Start all at once, as after a power cut; returns when all are part of the cluster."""
         for broker in self.by_id.values():
             broker.start()
         for broker in self.by_id.values():
@@ -136,7 +136,7 @@ class BrokerProcesses:
         return self
 
     def restore(self) -> None:
-        """Resume those that are paused, start those that are gone."""
+        """Resume paused brokers, start those that ended."""
         for broker in self.by_id.values():
             if broker.is_paused:
                 broker.resume()
@@ -156,14 +156,14 @@ class BrokerProcesses:
         self.kill()
 
     def kill(self) -> None:
-        """All that run."""
+        """Kill all that run."""
         for broker in self.by_id.values():
             if broker.is_running:
                 broker.kill()
 
 
 class ClusterWatch:
-    """What the metadata log says, folded by this process."""
+    """The metadata log, folded by this process."""
 
     def __init__(self, metadata_root: str, topic: str) -> None:
         self._view = ClusterView(metadata_root)

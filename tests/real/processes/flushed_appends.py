@@ -1,4 +1,4 @@
-"""A process that appends to a topic, and says in a file what it sent and what was acknowledged.
+"""A process that appends to a topic, and records in a file what it sent and what was acknowledged.
 
 For a trace of its system calls: python -m tests.real.processes.flushed_appends <cluster folder> <file> <flush.messages>
 """
@@ -15,8 +15,8 @@ from stratalog.replication.process.cluster import Cluster
 APPENDS = 3
 
 
-def main(folder: str, said: str, flush_messages: str) -> None:
-    descriptor = os.open(said, os.O_WRONLY | os.O_CREAT)
+def main(folder: str, record: str, flush_messages: str) -> None:
+    descriptor = os.open(record, os.O_WRONLY | os.O_CREAT)
     with Cluster.start(folder, brokers=1, fetcher="thread") as cluster:
         Admin(cluster).create_topics([NewTopic("orders", 1, 1, {"flush.messages": flush_messages})])
         with Producer(cluster, acks="all") as producer:

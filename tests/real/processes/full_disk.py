@@ -1,6 +1,6 @@
 """A cluster of which one root is a small disk that fills up; run by test_full_disk in a mount namespace of its own.
 
-Prints what it saw as one line of JSON.
+Prints its observations as one line of JSON.
 """
 
 from __future__ import annotations

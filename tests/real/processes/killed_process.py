@@ -3,8 +3,8 @@
     python -m tests.real.processes.killed_process <cluster folder> <history file> <name> <thread | spark> <topic>
     <partitions>
 
-It writes down what it polled before it produces anything, so that the history tells what survived the kill
-before. With `--check` behind it produces a little, reads again and stops in order.
+It records what it polled before it produces anything, so that the history shows what survived the previous
+kill. With `--check` behind it produces a little, reads again and stops in order.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> None:
 
 
 def create_topic(cluster: Cluster, topic: str, partitions: int) -> None:
-    """Make the topic; a cluster that was killed has it, and its leaders start on their own."""
+    """Create the topic, unless the cluster was killed before: then it has it, and its leaders start on their own."""
     admin = Admin(cluster)
     if topic in admin.list_topics():
         admin.await_leaders(topic)

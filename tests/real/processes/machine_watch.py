@@ -1,4 +1,4 @@
-"""Whether the machine itself stood still, as a virtual machine does while its host saves it: not the brokers' doing."""
+"""Pauses of the machine itself, as of a virtual machine while its host saves it: the brokers do not cause them."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ class MachineWatch(Party):
             self.stalls.append((begun * 1000, late_s))
 
     def stalled_s(self, since_ms: float = 0.0) -> float:
-        """How long it stood still from `since_ms` on, in all."""
+        """How long it stood still from `since_ms` on, in total."""
         return sum(late_s for at_ms, late_s in self.stalls if at_ms + late_s * 1000 >= since_ms)

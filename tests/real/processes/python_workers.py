@@ -19,7 +19,7 @@ def python_workers() -> list[int]:
 
 
 def busiest_worker(during_s: float = 0.5) -> int:
-    """The worker that uses most of a processor: an active fetch session, others stand by or are idle."""
+    """The worker that uses most of a processor: an active fetch session. The others are on standby or idle."""
     before = {pid: _ticks(pid) for pid in python_workers()}
     time.sleep(during_s)
     return max(before, key=lambda pid: _ticks(pid) - before[pid])

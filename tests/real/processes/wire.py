@@ -1,8 +1,8 @@
-"""Calls to brokers in other processes, as pickled values over local sockets: what the Kafka endpoint will do as frames.
+"""Calls to brokers in other processes, as pickled values over local sockets, in place of frames of Kafka's protocol.
 
-A broker's process opens a `WireServer`; whoever wants to call brokers, a client or a coordinator that has markers to
-send, takes a `WiredCluster`. As over any connection, what was asked of a process that died is answered with an error,
-and a process that stands still answers nothing.
+A broker's process opens a `WireServer`. A process that calls brokers, as a client or as a coordinator that sends
+markers, uses a `WiredCluster`. As over any connection, calls to a process that died are answered with an error, and
+calls to a paused process are not answered.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ WAITING_MAX = 64
 
 
 def address_of(metadata_root: str, broker_id: int) -> str:
-    """A name for Linux's abstract sockets: nothing lies on disk, and it ends with its process."""
+    """A name for Linux's abstract sockets: they are not on disk, and end with their process."""
     return f"\0stratalog-{zlib.crc32(metadata_root.encode())}-{broker_id}"
 
 
 class Line:
-    """A connection whose `send` never blocks: a thread writes, a thread reads. `heard` takes what comes in."""
+    """A connection whose `send` never blocks: a thread writes, a thread reads and calls `received`."""
 
-    def __init__(self, connection: Connection, heard: Callable[[tuple], None], ended: Callable[[], None]) -> None:
+    def __init__(self, connection: Connection, received: Callable[[tuple], None], ended: Callable[[], None]) -> None:
         self._connection = connection
         self._outgoing: SimpleQueue[object] = SimpleQueue()
-        self._heard = heard
+        self._received = received
         self._ended = ended
 
     def begin(self) -> None:
-        """Once whoever is told by `heard` and `ended` can answer."""
+        """Start the threads, once `received` and `ended` can be called."""
         for work in (self._write, self._read):
             threading.Thread(target=work, name="wire", daemon=True).start()
 
@@ -57,18 +57,18 @@ class Line:
             while True:
                 self._connection.send_bytes(pickle.dumps(self._outgoing.get(), pickle.HIGHEST_PROTOCOL))
         except OSError:
-            return  # the reader notices it, too
+            return  # the reading thread gets the same error
 
     def _read(self) -> None:
         try:
             while True:
-                self._heard(pickle.loads(self._connection.recv_bytes()))
+                self._received(pickle.loads(self._connection.recv_bytes()))
         except (OSError, EOFError):
             self._ended()
 
 
 class WireServer:
-    """Takes calls for one broker, in threads of this process, for as long as that lives."""
+    """Receives calls for one broker in threads of this process, until that ends."""
 
     def __init__(self, broker: Broker, metadata_root: str) -> None:
         self._broker = broker
@@ -85,10 +85,10 @@ class _Caller:
 
     def __init__(self, broker: BrokerCalls, connection: Connection) -> None:
         self._broker = broker
-        self._line = Line(connection, self._heard, lambda: None)
+        self._line = Line(connection, self._receive, lambda: None)
         self._line.begin()
 
-    def _heard(self, call: tuple) -> None:
+    def _receive(self, call: tuple) -> None:
         number, name, arguments = call
         getattr(self._broker, name)(*arguments, lambda answer: self._line.send((number, answer)))
 
@@ -131,8 +131,8 @@ class WiredBroker:
         if self.is_gone:
             self._ended()
 
-    def _answered(self, told: tuple) -> None:
-        number, value = told
+    def _answered(self, answer: tuple) -> None:
+        number, value = answer
         if (waiting := self._open.pop(number, None)) is not None:
             waiting[0](value)
 
@@ -153,7 +153,7 @@ class WiredCluster:
         self._tried_s = dict.fromkeys(BROKERS, 0.0)
 
     def brokers(self) -> dict[int, BrokerFace]:
-        """Those that can be reached, a process that stands still included."""
+        """The brokers that can be reached, a paused process included."""
         found = ((broker_id, self.broker(broker_id)) for broker_id in BROKERS)
         return {broker_id: broker for broker_id, broker in found if broker is not None}
 
@@ -177,7 +177,7 @@ class WiredCluster:
 
 
 class WiredPeers(MutableMapping[int, Appends]):
-    """A broker's way to the others: its own broker, and wires."""
+    """The brokers that one broker can call: itself, and others over wires."""
 
     def __init__(self, metadata_root: str) -> None:
         self._own: dict[int, Appends] = {}

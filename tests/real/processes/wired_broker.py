@@ -13,16 +13,16 @@ from tests.real.processes.wire import WiredPeers, WireServer
 
 
 def main(arguments: list[str]) -> int:
-    """Until SIGTERM; the exit code."""
+    """Run a broker until SIGTERM; the exit code."""
     given = broker.main.parse(arguments)
-    told = broker.properties(given)
+    properties = broker.properties(given)
     server = BrokerServer.start(
-        told,
+        properties,
         fetcher=given.fetcher,
         on_locked=lambda log_folder: quiet_logging(log_folder / "server.log"),
-        peers=WiredPeers(told.metadata_root),
+        peers=WiredPeers(properties.metadata_root),
     )
-    WireServer(server.broker, told.metadata_root)
+    WireServer(server.broker, properties.metadata_root)
     with stop_signals() as stop:
         print(STARTED, flush=True)
         code = broker.wait_for_the_end(server, stop)

@@ -1,4 +1,4 @@
-"""Who takes part in a real run: writers, readers, an observer of high watermarks, a reader of the bare tables.
+"""The participants of a real run: writers, readers, an observer of high watermarks, a reader of the tables alone.
 
 Each runs in a thread of its own until `stop` and writes what it does and sees into the `History`.
 """
@@ -30,7 +30,7 @@ from tests.real.storm.history import ACK, FAIL, HIGH_WATERMARK, POLL, SEND, STOR
 
 POLL_PAUSE_S = 0.002
 OUTSTANDING = 60
-"""Records a writer has under way at most: enough for group commits, few enough for a history that can be read."""
+"""The most records that a writer has in flight: enough for group commits, few enough for a short history."""
 
 
 def wait_until(is_so: Callable[[], object], what: str, timeout_s: float = 60) -> None:
@@ -42,7 +42,7 @@ def wait_until(is_so: Callable[[], object], what: str, timeout_s: float = 60) ->
 
 
 class Party:
-    """A thread that takes turns until it is stopped. What goes wrong in a turn is raised by `stop`."""
+    """A thread that runs turns until it is stopped. `stop` raises the error of a turn."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -74,7 +74,7 @@ class Party:
             while not self._is_over.is_set():
                 self.turn()
             self.finish()
-        except BaseException as failure:  # noqa: BLE001 - whoever calls `stop` gets it
+        except BaseException as failure:  # noqa: BLE001 - `stop` raises it
             self._failure = failure
 
     def turn(self) -> None: ...
@@ -131,7 +131,7 @@ class Writer(Party):
 
 
 class Reader(Party):
-    """A consumer that polls from the beginning on, all the time."""
+    """A consumer that polls from the beginning on, until it is stopped."""
 
     def __init__(self, cluster: Cluster | str, topic: str, history: History, name: str) -> None:
         super().__init__(name)
@@ -145,7 +145,7 @@ class Reader(Party):
             self._history.add(self.name, POLL, record.partition, record.offset, record.leader_epoch, value)
 
     def finish(self) -> None:
-        """Read up to the end as it is now."""
+        """Read up to the present end."""
         ends = self._consumer.end_offsets(self._partitions)
         deadline = time.monotonic() + 60
         while any(self._consumer.position(tp) < end for tp, end in ends.items()):
@@ -155,7 +155,7 @@ class Reader(Party):
 
 
 class HighWatermarkWatch(Party):
-    """Looks at what the leaders publish, bare: a `ClusterView` would not show a watermark that goes back."""
+    """Reads the leaders' progress objects directly: a `ClusterView` would not show a watermark that goes back."""
 
     def __init__(self, cluster: Cluster | str, topic: str, history: History, name: str = "watch") -> None:
         super().__init__(name)
@@ -197,7 +197,7 @@ def table_rows(table: Path) -> pa.Table:
 
 
 def note_replicas(history: History, cluster_path: Path, topic: str, broker_ids: Iterable[int], partitions: int) -> None:
-    """Write down, as `stored` by each broker, all that its tables of the topic hold."""
+    """Record, as `stored` by each broker, all records of its tables of the topic."""
     for broker_id in broker_ids:
         for partition in range(partitions):
             rows = table_rows(cluster_path / f"broker-{broker_id}" / f"{topic}-{partition}")
@@ -206,7 +206,7 @@ def note_replicas(history: History, cluster_path: Path, topic: str, broker_ids: 
 
 
 def replicas_are_equal(cluster_path: Path, topic: str, broker_ids: Sequence[int], partitions: int) -> bool:
-    """Whether all replicas hold the same records; False also while one cannot be read, as during a merge."""
+    """True when all replicas hold the same records; False also while one cannot be read, as during a merge."""
     try:
         for partition in range(partitions):
             first, *others = (table_rows(cluster_path / f"broker-{i}" / f"{topic}-{partition}") for i in broker_ids)

@@ -1,4 +1,4 @@
-"""docs/STORM.md, storm.json and storm.png from what the storm and the single faults brought."""
+"""docs/STORM.md, storm.json and storm.png from the results of the storm and of the single faults."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Findings of the checker: **{findings}**.
 partitions; at most session timeout + 2 s = {limit_ms:,} ms is allowed. Longest: **{longest_ms:,} ms**.
 Findings of the checker: **{fault_findings}**.{repeated}
 
-| # | fault | broker | led partitions | away [ms] | ISR full again after mending [s] |
+| # | fault | broker | led partitions | away [ms] | ISR full again after the repair [s] |
 | --- | --- | --- | --- | --- | --- |
 {fault_rows}
 
@@ -58,7 +58,7 @@ def machine_of(folder: Path) -> str:
 
 
 def write_report(folder: Path, storm: StormResult, faults: SingleFaults, machine: str) -> None:
-    """Write all three files. `machine` says in a few words where it ran."""
+    """Write all three files. `machine` is a short description of the machine."""
     folder.mkdir(parents=True, exist_ok=True)
     body = {
         "machine": machine,
@@ -96,7 +96,7 @@ def report_text(storm: StormResult, faults: SingleFaults, machine: str) -> str:
 
 
 def storm_facts(storm: StormResult) -> dict[str, str]:
-    """What the table of the storm says."""
+    """The rows of the storm's table."""
     return {
         "SIGKILL": f"{storm.faults.get(KILL, 0)}",
         "SIGSTOP": f"{storm.faults.get(PAUSE, 0)}",
@@ -104,10 +104,10 @@ def storm_facts(storm: StormResult) -> dict[str, str]:
         "leader epochs, over 6 partitions": f"{storm.leader_epochs:,}",
         "records sent": f"{storm.sent:,}",
         "acknowledged": f"{storm.acknowledged:,}",
-        "given up by the producer (outcome unknown)": f"{storm.failed:,}",
+        "expired in the producer (outcome unknown)": f"{storm.failed:,}",
         "polled": f"{storm.polled:,}",
         "longest time without an acknowledgement [s]": f"{storm.gap_s_max:.1f}",
-        "the machine itself stood still, in all [s]": f"{storm.stalled_s:.1f}",
+        "the machine itself stood still, in total [s]": f"{storm.stalled_s:.1f}",
         "all replicas in sync after the storm [s]": f"{storm.in_sync_after_s:.1f}",
     }
 

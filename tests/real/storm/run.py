@@ -3,7 +3,7 @@
     python -m tests.real.storm.run --minutes 5                  # make storm: both parts, results into docs/
     python -m tests.real.storm.run --minutes 1 --faults 0       # the storm alone
 
-(a) While it blows, producers at acks=all and readers write down what they did and saw; the history checker must find
+(a) During the storm producers at acks=all and readers record what they send and read; the history checker must find
 nothing. (b) One fault at a time: `tests.real.storm.single_faults`.
 """
 
@@ -31,14 +31,14 @@ TOPIC, PARTITIONS = "storm", 6
 SETTINGS = {"broker.session.timeout.ms": 3_000, "broker.heartbeat.interval.ms": 500, "replica.lag.time.max.ms": 3_000}
 EVERY_S = 5.0
 DOWN_S, PAUSED_S = (0.5, 6.0), (0.5, 9.0)
-"""How long a fault lasts: a pause also much longer than a session, so that a zombie comes back."""
+"""The durations of faults. A pause may be much longer than a broker's session, so that a zombie comes back."""
 DOWN_MAX = 2
 KILL, PAUSE = "SIGKILL", "SIGSTOP"
 
 
 @dataclass(frozen=True, slots=True)
 class StormResult:
-    """What a storm did. `faults` counts kinds, `gap_s_max` is the longest time without any acknowledgement,
+    """The results of a storm. `faults` counts kinds, `gap_s_max` is the longest time without any acknowledgement,
     `stalled_s` how long the machine itself stood still."""
 
     seconds: float
@@ -58,14 +58,14 @@ class StormResult:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A fault's end, to come."""
+    """The planned end of a fault."""
 
     at: float
     broker_id: int
 
 
 class Storm:
-    """Deals faults out. At most two of three brokers are down or paused at a time."""
+    """Injects faults. At most two of three brokers are down or paused at a time."""
 
     def __init__(self, brokers: BrokerProcesses, watch: ClusterWatch, rng: random.Random) -> None:
         self.faults: Counter[str] = Counter()
@@ -74,14 +74,14 @@ class Storm:
         self._rng = rng
         self._repairs: list[Repair] = []
 
-    def blow(self, seconds: float) -> None:
+    def run(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         due = time.monotonic()
         while (now := time.monotonic()) < end:
             self._repair(now)
             if now >= due:
                 due += EVERY_S
-                self._strike(now)
+                self._inject(now)
             time.sleep(0.05)
 
     def _repair(self, now: float) -> None:
@@ -93,7 +93,7 @@ class Storm:
             elif not broker.is_running:
                 broker.start()
 
-    def _strike(self, now: float) -> None:
+    def _inject(self, now: float) -> None:
         controller = self._watch.controller()
         is_for_controller = self._rng.random() < 0.4
         down = {each.broker_id for each in self._repairs}
@@ -108,10 +108,10 @@ class Storm:
         self._repairs.append(Repair(now + lasts_s, victim))
         self.faults[kind] += 1
         self.faults["of the controller"] += victim == controller
-        say(f"{kind} broker {victim}{' (controller)' * (victim == controller)} for {lasts_s:.1f} s")
+        show(f"{kind} broker {victim}{' (controller)' * (victim == controller)} for {lasts_s:.1f} s")
 
 
-def say(line: str) -> None:
+def show(line: str) -> None:
     print(line, flush=True)
 
 
@@ -133,7 +133,7 @@ def run_storm(folder: Path, seconds: float, seed: int, fetcher: str = "thread") 
                 parties.enter_context(Writer(root, TOPIC, history, name, pause_s=0.05))
             wait_until(lambda: history.counts[ACK] > 100, "the first acknowledgements")
             begun_ms = time.monotonic() * 1000
-            storm.blow(seconds)
+            storm.run(seconds)
             ended_ms = time.monotonic() * 1000
             brokers.restore()
             in_sync_after_s = watch.await_in_sync()
@@ -162,7 +162,7 @@ def run_storm(folder: Path, seconds: float, seed: int, fetcher: str = "thread") 
 
 
 def longest_gap_s(events: list[HistoryEvent], begun_ms: float, ended_ms: float) -> float:
-    """The longest time between two acknowledgements, whatever partition."""
+    """The longest time between two acknowledgements of any partitions."""
     acks = sorted(e.time_ms for e in events if e.kind == ACK and begun_ms <= e.time_ms <= ended_ms)
     return longest_gap([begun_ms, *acks, ended_ms]) / 1000
 
@@ -182,7 +182,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--faults", type=int, default=10, help="one at a time; 0 = none (10)")
     parser.add_argument("--seed", type=int, default=6)
     parser.add_argument("--fetcher", choices=("thread", "spark"), default="thread")
-    parser.add_argument("--folder", type=Path, help="keep what the brokers leave here (a temporary folder, deleted)")
+    parser.add_argument("--folder", type=Path, help="keep the files of the brokers here (a temporary folder, deleted)")
     parser.add_argument("--report", type=Path, help="folder for STORM.md, storm.json and storm.png")
     given = parser.parse_args(arguments)
     folder = given.folder or Path(tempfile.mkdtemp(prefix="stratalog-storm-"))
@@ -190,9 +190,9 @@ def main(arguments: list[str] | None = None) -> int:
     seconds = given.minutes * 60
     storm = run_storm(folder / "storm", seconds, given.seed, given.fetcher) if seconds else None
     for finding in ((storm.findings if storm else []) + (faults.findings if faults else []))[:SHOWN_FINDINGS]:
-        say(f"{finding.rule}: {finding.text}")
+        show(f"{finding.rule}: {finding.text}")
     if storm:
-        say(str(replace(storm, findings=[])))
+        show(str(replace(storm, findings=[])))
     if given.report and faults and storm:
         write_report(given.report, storm, faults, machine_of(folder))
     if given.folder is None:

@@ -1,4 +1,4 @@
-"""One fault at a time, the next one after the ISR is full again and five seconds more: how long is produce away?"""
+"""How long produce is away after one fault; the next fault is five seconds after the ISR is full again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.real.processes.broker_processes import BROKERS, BrokerProcesses, Clus
 from tests.real.processes.machine_watch import MachineWatch
 from tests.real.storm.history import ACK, FAIL, SEND, Finding, History, HistoryEvent, check
 from tests.real.storm.parties import Party, Reader, note_replicas, replicas_are_equal, wait_until
-from tests.real.storm.run import KILL, PAUSE, say
+from tests.real.storm.run import KILL, PAUSE, show
 
 TOPIC, PARTITIONS = "faults", 6
 REST_S = 5.0
@@ -61,7 +61,7 @@ class SingleFaults:
 
 
 class Prober(Party):
-    """Sends a record to every partition every 100 ms, whatever became of those before it."""
+    """Sends a record to every partition every 100 ms, without waiting for the earlier ones."""
 
     def __init__(self, metadata_root: str, history: History) -> None:
         super().__init__("prober")
@@ -126,7 +126,7 @@ def run_single_faults(
                 rested_ms = now_ms()
                 fault = one_fault(len(faults) + 1, brokers, watch, prober, rng, begun_ms)
                 stalled_s = machine.stalled_s(rested_ms)
-                say(f"{fault}{f', machine stood still for {stalled_s:.1f} s: repeated' if stalled_s else ''}")
+                show(f"{fault}{f', machine stood still for {stalled_s:.1f} s: repeated' if stalled_s else ''}")
                 if stalled_s and repeated < REPEATED_MAX:
                     repeated += 1
                 else:
@@ -143,9 +143,9 @@ def run_single_faults(
 def one_fault(
     number: int, brokers: BrokerProcesses, watch: ClusterWatch, prober: Prober, rng: random.Random, begun_ms: float
 ) -> SingleFault:
-    """Strike, wait until every partition acknowledges again, mend, wait until the ISR is full.
+    """Inject a fault, wait until every partition acknowledges again, repair it, wait until the ISR is full.
 
-    Kills and pauses take turns; every other pair hits the controller.
+    Kills and pauses alternate; every other pair is of the controller.
     """
     kind = KILL if number % 2 else PAUSE
     controller, leaders = watch.controller(), watch.leaders()

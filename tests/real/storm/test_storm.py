@@ -31,7 +31,7 @@ def test_the_history_of_a_storm_over_three_processes_is_clean(tmp_path: Path) ->
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_the_history_of_a_storm_with_spark_fetch_sessions_is_clean(tmp_path: Path) -> None:
-    """Signals go to the driver and its JVM; Spark's Python workers are groups of their own: they live on as zombies."""
+    """Signals go to the driver and its JVM; Spark's Python workers are groups of their own and live on."""
     result = run_storm(tmp_path / "storm", seconds=40, seed=4, fetcher="spark")
     assert result.findings == []
     assert result.acknowledged > 300
@@ -64,7 +64,7 @@ def test_a_probe_s_latency_is_from_its_own_send() -> None:
     assert probes(events, begun_ms=1_000) == [(0.1, 200)]
 
 
-def test_a_machine_that_stood_still_is_told_from_one_that_is_busy() -> None:
+def test_a_machine_that_stood_still_differs_from_one_that_is_busy() -> None:
     machine = MachineWatch()
     machine.note(10.0, 10.5)
     machine.note(10.5, 15.6)
@@ -76,7 +76,7 @@ def fault(number: int, away_ms: int) -> SingleFault:
     return SingleFault(number, number * 20.0, KILL, 2, number == 1, 3, away_ms, 1.5)
 
 
-def test_the_report_says_what_was_found(tmp_path: Path) -> None:
+def test_the_report_has_the_findings(tmp_path: Path) -> None:
     lost = [Finding("lost", "a:1 was acknowledged")]
     storm = StormResult(300, 6, "thread", {KILL: 20, PAUSE: 21}, 900, 890, 10, 1_800, 77, 4.2, 0.0, 6.1, lost)
     faults = SingleFaults(9_000, "thread", [fault(1, 9_500), fault(2, 11_001)], [(0.1, 20), (20.0, 9_000)], [], 1)

@@ -39,8 +39,8 @@ from tests.simulation.coordinators.groups import GroupClient, Groups
 
 GROUP_ID = "n"
 REBALANCE_MS = 500
-Told = Mapping[int, tuple[int, str]]
-"""By partition the newest member epoch in which it was assigned in an answer, and the member."""
+Owners = Mapping[int, tuple[int, str]]
+"""The newest member epoch in which a partition was assigned in an answer, and the member, by partition."""
 
 
 class ConsumerGroups(Groups):
@@ -48,29 +48,29 @@ class ConsumerGroups(Groups):
 
     def __init__(self, sim: SimCluster) -> None:
         super().__init__(sim)
-        self.told: dict[int, tuple[int, str]] = {}
+        self.owners: dict[int, tuple[int, str]] = {}
         self.members: list[ConsumerMember] = []
         self.is_over = False
 
     def beat(self, member: str, before: int, epoch: int, partitions: Iterable[int]) -> None:
         """A member of epoch `before` received its epoch and, in total, these partitions."""
         if epoch < before:
-            self.fail("EpochsGrow", f"{member} was told {before}, then {epoch}")
+            self.fail("EpochsGrow", f"{member} received {before}, then {epoch}")
         for partition in partitions:
-            known, owner = self.told.get(partition, (-1, ""))
+            known, owner = self.owners.get(partition, (-1, ""))
             if known == epoch and owner != member:
                 self.fail("OneOwner", f"{partition} in epoch {epoch}: {owner}, {member}")
             if known <= epoch:
-                self.told[partition] = epoch, member
+                self.owners[partition] = epoch, member
 
-    def taken(self, member: str, epoch: int, partitions: Iterable[int], told_before: Told) -> None:
-        """The coordinator accepted a request of this epoch with these partitions, sent after `told_before`."""
+    def accepted(self, member: str, epoch: int, partitions: Iterable[int], owners_before: Owners) -> None:
+        """The coordinator accepted a request of this epoch with these partitions, sent after `owners_before`."""
         for partition in partitions:
-            known, owner = told_before.get(partition, (-1, ""))
+            known, owner = owners_before.get(partition, (-1, ""))
             if owner != member and known >= epoch:
                 self.fail("FencedEpoch", f"{partition}: {member} in epoch {epoch}, {owner} has it since {known}")
 
-    def settle(self) -> None:
+    def note_end(self) -> None:
         """After all faults: check that every partition has one member that knows of it."""
         partitions = [tp for tp in self.sim.invariants.partitions if tp.topic == TOPIC]
         owned = [partition for each in self.members for partition in each.membership.owned]
@@ -101,10 +101,10 @@ class ConsumerGroups(Groups):
             owned.pop(member, None)
             if value is None:
                 continue
-            told = decode_current(value)
-            owned[member], epochs[member] = {*told.assigned, *told.pending_revocation}, told.member_epoch
-            if 0 <= told.member_epoch < before:
-                self.fail("EpochsGrow", f"{member} in the log: {before}, then {told.member_epoch}")
+            current = decode_current(value)
+            owned[member], epochs[member] = {*current.assigned, *current.pending_revocation}, current.member_epoch
+            if 0 <= current.member_epoch < before:
+                self.fail("EpochsGrow", f"{member} in the log: {before}, then {current.member_epoch}")
             for other, others in owned.items():
                 if other != member and not owned[member].isdisjoint(others):
                     self.fail("OneOwner", f"{owned[member] & others} in the log: {other}, {member}")
@@ -152,7 +152,7 @@ class ConsumerMember(GroupClient):
     def _end(self) -> None:
         if self.membership.state is ModernMembershipState.FATAL:
             self._live_anew()
-        self._consumers.settle()
+        self._consumers.note_end()
 
     def _live(self) -> None:
         draw = self.random.random()
@@ -172,28 +172,28 @@ class ConsumerMember(GroupClient):
             membership.answered(send.token, 0, self.sim.scheduler.now_ms)
             return
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
-        told_before, owned = dict(self._consumers.told), _numbers(membership.owned)
+        owners_before, owned = dict(self._consumers.owners), _numbers(membership.owned)
         answer = self._answer(GROUP, GROUP_ID, request)
         stays = request.member_epoch >= JOIN_EPOCH
         if stays and isinstance(answer, ConsumerGroupHeartbeatResponse) and answer.error is None:
-            self._taken(request, answer, owned, told_before)
+            self._accepted(request, answer, owned, owners_before)
         known = answer if answer is not None else RequestTimedOutError("no answer came")
         membership.answered(send.token, known, self.sim.scheduler.now_ms)
 
-    def _taken(
+    def _accepted(
         self,
         request: ConsumerGroupHeartbeatRequest,
         answer: ConsumerGroupHeartbeatResponse,
         owned: list[int],
-        told_before: Told,
+        owners_before: Owners,
     ) -> None:
-        self._consumers.taken(self._who, request.member_epoch, owned, told_before)
+        self._consumers.accepted(self._member_name, request.member_epoch, owned, owners_before)
         if answer.assignment is not None:
             self._assigned = [number for topic in answer.assignment for number in topic.partitions]
-        self._consumers.beat(self._who, request.member_epoch, answer.member_epoch, self._assigned)
+        self._consumers.beat(self._member_name, request.member_epoch, answer.member_epoch, self._assigned)
 
     @property
-    def _who(self) -> str:
+    def _member_name(self) -> str:
         return self._instance_id or self.membership.generation.member_id
 
     def _commit(self) -> None:
@@ -202,12 +202,12 @@ class ConsumerMember(GroupClient):
         if not owned or epoch <= 0:
             return
         partition = self.random.choice(_numbers(owned))
-        told_before = dict(self._consumers.told)
+        owners_before = dict(self._consumers.owners)
         answer, error = self.commit(partition, epoch, generation.member_id)
         if answer is None:
             self._live_anew()  # it may still arrive
         elif error is None:
-            self._consumers.taken(self._who, epoch, [partition], told_before)
+            self._consumers.accepted(self._member_name, epoch, [partition], owners_before)
             self.fetch(partition)
 
 

@@ -1,7 +1,7 @@
 """Groups and transactions in a simulated cluster: the real coordinators, their clients, and kills in every state.
 
 `simulate_coordinated(seed)` is a run whose brokers host real coordinators: processors with transactions, readers under
-read_committed, members of a group. `killed_in` tells in which states coordinators were when their process was killed.
+read_committed, members of a group. `killed_in` counts in which states coordinators were when their process was killed.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Coordinated:
 
     def _await(self, what: str, done: Callable[[], bool]) -> None:
         scheduler = self.sim.scheduler
-        scheduler.run_until(scheduler.now_ms + END_MS, done, look_ms=50)
+        scheduler.run_until(scheduler.now_ms + END_MS, done, poll_ms=50)
         if not done():
             self.book.fail("Liveness", f"{END_MS} ms after the last fault {what}")
 
@@ -130,18 +130,18 @@ class Coordinated:
     def _offsets(self) -> dict[str, int]:
         found: dict[str, int] = {}
         for each in self._processors:
-            found[each.name] = self._until_told(each.stable_offset)
+            found[each.name] = self._until_answered(each.stable_offset)
         for partition in range(3) if self._members else ():
-            self._until_told(lambda at=partition: self._members[0].fetch(at))
+            self._until_answered(lambda at=partition: self._members[0].fetch(at))
         return found
 
-    def _until_told(self, ask: Callable[[], int | None]) -> int:
+    def _until_answered(self, ask: Callable[[], int | None]) -> int:
         for _ in range(FETCH_TRIES):
             offset = ask()
             if offset is not None:
                 return offset
             self.sim.clock.sleep_ms(50)
-        self.book.fail("Liveness", "no coordinator tells the committed offset")
+        self.book.fail("Liveness", "no coordinator returns the committed offset")
         return -1
 
 

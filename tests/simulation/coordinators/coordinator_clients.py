@@ -79,7 +79,7 @@ class CoordinatorClient(Client):
         if self._late and self.goes_on and self.random.random() < self._late:
             self._again_later(kind, key, request)
         event.wait(ANSWER_SECONDS_MAX)
-        self.sim.tell(f"{self.name}: {request} of {broker.broker_id}/{broker.broker_epoch}: {answers}")
+        self.sim.log_event(f"{self.name}: {request} of {broker.broker_id}/{broker.broker_epoch}: {answers}")
         return answers[0] if answers else None
 
     def _again_later(self, kind: CoordinatorType, key: str, request: object) -> None:
@@ -91,7 +91,7 @@ class CoordinatorClient(Client):
         """A late request, without a client that waits for its answer."""
         broker = self.coordinator(kind, key)
         if broker is not None:
-            self.sim.tell(f"{self.name}: late {request} to {broker.broker_id}/{broker.broker_epoch}")
+            self.sim.log_event(f"{self.name}: late {request} to {broker.broker_id}/{broker.broker_epoch}")
             self.hand(broker, kind, key, request, lambda _answer: None)
 
     def hand(

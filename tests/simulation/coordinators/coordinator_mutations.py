@@ -56,7 +56,7 @@ def kept_after_a_failed_append() -> AbstractContextManager[object]:
 # -- classic groups and transactions ---------------------------------------------------------------------
 
 
-def reads_are_told_from_memory() -> AbstractContextManager[object]:
+def reads_are_answered_from_memory() -> AbstractContextManager[object]:
     """A deposed coordinator that does not know it answers from its state, as in Kafka."""
 
     def confirm(self: CoordinatorRuntime, _now_ms: int) -> None:
@@ -165,7 +165,7 @@ COORDINATOR_MUTATIONS: dict[str, CoordinatorMutation] = {
     "lists: any epoch": CoordinatorMutation(appended_under_any_epoch, run_lists),
     "lists: failed append": CoordinatorMutation(kept_after_a_failed_append, run_lists),
     "one epoch for transactions": CoordinatorMutation(nullcontext, _with(LATE), run_off=_with(BEFORE_KIP_890)),
-    "reads from memory": CoordinatorMutation(reads_are_told_from_memory, _with(LATE, _cut_off)),
+    "reads from memory": CoordinatorMutation(reads_are_answered_from_memory, _with(LATE, _cut_off)),
     "coordinators: acks one": CoordinatorMutation(answered_by_the_leader_alone, _with(LATE)),
     "offsets before the commit": CoordinatorMutation(offsets_count_before_the_commit, _with(LATE)),
     "any generation": CoordinatorMutation(members_of_any_generation_commit, _with(FENCED)),

@@ -183,7 +183,7 @@ class Asker(Client):
             if not self._histories.is_promised(topic_partition):
                 return
             if isinstance(response, Added):
-                self.sim.tell(f"{topic_partition}: {response}")
+                self.sim.log_event(f"{topic_partition}: {response}")
                 history.added(response)
             elif isinstance(response, Listed):
                 known = [epoch for epoch in before.values() if epoch <= response.leader_epoch]

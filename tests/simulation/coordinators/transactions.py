@@ -302,7 +302,7 @@ class Processor(CoordinatorClient):
                 self.random.randrange(20, 2_000),
             )
         event.wait(self.random.randrange(500, 3_000) / 1_000)
-        self.sim.tell(f"{self.name}: {request.batch.payload['value'].to_pylist()} {answers}")
+        self.sim.log_event(f"{self.name}: {request.batch.payload['value'].to_pylist()} {answers}")
         return answers[0] if answers else None
 
     def _deliver(self, broker: Broker, request: ProduceRequest, complete: object) -> None:

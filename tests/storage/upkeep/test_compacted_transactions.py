@@ -117,7 +117,7 @@ class Model(CleanedReplicas[Sent]):
         broker = self.rng.choice(BROKERS)
         self.logs[broker] = self.replicas.log(broker, self.config)
         self.work = dict.fromkeys(BROKERS)
-        self.look_after()
+        self.restart_cleaners()
 
     # -- writing -------------------------------------------------------------------------------------------
 

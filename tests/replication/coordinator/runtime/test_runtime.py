@@ -381,9 +381,9 @@ def test_idle_shards_cost_nothing() -> None:
     """No timers, no polls, no turn that looks at each of them."""
     running = coordinated(partitions=50)
     assert running.broker._coordinators.next_due_ms is None
-    before = [shard.was_looked_at for shard in running.shards]
+    before = [shard.was_polled for shard in running.shards]
     running.settle()
-    assert [shard.was_looked_at for shard in running.shards] == before
+    assert [shard.was_polled for shard in running.shards] == before
 
 
 def test_a_log_is_tried_however_often_it_could_not_be_folded() -> None:

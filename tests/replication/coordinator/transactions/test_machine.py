@@ -218,13 +218,13 @@ class TransactionMachine(RuleBasedStateMachine):
     @rule(which=st.integers(0, 1), steps=st.integers(1, 3))
     def lose_what_the_coordinator_writes(self, which: int, steps: int) -> None:
         """It decides, cannot write it down, and another one takes over."""
-        coordinator, take = self.cluster.coordinator, self.cluster.coordinator.take
-        coordinator.take = lambda decision: take(decision, is_stored=False)  # type: ignore[method-assign]
+        coordinator, accept = self.cluster.coordinator, self.cluster.coordinator.accept
+        coordinator.accept = lambda decision: accept(decision, is_stored=False)  # type: ignore[method-assign]
         try:
             for _ in range(steps):
                 self.processors[which].step()
         finally:
-            del coordinator.take
+            del coordinator.accept
         coordinator.fail_over()
 
     @rule(partition=st.sampled_from(PARTITIONS))

@@ -79,7 +79,7 @@ def test_nothing_is_sent_before_the_outcome_is_committed():
     coordinator, producer_id, epoch = begun(A)
     decision = coordinator.shard.decide(EndTxnRequest(TX, producer_id, epoch, True, 2), 1, coordinator.now_ms)
     assert len(decision.records) == len(decision.effects) == len(decision.answers) == 1
-    coordinator.take(decision, is_stored=False)
+    coordinator.accept(decision, is_stored=False)
     coordinator.fail_over()
     assert (coordinator.label(), coordinator.effects) == ("Ongoing", [])
     assert name(end(coordinator, producer_id, epoch, committed=False)) == "NONE"
@@ -249,7 +249,7 @@ def test_a_name_that_nobody_uses_is_forgotten():
 def test_epochs_that_are_used_up_bring_a_new_id():
     coordinator, producer_id, _ = begun(A)
     last = 2**15 - 2
-    coordinator.take(Decision((transaction_record(replace(coordinator.state(), producer_epoch=last)),)))
+    coordinator.accept(Decision((transaction_record(replace(coordinator.state(), producer_epoch=last)),)))
     for is_retry in (False, True):
         answer = end(coordinator, producer_id, last, committed=False)
         coordinator.write_markers()

@@ -9,13 +9,11 @@ import argparse
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from stratalog.clients.admin.admin import Admin
-from stratalog.clients.offset_spec import OffsetSpec
-from stratalog.clients.view.cluster_view import ClusterView
+from stratalog import Admin, ClusterView, OffsetSpec, StratalogError
 from stratalog.jobs.command.flags import MISSING, Flag
 from stratalog.jobs.command.properties import key_values, read_properties
 from stratalog.jobs.command.terminal import UsageError, complain
-from stratalog.storage.errors import InvalidConfigError, StratalogError
+from stratalog.storage.errors import InvalidConfigError
 
 METADATA_FOLDER = "metadata"
 METADATA_TABLE = "__cluster_metadata-0"

@@ -26,41 +26,30 @@ class TopicFilter:
     def __init__(self, expression: str, *, exclude_internal: bool = False) -> None:
         cleaned = re.sub(r"^[\"']+|[\"']+$", "", expression.strip().replace(",", "|").replace(" ", ""))
         try:
-            self._pattern = re.compile(cleaned)
+            self.pattern = re.compile(cleaned)
+            """The expression itself, to be matched with whole names."""
         except re.error as reason:
             raise UsageError(f"{expression} is an invalid regex.") from reason
         self._exclude_internal = exclude_internal
 
-    @property
-    def pattern(self) -> re.Pattern[str]:
-        """The expression itself, to be matched with whole names."""
-        return self._pattern
-
     def allows(self, topic: str) -> bool:
-        if self._exclude_internal and is_internal(topic):
-            return False
-        return self._pattern.fullmatch(topic) is not None
+        is_hidden = self._exclude_internal and is_internal(topic)
+        return not is_hidden and self.pattern.fullmatch(topic) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionRule:
-    """Topics by expression, and numbers of their partitions."""
-
-    topics: TopicFilter
-    partitions: Container[int] = _ALL
-
-    def allows(self, topic_partition: TopicPartition) -> bool:
-        return self.topics.allows(topic_partition.topic) and topic_partition.partition in self.partitions
+Rule = tuple[TopicFilter, Container[int]]
+"""Topics by expression, and numbers of their partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFilter:
-    """Partitions that any of the rules allows."""
+    """Partitions that at least one of the rules allows."""
 
-    rules: tuple[PartitionRule, ...]
+    rules: tuple[Rule, ...]
 
     def allows(self, topic_partition: TopicPartition) -> bool:
-        return any(rule.allows(topic_partition) for rule in self.rules)
+        topic, number = topic_partition
+        return any(number in numbers and topics.allows(topic) for topics, numbers in self.rules)
 
     @staticmethod
     def from_patterns(patterns: str) -> PartitionFilter:
@@ -87,15 +76,15 @@ class PartitionFilter:
                     f"--partitions expects a comma separated list of numeric partition ids, but received: {partitions}"
                 )
             listed = frozenset(map(int, numbers))
-        return PartitionFilter((PartitionRule(TopicFilter(topic or _ANY_TOPIC), listed),))
+        return PartitionFilter(((TopicFilter(topic or _ANY_TOPIC), listed),))
 
 
-def _rule(pattern: str) -> PartitionRule:
+def _rule(pattern: str) -> Rule:
     matched = _RULE.fullmatch(pattern)
     if matched is None:
         raise UsageError(f"Invalid rule specification: {pattern}")
     topic, one, lower, upper = matched.groups()
     topics = TopicFilter(topic or _ANY_TOPIC)
     if one:
-        return PartitionRule(topics, {int(one)})
-    return PartitionRule(topics, range(int(lower or 0), int(upper) if upper else sys.maxsize))
+        return topics, {int(one)}
+    return topics, range(int(lower or 0), int(upper) if upper else sys.maxsize)

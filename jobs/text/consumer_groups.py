@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from stratalog import StratalogError, TopicPartition
 from stratalog.replication.requests.consumer_protocol import decode_assignment, partitions_by_topic
 from stratalog.replication.requests.groups import DescribedGroup, DescribedGroupMember, ListedGroup
-from stratalog.storage.errors import StratalogError
-from stratalog.storage.records import TopicPartition
 
 MISSING = "-"
 CONSUMER = "consumer"

@@ -8,9 +8,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from stratalog import PartitionReassignment, TopicPartition
 from stratalog.jobs.command.terminal import UsageError
-from stratalog.replication.controller.reassignment import PartitionReassignment
-from stratalog.storage.records import TopicPartition
 
 VERSION = 1
 ANY_LOG_DIR = "any"

@@ -13,24 +13,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
-from stratalog.clients.admin.admin import Admin
-from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.jobs.command.arguments import CLUSTER, cluster_root
-from stratalog.jobs.command.flags import NOT_TOGETHER, Command, Flag, Rule, switch
-from stratalog.jobs.command.terminal import DONE, FAILED, UsageError
-from stratalog.replication.config import parse_principals
-from stratalog.replication.metadata.acls import (
-    CLUSTER_NAME,
-    WILDCARD,
+from stratalog import (
     AclBinding,
     AclFilter,
+    Admin,
+    ClusterView,
     Operation,
     PatternType,
     Permission,
     ResourceType,
-    supported_operations,
+    StratalogError,
 )
-from stratalog.storage.errors import StratalogError
+from stratalog.jobs.command.arguments import CLUSTER, cluster_root
+from stratalog.jobs.command.flags import NOT_TOGETHER, Command, Flag, Rule, switch
+from stratalog.jobs.command.terminal import DONE, FAILED, UsageError
+from stratalog.replication.config import parse_principals
+from stratalog.replication.metadata.acls import CLUSTER_NAME, WILDCARD, supported_operations
 
 PURPOSE = "This tool helps to manage acls on kafka."
 EPILOG = """examples (ROOT is the metadata root that strata-cluster printed):

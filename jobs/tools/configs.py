@@ -10,9 +10,8 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 
-from stratalog.clients.admin.admin import Admin
-from stratalog.clients.admin.configs import DYNAMIC, ConfigInForce, cluster_configs, topic_configs
-from stratalog.clients.view.cluster_view import ClusterView
+from stratalog import Admin, ClusterView, ConfigInForce
+from stratalog.clients.admin.configs import DYNAMIC, cluster_configs, topic_configs
 from stratalog.jobs.command.arguments import CLUSTER, open_view
 from stratalog.jobs.command.flags import Command, Flag, Rule, settings_table, switch
 from stratalog.jobs.command.properties import read_properties

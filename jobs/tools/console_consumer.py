@@ -13,11 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, Protocol
 
+from stratalog import ClusterView, Consumer, ConsumerRecord, TopicPartition
 from stratalog.clients.bootstrap import RunningCluster
 from stratalog.clients.config import ConsumerConfig
-from stratalog.clients.consumer.consumer import Consumer
-from stratalog.clients.records import ConsumerRecord
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.clients.view.read_committed import view_of
 from stratalog.jobs.command.arguments import CLUSTER, client_properties, cluster_root
 from stratalog.jobs.command.flags import Command, Flag, Rule, one_spelling, switch
@@ -26,7 +24,6 @@ from stratalog.jobs.command.properties import key_values, read_properties
 from stratalog.jobs.command.terminal import DONE, UsageError, complain, drop_output, error_text
 from stratalog.jobs.text.message_formatter import COORDINATOR_FORMATTERS, MessageFormatter
 from stratalog.storage.errors import InvalidRecordError, OffsetOutOfRangeError
-from stratalog.storage.records import TopicPartition
 
 PURPOSE = "This tool helps to read data from topics and outputs it to standard output."
 EPILOG = """formatter properties (--formatter-property name=value, with their defaults; printed in this order):

@@ -12,16 +12,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
+from stratalog import ClusterView, Producer, RecordMetadata, StratalogError
 from stratalog.clients.config import ProducerConfig
-from stratalog.clients.producer.producer import Producer
-from stratalog.clients.records import RecordMetadata
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.jobs.command.arguments import CLUSTER, client_properties, cluster_root
 from stratalog.jobs.command.flags import Command, Flag, Rule, one_spelling, switch
 from stratalog.jobs.command.properties import key_values, read_properties
 from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, complain, is_submitted
 from stratalog.jobs.text.line_reader import InputRecord, LineReader, without_line_end
-from stratalog.storage.errors import BrokerNotAvailableError, InvalidConfigError, StratalogError
+from stratalog.storage.errors import BrokerNotAvailableError, InvalidConfigError
 
 PURPOSE = "This tool helps to read data from standard input and publish it to a topic: each line is a record."
 EPILOG = r"""reader properties (--reader-property name=value, with their defaults):

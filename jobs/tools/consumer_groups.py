@@ -12,11 +12,18 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from stratalog.clients.admin.groups import GroupAdmin, LiveGroups, StoredGroups
+from stratalog import (
+    ClusterView,
+    GroupAdmin,
+    LiveGroups,
+    OffsetAndMetadata,
+    OffsetSpec,
+    StoredGroups,
+    StratalogError,
+    TopicPartition,
+)
 from stratalog.clients.bootstrap import RunningCluster
-from stratalog.clients.offset_spec import UNKNOWN_OFFSET, OffsetSpec
-from stratalog.clients.records import OffsetAndMetadata
-from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.clients.offset_spec import UNKNOWN_OFFSET
 from stratalog.jobs.command.arguments import CLUSTER, client_properties, cluster_root
 from stratalog.jobs.command.flags import Command, Flag, Rule, switch
 from stratalog.jobs.command.properties import read_text
@@ -25,8 +32,7 @@ from stratalog.jobs.text import consumer_groups as tables
 from stratalog.jobs.text import offset_reset
 from stratalog.jobs.text.offset_reset import Plan
 from stratalog.replication.requests.groups import DescribedGroup
-from stratalog.storage.errors import GroupIdNotFoundError, StratalogError, UnknownTopicOrPartitionError
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.errors import GroupIdNotFoundError, UnknownTopicOrPartitionError
 
 PURPOSE = (
     "This tool helps to list all consumer groups, describe a consumer group, delete consumer group info, or reset "

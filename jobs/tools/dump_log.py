@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from stratalog import StratalogError
 from stratalog.jobs.command.flags import Command, Flag, Rule, switch
 from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, complain, error_text
 from stratalog.jobs.text import dump
 from stratalog.jobs.text.record_decoders import Decoder, metadata_decoder, offsets_decoder, text_decoder, text_of
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.delta.delta_table import DeltaLogTable
-from stratalog.storage.errors import CorruptMessageError, ObjectNotFoundError, StratalogError
+from stratalog.storage.errors import CorruptMessageError, ObjectNotFoundError
 from stratalog.storage.files import batch_file
 from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.log.reader import LogReader
@@ -96,6 +97,11 @@ class Findings:
     offsets: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     timestamps: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     is_damaged: bool = False
+
+    def add_damage(self, reason: Exception) -> None:
+        """A part of the log that cannot be read; it is reported at once."""
+        self.is_damaged = True
+        complain(error_text(reason))
 
     def lines(self) -> Iterator[str]:
         for found, title, line in (
@@ -199,8 +205,7 @@ class LogDump:
                 raise CorruptMessageError(f"{name}: {rows.num_rows} records, expected {entry.file.record_count}")
             return rows, batch_file.codec_of(data)
         except (CorruptMessageError, ObjectNotFoundError) as reason:
-            self._findings.is_damaged = True
-            complain(error_text(reason))
+            self._findings.add_damage(reason)
             return None, ""
 
     # -- indexes -------------------------------------------------------------------------------------------
@@ -228,8 +233,7 @@ class LogDump:
         try:
             rows = self._log.table.read_file(entry.file, TIME_COLUMNS)
         except (CorruptMessageError, ObjectNotFoundError) as reason:
-            self._findings.is_damaged = True
-            complain(error_text(reason))
+            self._findings.add_damage(reason)
             return None
         last = entry.base_offset + rows["offset_delta"][-1].as_py()
         if last != entry.end_offset - 1:
@@ -267,8 +271,7 @@ def dump_log(given: argparse.Namespace) -> int:
             for line in LogDump(target, given, findings).lines():
                 print(line)
         except StratalogError as reason:
-            findings.is_damaged = True
-            complain(error_text(reason))
+            findings.add_damage(reason)
     for line in findings.lines():
         complain(line)
     is_sound = not (findings.is_damaged or findings.offsets or findings.timestamps)

@@ -11,13 +11,12 @@ import json
 import sys
 from collections.abc import Mapping
 
+from stratalog import ElectionType, StratalogError, TopicPartition
 from stratalog.jobs.command.arguments import CLUSTER, open_admin
 from stratalog.jobs.command.flags import Command, Flag, Rule, switch
 from stratalog.jobs.command.properties import read_text
 from stratalog.jobs.command.terminal import DONE, UsageError
-from stratalog.replication.controller.preferred_leaders import ElectionType
-from stratalog.storage.errors import ElectionNotNeededError, StratalogError
-from stratalog.storage.records import TopicPartition
+from stratalog.storage.errors import ElectionNotNeededError
 
 WAYS = ("topic", "all-topic-partitions", "path-to-json-file")
 TYPES = {"preferred": ElectionType.PREFERRED, "unclean": ElectionType.UNCLEAN}

@@ -8,12 +8,11 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
 
+from stratalog import OffsetSpec, PartitionVerified, ReplicaVerification
 from stratalog.clients.admin.replica_comparison import UnmatchedOffset
-from stratalog.clients.admin.replica_verification import FETCH_BYTES, PartitionVerified, ReplicaVerification
-from stratalog.clients.offset_spec import OffsetSpec
+from stratalog.clients.admin.replica_verification import FETCH_BYTES
 from stratalog.jobs.command.arguments import CLUSTER, offset_spec, open_view
 from stratalog.jobs.command.flags import Command, Flag, one_spelling, switch
 from stratalog.jobs.command.partition_filter import TopicFilter
@@ -50,58 +49,15 @@ FLAGS = {**CLUSTER, "": (
 # fmt: on
 
 
-@dataclass(frozen=True, slots=True)
-class Lag:
-    """The partition that is furthest from being verified."""
-
-    partitions: int = 0
-    furthest: PartitionVerified | None = None
-
-    def with_partition(self, verified: PartitionVerified) -> Lag:
-        is_further = self.furthest is None or verified.lag > self.furthest.lag
-        return Lag(self.partitions + 1, verified if is_further else self.furthest)
-
-    def __str__(self) -> str:
-        if self.furthest is None:
-            return "no partition was verified"
-        return (
-            f"max lag is {self.furthest.lag} for partition {self.furthest.topic_partition} at offset "
-            f"{self.furthest.offset} among {self.partitions} partitions"
-        )
-
-
-class Report:
-    """What the tool prints: each finding at once, the lag every `interval_ms`."""
-
-    def __init__(self, clock: Clock, interval_ms: int, show: Callable[[str], None]) -> None:
-        self.has_findings = False
-        self.lacks_records = False
-        self._clock = clock
-        self._interval_ms = interval_ms
-        self._show = show
-        self._reported_ms = clock.monotonic_ms()
-
-    def print(self, what: str) -> None:
-        """A line with the time before it."""
-        self._show(f"{kafka_time(self._clock.wall_ms())}: {what}")
-
-    def run(self, verification: ReplicaVerification) -> Lag:
-        """One pass over all replicas; prints its findings."""
-        lag = Lag()
-        for verified in verification.run():
-            lag = lag.with_partition(verified)
-            for finding in verified.findings:
-                self.has_findings = True
-                self.lacks_records |= isinstance(finding, UnmatchedOffset)
-                self.print(str(finding))
-        return lag
-
-    def maybe_print(self, lag: Lag) -> None:
-        """Print the lag if that is due."""
-        now_ms = self._clock.monotonic_ms()
-        if now_ms - self._reported_ms >= self._interval_ms:
-            self._reported_ms = now_ms
-            self.print(str(lag))
+def lag_text(verified: Sequence[PartitionVerified]) -> str:
+    """Kafka's line on the partition that is furthest from its high watermark."""
+    if not verified:
+        return "no partition was verified"
+    furthest = max(verified, key=lambda each: each.lag)
+    return (
+        f"max lag is {furthest.lag} for partition {furthest.topic_partition} at offset {furthest.offset} among "
+        f"{len(verified)} partitions"
+    )
 
 
 def kafka_time(wall_ms: int) -> str:
@@ -111,17 +67,29 @@ def kafka_time(wall_ms: int) -> str:
 
 
 def verify(verification: ReplicaVerification, clock: Clock, wait_ms: int, interval_ms: int, *, once: bool) -> int:
-    """Verify once, or until a replica lacks a record; the exit code."""
-    report = Report(clock, interval_ms, lambda line: print(line, flush=True))
-    report.print("verification process is started.")
+    """Verify once, or until a replica lacks a record; the exit code. Findings are printed at once, the lag every
+    `interval_ms`."""
+
+    def show(what: str) -> None:
+        print(f"{kafka_time(clock.wall_ms())}: {what}", flush=True)
+
+    show("verification process is started.")
+    reported_ms = clock.monotonic_ms()
     while True:
-        lag = report.run(verification)
+        verified = []
+        for each in verification.run():
+            verified.append(each)
+            for finding in each.findings:
+                show(str(finding))
+        findings = [finding for each in verified for finding in each.findings]
         if once:
-            report.print(str(lag))
-            return FAILED if report.has_findings else DONE
-        if report.lacks_records:
+            show(lag_text(verified))
+            return FAILED if findings else DONE
+        if any(isinstance(finding, UnmatchedOffset) for finding in findings):
             return FAILED
-        report.maybe_print(lag)
+        if clock.monotonic_ms() - reported_ms >= interval_ms:
+            reported_ms = clock.monotonic_ms()
+            show(lag_text(verified))
         clock.sleep_ms(wait_ms)
 
 

@@ -9,8 +9,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from stratalog.clients.admin.admin import Admin, NewTopic, TopicDescription
-from stratalog.clients.view.cluster_view import ClusterView
+from stratalog import Admin, ClusterView, NewTopic, StratalogError, TopicDescription
 from stratalog.jobs.command.arguments import CLUSTER, open_view
 from stratalog.jobs.command.flags import NOT_TOGETHER, Command, Flag, Rule, settings_table, switch
 from stratalog.jobs.command.partition_filter import TopicFilter
@@ -20,11 +19,7 @@ from stratalog.replication.controller import topics as topic_rules
 from stratalog.replication.controller.topic_deletion import TopicDeletion
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import PartitionRecord
-from stratalog.storage.errors import (
-    StratalogError,
-    TopicAlreadyExistsError,
-    UnknownTopicOrPartitionError,
-)
+from stratalog.storage.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from stratalog.storage.topic_config import TOPIC_CONFIGS
 
 ACTIONS = ("list", "describe", "create", "alter", "delete")

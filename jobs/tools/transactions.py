@@ -10,14 +10,12 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
+from stratalog import ClusterView, StratalogError, TopicPartition
 from stratalog.clients.admin.transactions import StoredTransactions
-from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.jobs.command.arguments import CLUSTER, cluster_root
 from stratalog.jobs.command.flags import Command, Flag, Rule
 from stratalog.jobs.command.terminal import DONE, FAILED, UsageError, complain
 from stratalog.replication.requests.transactions import ActiveProducer
-from stratalog.storage.errors import StratalogError
-from stratalog.storage.records import TopicPartition
 
 PURPOSE = (
     "This tool is used to analyze the transactional state of producers in the cluster. It can be used to detect "

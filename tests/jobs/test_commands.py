@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.jobs.tools import ENVIRONMENT, WAIT_S, Ended, call
+from tests.jobs.tool_processes import ENVIRONMENT, WAIT_S, Ended, call
 
 
 def start_cluster(path: Path) -> subprocess.Popen[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.jobs.test_commands import start_cluster
-from tests.jobs.tools import WAIT_S, Ended, call
+from tests.jobs.tool_processes import WAIT_S, Ended, call
 
 RECORDS = 20
 

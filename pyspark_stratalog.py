@@ -1,6 +1,6 @@
 """Makes `spark.readStream.format("stratalog")` work without a register call. I/O: none of its own.
 
-Spark imports every top-level module named `pyspark_*` when it meets an unknown format, and takes its `DefaultSource`.
+Spark imports every top-level module named `pyspark_*` for an unknown format, and uses its `DefaultSource`.
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ FILE_LINES_MAX = 800
 """A file is one concept, 100 to 700 lines; only above this it is asked whether it still is."""
 
 FUNCTION_LINES_MAX = 70
+CONSTRUCTOR_ARGUMENTS_MAX = 6
 
 IO_MODULES = {"obstore", "deltalake", "pyspark", "delta", "py4j", "socket", "subprocess"}
 """What a module that calls itself pure does not import, besides time, randomness and ids."""
@@ -297,6 +298,17 @@ def test_a_function_has_at_most_70_lines() -> None:
     ]
     lengths = {f"{path}:{node.lineno}: {node.name}": code_lines(node) for path, node in functions}
     assert {name: length for name, length in lengths.items() if length > FUNCTION_LINES_MAX} == {}
+
+
+def test_a_constructor_has_at_most_six_arguments() -> None:
+    """What belongs together is a value. `self` does not count, nor do the fields of a dataclass, which is one."""
+    counts = {
+        f"{path}:{node.lineno}": len([*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]) - 1
+        for path in python_files(*ROOMS[:-1])
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__"
+    }
+    assert {name: count for name, count in counts.items() if count > CONSTRUCTOR_ARGUMENTS_MAX} == {}
 
 
 def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

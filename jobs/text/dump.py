@@ -1,5 +1,5 @@
 """What dump-log prints of batches, records, index entries and producers (Kafka's DumpLogSegments), and the names that
-it takes: a log, a segment, one of its indexes, a data file. Pure.
+it dumps: a log, a segment, one of its indexes, a data file. Pure.
 
 Fields that a batch of ours does not have: `position` is where its data file begins in the segment, `size` the Arrow
 bytes of its records, `crc` the CRC32C of its data file's footer. The delete horizon is that of a transaction's marker,

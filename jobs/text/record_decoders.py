@@ -73,7 +73,7 @@ as_text = text_decoder()
 
 
 def metadata_decoder(offset: int, _key: bytes | None, value: bytes | None) -> tuple[str | None, str | None]:
-    """A record of the metadata log in the shape that Kafka's decoder gives KRaft records.
+    """A record of the metadata log as Kafka's decoder prints KRaft records.
 
     >>> metadata_decoder(0, None, b'{"type":"ProducerIds","broker_id":1,"next_producer_id":2000}')[1]
     '{"type":"PRODUCER_IDS_RECORD","version":0,"data":{"brokerId":1,"nextProducerId":2000}}'

@@ -38,7 +38,7 @@ FLAGS = {**CLUSTER, "": (
     Flag("broker-list", "SERVERS", "Kafka's way to name the cluster here: as --bootstrap-server."),
     Flag("topics-include", "REGEX", "List of topics to verify replica consistency (default: .*)."),
     Flag("topic-white-list", "REGEX", "DEPRECATED: use --topics-include."),
-    Flag("fetch-size", "BYTES", f"About so much of a replica is compared at once (default: {FETCH_BYTES}).", int,
+    Flag("fetch-size", "BYTES", f"About how much of a replica is compared at once (default: {FETCH_BYTES}).", int,
          FETCH_BYTES),
     Flag("max-wait-ms", "MS", "How long to wait for new records before the next pass (default: 1000).", int, 1_000),
     Flag("time", "TIME", "Where to begin: -1 (the default: what is committed from now on), -2 (the log start, the "

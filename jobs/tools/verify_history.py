@@ -43,7 +43,7 @@ SHOWN = 20
 FLAGS = {"": (
     Flag("history", "FILE", "REQUIRED: A history; may be repeated.", is_repeated=True),
     Flag("rules", "NAMES", "Check these only, with commas between; everything if not given."),
-    Flag("max-findings", "N", f"Print so many of each rule (default: {SHOWN}).", int, SHOWN),
+    Flag("max-findings", "N", f"Most findings to print of each rule (default: {SHOWN}).", int, SHOWN),
     Flag("topic", "TOPIC", "Topics whose replicas to read.", is_repeated=True),
 ), **CLUSTER}
 # fmt: on

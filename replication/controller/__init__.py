@@ -1,9 +1,9 @@
 """The controller: pure decisions on the image, and the one loop that commits them.
 
-controller          the loop: sessions, election, failover, balance of leaders
+controller          the loop: broker sessions, leader elections, failover, balance of leaders
 sessions            expiry of broker sessions
 brokers             registration, fencing, shutdown, ISR changes
-election            Kafka's leader selectors
+leader_election     Kafka's leader selectors, the unclean one too
 eligible_leaders    eligible leader replicas (KIP-966)
 preferred_leaders   elections on demand, and the balance of leaders over brokers
 placement           assignment of replicas to brokers

@@ -16,17 +16,17 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from stratalog.replication.controller.election import (
+from stratalog.replication.controller.eligible_leaders import (
+    topic_min_isr,
+    update_eligible_leaders,
+    with_eligible_leaders,
+)
+from stratalog.replication.controller.leader_election import (
     Election,
     UncleanOf,
     always_clean,
     elect_controlled_shutdown,
     elect_offline,
-)
-from stratalog.replication.controller.eligible_leaders import (
-    topic_min_isr,
-    update_eligible_leaders,
-    with_eligible_leaders,
 )
 from stratalog.replication.controller.reassignment import with_isr
 from stratalog.replication.metadata.image import BrokerState, ClusterImage, Result, check_broker_epoch

@@ -15,8 +15,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from stratalog.replication.controller.election import elect_offline, elect_preferred
 from stratalog.replication.controller.eligible_leaders import update_eligible_leaders
+from stratalog.replication.controller.leader_election import elect_offline, elect_preferred
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.storage.errors import (

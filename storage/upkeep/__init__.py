@@ -1,4 +1,4 @@
-"""What keeps a log small and sound.
+"""Upkeep keeps a log small and sound.
 
 upkeep                one log's chores, one bounded piece of work at a time
 chore                 a chore's interface, and what it decides on

@@ -57,7 +57,7 @@ class UpkeepLimits:
 
     checkpoint_commits  commits between two checkpoints: a first fold reads no more than these
     garbage_ms          a checkpoint is also due when removed files have waited for one so long
-    garbage_bytes       … or when they are so large together
+    garbage_bytes       and when the files that wait for one are so large together
     keep_commits        commits that clean-up leaves at least
     keep_ms             age up to which clean-up leaves all commits
     unreferenced_ms     age at which a file that no commit names is deleted: a slow writer may still hand it over
@@ -67,10 +67,10 @@ class UpkeepLimits:
     merge_spread_files  spread of each table's first merge, by its name: tables that were made together must not merge
                         all at once
     leader_first_ms     time that a follower waits for its leader's merge before it merges itself
-    bulk_bytes          files of this size are not merged …
-    live_files_max      … unless the log has more live files than this; while its owner is busy, than twice as many
-    slowdown_count      files or commits of overdue work above which appends are slowed
-    stop_count          … and from which on they are all but stopped (`storage.upkeep.append_pause`)
+    bulk_bytes          files of this size are not merged, unless the log has more than `live_files_max`
+    live_files_max      live files above which all files are merged; above twice as many also while the owner is busy
+    slowdown_count      files or commits of overdue work above which appends are slowed (`storage.upkeep.append_pause`)
+    stop_count          files or commits of overdue work from which on appends are all but stopped
     """
 
     checkpoint_commits: int = 500

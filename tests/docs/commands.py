@@ -124,13 +124,13 @@ def _flag_faults(module: str, arguments: Sequence[str], is_whole: bool) -> list[
     if _spec_origin(module) is None:
         return [f"{module}: no such module"]
     runnable = module if find_spec(module).submodule_search_locations is None else f"{module}.__main__"  # type: ignore[union-attr]
-    parser = import_module(runnable).parser()
-    known = set(re.findall(r"--[\w.-]*\w", parser.format_help()))
+    command = import_module(runnable).main
+    known = set(re.findall(r"--[\w.-]*\w", command.help()))
     unknown = [f"{module}: no flag {flag}" for flag in _flags(arguments) if flag not in known]
     if unknown or not is_whole or _PLACEHOLDER in arguments:
         return unknown
     try:
-        parser.parse(arguments)
+        command.checked(arguments)
     except SystemExit as end:  # --help and --version
         return [] if not end.code else [f"{module} {shlex.join(arguments)}: exit code {end.code}"]
     except Exception as reason:  # noqa: BLE001  # any error of the tool about its command line

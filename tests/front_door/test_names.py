@@ -44,7 +44,7 @@ def test_a_public_name_comes_from_its_own_module_and_is_documented(name: str) ->
     assert value is getattr(importlib.import_module(stratalog._MODULE_OF[name]), name)
     assert value.__module__ == stratalog._MODULE_OF[name]
     assert value.__doc__
-    assert not value.__doc__.startswith(f"{name}(")  # what `dataclass` writes when nobody does
+    assert not value.__doc__.startswith(f"{name}(")  # what `dataclass` writes without a docstring
 
 
 def test_dir_shows_the_public_names() -> None:

@@ -105,7 +105,7 @@ def installed(wheel: Path) -> Path:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A user's folder with packages of its own that have the names of ours, and that nobody may import."""
+    """A user's folder with packages that have the names of ours and fail when they are imported."""
     for name in ROOMS:
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text(f"raise AssertionError('the user\\'s own {name} was imported')\n")

@@ -233,5 +233,5 @@ def test_the_log_outlives_the_process_that_ran_it(tmp_path: Path) -> None:
     again.terminate()
     assert again.wait(WAIT_S) == 0
     assert consumed == Ended(0, "acknowledged\n", "Processed a total of 1 messages\n")
-    refused = call("console_producer", *root, "--topic", "kept", lines="nobody takes this\n")
+    refused = call("console_producer", *root, "--topic", "kept", lines="refused\n")
     assert (refused.code, "ERROR BROKER_NOT_AVAILABLE: " in refused.err) == (1, True)

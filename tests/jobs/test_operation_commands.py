@@ -60,10 +60,10 @@ def test_replicas_are_verified_beside_running_brokers(path: Path) -> None:
 
 def test_log_dirs_are_told(path: Path) -> None:
     line = on(path, "log_dirs", "--describe", "--topic-list", "t").out.splitlines()[-1]
-    told = {broker["broker"]: broker["logDirs"][0] for broker in json.loads(line)["brokers"]}
-    assert {i: log_dir["logDir"] for i, log_dir in told.items()} == {i: f"{path}/broker-{i}" for i in (1, 2, 3)}
-    assert all(log_dir["error"] is None for log_dir in told.values())
-    assert all({p["partition"] for p in log_dir["partitions"]} == {"t-0", "t-1"} for log_dir in told.values())
+    described = {broker["broker"]: broker["logDirs"][0] for broker in json.loads(line)["brokers"]}
+    assert {i: log_dir["logDir"] for i, log_dir in described.items()} == {i: f"{path}/broker-{i}" for i in (1, 2, 3)}
+    assert all(log_dir["error"] is None for log_dir in described.values())
+    assert all({p["partition"] for p in log_dir["partitions"]} == {"t-0", "t-1"} for log_dir in described.values())
 
 
 def test_state_changes_are_merged(path: Path) -> None:

@@ -16,7 +16,7 @@ PROGRAM = """
 import sys
 from stratalog.jobs.command.terminal import complain, run
 def job():
-    complain("nobody hears this")
+    complain("a closed terminal")
     complain("nor this")
     open(sys.argv[1], "w").write("done")
     return 0
@@ -24,7 +24,7 @@ sys.exit(run(job))
 """
 
 
-def test_a_command_whose_output_nobody_reads_does_its_work_to_the_end(tmp_path):
+def test_a_command_with_closed_output_does_its_work_to_the_end(tmp_path):
     """As a broker whose spark-submit was killed: it hands over what it leads all the same."""
     reader, writer = os.pipe()
     os.close(reader)

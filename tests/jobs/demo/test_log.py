@@ -1,4 +1,4 @@
-"""The demo's web log: what is read off a line, and that the carried file is what its note says."""
+"""The demo's web log: a line's fields, and that the file is the one that its README describes."""
 
 from __future__ import annotations
 

@@ -120,8 +120,8 @@ def test_what_does_not_go_together_is_refused_in_kafkas_words(tool: Tool, flags:
 
 
 def test_a_principal_without_a_type_is_an_error_of_the_command(tool: Tool) -> None:
-    said = tool.run("--add", "--allow-principal", "bob", "--topic", "t", code=FAILED)
-    assert said.startswith("Error while executing ACL command: ")
+    printed = tool.run("--add", "--allow-principal", "bob", "--topic", "t", code=FAILED)
+    assert printed.startswith("Error while executing ACL command: ")
 
 
 def test_the_cluster_has_to_be_named() -> None:

@@ -172,7 +172,7 @@ def test_a_refused_change_changes_nothing(
 
 
 def test_what_does_not_exist_is_said_in_kafkas_words(cluster: StillCluster, capsys: pytest.CaptureFixture[str]) -> None:
-    told = call(cluster, capsys, "--describe", "--topic", "other")
-    assert told == (0, ["The topic 'other' doesn't exist and doesn't have dynamic config."], "")
-    told = call(cluster, capsys, "--describe", "--broker", "9")
-    assert told == (0, ["The broker '9' doesn't exist and doesn't have dynamic config."], "")
+    shown = call(cluster, capsys, "--describe", "--topic", "other")
+    assert shown == (0, ["The topic 'other' doesn't exist and doesn't have dynamic config."], "")
+    shown = call(cluster, capsys, "--describe", "--broker", "9")
+    assert shown == (0, ["The broker '9' doesn't exist and doesn't have dynamic config."], "")

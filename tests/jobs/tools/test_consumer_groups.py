@@ -48,7 +48,7 @@ def test_the_offsets_table_is_kafkas() -> None:
     )
 
 
-def test_what_nobody_has_or_nobody_committed_has_dashes() -> None:
+def test_missing_members_and_offsets_are_dashes() -> None:
     rows = [OffsetRow(T[0], 4, 0, 6), OffsetRow(T[1], None, None, 3)]
     assert offsets_table("g", rows, verbose=False).splitlines()[2:] == [
         (
@@ -252,7 +252,7 @@ def test_a_group_that_is_not_there_is_an_error(tool: Tool, live: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "rows", "said"),
+    ("arguments", "rows", "printed"),
     [
         ("--topic t --to-earliest", "t 0 0,t 1 0", ""),
         ("--topic t --to-latest", "t 0 4,t 1 0", ""),
@@ -267,7 +267,7 @@ def test_a_group_that_is_not_there_is_an_error(tool: Tool, live: bool) -> None:
         ("--topic t:0 --topic u --to-latest", "t 0 4,u 0 0", ""),
     ],
 )
-def test_offsets_are_reset_in_every_way(tool: Tool, arguments: str, rows: str, said: str) -> None:
+def test_offsets_are_reset_in_every_way(tool: Tool, arguments: str, rows: str, printed: str) -> None:
     """Dry runs work from storage alone; --execute goes through the coordinator."""
     tool.commit("empty", {T[0]: 3})
     lines = [["empty", *row.split()] for row in rows.split(",")]
@@ -277,7 +277,7 @@ def test_offsets_are_reset_in_every_way(tool: Tool, arguments: str, rows: str, s
         assert code == 0
         assert table.splitlines()[1] == "GROUP           TOPIC           PARTITION  NEW-OFFSET"
         assert [line.split() for line in table.splitlines()[2:]] == lines
-        assert said in out + err
+        assert printed in out + err
     shown = {(row[1], row[2]): row[3] for row in lines}
     described_rows = [line.split() for line in tool("--describe --group empty")[1].splitlines()[2:]]
     assert shown.items() <= {(row[1], row[2]): row[3] for row in described_rows}.items()
@@ -347,7 +347,7 @@ def test_groups_are_deleted_unless_they_have_members(tool: Tool) -> None:
     assert tool("--list")[1] == "live\n"
 
 
-def test_offsets_of_topics_that_nobody_reads_are_deleted(tool: Tool) -> None:
+def test_offsets_of_topics_without_a_reader_are_deleted(tool: Tool) -> None:
     tool.commit("empty", {T[0]: 3, T[1]: 0})
     code, out, _ = tool("--delete-offsets --group empty --topic t:0")
     assert (code, out) == (

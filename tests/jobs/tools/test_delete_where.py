@@ -51,17 +51,17 @@ def test_a_record_that_is_left_is_not_erased_whatever_the_replica_says() -> None
     assert not ReplicaErasure(TP, 1, 12, True, 3, 40, 1, 0).is_erased
 
 
-@pytest.mark.parametrize(("wait_ms", "looks"), [(0, 1), (1_000, 3), (5_000, 4)])
-def test_it_waits_until_all_is_gone_or_the_time_is_over(wait_ms: int, looks: int) -> None:
+@pytest.mark.parametrize(("wait_ms", "polls"), [(0, 1), (1_000, 3), (5_000, 4)])
+def test_it_waits_until_all_is_gone_or_the_time_is_over(wait_ms: int, polls: int) -> None:
     reports = [report(OPEN), report(WAITING), report(WAITING), report(GONE)]
     clock, seen = FakeClock(), []
 
-    def look() -> ErasureReport:
+    def read() -> ErasureReport:
         seen.append(clock.now_ms)
         return reports[len(seen) - 1]
 
-    assert awaited(look, wait_ms, clock) is reports[looks - 1]
-    assert len(seen) == looks
+    assert awaited(read, wait_ms, clock) is reports[polls - 1]
+    assert len(seen) == polls
 
 
 @pytest.mark.parametrize(

@@ -246,8 +246,8 @@ def test_a_reassignment_from_the_plan_to_the_end(tool: Tool) -> None:
 
 def test_a_throttle_is_set_with_the_move_and_cleared_when_it_is_verified(tool: Tool) -> None:
     plan = plan_of(foo=[1, 2, 4])
-    said = tool.run("--execute", "--throttle", "5000", plan=plan)
-    assert said[-3:] == [
+    printed = tool.run("--execute", "--throttle", "5000", plan=plan)
+    assert printed[-3:] == [
         (
             "Warning: You must run --verify periodically, until the reassignment completes, to ensure the throttle is "
             "removed."
@@ -274,8 +274,8 @@ def test_a_second_reassignment_needs_additional(tool: Tool) -> None:
     tool.run("--execute", plan=plan_of(foo=[4, 5, 6]))
     with pytest.raises(TerseError, match="Cannot execute because there is an existing partition assignment"):
         tool.run("--execute", plan=plan_of(foo=[4, 5]))
-    said = tool.run("--execute", "--additional", plan=plan_of(foo=[4, 5]))
-    assert said[-1] == "Successfully started partition reassignment for foo-0"
+    printed = tool.run("--execute", "--additional", plan=plan_of(foo=[4, 5]))
+    assert printed[-1] == "Successfully started partition reassignment for foo-0"
 
 
 def test_a_cancellation_names_what_it_cancelled(tool: Tool) -> None:

@@ -95,9 +95,9 @@ def test_a_topic_that_is_not_there_is_an_error_unless_that_may_be(
         *(["--partitions", "3"] if action == "--alter" else []),
     ]
     assert main(flags) == 1
-    told = capsys.readouterr()
-    assert told.out == "Error while executing topic command : Topic 'absent' does not exist as expected\n"
-    assert told.err.startswith("ERROR UNKNOWN_TOPIC_OR_PARTITION")
+    shown = capsys.readouterr()
+    assert shown.out == "Error while executing topic command : Topic 'absent' does not exist as expected\n"
+    assert shown.err.startswith("ERROR UNKNOWN_TOPIC_OR_PARTITION")
     assert main([*flags, "--if-exists"]) == 0
 
 

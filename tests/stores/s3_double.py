@@ -151,7 +151,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else each answer waits 40 ms for the client's acknowledgement
+    disable_nagle_algorithm = True  # else each answer waits for the client's delayed acknowledgement
     server: _Server
 
     def _serve(self) -> None:

@@ -193,4 +193,5 @@ CONSUMER_CONFIGS = ConfigDef.of("consumer", ConsumerConfig, _python_names(Consum
 
 
 def _parsed(known: ConfigDef, config: Mapping[str, object] | None, settings: Mapping[str, object]) -> dict[str, Any]:
-    return known.parse({name: spelled(value) for name, value in {**(config or {}), **settings}.items()})
+    given = {**(config or {}), **settings}
+    return known.parse({key: each if isinstance(each, list | tuple) else spelled(each) for key, each in given.items()})

@@ -116,8 +116,9 @@ class InProcessCalls:
             if isinstance(request, JoinGroupRequest):
                 limit_ms = max(limit_ms, request.rebalance_timeout_ms + JOIN_GRACE_MS)
             face.coordinator(self._kind, key, request, self._begin(broker_id, face, limit_ms, answer))
-        elif self._cluster.hosts(broker_id):
-            answer(CoordinatorNotAvailableError(f"{key}: broker {broker_id} is not running"))
+        elif self._cluster.hosts(broker_id) or self._kind is CoordinatorType.TRANSACTION:
+            # A transaction outlives a leadership that moves away and back: its producer retries until its time is over.
+            answer(CoordinatorNotAvailableError(f"{key}: broker {broker_id} is not running in this process"))
         else:
             reason = f"{key}: its coordinator, broker {broker_id}, runs in another process. {self._needs_endpoint}"
             answer(BrokerNotAvailableError(reason))

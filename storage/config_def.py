@@ -160,6 +160,8 @@ def _typed(config_type: ConfigType, value: object) -> Any:
         if not isinstance(value, str):
             raise ValueError("Expected value to be a string")
         return value
+    if config_type != "LIST" and isinstance(value, list | tuple):
+        raise ValueError(f"Expected one value of type {config_type}, not a list")
     text = spelled(value).strip()
     if config_type == "LIST":
         return tuple(part.strip() for part in text.split(","))

@@ -242,10 +242,13 @@ class ProducerStates:
         """The states after a commit with these changes."""
         if not any(changes):
             return self
-        producers = dict(self.producers)
-        for producer_id, producer_epoch, batch in changes.batches:
-            producers[producer_id] = _entry_with(producers.get(producer_id), producer_epoch, batch)
-        sinks = _with_sinks(self.sinks, changes.sink_batches)
+        producers, sinks = self.producers, self.sinks
+        if changes.batches:
+            producers = entries = dict(producers)
+            for producer_id, producer_epoch, batch in changes.batches:
+                entries[producer_id] = _entry_with(entries.get(producer_id), producer_epoch, batch)
+        if changes.sink_batches:
+            sinks = _with_sinks(sinks, changes.sink_batches)
         return ProducerStates(producers, sinks, self.transactions.with_changes(changes.transactions))
 
     def changes_to(self, later: ProducerStates) -> ProducerChanges | None:

@@ -98,17 +98,17 @@ class TransactionSession:
         """Make a group's offsets part of the transaction: they are committed with it (KIP-447)."""
         state = self.transactions
         state.check_sending()
+        commit = TxnOffsetCommitRequest(
+            state.transactional_id,
+            group.group_id,
+            state.producer_id,
+            state.producer_epoch,
+            offset_rows(dict(sorted(offsets.items()))),
+            group.generation_id,
+            group.member_id,
+            group.group_instance_id,
+        )
         try:
-            commit = TxnOffsetCommitRequest(
-                state.transactional_id,
-                group.group_id,
-                state.producer_id,
-                state.producer_epoch,
-                offset_rows(dict(sorted(offsets.items()))),
-                group.generation_id,
-                group.member_id,
-                group.group_instance_id,
-            )
             self._commit(commit, timeout_ms)
         except StratalogError as error:
             state.failed(error)

@@ -189,7 +189,7 @@ class Command:
         if flag is None:  # an action that is written without dashes
             return bool(given.action == name)
         value = getattr(given, flag.attribute)
-        return bool(value != flag.unset and (or_empty or value != ""))
+        return bool(value != flag.unset and (value != "" or (or_empty and flag.bare == "")))
 
     @property
     def prog(self) -> str:

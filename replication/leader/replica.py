@@ -335,10 +335,11 @@ class LeaderReplica:
         self._known_committed = self.known_committed
         self.partition = None
         self.failure = error
-        for member in (*(self._in_flight.members if self._in_flight else ()), *self.waiting):
-            member.answer(error)
-        self._in_flight = None
+        members = [*(self._in_flight.members if self._in_flight else ()), *self.waiting]
+        self._in_flight = None  # before the answers: each is given once, whatever a callback does
         self.waiting.clear()
+        for member in members:
+            member.answer(error)
         self._ports.purgatory.fail(self.state.topic_partition, error)
 
     def go_offline(self, reason: StratalogError) -> None:

@@ -310,7 +310,7 @@ def _field_codec(field: Field, version: int, is_flexible: bool) -> Codec:
             codec = _nullable_codec(codec, _NULL_STRUCT if field.tag is None else _NULL_TAGGED_STRUCT)
     elif kind == "string":
         of_string = lengths if is_flexible else _legacy(_INT16)
-        codec = _sized_codec(of_string, 1, is_nullable, bytes.decode, str.encode)
+        codec = _sized_codec(of_string, 1, is_nullable, lambda data: str(data, "utf-8"), str.encode)
     elif kind == "bytes":
         codec = _sized_codec(lengths, 1, is_nullable, None, None)
     else:

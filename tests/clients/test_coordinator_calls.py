@@ -120,3 +120,15 @@ def test_a_transactional_producer_does_not_wait_for_a_coordinator_that_is_gone()
     cluster.brokers = looked  # type: ignore[method-assign]
     session.init(10_000)
     assert session.transactions.producer_id == 8
+
+
+def test_a_transactional_producer_waits_for_a_coordinator_that_another_process_leads_meanwhile() -> None:
+    """Broker 2 is none of this process; it leads for a moment, and then a broker of this process has its place."""
+    cluster = Faces({1: Face()})
+    config = ProducerConfig.from_settings({"transactional.id": "t"}, {})
+    session = TransactionSession(cluster, config, SystemClock(), ClusterImage)
+    calls = iter(range(100))
+    first, both = cluster.faces, {1: cluster.faces[1], 2: Face(answer=InitProducerIdResponse(9, 0))}
+    cluster.brokers = lambda: first if next(calls) < 6 else both  # type: ignore[method-assign]
+    session.init(10_000)
+    assert session.transactions.producer_id == 9

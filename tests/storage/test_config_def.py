@@ -77,6 +77,8 @@ def test_a_value_is_parsed_by_its_type(key: ConfigKey, value: object, typed: obj
         (ConfigKey("k", "INT", 0), "seven", "Not a number of type INT"),
         (ConfigKey("k", "INT", 0), True, "Not a number of type INT"),
         (ConfigKey("k", "INT", 0), 1.5, "Not a number of type INT"),
+        (ConfigKey("k", "INT", 0), [6], "Expected one value of type INT, not a list"),
+        (ConfigKey("k", "BOOLEAN", False), (True,), "Expected one value of type BOOLEAN, not a list"),
         (ConfigKey("k", "LONG", 0), "1_000", "Not a number of type LONG"),
         (ConfigKey("k", "LONG", 0), "", "Not a number of type LONG"),
         (ConfigKey("k", "DOUBLE", 0.0), "half", "Not a number of type DOUBLE"),

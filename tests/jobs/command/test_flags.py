@@ -92,6 +92,7 @@ def test_what_is_not_a_flag_or_a_value_is_refused(arguments: list[str], message:
         pytest.param(Rule.exactly_one(ACTIONS, "one"), ["--list"], None, id="one of two"),
         pytest.param(AT_MOST_ONE, [], None, id="none of at most one"),
         pytest.param(AT_MOST_ONE, ["--count=0", "--topic=t"], not_with("topic", "count"), id="0 is a value"),
+        pytest.param(AT_MOST_ONE, ["--count=1", "--topic="], None, id="an empty value is not given"),
         pytest.param(Rule.required("topic"), ["--topic="], missing("topic"), id="an empty value is none"),
         pytest.param(Rule.required("topic count", "grow"), ["--grow", "--topic=t"], missing("count"), id="with it"),
         pytest.param(Rule.required("topic count", "grow"), ["--list"], None, id="without the action"),

@@ -1,4 +1,4 @@
-"""Who leads, who is in sync, who may write: brokers, controller, metadata log, follower fetch.
+"""Leadership, the ISR and fencing: brokers, controller, metadata log, follower fetch.
 
 config, stores, broker_root  broker settings; the roots and what marks them
 internal_topics, java_strings, metrics

@@ -49,7 +49,7 @@ class FlushState:
             self.synced(self.record_count)
 
     def synced(self, record_count: int, others_from: int | None = None) -> None:
-        """So many of the counted records are durable, and so are all versions below `others_from` (None: all)."""
+        """Count this many records as durable, and all versions below `others_from` (None: all)."""
         self.record_count -= record_count
         self._synced_ms = self._clock.monotonic_ms()
         self._others_from = others_from

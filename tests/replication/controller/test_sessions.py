@@ -1,4 +1,4 @@
-"""Who is alive, judged without comparing clocks (promise 14)."""
+"""Broker sessions expire without a comparison of clocks (promise 14)."""
 
 from __future__ import annotations
 

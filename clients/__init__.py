@@ -12,4 +12,5 @@ admin/      what an administrator asks
 history/    what clients did and saw, and what a history must not show
 spark/      `format("stratalog")`: source, sink, committed view
 kafka/      the Kafka protocol's face of one broker
+endpoint/   sockets in front of it
 """

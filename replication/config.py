@@ -67,6 +67,11 @@ def _principals(text: str) -> str:
     return text.strip()
 
 
+def _text(value: str) -> str:
+    """May be empty."""
+    return value.strip()
+
+
 def _int(default: int, unit: str, doc: str, low: int = 1) -> Any:
     return config_field("INT", default, unit, doc, int32(low))
 
@@ -90,6 +95,9 @@ class BrokerConfig:
     Building one checks every range; InvalidConfigError names the setting that is out of it.
     """
 
+    advertised_listeners: str = _string(
+        "", "where clients reach the listeners, as NAME://host:port,...; empty: at the same hosts and ports", _text
+    )
     allow_everyone_if_no_acl_found: bool = _boolean(False, "with an authorizer: allow operations without any ACL")
     authorizer_class_name: str = _string(
         "",
@@ -100,6 +108,7 @@ class BrokerConfig:
     auto_leader_rebalance_enable: bool = _boolean(True, "move leaderships back to preferred replicas at an imbalance")
     broker_heartbeat_interval_ms: int = _ms(2_000, "pause between two writes of a broker's session object")
     broker_session_timeout_ms: int = _ms(9_000, "a session object without a change for this long: its broker is dead")
+    connections_max_idle_ms: int = _ms(600_000, "a client's connection without a request for this long is closed")
     controlled_shutdown_enable: bool = _boolean(True, "move leaderships away before a broker stops")
     default_replication_factor: int = _int(1, "replicas", "of a topic created without a replication factor")
     delete_topic_enable: bool = _boolean(True, "allow topics to be deleted")
@@ -116,10 +125,21 @@ class BrokerConfig:
     leader_imbalance_per_broker_percentage: int = _int(
         10, "%", "leaderships move back when more than this share of a broker's preferred partitions is led by others"
     )
+    listener_security_protocol_map: str = _string(
+        "", "security protocol of each listener name, as INSIDE:PLAINTEXT,OUTSIDE:SSL", _text
+    )
+    listeners: str = _string(
+        "", "where Kafka clients connect, as PLAINTEXT://localhost:9092; port 0 is a free one; empty: nowhere", _text
+    )
     log_dir: str = _string("logs", "folder of text logs, below the cluster's folder or a broker process's root")
     log_retention_check_interval_ms: int = _ms(300_000, "pause between two checks for segments to delete")
+    max_connections: int = _int(INT_MAX, "connections", "of all clients, to one process", 0)
+    max_connections_per_ip: int = _int(INT_MAX, "connections", "of one address", 0)
+    max_connections_per_ip_overrides: str = _string("", "the same for some addresses, as 10.0.0.7:5,10.0.0.8:9", _text)
     max_incremental_fetch_session_cache_slots: int = _int(1_000, "sessions", "fetch sessions of clients, per broker", 0)
     max_request_partition_size_limit: int = _int(2_000, "partitions", "the most in a DescribeTopicPartitions response")
+    num_io_threads: int = _int(8, "threads", "for clients' requests that read storage or wait for it, per broker")
+    num_network_threads: int = _int(1, "threads", "that read requests of clients and send answers (Kafka: 3)")
     num_partitions: int = _int(1, "partitions", "of a topic created without a number of partitions")
     num_replica_fetchers: int = _int(1, "tasks", "fetch tasks of a follower, which share its partitions")
     offset_metadata_max_bytes: int = _int(4_096, "bytes", "longest note that may be committed with an offset", 0)
@@ -137,9 +157,15 @@ class BrokerConfig:
     offsets_topic_segment_bytes: int = _int(
         104_857_600, "bytes", "size of a segment of __consumer_offsets: small ones are compacted and folded sooner", 14
     )
+    queued_max_request_bytes: int = _int(
+        268_435_456, "bytes", "memory of requests under way; beyond it clients are not read from (Kafka: -1, none)", -1
+    )
+    queued_max_requests: int = _int(500, "requests", "that wait for an io thread; beyond it clients are not read from")
     replica_fetch_backoff_ms: int = _ms(1_000, "pause after a failed fetch of a partition", 0)
     replica_fetch_max_bytes: int = _int(1_048_576, "bytes", "a follower's aim for one copy of one partition", 0)
     replica_lag_time_max_ms: int = _ms(10_000, "a follower not caught up for this long leaves the ISR (Kafka: 30000)")
+    socket_listen_backlog_size: int = _int(50, "connections", "that wait to be accepted")
+    socket_request_max_bytes: int = _int(104_857_600, "bytes", "largest request; a larger one closes its connection")
     super_users: str = _string("", "principals that ACLs do not bind, as User:alice;User:bob", _principals)
     transaction_max_timeout_ms: int = _ms(900_000, "the longest transaction.timeout.ms of a producer")
     transaction_state_log_min_isr: int = _int(2, "replicas", "in-sync replicas that __transaction_state needs")
@@ -153,6 +179,9 @@ class BrokerConfig:
     transactional_id_expiration_ms: int = _ms(604_800_000, "a transactional id without use for this long is removed")
     unclean_leader_election_enable: bool = _boolean(False, "when no ISR member lives, another may lead; loses records")
 
+    stratalog_allow_plaintext: bool = _boolean(
+        False, "listeners that other machines reach may have neither encryption nor passwords"
+    )
     stratalog_checkpoint_interval_ms: int = _ms(
         600_000, "a checkpoint is written when files wait this long for one, so that they can be deleted"
     )

@@ -27,7 +27,9 @@ FLOORS = {
         < broker fast_start < spark < process""",
     "replication/coordinator": "shard < groups transactions < runtime",
     "clients": """records config bootstrap offset_spec < view coordinator_calls < producer consumer < admin history
-        < spark < kafka""",
+        < spark < kafka < endpoint""",
+    "clients/endpoint": """listeners frames order admission < loops io_threads < connection < socket_server
+        < kafka_endpoint""",
     "clients/kafka": "protocol batches < request < apis < handler",
     "jobs": "command < text demo < tools broker cluster",
 }

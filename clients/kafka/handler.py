@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 from stratalog.clients.bootstrap import RunningCluster
 from stratalog.clients.kafka.apis.api_versions import ApiVersions, unsupported_version
@@ -39,7 +39,7 @@ from stratalog.storage.errors import StratalogError, UnknownServerError, Unsuppo
 _LOG = logging.getLogger("stratalog.kafka")
 
 SLOW_THREADS = 2
-"""The number of threads for requests that wait for storage or brokers, such as DeleteRecords."""
+"""The number of threads of each API that waits long, such as DeleteRecords: it does not hold up the others."""
 
 _FAMILIES: tuple[type[ApiFamily], ...] = (
     MetadataApis,
@@ -69,8 +69,12 @@ class KafkaHandler:
         config: BrokerConfig | None = None,
         view: ClusterView | None = None,
         advertised: Mapping[int, Endpoint] | None = None,
+        io: Executor | None = None,
     ) -> None:
-        """As for `ServedBroker`. Close the handler before the cluster stops."""
+        """As for `ServedBroker`. Close the handler before the cluster stops.
+
+        io  runs requests that read storage, so that the caller's thread never waits; None: the caller's thread does
+        """
         broker = self.broker = ServedBroker(cluster, broker_id, config=config, view=view, advertised=advertised)
         self._fetch = FetchApis(broker)
         families = (self._fetch, *(family(broker) for family in _FAMILIES))
@@ -78,7 +82,12 @@ class KafkaHandler:
         apis += ApiVersions(apis).apis()
         self._apis = {api.key: api for api in apis}
         self._served = {api.key: api.versions for api in apis}
-        self._slow = ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix=f"kafka-{broker_id}")
+        self._io = io
+        self._slow = {
+            api.key: ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix=f"kafka-{broker_id}-api-{api.key}")
+            for api in apis
+            if api.is_slow
+        }
 
     @property
     def apis(self) -> Iterable[Api]:
@@ -121,10 +130,12 @@ class KafkaHandler:
         api = self._apis.get(call.api_key)
         if api is None or call.version not in self._served[call.api_key]:
             connection.close(f"API {call.api_key} version {call.version} is not served")
-        elif api.is_slow:
-            self._slow.submit(self._run, api, call)
-        else:
+            return
+        executor = self._slow.get(api.key, None if api.is_quick else self._io)
+        if executor is None:
             self._run(api, call)
+        else:
+            executor.submit(self._run, api, call)
 
     def _run(self, api: Api, call: Call) -> None:
         try:
@@ -140,4 +151,5 @@ class KafkaHandler:
     def close(self) -> None:
         """Answer the fetches that wait, and end the threads."""
         self._fetch.close()
-        self._slow.shutdown(wait=True)
+        for executor in self._slow.values():
+            executor.shutdown(wait=True)

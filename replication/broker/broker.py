@@ -135,7 +135,7 @@ class Broker:
         self._put_session(0)
         self.broker_epoch = self.metadata.propose(
             lambda image: register_broker(
-                image, self.broker_id, self.incarnation_id, self.root, self.identity.rack
+                image, self.broker_id, self.incarnation_id, self.root, self.identity.rack, self.identity.endpoint
             )
         )
         self._announce()

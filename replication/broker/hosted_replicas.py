@@ -64,11 +64,15 @@ SEALED_CHECKED = 20
 
 @dataclass(frozen=True, slots=True)
 class BrokerIdentity:
-    """Which broker this is: its id, its storage domain and the failure domain that it stands in."""
+    """Which broker this is: its id, its storage domain and the failure domain that it stands in.
+
+    endpoint  where clients reach it: `NAME://host:port` for each listener, with commas; None for nowhere
+    """
 
     broker_id: int
     root: str
     rack: str | None = None
+    endpoint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

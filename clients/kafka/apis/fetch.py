@@ -147,7 +147,7 @@ class FetchApis(ApiFamily):
         nodes: dict[int, Values] = {}
         topics: dict[tuple[str | None, str | None], list[Values]] = {}
         for key in keys:
-            topics.setdefault((key.topic, key.topic_id), []).append(self._values(key, reads[key], nodes))
+            topics.setdefault((key.topic, key.topic_id), []).append(self._values(run.call, key, reads[key], nodes))
         run.call.respond(
             {
                 "error_code": None,
@@ -160,7 +160,7 @@ class FetchApis(ApiFamily):
             }
         )
 
-    def _values(self, key: FetchKey, read: PartitionRead, nodes: dict[int, Values]) -> Values:
+    def _values(self, call: Call, key: FetchKey, read: PartitionRead, nodes: dict[int, Values]) -> Values:
         values: dict[str, Any] = {
             "partition_index": key.partition,
             "error_code": read.error,
@@ -173,7 +173,7 @@ class FetchApis(ApiFamily):
         if read.diverging is not None:
             values["diverging_epoch"] = {"epoch": read.diverging.epoch, "end_offset": read.diverging.end_offset}
         if read.topic_partition and isinstance(read.error, NotLeaderOrFollowerError | FencedLeaderEpochError):
-            values["current_leader"] = self._broker.current_leader(read.topic_partition, nodes)
+            values["current_leader"] = self._broker.current_leader(call, read.topic_partition, nodes)
         return values
 
 

@@ -58,14 +58,14 @@ class CoordinatorApis(ApiFamily):
     ) -> None:
         def make() -> Values:
             by_key = {each.key: each for each in found.coordinators}
-            answers = [self._values(by_key.get(key) or Coordinator(key, error=refused.get(key))) for key in keys]
+            answers = [self._values(call, by_key.get(key) or Coordinator(key, error=refused.get(key))) for key in keys]
             return {"coordinators": answers} if call.version >= KEYS_FROM else answers[0]
 
         call.respond_with(make)
 
-    def _values(self, coordinator: Coordinator) -> dict[str, Any]:
+    def _values(self, call: Call, coordinator: Coordinator) -> dict[str, Any]:
         image = self._broker.view.image  # not refreshed: this may be the broker's own thread
-        node = self._broker.node_values(image, coordinator.node_id)
+        node = self._broker.node_values(image, coordinator.node_id, call.connection.listener)
         error = coordinator.error
         if error is None and node is None:
             error = CoordinatorNotAvailableError(f"broker {coordinator.node_id} cannot be reached by clients")

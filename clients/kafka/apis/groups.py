@@ -46,7 +46,7 @@ class GroupApis(ApiFamily):
         return [
             Api(JOIN_GROUP, self._join, error_only),
             Api(SYNC_GROUP, self._sync, error_only),
-            Api(HEARTBEAT, self._heartbeat, error_only),
+            Api(HEARTBEAT, self._heartbeat, error_only, is_quick=True),
             Api(LEAVE_GROUP, self._leave, error_only),
             Api(LIST_GROUPS, self._list, error_only),
             Api(DESCRIBE_GROUPS, self._describe, refused_each("groups", "groups", _group_error)),

@@ -56,8 +56,8 @@ class MetadataApis(ApiFamily):
         is_all = asked is None or (call.version == 0 and not asked)
         topics = self._every_topic(call) if is_all else [self._topic(call, each) for each in asked]
         image = self._broker.image()
-        nodes = [self._broker.node_values(image, broker_id) for broker_id in sorted(image.brokers)]
-        controller = self._broker.node_values(image, image.controller_id)
+        nodes = [self._node(call, image, broker_id) for broker_id in sorted(image.brokers)]
+        controller = self._node(call, image, image.controller_id)
         values: dict[str, Any] = {
             "brokers": [node for node in nodes if node is not None],
             "cluster_id": image.cluster_id,
@@ -68,6 +68,9 @@ class MetadataApis(ApiFamily):
             wanted = call.given("include_cluster_authorized_operations", False)
             values["cluster_authorized_operations"] = self._cluster_operations(call, wanted)
         return values
+
+    def _node(self, call: Call, image: ClusterImage, broker_id: int) -> Values | None:
+        return self._broker.node_values(image, broker_id, call.connection.listener)
 
     def _cluster_operations(self, call: Call, wanted: bool) -> int:
         if not wanted:
@@ -122,19 +125,19 @@ class MetadataApis(ApiFamily):
     def _partition(self, call: Call, image: ClusterImage, state: PartitionRecord) -> Values:
         error: StratalogError | None = None
         leader = state.leader
-        if self._broker.node_values(image, leader) is None:
+        if self._node(call, image, leader) is None:
             is_known = leader in image.brokers and call.version >= LISTENER_NOT_FOUND_FROM
             kind = ListenerNotFoundError if is_known else LeaderNotAvailableError
             error, leader = kind(f"{state.topic_partition}: leader {leader} is not reachable"), NO_LEADER
-        return {"error_code": error, **self._replicas(image, state), "leader_id": leader}
+        return {"error_code": error, **self._replicas(call, image, state), "leader_id": leader}
 
-    def _replicas(self, image: ClusterImage, state: PartitionRecord) -> dict[str, Any]:
+    def _replicas(self, call: Call, image: ClusterImage, state: PartitionRecord) -> dict[str, Any]:
         return {
             "partition_index": state.partition,
             "leader_epoch": state.leader_epoch,
             "replica_nodes": state.replicas,
             "isr_nodes": state.isr,
-            "offline_replicas": [r for r in state.replicas if self._broker.node_values(image, r) is None],
+            "offline_replicas": [r for r in state.replicas if self._node(call, image, r) is None],
         }
 
     # -- DescribeTopicPartitions ---------------------------------------------------------------------------------
@@ -167,7 +170,7 @@ class MetadataApis(ApiFamily):
     def _add_topic(self, page: _Page, call: Call, image: ClusterImage, name: str) -> bool:
         """Put a topic's partitions on the page; False when it is full."""
         partitions = [
-            self._described_partition(image, image.partitions[named])
+            self._described_partition(call, image, image.partitions[named])
             for named in page.fitting(name, image.partitions_of(name))
         ]
         if partitions:
@@ -175,10 +178,10 @@ class MetadataApis(ApiFamily):
             page.topics.append({**_topic_values(image, name, partitions), "topic_authorized_operations": allowed})
         return page.next_cursor is None
 
-    def _described_partition(self, image: ClusterImage, state: PartitionRecord) -> Values:
-        is_reachable = self._broker.node_values(image, state.leader) is not None
+    def _described_partition(self, call: Call, image: ClusterImage, state: PartitionRecord) -> Values:
+        is_reachable = self._node(call, image, state.leader) is not None
         return {
-            **self._replicas(image, state),
+            **self._replicas(call, image, state),
             "error_code": None,
             "leader_id": state.leader if is_reachable else NO_LEADER,
             "eligible_leader_replicas": state.elr,
@@ -194,7 +197,7 @@ class MetadataApis(ApiFamily):
         image = self._broker.image(0)
         brokers = []
         for broker_id, broker in sorted(image.brokers.items()):
-            endpoint = self._broker.endpoint_of(broker)
+            endpoint = self._broker.endpoint_of(broker, call.connection.listener)
             if endpoint is None or (broker.fenced and not call.given("include_fenced_brokers", False)):
                 continue
             where = {"host": endpoint.host, "port": endpoint.port, "rack": broker.registration.rack}

@@ -34,7 +34,7 @@ OWN_MEMBER_ID_FROM = 1
 class ModernGroupApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         return [
-            Api(CONSUMER_GROUP_HEARTBEAT, self._heartbeat),
+            Api(CONSUMER_GROUP_HEARTBEAT, self._heartbeat, is_quick=True),
             Api(CONSUMER_GROUP_DESCRIBE, self._describe, refused_each("groups", "group_ids", _group_error)),
         ]
 

@@ -76,7 +76,7 @@ _Put = Callable[[_Answer], None]
 
 class ProduceApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
-        return [Api(PRODUCE, self._produce, _refused, advertised_from=ADVERTISED_FROM)]
+        return [Api(PRODUCE, self._produce, _refused, advertised_from=ADVERTISED_FROM, is_quick=True)]
 
     def _produce(self, call: Call) -> None:
         request = call.request
@@ -143,12 +143,13 @@ class ProduceApis(ApiFamily):
         topics = []
         for t, topic in enumerate(call.request.topic_data):
             partitions = [
-                self._partition_values(data.index, answers[t, p], nodes) for p, data in enumerate(topic.partition_data)
+                self._partition_values(call, data.index, answers[t, p], nodes)
+                for p, data in enumerate(topic.partition_data)
             ]
             topics.append({**topic_named(topic), "partition_responses": partitions})
         call.respond({"responses": topics, "node_endpoints": list(nodes.values())})
 
-    def _partition_values(self, index: int, answer: _Answer, nodes: dict[int, Values]) -> Values:
+    def _partition_values(self, call: Call, index: int, answer: _Answer, nodes: dict[int, Values]) -> Values:
         if isinstance(answer, StratalogError):
             return _partition_error(index, answer)
         part, response = answer
@@ -159,7 +160,7 @@ class ProduceApis(ApiFamily):
         if isinstance(response.error, InvalidRecordError):
             values["record_errors"] = _records_without_key(part)
         if isinstance(response.error, NotLeaderOrFollowerError | FencedLeaderEpochError):
-            values["current_leader"] = self._broker.current_leader(part.topic_partition, nodes)
+            values["current_leader"] = self._broker.current_leader(call, part.topic_partition, nodes)
         return values
 
 

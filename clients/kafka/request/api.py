@@ -46,10 +46,14 @@ def _close_nothing(_reason: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where a request comes from. `close` ends it, for a request that cannot be answered."""
+    """Where a request comes from. `close` ends it, for a request that cannot be answered.
+
+    listener  the name of the broker's listener; "" is that of a caller in the same process
+    """
 
     principal: Principal = field(default_factory=Principal)
     close: Callable[[str], None] = _close_nothing
+    listener: str = ""
 
 
 class Call:
@@ -124,13 +128,15 @@ class Api:
 
     handle           returns the response's values, or None and answers later; or raises what `refuse` then answers
     advertised_from  the lowest version that ApiVersions names, if it is not the lowest one served
-    is_slow          waits for storage or other brokers: not in the thread that reads the connection
+    is_quick         never waits: in the thread that reads the connection; others are in an io thread
+    is_slow          waits long for storage or other brokers: in a thread of this API's own
     """
 
     key: int
     handle: Handle
     refuse: Refuse = top_level_error
     advertised_from: int | None = None
+    is_quick: bool = False
     is_slow: bool = False
 
     @property

@@ -10,6 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from stratalog.clients.admin.admin import Admin
@@ -58,6 +59,22 @@ class Endpoint:
         found = _ADDRESS.fullmatch(text.strip())
         return Endpoint(found["host"], int(found["port"])) if found else None
 
+    @staticmethod
+    @lru_cache
+    def by_listener(text: str) -> Mapping[str, Endpoint]:
+        """What a broker registered: an address for each listener, with commas; that of "" is the first one.
+
+        >>> Endpoint.by_listener("INSIDE://b1:9092,OUTSIDE://b1.example:9093")["OUTSIDE"].port
+        9093
+        """
+        found: dict[str, Endpoint] = {}
+        for each in text.split(","):
+            endpoint = Endpoint.parse(each)
+            if endpoint is not None:
+                found.setdefault("", endpoint)
+                found[each.partition("://")[0].strip()] = endpoint
+        return found
+
 
 class ServedBroker:
     """One broker of a cluster that runs in this process.
@@ -105,16 +122,16 @@ class ServedBroker:
         self.view.refresh(max_age_ms)
         return self.view.image
 
-    def endpoint_of(self, broker: BrokerState) -> Endpoint | None:
-        """Where clients reach a broker; None when it has registered no endpoint."""
+    def endpoint_of(self, broker: BrokerState, listener: str = "") -> Endpoint | None:
+        """Where clients of a listener reach a broker; None when it has registered no endpoint there."""
         registration = broker.registration
         found = self._advertised.get(registration.broker_id)
-        return found or (Endpoint.parse(registration.endpoint) if registration.endpoint else None)
+        return found or Endpoint.by_listener(registration.endpoint or "").get(listener)
 
-    def node_values(self, image: ClusterImage, broker_id: int) -> Values | None:
-        """A live broker as a node of a response; None for one that clients cannot reach."""
+    def node_values(self, image: ClusterImage, broker_id: int, listener: str = "") -> Values | None:
+        """A live broker as a node of a response, at the listener asked; None for one that is not reached there."""
         broker = image.brokers.get(broker_id)
-        endpoint = None if broker is None or broker.fenced else self.endpoint_of(broker)
+        endpoint = None if broker is None or broker.fenced else self.endpoint_of(broker, listener)
         if broker is None or endpoint is None:
             return None
         rack = broker.registration.rack
@@ -176,7 +193,7 @@ class ServedBroker:
             return state.leader == self.broker_id
         return self.broker_id in state.replicas
 
-    def current_leader(self, named: TopicPartition, nodes: dict[int, Values]) -> Values:
+    def current_leader(self, call: Call, named: TopicPartition, nodes: dict[int, Values]) -> Values:
         """The leader of a partition, for a client that asked another broker (KIP-951); its node is put into `nodes`.
 
         By the metadata at hand: called from the broker's own thread, too.
@@ -185,7 +202,7 @@ class ServedBroker:
         state = image.partitions.get(named)
         if state is None or state.leader == NO_LEADER:
             return {"leader_id": NO_LEADER, "leader_epoch": NO_EPOCH}
-        node = self.node_values(image, state.leader)
+        node = self.node_values(image, state.leader, call.connection.listener)
         if node is not None:
             nodes[state.leader] = node
         return {"leader_id": state.leader, "leader_epoch": state.leader_epoch}

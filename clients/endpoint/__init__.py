@@ -1,0 +1,12 @@
+"""Kafka's wire: sockets in front of a broker's face.
+
+listeners      `listeners`, `advertised.listeners`: where a broker listens, and where clients reach it
+frames         a connection's bytes cut into request frames
+order          which requests of a connection run at a time, and the order of their answers
+admission      how many connections and queued requests there may be
+io_threads     threads for requests that read storage
+connection     one connection: frames in, answers out
+loops          network threads, each with an event loop
+socket_server  the listening sockets of one process; `SocketServer` of Kafka
+kafka_endpoint a process's sockets and the faces of its brokers behind them
+"""

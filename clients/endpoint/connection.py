@@ -1,0 +1,247 @@
+"""One connection: bytes in, frames to the broker's face, answers out in order. I/O: an asyncio transport.
+
+All methods run in the network thread, but for `answer`, which the face may call from any thread. It is not read from
+while a whole request waits for its turn, while the client does not read its answers, and while the server has too many
+requests or bytes under way.
+Source: Kafka's `SocketServer.Processor`, `KafkaChannel`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from stratalog.clients.endpoint.admission import ConnectionQuotas, RequestBound
+from stratalog.clients.endpoint.frames import FrameReader
+from stratalog.clients.endpoint.listeners import Listener
+from stratalog.clients.endpoint.loops import NetworkThread
+from stratalog.clients.endpoint.order import Flight, RequestOrder
+from stratalog.clients.kafka.request.api import Connection
+from stratalog.replication.metadata.acls import Principal
+from stratalog.storage.errors import InvalidRequestError
+
+_LOG = logging.getLogger("stratalog.network")
+
+JOINED_BYTES_MAX = 64 << 10
+"""Answers up to this size leave in one write; a larger one in pieces, which are not copied together."""
+
+Buffers = Sequence[bytes | memoryview]
+
+
+class FrameHandler(Protocol):
+    """A broker's face: `clients.kafka.handler.KafkaHandler`."""
+
+    def handle(self, frame: bytes, connection: Connection, answer: Callable[[bytes | None], None]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What connections of one server share.
+
+    idle_ms          without a request for so long, a connection is closed
+    bytes_under_way  of requests that are read and not answered
+    queued           requests that wait for an io thread
+    """
+
+    frame_bytes_max: int
+    idle_ms: int
+    bytes_under_way: RequestBound
+    queued: RequestBound
+    quotas: ConnectionQuotas
+
+
+class EndpointConnection(asyncio.BufferedProtocol):
+    """A client's connection to one listener of one broker."""
+
+    def __init__(
+        self, thread: NetworkThread, handler: FrameHandler, listener: Listener, limits: ConnectionLimits, address: str
+    ) -> None:
+        """`address`: the client's; `limits.quotas` has admitted it, and the connection's end releases it."""
+        self._thread = thread
+        self._handler = handler
+        self._limits = limits
+        self._address = address
+        self._peer = address
+        self._reader = FrameReader(limits.frame_bytes_max)
+        self._order = RequestOrder()
+        self._transport: asyncio.Transport | None = None
+        self._pauses: set[str] = set()
+        self._active_s = 0.0
+        self._is_pumping = False
+        self._is_closed = False
+        self._taken_bytes = 0
+        self._caller = Connection(Principal(host=address), self.close_from_any_thread, listener.name)
+
+    # -- the transport's calls ---------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._active_s = self._thread.loop.time()
+        own = transport.get_extra_info("socket")
+        if own is not None:
+            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer = transport.get_extra_info("peername")
+        self._peer = f"{peer[0]}:{peer[1]}" if peer else self._address
+        self._thread.connections.add(self)
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self._is_closed = True
+        self._thread.connections.discard(self)
+        self._limits.quotas.release(self._address)
+        self._limits.bytes_under_way.release(self._taken_bytes)
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        return self._reader.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._active_s = self._thread.loop.time()
+        try:
+            frames = self._reader.received(nbytes)
+        except InvalidRequestError as reason:
+            self.close(str(reason))
+            return
+        if frames:
+            self._order.received(frames)
+            self._pump()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._pause("answers are not read")
+
+    def resume_writing(self) -> None:
+        self._resume("answers are not read")
+        self._pump()
+
+    # -- requests and answers -----------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Begin the requests whose turn it is."""
+        if self._is_pumping:
+            return  # answered within `_begin`: the loop below goes on
+        self._is_pumping = True
+        try:
+            while not self._is_closed and not self._pauses - {"a request waits"}:
+                if not self._limits.queued.take(0, partial(self._thread.call, self._queue_is_free)):
+                    self._pause("queue")
+                    break
+                flight = self._order.next()
+                if flight is None:
+                    break
+                self._begin(flight)
+        finally:
+            self._is_pumping = False
+        if self._order.is_blocked:
+            self._pause("a request waits")
+        else:
+            self._resume("a request waits")
+
+    def _begin(self, flight: Flight) -> None:
+        frame, flight.frame = flight.frame, b""
+        self._take(flight)
+        try:
+            self._handler.handle(frame, self._caller, partial(self._answer, flight))
+        except Exception as defect:  # noqa: BLE001 - a defect closes this connection only
+            _LOG.exception("API %d", flight.api_key)
+            self.close(f"API {flight.api_key}: {type(defect).__name__}: {defect}")
+
+    def _take(self, flight: Flight) -> None:
+        """Count a request's bytes; beyond the bound nothing more is read here until others are answered."""
+        if self._limits.bytes_under_way.take(flight.size_bytes, partial(self._thread.call, self._memory_is_free)):
+            flight.taken_bytes = flight.size_bytes
+            self._taken_bytes += flight.taken_bytes
+        else:
+            self._pause("memory")
+
+    def _queue_is_free(self) -> None:
+        self._resume("queue")
+        self._pump()
+
+    def _memory_is_free(self) -> None:
+        self._resume("memory")
+        self._pump()
+
+    def _answer(self, flight: Flight, answer: bytes | Buffers | None) -> None:
+        if self._thread.is_own:
+            self._answered(flight, answer)
+        else:
+            self._thread.call(partial(self._answered, flight, answer))
+
+    def _answered(self, flight: Flight, answer: bytes | Buffers | None) -> None:
+        if self._is_closed:
+            return
+        self._taken_bytes -= flight.taken_bytes
+        self._limits.bytes_under_way.release(flight.taken_bytes)
+        self._active_s = self._thread.loop.time()
+        self._write([done.answer for done in self._order.answered(flight, answer) if done.answer is not None])
+        self._pump()
+
+    def _write(self, answers: Sequence[bytes | Buffers]) -> None:
+        assert self._transport is not None
+        small: list[bytes | memoryview] = []
+        for answer in answers:
+            buffers = [answer] if isinstance(answer, bytes) else answer
+            size = sum(map(len, buffers))
+            small.append(size.to_bytes(4, "big"))
+            if size <= JOINED_BYTES_MAX:
+                small += buffers
+                continue
+            for buffer in buffers:
+                if len(buffer) <= JOINED_BYTES_MAX:
+                    small.append(buffer)
+                    continue
+                self._transport.write(b"".join(small))
+                self._transport.write(buffer)
+                small = []
+        if small:
+            self._transport.write(b"".join(small))
+
+    # -- pauses and the end ---------------------------------------------------------------------------------
+
+    def _pause(self, why: str) -> None:
+        if not self._pauses and self._transport is not None:
+            self._transport.pause_reading()
+        self._pauses.add(why)
+
+    def _resume(self, why: str) -> None:
+        if why in self._pauses:
+            self._pauses.discard(why)
+            if not self._pauses and self._transport is not None and not self._is_closed:
+                self._transport.resume_reading()
+
+    def stop_reading(self) -> None:
+        """The server stops: requests that were read are answered still."""
+        self._pause("the server stops")
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    @property
+    def is_busy(self) -> bool:
+        return len(self._order) > 0 or (self._transport is not None and self._transport.get_write_buffer_size() > 0)
+
+    def close_if_idle(self, now_s: float) -> None:
+        if not self.is_busy and now_s - self._active_s > self._limits.idle_ms / 1_000:
+            self.close()
+
+    def close_from_any_thread(self, reason: str = "") -> None:
+        self._thread.call(partial(self.close, reason))
+
+    def close(self, reason: str = "") -> None:
+        """End the connection; with a reason, a line in the log."""
+        if self._is_closed or self._transport is None:
+            return
+        if reason:
+            flight = self._order.oldest
+            about = f" at API {flight.api_key}" if flight is not None else ""
+            _LOG.warning("connection of %s closed%s: %s", self._peer, about, reason)
+        self._is_closed = True
+        self._transport.close()

@@ -1,0 +1,84 @@
+"""A connection's bytes cut into request frames. Pure.
+
+A frame is an int32 length and so many bytes. Small frames are read many at a time into one buffer; a frame that is
+larger than that is received once, into memory of its own, and its batches are slices of it.
+Source: Kafka's `NetworkReceive`.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from stratalog.storage.errors import InvalidRequestError
+
+_LENGTH = Struct(">i")
+CHUNK_BYTES = 64 << 10
+"""The size of the buffer for small frames."""
+
+
+class FrameReader:
+    """Cuts what arrives into frames: fill `buffer()`, then call `received`.
+
+    >>> reader = FrameReader(100)
+    >>> reader.buffer()[:9] = bytes([0, 0, 0, 2]) + b"ab" + bytes([0, 0, 0])
+    >>> reader.received(9)
+    [b'ab']
+    """
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._chunk = bytearray(CHUNK_BYTES)
+        self._view = memoryview(self._chunk)
+        self._end = 0
+        self._large: bytearray | None = None
+        self._large_end = 0
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes go: never empty."""
+        if self._large is not None:
+            return memoryview(self._large)[self._large_end :]
+        return self._view[self._end :]
+
+    @property
+    def pending_bytes(self) -> int:
+        """The memory of a frame that has begun."""
+        return len(self._large) if self._large is not None else self._end
+
+    def received(self, count: int) -> list[bytes]:
+        """The frames that are whole after `count` more bytes. InvalidRequestError for a length that is not allowed."""
+        if self._large is not None:
+            self._large_end += count
+            if self._large_end < len(self._large):
+                return []
+            frame, self._large = bytes(self._large), None
+            return [frame]
+        self._end += count
+        return self._cut()
+
+    def _cut(self) -> list[bytes]:
+        found: list[bytes] = []
+        start, end = 0, self._end
+        while end - start >= _LENGTH.size:
+            size = _LENGTH.unpack_from(self._chunk, start)[0]
+            if not 0 <= size <= self._frame_bytes_max:
+                raise InvalidRequestError(
+                    f"Invalid receive (size = {size}; it must be between 0 and {self._frame_bytes_max})"
+                )
+            begin = start + _LENGTH.size
+            if begin + size > end:
+                if begin + size - start > len(self._chunk):
+                    self._begin_large(size, begin, end)
+                    start = end
+                break
+            found.append(bytes(self._view[begin : begin + size]))
+            start = begin + size
+        left = end - start
+        if left and start:
+            self._view[:left] = self._view[start:end]
+        self._end = left
+        return found
+
+    def _begin_large(self, size: int, begin: int, end: int) -> None:
+        self._large = bytearray(size)
+        self._large_end = end - begin
+        self._large[: self._large_end] = self._view[begin:end]

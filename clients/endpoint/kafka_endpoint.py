@@ -1,0 +1,94 @@
+"""The Kafka endpoint of a process: sockets, and behind them the faces of its brokers. I/O: sockets, threads.
+
+The ports are taken first, so that each broker registers addresses that are real; requests are answered once the broker
+is part of the cluster. In a process with several brokers, broker i listens i - 1 ports above `listeners`.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from concurrent.futures import Executor
+
+from stratalog.clients.bootstrap import RunningCluster
+from stratalog.clients.endpoint.admission import RequestBound
+from stratalog.clients.endpoint.io_threads import IoThreads
+from stratalog.clients.endpoint.listeners import (
+    Listener,
+    advertised_listeners,
+    check_plaintext,
+    parse_listeners,
+    parse_protocol_map,
+    shifted,
+)
+from stratalog.clients.endpoint.socket_server import BoundListener, SocketServer, bind
+from stratalog.clients.kafka.handler import KafkaHandler
+from stratalog.replication.config import BrokerConfig
+
+
+class KafkaEndpoint:
+    """`bind` before a broker starts, `serve` when it is up, `withdraw` when it is gone, `stop` at the end."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        """Raises InvalidConfigError in Kafka's words for listeners that cannot be."""
+        self._config = config
+        self._protocols = parse_protocol_map(config.listener_security_protocol_map)
+        self._listeners = parse_listeners(config.listeners, self._protocols)
+        check_plaintext(self._listeners, allows_plaintext=config.stratalog_allow_plaintext)
+        self._bound: dict[int, list[BoundListener]] = {}
+        self._addresses: dict[int, tuple[Listener, ...]] = {}
+        self._handlers: dict[int, KafkaHandler] = {}
+        self._io: dict[int, Executor] = {}
+        self._queued = RequestBound(config.queued_max_requests)
+        self._server: SocketServer | None = None
+
+    def bind(self, broker_id: int, shift: int = 0) -> str | None:
+        """Take the ports of a broker, `shift` above the listeners'; what it registers, None without listeners.
+
+        A broker that is started again gets the ports that it had. InvalidConfigError when a port is in use.
+        """
+        if not self._listeners:
+            return None
+        wanted = self._addresses.get(broker_id) or shifted(self._listeners, shift)
+        bound = self._bound[broker_id] = bind(wanted, self._config.socket_listen_backlog_size)
+        self._addresses[broker_id] = tuple(each.listener for each in bound)
+        return registered(self.advertised(broker_id, shift))
+
+    def advertised(self, broker_id: int, shift: int = 0) -> tuple[Listener, ...]:
+        """Where clients reach a bound broker."""
+        text = self._config.advertised_listeners
+        found = advertised_listeners(text, self._addresses.get(broker_id, ()), self._protocols, socket.getfqdn())
+        return shifted(found, shift) if text else found
+
+    def serve(self, cluster: RunningCluster, broker_id: int) -> None:
+        """Answer the clients of a broker that is up."""
+        if broker_id not in self._bound:
+            return
+        if self._server is None:
+            self._server = SocketServer(self._config, self._queued)
+        io = self._io[broker_id] = IoThreads(self._config.num_io_threads, self._queued, f"kafka-{broker_id}-io")
+        handler = self._handlers[broker_id] = KafkaHandler(cluster, broker_id, config=self._config, io=io)
+        self._server.serve(broker_id, self._bound[broker_id], handler)
+
+    def withdraw(self, broker_id: int) -> None:
+        """Close a broker's sockets, as when its process ended."""
+        bound, handler = self._bound.pop(broker_id, []), self._handlers.pop(broker_id, None)
+        if handler is None or self._server is None:
+            for each in bound:
+                each.close()
+            return
+        self._server.withdraw(broker_id)
+        handler.close()
+        self._io.pop(broker_id).shutdown(wait=False)
+
+    def stop(self) -> None:
+        """Answer the requests that were read, and close everything."""
+        if self._server is not None:
+            self._server.stop()
+        for broker_id in list(self._bound):
+            self.withdraw(broker_id)
+
+
+def registered(listeners: Iterable[Listener]) -> str:
+    """Listeners as a broker registers them."""
+    return ",".join(each.connection_string for each in listeners)

@@ -1,0 +1,159 @@
+"""Network threads: each runs an event loop with its share of the connections. I/O: sockets, threads.
+
+uvloop's loop is used where uvloop is installed. Answers come from other threads: they are collected, and the loop is
+woken once for all that came since its last turn.
+Source: Kafka's `SocketServer.Processor`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from socket import socket
+from typing import Protocol
+
+_LOG = logging.getLogger("stratalog.network")
+HANDSHAKE_S = 10.0
+"""Limit of the time for a TLS handshake."""
+IDLE_CHECK_S = 5.0
+STOP_S = 5.0
+
+
+class Closable(Protocol):
+    """A connection, as its loop sees it."""
+
+    def close_if_idle(self, now_s: float) -> None: ...
+
+    def close(self, reason: str = "") -> None: ...
+
+    def stop_reading(self) -> None: ...
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is not answered yet, or an answer not sent."""
+        ...
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's if it is installed, else asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+class NetworkThread:
+    """One event loop in a thread of its own. `start`, then `stop`; other methods may be called from any thread."""
+
+    def __init__(self, name: str) -> None:
+        self.loop = new_event_loop()
+        self.connections: set[Closable] = set()
+        """Changed by the loop alone."""
+        self._calls: deque[Callable[[], None]] = deque()
+        self._is_woken = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the caller is this thread."""
+        return threading.get_ident() == self._thread.ident
+
+    def call(self, call: Callable[[], None]) -> None:
+        """Run something in the loop, in the order of the calls."""
+        self._calls.append(call)
+        if not self._is_woken:
+            self._is_woken = True
+            with suppress(RuntimeError):  # the loop is closed: the process ends
+                self.loop.call_soon_threadsafe(self._run_calls)
+
+    def _run_calls(self) -> None:
+        self._is_woken = False  # before the calls: one that is added from now on wakes the loop again
+        while self._calls:
+            try:
+                self._calls.popleft()()
+            except Exception:  # noqa: BLE001 - one connection's defect must not end the others
+                _LOG.exception("a call in a network thread failed")
+
+    def accept(
+        self,
+        accepted: socket,
+        make: Callable[[], asyncio.BaseProtocol],
+        security: ssl.SSLContext | None,
+        lost: Callable[[], None],
+    ) -> None:
+        """Serve a socket that was accepted; `lost` is called when its handshake fails: there will be no connection."""
+
+        def begin() -> None:
+            task = self.loop.create_task(self._connect(accepted, make, security, lost))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+        self.call(begin)
+
+    async def _connect(
+        self,
+        accepted: socket,
+        make: Callable[[], asyncio.BaseProtocol],
+        security: ssl.SSLContext | None,
+        lost: Callable[[], None],
+    ) -> None:
+        peer = _peer_of(accepted)
+        try:
+            timeout_s = None if security is None else HANDSHAKE_S
+            await self.loop.connect_accepted_socket(make, accepted, ssl=security, ssl_handshake_timeout=timeout_s)
+        except (TimeoutError, OSError, ssl.SSLError) as reason:
+            accepted.close()
+            lost()
+            _LOG.info("connection of %s closed: no handshake (%s)", peer, reason)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.loop.call_later(IDLE_CHECK_S, self._close_idle)
+        try:
+            self.loop.run_forever()
+        finally:
+            self.loop.close()
+
+    def _close_idle(self) -> None:
+        now_s = self.loop.time()
+        for connection in list(self.connections):
+            connection.close_if_idle(now_s)
+        self.loop.call_later(IDLE_CHECK_S, self._close_idle)
+
+    def stop(self, drain_s: float) -> None:
+        """Read no more requests, answer those that were read within `drain_s`, close the connections, end the loop."""
+        if self._thread.is_alive():
+            done = asyncio.run_coroutine_threadsafe(self._drain(drain_s), self.loop)
+            with suppress(TimeoutError, asyncio.CancelledError):
+                done.result(drain_s + STOP_S)
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join(STOP_S)
+
+    async def _drain(self, drain_s: float) -> None:
+        end_s = self.loop.time() + drain_s
+        for connection in list(self.connections):
+            connection.stop_reading()
+        while any(each.is_busy for each in self.connections) and self.loop.time() < end_s:
+            await asyncio.sleep(0.01)
+        for connection in list(self.connections):
+            connection.close()
+        while self.connections and self.loop.time() < end_s + 1:
+            await asyncio.sleep(0.01)
+
+
+def _peer_of(accepted: socket) -> str:
+    try:
+        found = accepted.getpeername()
+    except OSError:
+        return "an unknown peer"
+    return f"{found[0]}:{found[1]}" if isinstance(found, tuple) else str(found)

@@ -1,0 +1,218 @@
+"""The listening sockets of one process, for one broker or several. I/O: sockets, threads.
+
+`bind` takes the ports before the brokers start, so that each registers its real ones; `serve` begins to answer. One
+thread accepts; the connections are spread over `num.network.threads` loops.
+Source: Kafka's `SocketServer.Acceptor`, `DataPlaneAcceptor`.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import selectors
+import socket
+import ssl
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import cycle
+
+from stratalog.clients.endpoint.admission import ConnectionQuotas, RequestBound, parse_overrides
+from stratalog.clients.endpoint.connection import ConnectionLimits, EndpointConnection, FrameHandler
+from stratalog.clients.endpoint.listeners import Listener
+from stratalog.clients.endpoint.loops import NetworkThread
+from stratalog.replication.config import BrokerConfig
+from stratalog.storage.errors import InvalidConfigError
+
+_LOG = logging.getLogger("stratalog.network")
+
+DRAIN_S = 10.0
+"""Limit of the time in which requests that were read are answered at the end."""
+FULL_S = 0.1
+"""Pause of the acceptor while the process has no file descriptor left."""
+NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundListener:
+    """A listener and its socket, which is bound and does not accept yet. `listener.port` is the real one."""
+
+    listener: Listener
+    socket: socket.socket
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def bind(listeners: Iterable[Listener], backlog: int = 50) -> list[BoundListener]:
+    """Take the addresses of these listeners. InvalidConfigError in Kafka's words when one is in use or not ours."""
+    bound: list[BoundListener] = []
+    try:
+        bound.extend(_bound(listener, backlog) for listener in listeners)
+    except BaseException:
+        for each in bound:
+            each.close()
+        raise
+    return bound
+
+
+def _bound(listener: Listener, backlog: int) -> BoundListener:
+    host = listener.host or None
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        own = socket.socket(family, kind, protocol)
+        try:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            own.bind(address)
+            own.listen(backlog)
+            own.setblocking(False)
+        except BaseException:
+            own.close()
+            raise
+    except OSError as reason:
+        raise InvalidConfigError(
+            f"Socket server failed to bind to {host or '0.0.0.0'}:{listener.port}: {reason.strerror or reason}."
+        ) from reason
+    return BoundListener(replace(listener, port=own.getsockname()[1]), own)
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """Where connections of a listening socket go."""
+
+    broker_id: int
+    bound: BoundListener
+    handler: FrameHandler
+    security: ssl.SSLContext | None
+
+
+class SocketServer:
+    """Serves brokers of this process to clients. `serve` for each of them; `withdraw` one, or `stop` all."""
+
+    def __init__(self, config: BrokerConfig, queued: RequestBound) -> None:
+        """`queued`: the requests that wait for an io thread."""
+        self._limits = ConnectionLimits(
+            config.socket_request_max_bytes,
+            config.connections_max_idle_ms,
+            RequestBound(config.queued_max_request_bytes),
+            queued,
+            ConnectionQuotas(
+                config.max_connections,
+                config.max_connections_per_ip,
+                parse_overrides(config.max_connections_per_ip_overrides),
+            ),
+        )
+        self._threads = [NetworkThread(f"network-{n}") for n in range(config.num_network_threads)]
+        self._next_thread = cycle(self._threads)
+        self._selector = selectors.DefaultSelector()
+        self._woken, self._wake = socket.socketpair()
+        self._woken.setblocking(False)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._changes: list[partial[None]] = []
+        self._lock = threading.Lock()
+        self._is_stopped = False
+        self._by_broker: dict[int, list[EndpointConnection]] = {}
+        self._acceptor = threading.Thread(target=self._accept_all, name="acceptor", daemon=True)
+        for thread in (*self._threads, self._acceptor):
+            thread.start()
+
+    def serve(
+        self,
+        broker_id: int,
+        bound: Sequence[BoundListener],
+        handler: FrameHandler,
+        security: Mapping[str, ssl.SSLContext] | None = None,
+    ) -> None:
+        """Accept connections to these listeners. `security`: for those with TLS, by listener name."""
+        for each in bound:
+            context = (security or {}).get(each.listener.name)
+            served = _Served(broker_id, each, handler, context)
+            self._change(partial(self._register, served))
+            _LOG.info("broker %d accepts connections at %s", broker_id, each.listener.connection_string)
+
+    def withdraw(self, broker_id: int) -> None:
+        """Accept no more for this broker, and close its connections, as when its process ended."""
+        done = threading.Event()
+        self._change(partial(self._unregister, broker_id, done))
+        done.wait(DRAIN_S)
+        for connection in self._by_broker.pop(broker_id, []):
+            connection.close_from_any_thread()
+
+    def stop(self) -> None:
+        """Accept no more, answer the requests that were read, close all connections; once."""
+        with self._lock:
+            if self._is_stopped:
+                return
+            self._is_stopped = True
+        self._wake.send(b"s")
+        self._acceptor.join()
+        for thread in self._threads:
+            thread.stop(DRAIN_S)
+
+    # -- the acceptor's thread ----------------------------------------------------------------------------
+
+    def _change(self, change: partial[None]) -> None:
+        with self._lock:
+            if self._is_stopped:
+                return
+            self._changes.append(change)
+        self._wake.send(b"c")
+
+    def _register(self, served: _Served) -> None:
+        self._selector.register(served.bound.socket, selectors.EVENT_READ, served)
+
+    def _unregister(self, broker_id: int, done: threading.Event) -> None:
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.data, _Served) and key.data.broker_id == broker_id:
+                self._selector.unregister(key.fileobj)
+                key.data.bound.close()
+        done.set()
+
+    def _accept_all(self) -> None:
+        while not self._is_stopped:
+            for key, _ in self._selector.select():
+                if isinstance(key.data, _Served):
+                    self._accept(key.data)
+                else:
+                    with suppress(BlockingIOError):
+                        self._woken.recv(4_096)
+            with self._lock:
+                changes, self._changes = self._changes, []
+            for change in changes:
+                change()
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.data, _Served):
+                key.data.bound.close()
+        self._selector.close()
+        self._woken.close()
+        self._wake.close()
+
+    def _accept(self, served: _Served) -> None:
+        try:
+            accepted, peer = served.bound.socket.accept()
+        except BlockingIOError:
+            return
+        except OSError as reason:
+            _LOG.warning("a connection could not be accepted: %s", reason)
+            if reason.errno in NO_DESCRIPTOR:
+                threading.Event().wait(FULL_S)
+            return
+        address = str(peer[0])
+        quotas = self._limits.quotas
+        refusal = quotas.admit(address)
+        if refusal:
+            accepted.close()
+            _LOG.warning("connection of %s refused: %s", address, refusal)
+            return
+        accepted.setblocking(False)
+        thread = next(self._next_thread)
+        connection = EndpointConnection(thread, served.handler, served.bound.listener, self._limits, address)
+        of_broker = self._by_broker.setdefault(served.broker_id, [])
+        of_broker[:] = [each for each in of_broker if not each.is_closed]
+        of_broker.append(connection)
+        thread.accept(accepted, lambda: connection, served.security, partial(quotas.release, address))
+

@@ -9,6 +9,7 @@ import argparse
 import sys
 import time
 
+from stratalog.clients.endpoint.kafka_endpoint import KafkaEndpoint
 from stratalog.jobs.command.broker_flags import FETCHER, OVERRIDE, file_settings
 from stratalog.jobs.command.flags import Command, Flag, identity_table, settings_table
 from stratalog.jobs.command.properties import key_values
@@ -89,6 +90,7 @@ def serve(identity: BrokerProperties, fetcher: str) -> int:
             identity,
             fetcher=fetcher,  # type: ignore[arg-type]  # one of FETCHERS
             on_locked=lambda log_folder: quiet_logging(log_folder / "server.log"),
+            endpoint=KafkaEndpoint,
         )
         stop.listen()
         try:

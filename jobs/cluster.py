@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable
 
 from stratalog import Cluster
+from stratalog.clients.endpoint.kafka_endpoint import KafkaEndpoint
 from stratalog.jobs.command.broker_flags import FETCHER, OVERRIDE, file_settings
 from stratalog.jobs.command.flags import Command, Flag, program, settings_table
 from stratalog.jobs.command.properties import key_values
@@ -122,6 +123,7 @@ def start(given: argparse.Namespace) -> Cluster:
         fetcher=given.fetcher,
         racks=racks(given.rack, given.brokers),
         config=broker_settings(given.config, given.override),
+        endpoint=KafkaEndpoint,
     )
 
 

@@ -82,7 +82,7 @@ class KafkaEndpoint:
         self._io.pop(broker_id).shutdown(wait=False)
 
     def stop(self) -> None:
-        """Answer the requests that were read, and close everything."""
+        """Answer the requests that were read, then close everything."""
         if self._server is not None:
             self._server.stop()
         for broker_id in list(self._bound):

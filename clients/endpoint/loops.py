@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from socket import socket
 from typing import Protocol
 
@@ -42,10 +43,11 @@ class Closable(Protocol):
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """uvloop's if it is installed, else asyncio's own."""
     try:
-        import uvloop
+        library = import_module("uvloop")
     except ImportError:
         return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
+    loop: asyncio.AbstractEventLoop = library.new_event_loop()
+    return loop
 
 
 class NetworkThread:

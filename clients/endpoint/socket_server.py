@@ -117,8 +117,9 @@ class SocketServer:
         self._is_stopped = False
         self._by_broker: dict[int, list[EndpointConnection]] = {}
         self._acceptor = threading.Thread(target=self._accept_all, name="acceptor", daemon=True)
-        for thread in (*self._threads, self._acceptor):
+        for thread in self._threads:
             thread.start()
+        self._acceptor.start()
 
     def serve(
         self,

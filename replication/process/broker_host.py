@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal
+from typing import IO, TYPE_CHECKING, Literal, Protocol
 
 from stratalog.replication.broker.broker import Broker
+from stratalog.replication.broker.calls import BrokerCalls
 from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.config import TOPICS_TOML, BrokerConfig, flatten_toml
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
@@ -30,6 +31,42 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("stratalog.cluster")
 
 Fetcher = Literal["auto", "spark", "thread"]
+
+
+class ClientEndpoint(Protocol):
+    """Sockets for Kafka's clients, as `clients.endpoint` opens them, in the calls of a process that hosts brokers."""
+
+    def bind(self, broker_id: int, shift: int) -> str | None:
+        """Take a broker's ports, `shift` above the listeners'; what it registers, None when it has none."""
+        ...
+
+    def serve(self, host: BrokerHost, broker_id: int) -> None:
+        """Answer the clients of a broker, which is up."""
+        ...
+
+    def withdraw(self, broker_id: int) -> None:
+        """Close a broker's sockets: it is gone."""
+        ...
+
+    def stop(self) -> None:
+        """Answer the requests that were read, then close all sockets."""
+        ...
+
+
+class NoEndpoint:
+    """Clients of other processes do not reach the brokers."""
+
+    def bind(self, _broker_id: int, _shift: int) -> None:
+        """No ports."""
+
+    def serve(self, _host: BrokerHost, _broker_id: int) -> None:
+        """Nobody to answer."""
+
+    def withdraw(self, _broker_id: int) -> None:
+        """Nothing to close."""
+
+    def stop(self) -> None:
+        """Nothing to close."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +91,14 @@ class BrokerHost:
         fetcher: Fetcher,
         spark: SparkSession | None,
         peers: MutableMapping[int, Appends] | None = None,
+        endpoint: ClientEndpoint | None = None,
     ) -> None:
         """Joins the cluster, or makes it. Raises what `join_cluster` raises.
 
         fetcher  `spark`, `thread`, or `auto`: Spark unless the given session has too few slots (with a warning)
         peers    brokers of other processes, by id, as far as they can be called: coordinators send them markers; those
                  of this process are added
+        endpoint sockets for Kafka's clients; None opens none
         """
         config = hosted.config
         self.hosted = hosted
@@ -75,6 +114,8 @@ class BrokerHost:
         SHARED_FILE_CACHE.resize(config.stratalog_tail_cache_bytes)
         self._executor = UpkeepThread(SystemClock())
         self._metrics: MetricsServer | None = None
+        self._endpoint = endpoint or NoEndpoint()
+        self._served: set[int] = set()
         self._peers: MutableMapping[int, Appends] = {} if peers is None else peers
         topic_defaults = flatten_toml(TOPICS_TOML.read_text(encoding="utf-8"))
         self._shared = SharedParts(
@@ -86,21 +127,50 @@ class BrokerHost:
         """`spark` or `thread`."""
         return "thread" if isinstance(self.runner, ThreadFetchRunner) else "spark"
 
-    def brokers(self) -> dict[int, Broker]:
+    def running_brokers(self) -> dict[int, Broker]:
         """The running brokers by id."""
         return {broker_id: running.broker for broker_id, running in self.running.items()}
 
+    @property
+    def root(self) -> str:
+        """The metadata root."""
+        return self.hosted.metadata_root
+
+    def brokers(self) -> dict[int, BrokerCalls]:
+        """What clients call of the running brokers, by id."""
+        return {broker_id: running.broker.calls for broker_id, running in self.running.items()}
+
+    def hosts(self, broker_id: int) -> bool:
+        """Whether it is one of this process's brokers, running or stopped."""
+        return broker_id in self.hosted.identities
+
     def run(self, broker_id: int, lock: IO[str]) -> None:
         """Start a broker; it is up after `await_up`. `lock` is that of `lock_root` and becomes the broker's."""
-        running = self.running[broker_id] = RunningBroker(self.hosted.identities[broker_id], self._shared, lock)
+        try:
+            shift = sorted(self.hosted.identities).index(broker_id)
+            identity = replace(self.hosted.identities[broker_id], endpoint=self._endpoint.bind(broker_id, shift))
+            running = self.running[broker_id] = RunningBroker(identity, self._shared, lock)
+        except BaseException:
+            lock.close()
+            raise
         self._peers[broker_id] = running.broker.calls
         running.start()
 
+    def kill(self, broker_id: int) -> None:
+        """End a broker as by a crash: nothing is flushed or deregistered, its clients' connections break."""
+        self.running.pop(broker_id).kill()
+        self._served.discard(broker_id)
+        self._endpoint.withdraw(broker_id)
+
     def await_up(self) -> None:
-        """Wait until all running brokers are up, then serve metrics on `stratalog.metrics.port`, if it is set."""
+        """Wait until all running brokers are up; then serve clients, and metrics on `stratalog.metrics.port`, if set."""
         await_up(self.running.values())
+        for broker_id in self.running.keys() - self._served:
+            self._endpoint.serve(self, broker_id)
+            self._served.add(broker_id)
         if self.hosted.config.stratalog_metrics_port and self._metrics is None:
-            self._metrics = MetricsServer(self.hosted.config.stratalog_metrics_port, self.brokers)
+            port = self.hosted.config.stratalog_metrics_port
+            self._metrics = MetricsServer(port, self.running_brokers)
 
     def described(self) -> list[str]:
         """How followers fetch, and where metrics are."""
@@ -117,6 +187,7 @@ class BrokerHost:
         for each in running:
             each.join()
         left = [in_order and each.move_leaderships() for each in running]
+        self._endpoint.stop()
         have_ended = self.runner.stop()
         self._executor.shutdown(wait=True)
         for each, left_in_order in zip(running, left, strict=True):

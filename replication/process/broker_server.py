@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Self
 from stratalog.replication.broker.broker import Broker
 from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.broker_root import folder_here
+from stratalog.replication.config import BrokerConfig
 from stratalog.replication.coordinator.runtime.remote_appends import Appends
-from stratalog.replication.process.broker_host import BrokerHost, Fetcher, HostedBrokers
+from stratalog.replication.process.broker_host import BrokerHost, ClientEndpoint, Fetcher, HostedBrokers
 from stratalog.replication.process.broker_properties import BrokerProperties
 from stratalog.replication.process.running_broker import lock_root
 from stratalog.replication.threads.interpreter import share_interpreter
@@ -43,6 +44,7 @@ class BrokerServer:
         spark: SparkSession | None = None,
         on_locked: Callable[[Path], None] = lambda _log_folder: None,
         peers: MutableMapping[int, Appends] | None = None,
+        endpoint: Callable[[BrokerConfig], ClientEndpoint] | None = None,
     ) -> Self:
         """Make or reopen the broker's root, make or join the cluster, register.
 
@@ -50,12 +52,14 @@ class BrokerServer:
         spark      the session whose slots run the fetch sessions; None starts one, or takes that of spark-submit
         on_locked  called with the folder for text logs as soon as the root is this process's
         peers      brokers of other processes, by id, as far as they can be called; this one is put in
+        endpoint   makes what answers Kafka's clients; None: nobody does
         Python's switch interval and garbage collection are set as `share_interpreter` says.
         Raises KafkaStorageError when another broker of this machine works on the root; DuplicateBrokerRegistrationError
         when the id is, and stays, live on another root; InvalidRequestError when the root is another broker's;
         InconsistentClusterIdError when it is another cluster's; BrokerNotAvailableError when it does not come up.
         """
         broker_id = properties.broker_id
+        served = None if endpoint is None else endpoint(properties.config)
         lock = lock_root(properties.root)  # makes the root, too
         log_folder = text_log_folder(properties)
         on_locked(log_folder)
@@ -63,7 +67,7 @@ class BrokerServer:
         hosted = HostedBrokers(properties.metadata_root, {broker_id: identity}, properties.config, log_folder)
         host: BrokerHost | None = None
         try:
-            host = BrokerHost(hosted, fetcher, spark, peers)
+            host = BrokerHost(hosted, fetcher, spark, peers, served)
             host.run(broker_id, lock)
         except BaseException:
             if host is not None:

@@ -9,7 +9,7 @@ same parts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -21,9 +21,9 @@ from stratalog.replication.broker.hosted_replicas import BrokerIdentity
 from stratalog.replication.broker_root import lock_alone, temporary_folder
 from stratalog.replication.config import CLUSTER_TOML, BrokerConfig
 from stratalog.replication.metrics import Metric
-from stratalog.replication.process.broker_host import BrokerHost, Fetcher, HostedBrokers
+from stratalog.replication.process.broker_host import BrokerHost, ClientEndpoint, Fetcher, HostedBrokers
 from stratalog.replication.process.metrics_server import metrics_of
-from stratalog.replication.process.running_broker import await_up, lock_root
+from stratalog.replication.process.running_broker import lock_root
 from stratalog.replication.threads.interpreter import share_interpreter
 from stratalog.storage.errors import BrokerNotAvailableError, InvalidRequestError
 
@@ -54,6 +54,7 @@ class Cluster:
         fetcher: Fetcher = "auto",
         racks: Mapping[int, str] | None = None,
         config: Mapping[str, object] | None = None,
+        endpoint: Callable[[BrokerConfig], ClientEndpoint] | None = None,
     ) -> Self:
         """Make or reopen the cluster below `path` and start `brokers` brokers, ids from 1.
 
@@ -63,6 +64,7 @@ class Cluster:
         fetcher  `spark`, `thread`, or `auto`: Spark unless the given session has too few slots (with a warning)
         racks    rack by broker id
         config   settings by Kafka's names over conf/cluster.toml's, e.g. {"replica.lag.time.max.ms": 10_000}
+        endpoint makes what answers Kafka's clients; None: nobody does
         Python's switch interval and garbage collection are set as `share_interpreter` says.
         Raises KafkaStorageError when another process runs this cluster or one of its brokers, InvalidConfigError,
         LogDirNotFoundError.
@@ -73,9 +75,10 @@ class Cluster:
         place = cluster_place(path)
         identities = {i: BrokerIdentity(i, place.broker_root(i), (racks or {}).get(i)) for i in range(1, brokers + 1)}
         hosted = HostedBrokers(place.metadata_root, identities, settings, place.folder / settings.log_dir)
+        served = None if endpoint is None else endpoint(settings)
         lock = place.lock()
         try:
-            cluster = cls(place, BrokerHost(hosted, fetcher, spark), lock)
+            cluster = cls(place, BrokerHost(hosted, fetcher, spark, endpoint=served), lock)
         except BaseException:
             lock.close()
             raise
@@ -100,24 +103,24 @@ class Cluster:
 
     def brokers(self) -> dict[int, BrokerCalls]:
         """What clients call of the running brokers, by id."""
-        return {broker_id: broker.calls for broker_id, broker in self._host.brokers().items()}
+        return self._host.brokers()
 
     def hosts(self, broker_id: int) -> bool:
         """Whether it is one of this cluster's own brokers, running or stopped; others may have joined beside them."""
-        return broker_id in self._host.hosted.identities
+        return self._host.hosts(broker_id)
 
     def kill(self, broker_id: int) -> None:
         """Stop a broker as a crash would: nothing is flushed or deregistered; its fetch sessions live on as
         zombies until they notice that its session has expired."""
         self.broker(broker_id)
-        self._host.running.pop(broker_id).kill()
+        self._host.kill(broker_id)
 
     def restart(self, broker_id: int) -> None:
         """Start a killed broker again on its old directory."""
         if broker_id not in self.stopped_brokers():
             raise InvalidRequestError(f"broker {broker_id} cannot be restarted; stopped: {self.stopped_brokers()}")
         self._host.run(broker_id, lock_root(self._place.broker_root(broker_id)))
-        await_up([self._host.running[broker_id]])
+        self._host.await_up()
 
     def stopped_brokers(self) -> list[int]:
         """Those that were killed and not restarted."""
@@ -143,7 +146,7 @@ class Cluster:
 
     def metrics(self) -> dict[int, list[Metric]]:
         """Each running broker's metrics, by Kafka's names; no port is needed."""
-        return {broker_id: metrics_of(broker) for broker_id, broker in self._host.brokers().items()}
+        return {broker_id: metrics_of(broker) for broker_id, broker in self._host.running_brokers().items()}
 
     def describe(self) -> str:
         """A few lines on what runs where."""

@@ -163,7 +163,7 @@ class BrokerHost:
         self._endpoint.withdraw(broker_id)
 
     def await_up(self) -> None:
-        """Wait until all running brokers are up; then serve clients, and metrics on `stratalog.metrics.port`, if set."""
+        """Wait until all running brokers are up; serve clients, and metrics on `stratalog.metrics.port`, if set."""
         await_up(self.running.values())
         for broker_id in self.running.keys() - self._served:
             self._endpoint.serve(self, broker_id)

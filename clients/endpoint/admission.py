@@ -81,6 +81,11 @@ class RequestBound:
     def taken(self) -> int:
         return self._taken
 
+    @property
+    def waiting(self) -> int:
+        """How many takers wait."""
+        return len(self._waiting)
+
     def take(self, count: int, when_free: Callable[[], None]) -> bool:
         """Take units if the bound is not reached yet (a taker may exceed it once, so that a large request is possible).
         False: `when_free` will be called."""

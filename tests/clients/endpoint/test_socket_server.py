@@ -1,0 +1,264 @@
+"""Connections over real sockets, in front of a handler that the test answers for."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from struct import pack
+
+import pytest
+
+from stratalog.clients.endpoint.admission import RequestBound
+from stratalog.clients.endpoint.listeners import Listener, SecurityProtocol
+from stratalog.clients.endpoint.socket_server import SocketServer, bind
+from stratalog.clients.kafka.request.api import Connection
+from stratalog.replication.config import BrokerConfig
+from stratalog.storage.errors import InvalidConfigError
+
+PRODUCE, METADATA = 0, 3
+WAIT_S = 10
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+
+
+class Requests:
+    """Requests that arrived, in order; the test answers them, from its own thread."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.answers: list[Callable[[bytes | None], None]] = []
+        self.callers: list[Connection] = []
+
+    def handle(self, frame: bytes, connection: Connection, answer: Callable[[bytes | None], None]) -> None:
+        self.callers.append(connection)
+        self.answers.append(answer)
+        self.frames.append(frame)
+
+    def await_count(self, count: int) -> None:
+        wait_until(lambda: len(self.frames) >= count)
+
+
+class Client:
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), WAIT_S)
+
+    def send(self, *frames: bytes) -> None:
+        self.socket.sendall(b"".join(pack(">i", len(frame)) + frame for frame in frames))
+
+    def answer(self) -> bytes:
+        """The next answer; b"" at the connection's end."""
+        head = self._exactly(4)
+        return self._exactly(int.from_bytes(head, "big")) if head else b""
+
+    def _exactly(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            try:
+                more = self.socket.recv(count - len(data))
+            except ConnectionResetError:
+                more = b""
+            if not more:
+                return b""
+            data += more
+        return data
+
+    def is_closed(self) -> bool:
+        return self._exactly(1) == b""
+
+
+def frame(api_key: int, text: bytes = b"") -> bytes:
+    return pack(">hh", api_key, 0) + text
+
+
+class Server:
+    def __init__(self, settings: dict[str, object]) -> None:
+        self.requests = Requests()
+        config = BrokerConfig.from_properties(settings)
+        (bound,) = bind([Listener("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", 0)])
+        self.port = bound.listener.port
+        self.queued = RequestBound(config.queued_max_requests)
+        self.server = SocketServer(config, self.queued)
+        self.server.serve(1, [bound], self.requests)
+
+    def client(self) -> Client:
+        return Client(self.port)
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    made = Server(getattr(request, "param", {}))
+    yield made
+    made.server.stop()
+
+
+def test_a_request_is_answered(server: Server) -> None:
+    client = server.client()
+    client.send(frame(METADATA, b"hello"))
+    server.requests.await_count(1)
+    assert server.requests.frames == [frame(METADATA, b"hello")]
+    assert server.requests.callers[0].listener == "PLAINTEXT"
+    server.requests.answers[0](b"world")
+    assert client.answer() == b"world"
+
+
+def test_produce_requests_run_together_and_are_answered_in_order(server: Server) -> None:
+    client = server.client()
+    client.send(frame(PRODUCE, b"1"), frame(PRODUCE, b"2"), frame(METADATA, b"3"))
+    server.requests.await_count(2)
+    first, second = server.requests.answers
+    second(b"b")
+    first(b"a")
+    assert [client.answer(), client.answer()] == [b"a", b"b"]
+    server.requests.await_count(3)
+    server.requests.answers[2](b"c")
+    assert client.answer() == b"c"
+
+
+def test_a_request_without_an_answer_lets_the_next_one_begin(server: Server) -> None:
+    client = server.client()
+    client.send(frame(METADATA), frame(METADATA))
+    server.requests.await_count(1)
+    server.requests.answers[0](None)
+    server.requests.await_count(2)
+    server.requests.answers[1](b"x")
+    assert client.answer() == b"x"
+
+
+def test_a_large_answer_and_a_large_request_arrive_whole(server: Server) -> None:
+    client = server.client()
+    large = bytes(range(256)) * 20_000
+    client.send(frame(METADATA, large))
+    server.requests.await_count(1)
+    assert server.requests.frames[0] == frame(METADATA, large)
+    server.requests.answers[0](large)
+    assert client.answer() == large
+
+
+@pytest.mark.parametrize("server", [{"socket.request.max.bytes": 100}], indirect=True)
+def test_a_frame_above_the_limit_closes_its_connection_alone(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    other, client = server.client(), server.client()
+    with caplog.at_level(logging.WARNING, "stratalog.network"):
+        client.socket.sendall(pack(">i", 101))
+        assert client.is_closed()
+    (line,) = [record.message for record in caplog.records]
+    assert line.startswith("connection of 127.0.0.1:")
+    assert line.endswith("Invalid receive (size = 101; it must be between 0 and 100)")
+    other.send(frame(METADATA))
+    server.requests.await_count(1)
+
+
+def test_the_handler_closes_a_connection_from_another_thread(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    client = server.client()
+    client.send(frame(99))
+    server.requests.await_count(1)
+    with caplog.at_level(logging.WARNING, "stratalog.network"):
+        threading.Thread(target=server.requests.callers[0].close, args=("API 99: it is not served",)).start()
+        assert client.is_closed()
+    (line,) = [record.message for record in caplog.records]
+    assert "closed at API 99: API 99: it is not served" in line
+
+
+@pytest.mark.parametrize("server", [{"max.connections.per.ip": 1}], indirect=True)
+def test_a_connection_beyond_the_limit_is_closed(server: Server) -> None:
+    first = server.client()
+    first.send(frame(METADATA))
+    server.requests.await_count(1)
+    assert server.client().is_closed()
+    first.socket.close()
+    server.requests.answers[0](b"")
+
+    def is_served() -> bool:
+        client = server.client()
+        client.send(frame(METADATA))
+        client.socket.settimeout(0.2)
+        try:
+            return not client.is_closed()
+        except TimeoutError:
+            return True
+
+    wait_until(is_served)
+
+
+@pytest.mark.parametrize("server", [{"queued.max.request.bytes": 1_000}], indirect=True)
+def test_beyond_the_memory_bound_clients_are_not_read_until_others_are_answered(server: Server) -> None:
+    first, second = server.client(), server.client()
+    first.send(frame(METADATA, b"x" * 1_000))
+    server.requests.await_count(1)
+    second.send(frame(METADATA, b"y"), frame(METADATA, b"z"))
+    server.requests.await_count(2)  # the request that meets the bound begins; those behind it do not
+    server.requests.answers[1](b"2")
+    assert second.answer() == b"2"
+    assert len(server.requests.frames) == 2
+    server.requests.answers[0](b"1")
+    server.requests.await_count(3)
+    server.requests.answers[2](b"3")
+    assert second.answer() == b"3"
+
+
+def test_while_too_many_requests_wait_for_an_io_thread_none_begins(server: Server) -> None:
+    server.queued.add(500)
+    client = server.client()
+    client.send(frame(METADATA))
+    wait_until(lambda: server.queued.waiting == 1)
+    assert server.requests.frames == []
+    server.queued.release(1)
+    server.requests.await_count(1)
+
+
+def test_a_client_that_does_not_read_its_answers_is_not_read_from(server: Server) -> None:
+    client, large = server.client(), bytes(4 << 20)
+    client.send(*[frame(PRODUCE)] * 40)
+    answered = 0
+    while answered < 40:
+        count = len(server.requests.answers)
+        for answer in server.requests.answers[answered:count]:
+            answer(large)
+        if count == answered and answered:
+            break
+        answered = count
+        if answered < 5:
+            server.requests.await_count(answered + 1)
+    assert len(server.requests.frames) < 40
+    for _ in range(answered):
+        assert client.answer() == large
+
+
+def test_at_the_end_requests_that_were_read_are_answered(server: Server) -> None:
+    client = server.client()
+    client.send(frame(METADATA))
+    server.requests.await_count(1)
+    stopping = threading.Thread(target=server.server.stop)
+    stopping.start()
+    server.requests.answers[0](b"last")
+    assert client.answer() == b"last"
+    assert client.is_closed()
+    stopping.join(WAIT_S)
+    with pytest.raises(OSError, match="refused"):
+        server.client()
+
+
+def test_a_withdrawn_broker_closes_its_connections_and_its_port(server: Server) -> None:
+    client = server.client()
+    client.send(frame(METADATA))
+    server.requests.await_count(1)
+    server.server.withdraw(1)
+    assert client.is_closed()
+    with pytest.raises(OSError, match="refused"):
+        server.client()
+
+
+def test_a_port_in_use_is_refused_in_kafkas_words() -> None:
+    (bound,) = bind([Listener("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", 0)])
+    try:
+        with pytest.raises(InvalidConfigError, match=r"Socket server failed to bind to 127\.0\.0\.1:\d+: Address"):
+            bind([bound.listener])
+    finally:
+        bound.close()

@@ -73,6 +73,12 @@ class ObjectStore(Protocol):
         """Delete an object; absent is fine."""
         ...
 
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Delete objects, by few requests where the store can; absent ones are fine. After an error some may be
+        left."""
+        for path in paths:
+            self.delete(path)
+
     def delete_tree(self, path: str, tombstone_id: str, /) -> None:
         """Delete everything below a directory. A local disk renames it `<path>.<tombstone_id>-delete` first."""
         for meta in self.list(path + "/"):

@@ -74,6 +74,14 @@ replicas, `retention.bytes` 32 MiB, `segment.bytes` 8 MiB,
 `file.delete.delay.ms` and `log.retention.check.interval.ms` 1,000; disk blocks of all replicas, the second half's most
 against the first half's.""",
     ),
+    "busy": (
+        "A busy log",
+        """`make soak`. Half an hour of 400 commits a second to one partition with two replicas, one record of 100 bytes
+each, acks=1, at default settings; only fetch sessions are shorter, so that the follower hands over more than ten times.
+The second half's most against the first half's: files and directories of both replicas, tombstones of the newest
+checkpoint, and resident memory (`Pss`) of the process with both brokers and the producer, and of the Python workers in
+which the follower's sessions run.""",
+    ),
 }
 """Sections by the first part of a bench's name: title and what was measured."""
 
@@ -81,7 +89,7 @@ _SECTION_OF = {
     "produce": "produce", "consume": "produce", "producers": "produce", "latency": "latency", "partitions": "latency",
     "time": "latency",
     "spark": "spark", "delta": "spark", "idle": "standing", "disk": "standing", "memory": "standing",
-    "soak": "soak", "group": "group",
+    "soak": "soak", "busy": "busy", "group": "group",
 }  # fmt: skip
 
 

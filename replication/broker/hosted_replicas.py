@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -44,6 +44,7 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.files.damage import damage_in
 from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits, UpkeepWork
 from stratalog.storage.upkeep.upkeep import Upkeep
@@ -154,6 +155,7 @@ class HostedReplicas:
         """At start: remove what is not assigned to this broker any more; after an unclean stop cut off what a power
         cut may have torn (promise 5), and remove tables that were to be deleted. What the earlier process published as
         committed is remembered."""
+        self._delete_leftovers()
         self._committed |= published_before(self._ports.stores.objects(self._root), image, self._broker_id)
         for topic_partition in self._ports.stores.replicas(self._root):
             table = self._table(topic_partition)
@@ -165,6 +167,16 @@ class HostedReplicas:
                 if is_sealed(table, self._clock, self._ports.ids):
                     self._log(f"removes replica {topic_partition}, which was to be deleted: it is copied anew")
                     table.drop()
+
+    def _delete_leftovers(self) -> None:
+        """Delete what deletions of tables left that ended with their process, as Kafka's `LogManager` does at start.
+        Beside the start, where there is an executor: a large table takes long."""
+        objects = self._ports.stores.objects(self._root)
+        leftovers = objects.leftovers()
+        if leftovers and self._ports.executor is not None:
+            self._ports.executor.submit(_delete_leftovers, objects, leftovers)
+        elif leftovers:
+            _delete_leftovers(objects, leftovers)
 
     def _is_assigned(self, state: PartitionRecord | None) -> bool:
         return state is not None and self._broker_id in state.replicas
@@ -445,3 +457,13 @@ class HostedReplicas:
 
     def _log_state(self, state: PartitionRecord, what: str) -> None:
         self._log(f"{state.topic_partition} {what}: {state.state_json()}")
+
+
+def _delete_leftovers(objects: ObjectStore, directories: Sequence[str]) -> None:
+    """What cannot be deleted is tried again at the next start."""
+    for directory in directories:
+        try:
+            objects.delete_leftover(directory)
+            _LOG.info("deleted %s/%s, which an earlier process had begun to delete", objects.url, directory)
+        except StratalogError as reason:
+            _LOG.warning("%s/%s is left of a deletion: %s", objects.url, directory, reason)

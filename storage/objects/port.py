@@ -84,6 +84,14 @@ class ObjectStore(Protocol):
         for meta in self.list(path + "/"):
             self.delete(meta.path)
 
+    def leftovers(self) -> Sequence[str]:
+        """The directories directly below the root that a `delete_tree` renamed and did not delete to its end."""
+        return ()
+
+    def delete_leftover(self, directory: str) -> None:
+        """Delete one of these to its end; absent is fine."""
+        return
+
     def put_register(self, path: str, data: bytes) -> None:
         """Write a small object that one writer replaces often, as cheaply as the store can. A reader finds one
         whole value at any time. Only `get_register` reads it; to `list`, `exists` and `delete` it is an object,

@@ -6,10 +6,11 @@ history is likely (random and seeded like any other). Seeds that find them are i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Any
 from unittest.mock import patch
 
 from stratalog.replication.broker.broker import register_broker
@@ -23,6 +24,7 @@ from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord, R
 from stratalog.replication.progress.progress import ProgressHeader, ReplicaProgress, encode_progress
 from stratalog.replication.progress.progress_object import ProgressWriter
 from stratalog.storage.delta.commit_race import CommitRace
+from stratalog.storage.delta.removed import RemovedObjects
 from stratalog.storage.delta.table import LEADER_EPOCH, Conflict
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.state import LogState
@@ -135,6 +137,30 @@ def no_gap_between_polls() -> AbstractContextManager[object]:
         return original(self, now_ms, contents)
 
     return patch.object(SessionObserver, "observe", observe)
+
+
+# -- upkeep ----------------------------------------------------------------------------------------------
+
+
+def removed_files_are_forgotten() -> AbstractContextManager[object]:
+    """A log remembers the newest two files that left it, as it remembered 20,000."""
+    original = RemovedObjects.replay
+
+    def replay(self: RemovedObjects, *arguments: Any) -> None:
+        original(self, *arguments)
+        self.forget(list(self)[:-2])
+
+    return patch.object(RemovedObjects, "replay", replay)
+
+
+def deleted_up_to_the_newest_commit() -> AbstractContextManager[object]:
+    """A commit states that all is deleted that left the log before, as soon as something is."""
+
+    def deleted(self: LogState, paths: Iterable[str]) -> None:
+        self.removed.forget(paths)
+        self._deleted_version = self.version
+
+    return patch.object(LogState, "deleted", deleted)
 
 
 # -- the high watermark and the ISR ----------------------------------------------------------------------
@@ -400,5 +426,7 @@ MUTATIONS: dict[str, Mutation] = {
     "cut at the high watermark": Mutation(
         truncation_to_the_high_watermark, _COMPLETE, _mix(crash=2, restart_all=1, cut_broker=1)
     ),
+    "removed files": Mutation(removed_files_are_forgotten, ("NothingForgotten",), _mix(crash=1, restart_all=1)),
+    "deleted version": Mutation(deleted_up_to_the_newest_commit, ("NothingForgotten",), _mix(crash=1, pause_session=1)),
     "sequences": Mutation(sequences_are_not_checked, ("NoDuplicateSequence", "NoDuplicates"), _mix(cut_broker=2)),
 }

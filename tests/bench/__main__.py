@@ -6,7 +6,7 @@
                           `--only group` rebalances of 100 members over 1,000 partitions
 --rounds 1                how often each side is measured (3)
 --long                    the benches that take minutes, instead of the others
---soak                    a log after 100,000 commits, disk under full load, and a busy log's files and memory: ours
+--soak                    a log after 100,000 commits, disk under load, and a busy log's files and memory: ours
                           alone, without the peer
 --minutes 30, --commits-per-s 400   of `busy_log`
 --report docs             write BENCHMARKS.md and its charts there

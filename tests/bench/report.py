@@ -69,9 +69,9 @@ partition has its new owner and every member knows; `kill` counts from the end o
 at default settings, after 55,000 or more until the oldest files and commits are deleted. Three runs.
 `soak_commit`: the last tenth against the first, each by its own run's. `soak_live_files`, `soak_delta_log_entries`,
 `soak_data_files`: the most from the second tenth on, against the most in the second tenth. Look-ups and `soak_reopen`
-are of a fresh reader, the files in the page cache. `soak_disk`: ten minutes at full load over six partitions with three
-replicas, `retention.bytes` 32 MiB, `segment.bytes` 8 MiB, `log.retention.check.interval.ms` 1,000; disk blocks of all
-replicas, the second half's most against the first half's.""",
+are of a fresh reader, the files in the page cache. `soak_disk`: ten minutes of 200,000 records/s over six partitions
+with three replicas, `retention.bytes` 32 MiB, `segment.bytes` 8 MiB, `log.retention.check.interval.ms` 1,000; disk
+blocks of all replicas, the second half's most against the first half's.""",
     ),
     "busy": (
         "A busy log",

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stratalog import Admin, Cluster, Producer
+from stratalog import Admin, Cluster, Producer, StratalogError
 from stratalog.storage.records import TopicPartition
 from tests.bench import machine
 from tests.bench.benches.latency import hand_overs_s
@@ -94,7 +94,8 @@ def load(lab: Lab, cluster: Cluster, duration_s: int, sampled: Callable[[float],
     """Send at the rate for so long, and sample; the first sample is from before."""
     payload = lab.payload(100)
     values = [payload.value(number) for number in range(VALUES)]
-    samples, failures, number = [sampled(0.0)], [], 0
+    samples, number = [sampled(0.0)], 0
+    failures: list[StratalogError] = []
     with Producer(cluster, acks="1", linger_ms=0) as producer:
         start = time.perf_counter()
         while (now_s := time.perf_counter() - start) < duration_s:

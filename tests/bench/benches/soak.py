@@ -1,4 +1,4 @@
-"""`soak_commits`: a log's speed after very many commits; `soak_disk`: disk use at full load with `retention.bytes`.
+"""`soak_commits`: a log's speed after very many commits; `soak_disk`: disk use under load with `retention.bytes`.
 
 I/O: one log with its upkeep on the local disk, as a broker runs it; then a cluster of three brokers. Settings of upkeep
 are the defaults: with shorter ones a fault showed in no bench that deleted nothing at the default.
@@ -47,6 +47,8 @@ UPKEEP_MS, REST_MS = 1_000, 3_000
 LOOK_UPS, REOPENS = 300, 5
 FIRST_MS = 1_700_000_000_000
 LOAD_S, LOAD_SAMPLE_S = 600, 2
+LOAD_PER_S = 200_000
+"""Records a second at most, of 100 bytes."""
 RETENTION_BYTES, SEGMENT_BYTES = 32 << 20, 8 << 20
 PARTITION = TopicPartition("soak", 0)
 
@@ -242,10 +244,10 @@ def _look_ups(whole: Grown, short: Grown) -> list[Row]:
 
 
 def soak_disk(lab: Lab) -> Outcome:
-    """Ten minutes as fast as it goes with `retention.bytes`: what the topic takes on the disks of three brokers.
+    """Ten minutes of `LOAD_PER_S` with `retention.bytes`: what the topic takes on the disks of three brokers.
 
-    Retention is checked each second, not each five minutes: the disk would not hold that time of full load. What it
-    removes is deleted at the default `file.delete.delay.ms`.
+    What retention removes stays for the default `file.delete.delay.ms`, so the rate decides what the disk has to hold.
+    Retention is checked each second, not each five minutes, for the same reason.
     """
     sampled: list[tuple[float, float]] = []
     with lab.cluster(log_retention_check_interval_ms=1_000) as cluster:
@@ -260,16 +262,17 @@ def soak_disk(lab: Lab) -> Outcome:
             for broker in range(1, BROKERS + 1)
             for partition in range(PARTITIONS)
         ]
-        payload, sent = lab.payload(100), 0
+        payload, sent, records = lab.payload(100), 0, 0
         began = time.perf_counter()
         with Producer(cluster, acks="all") as producer:
             while (passed_s := time.perf_counter() - began) < LOAD_S:
                 producer.send_table(topic, payload.table(sent))
+                records += payload.table(sent).num_rows
                 sent += 1
                 if passed_s >= len(sampled) * LOAD_SAMPLE_S:
                     sampled.append((passed_s, machine.allocated_bytes(folders) / (1 << 20)))
+                time.sleep(max(0.0, records / LOAD_PER_S - passed_s))
             producer.flush()
-    records = sum(payload.table(number).num_rows for number in range(sent))
     show(f"soak_disk: {records / LOAD_S:.0f}/s, MiB {[round(mib) for _, mib in sampled[:: len(sampled) // 20]]}")
     half = len(sampled) // 2
     early, late = ([mib for _, mib in part] for part in (sampled[half // 5 : half], sampled[half:]))

@@ -64,9 +64,9 @@ class Disks:
     def restore(self, name: str) -> None:
         self._tell("restore", name)
 
-    def dump(self, name: str, folder: Path) -> None:
-        """Copy the present content, without power that which the cut left."""
-        self._tell("dump", name, folder=str(folder))
+    def dump(self, name: str, folder: Path, prefix: str = "") -> None:
+        """Copy the files below `prefix`: the present content, without power that which the cut left."""
+        self._tell("dump", name, folder=str(folder), prefix=prefix)
 
     def stats(self, name: str) -> dict[str, int]:
         return self._tell("stats", name)

@@ -81,9 +81,7 @@ class DiskServer:
                         "pending": sum(1 for _ in mount.disk.pending)}  # fmt: skip
             case "dump":
                 disk = self._dark[name][0] if name in self._dark else self._mounts[name].disk
-                for path, content in tree_of(disk).items():
-                    if not path.startswith(command["prefix"]):
-                        continue
+                for path, content in tree_of(disk, command["prefix"]):
                     os.makedirs(os.path.dirname(f"{command['folder']}/{path}"), exist_ok=True)
                     with open(f"{command['folder']}/{path}", "wb") as file:
                         file.write(content)

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from stratalog.clients.admin.admin import Admin, NewTopic
@@ -44,10 +45,12 @@ SETTINGS = {
 }  # fmt: skip
 FLUSHED, PLAIN = "flushed", "plain"
 PARTITIONS = 2
-CUTS_A_TOPIC = 40
+CUTS_A_TOPIC = 12
 """After so many cuts the load goes on with new topics, so that tables that are checked each time stay small."""
-LOAD_S = (0.2, 1.5)
-PAUSE_S = 0.02
+CHECK_EVERY = 3
+"""Cuts between two comparisons with the tables."""
+LOAD_S = (0.1, 1.0)
+PAUSE_S = 0.03
 IN_SYNC_S = 60
 ONE, TWO, ROOM = "one broker", "two brokers", "all brokers and the metadata root"
 
@@ -145,29 +148,35 @@ class Run:
         away = rng.sample(BROKERS, {ONE: 1, TWO: 2, ROOM: 3}[kind])
         names = [f"broker-{i}" for i in away] + ([METADATA] if kind == ROOM else [])
         seed = self._seed * 100_000 + number
+        times = [time.monotonic()]
         acknowledged = self._ledger.counts.acknowledged
         self._cluster.kill(away)
-        states = self._states() if kind != ROOM else None
+        states = self._states()  # what the brokers that are gone acted on last
         cuts = self._cluster.cut(names, seed)
         for name in names:
             self._cluster.disks.restore(name)
-        if states is None:
+        if kind == ROOM:
             self._view = None
-            states = self._states()
         lossy = [state for state in states if set(state.isr) <= set(away) and state.topic.startswith(PLAIN)]
         kept_ends = {(state.topic, state.partition): self._kept_end(state) for state in lossy}
         self.result.cuts[kind] += 1
         self._count(cuts)
+        times.append(time.monotonic())
         self._cluster.start(away)
-        epochs_s = time.monotonic()
+        times.append(epochs_s := time.monotonic())
         took_s = self._await_in_sync()
         self.result.in_sync_s.append(took_s)
         for state in lossy:
             place = state.topic, state.partition
             self.judge.lost(place, Loss(self._first_offset_after(state), epochs_s + took_s, kept_ends[place]))
-        self._check_all()
+        times.append(time.monotonic())
+        if number % CHECK_EVERY == CHECK_EVERY - 1:
+            self._check_all()
+        times.append(time.monotonic())
+        cut_s, start_s, sync_s, check_s = (after - before for before, after in pairwise(times))
         print(
-            f"cut {number}, seed {seed}: {kind} {sorted(away)}; in sync after {took_s:.1f} s;"
+            f"cut {number}, seed {seed}: {kind} {sorted(away)};"
+            f" cut {cut_s:.1f} s, start {start_s:.1f} s, sync {sync_s:.1f} s, check {check_s:.1f} s;"
             f" {self._ledger.counts.acknowledged} acknowledged ({acknowledged} before);"
             f" lost with right {self.judge.lost_tail}, of these kept by a replica {self.judge.lost_though_kept};"
             f" {'; '.join(f'{n} kept {c.kept_share:.2f}, {c.changes_lost}/{c.changes} names lost' for n, c in cuts.items())}",

@@ -18,7 +18,6 @@ import stat
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Literal
 from zlib import crc32
 
@@ -424,14 +423,15 @@ class _Cut:
         return bytes(content[:size])
 
 
-def tree_of(disk: VolatileDisk, limit: int = 100_000) -> dict[str, bytes]:
-    """The content of every file by its path, as processes see it."""
+def tree_of(disk: VolatileDisk, prefix: str = "") -> Iterator[tuple[str, bytes]]:
+    """Path and content of every file whose path begins with `prefix`, as processes see them."""
 
     def below(directory: Inode, path: str) -> Iterator[tuple[str, bytes]]:
         for name, (inode, _) in directory.entries.items():
-            if inode.is_directory:
-                yield from below(inode, f"{path}{name}/")
-            else:
-                yield path + name, bytes(inode.data)
+            here = f"{path}{name}/" if inode.is_directory else path + name
+            if inode.is_directory and (here.startswith(prefix) or prefix.startswith(here)):
+                yield from below(inode, here)
+            elif not inode.is_directory and here.startswith(prefix):
+                yield here, bytes(inode.data)
 
-    return dict(islice(below(disk.root, ""), limit))
+    return below(disk.root, "")

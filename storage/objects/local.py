@@ -18,6 +18,7 @@ import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import (
     KafkaStorageError,
     LogDirNotFoundError,
@@ -34,10 +35,10 @@ from stratalog.storage.objects.new_file import (
     write_whole,
 )
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore
+from stratalog.storage.objects.probe import probe_create_if_absent
 from stratalog.storage.objects.sync import WritesLostError, sync_files, sync_tree
 
 _TEMPORARY = re.compile(r"#\d+$")
-_PROBE = ".create-probe"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 SMALL_BYTES = 8_192
 """Bytes of the first read of a whole object: only for larger ones its size is asked for."""
@@ -70,17 +71,9 @@ class LocalStore(ObjectStore):
             self.probe_create_if_absent()
 
     def probe_create_if_absent(self) -> None:
-        """Try a create twice. KafkaStorageError when the second one wins too, or link(2) is refused."""
-        name = f"{_PROBE}-{os.getpid()}-{next(_serial)}"
-        try:
-            won = (self.create(name, b""), self.create(name, b""))
-        except StoreUnavailableError as reason:
-            raise KafkaStorageError(
-                f"{self.root} cannot hold logs: create-if-absent needs hard links there ({reason})"
-            ) from reason
-        self.delete(name)
-        if won != (True, False):
-            raise KafkaStorageError(f"{self.root} cannot hold logs: creating an object twice returned {won}")
+        """Raises KafkaStorageError where a create does not fail for an object that exists, or link(2) is refused;
+        StoreUnavailableError."""
+        probe_create_if_absent(self, RandomIds().new_id(), "hard links (link(2) that fails for a name that exists)")
 
     def put(self, path: str, data: bytes | memoryview) -> None:
         target = f"{self.root}/{path}"

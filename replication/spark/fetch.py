@@ -26,9 +26,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.follower.fetch_place import (
     FAILURES_MAX,
-    FetchTask,
     Event,
     FetchPlace,
+    FetchTask,
     Place,
     QueryFailed,
     SessionPublished,

@@ -50,8 +50,8 @@ def check_meta_properties(store: ObjectStore, cluster_id: str, broker_id: int, f
         tables = [name for name in store.directories() if replica_of(name) is not None]
         if tables:
             raise CorruptMessageError(
-                f"{store.url}/{META_PROPERTIES} is torn: found {found}, expected {wanted}; there are replicas beside it,"
-                f" as {tables[0]}: write the file again if they are this broker's"
+                f"{store.url}/{META_PROPERTIES} is torn: found {found}, expected {wanted}; there are replicas beside "
+                f"it, as {tables[0]}: write the file again if they are this broker's"
             )
         store.put(META_PROPERTIES, _encode(wanted))
         store.sync([META_PROPERTIES])

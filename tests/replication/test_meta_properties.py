@@ -60,7 +60,7 @@ def test_a_mark_that_a_power_cut_spoilt_is_written_again_unless_there_are_replic
     check_meta_properties(store, "cluster-a", 2, 1)
     assert store.get(META_PROPERTIES) == b"version=1\ncluster.id=cluster-a\nbroker.id=2\n"
     used = MemoryStore({META_PROPERTIES: left, "orders-0/_delta_log/00000000000000000000.json": b"{}"})
-    with pytest.raises(CorruptMessageError, match="is torn.*orders-0"):
+    with pytest.raises(CorruptMessageError, match=r"is torn.*orders-0"):
         check_meta_properties(used, "cluster-a", 2, 1)
 
 

@@ -153,7 +153,8 @@ class Judge:
             if after.offset != before.offset + 1:
                 self._find("hole", f"{_at(place, before.offset)} on {name}: {after.offset} follows")
             if after.epoch < before.epoch:
-                self._find("epoch-goes-back", f"{_at(place, after.offset)} on {name}: {before.epoch} then {after.epoch}")
+                epochs = f"{before.epoch} then {after.epoch}"
+                self._find("epoch-goes-back", f"{_at(place, after.offset)} on {name}: {epochs}")
         seen: dict[str, int] = {}
         for row in rows:
             if row.value in seen:

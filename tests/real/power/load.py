@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
 
 from stratalog.clients.consumer.consumer import Consumer
@@ -128,10 +129,8 @@ class LedgerWriter(Party):
 
 
 def _close(producer: Producer) -> None:
-    try:
+    with suppress(StratalogError):
         producer.close(30)
-    except StratalogError:
-        pass
 
 
 class LedgerReader(Party):

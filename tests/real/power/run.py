@@ -174,12 +174,12 @@ class Run:
             self._check_all()
         times.append(time.monotonic())
         cut_s, start_s, sync_s, check_s = (after - before for before, after in pairwise(times))
+        lost = ", ".join(f"{n} {c.changes_lost}/{c.changes}" for n, c in cuts.items())
         print(
-            f"cut {number}, seed {seed}: {kind} {sorted(away)};"
+            f"cut {number}, seed {seed}: {kind} {sorted(away)}, kept {min(c.kept_share for c in cuts.values()):.2f};"
             f" cut {cut_s:.1f} s, start {start_s:.1f} s, sync {sync_s:.1f} s, check {check_s:.1f} s;"
-            f" {self._ledger.counts.acknowledged} acknowledged ({acknowledged} before);"
-            f" lost with right {self.judge.lost_tail}, of these kept by a replica {self.judge.lost_though_kept};"
-            f" {'; '.join(f'{n} kept {c.kept_share:.2f}, {c.changes_lost}/{c.changes} names lost' for n, c in cuts.items())}",
+            f" {self._ledger.counts.acknowledged} acknowledged, {acknowledged} before; lost with right"
+            f" {self.judge.lost_tail}, of these kept by a replica {self.judge.lost_though_kept}; names lost: {lost}",
             flush=True,
         )
 

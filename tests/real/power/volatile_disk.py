@@ -339,12 +339,12 @@ class _Cut:
         if chances.of("split") < 0.4:  # names before content, or content before names
             self._names_kept, self._files_kept = chances.of("names"), chances.of("files")
         self._unit = SECTOR_BYTES if chances.of("unit") < 0.25 else BLOCK_BYTES
-        self.result = CutResult(chances._seed, round(share, 3))  # noqa: SLF001 - its own
+        self.result = CutResult(chances._seed, round(share, 3))
 
     def make(self) -> tuple[VolatileDisk, CutResult]:
         self._keep_changes()
         new = VolatileDisk(self._old.rules)
-        new._freed = self._old._freed  # noqa: SLF001 - the same disk
+        new._freed = self._old._freed
         copies: dict[Inode, Inode] = {}
         before = self._named(lambda inode: [(n, i) for n, (i, _) in inode.entries.items()])
         self._copy(new, self._old.root, new.root, "", copies)
@@ -384,8 +384,8 @@ class _Cut:
                 if not inode.is_directory:
                     made.durable = self._content(inode, f"{path}/{name}")
                     made.data = bytearray(made.durable)
-            new._cookie += 1  # noqa: SLF001
-            copy.entries[name], copy.durable_entries[name] = (made, new._cookie), made  # noqa: SLF001
+            new._cookie += 1
+            copy.entries[name], copy.durable_entries[name] = (made, new._cookie), made
             made.links += 1
             if made.is_directory:
                 made.parent = copy
@@ -415,7 +415,8 @@ class _Cut:
         content = bytearray()
         for start in range(0, size, self._unit):
             chance = self._chances.of(path, start)
-            state = states[-1] if chance < share_present else states[int(self._chances.of(path, start, 1) * len(states))]
+            at = -1 if chance < share_present else int(self._chances.of(path, start, 1) * len(states))
+            state = states[at]
             block = state[start : start + self._unit]
             if not block and self._old.rules.stale_blocks:
                 block = self._old.stale_block(self._chances.of(path, start, 2))[: self._unit]

@@ -397,7 +397,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "orphaned commits": Mutation(
         orphaned_commits_count,
-        (*_COMPLETE, "MonotonicHighWatermark"),
+        ("CommitsFollow", *_COMPLETE, "MonotonicHighWatermark"),
         _mix(Focus("create", 0.3, "b", "metadata"), 4_000, pause_broker=3, pause_session=2, crash=2, restart_all=2),
         Setting(upkeep=QUICK_UPKEEP),
         8_000,

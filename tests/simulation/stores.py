@@ -85,9 +85,11 @@ class SimDisk(MemoryDisk):
 
     def answered(self, table: str, version: int, commit: Commit) -> None:
         files = self.tables.get(table)
-        if files is not None and not follows_another(files, version, commit.commit_id):
+        if files is None or not is_orphaned(files, version, commit.commit_id):
             return
-        raise Violation("CommitsFollow", f"{self.root}/{table}: version {version} is answered, but does not follow")
+        raise Violation(
+            "CommitsFollow", f"{self.root}/{table}: version {version} is orphaned, and answered"
+        )
 
     def power_cut(self, rng: Random) -> None:
         """Unsynced commits are lost, from a random one on; the first one lost may be torn, lack its file, or be the
@@ -124,14 +126,15 @@ def first_of_another_table(files: MemoryFiles) -> StoredCommit:
     return StoredCommit(Commit(OTHER_TABLE, "CREATE TABLE", 0, txns=INITIAL_TXNS), None, properties or {})
 
 
-def follows_another(files: MemoryFiles, version: int, commit_id: str) -> bool:
-    """Whether this version names another commit than the one that stands before it, where clean-up cannot have
-    been."""
+def is_orphaned(files: MemoryFiles, version: int, commit_id: str) -> bool:
+    """Whether a commit is no part of the log: it stands alone below the newest checkpoint, or names another commit than
+    the one that stands before it, where clean-up cannot have been."""
     stored, before = files.commits.get(version), files.commits.get(version - 1)
-    if stored is None or stored.commit.commit_id != commit_id or before is None:
+    if stored is None or stored.commit.commit_id != commit_id:
         return False
-    is_cleaned = max(files.checkpoints, default=-1) >= version
-    return not is_cleaned and stored.previous_id not in (None, before.commit.commit_id)
+    if max(files.checkpoints, default=-1) > version:
+        return before is None and version + 1 not in files.commits
+    return before is not None and stored.previous_id not in (None, before.commit.commit_id)
 
 
 def continues_log(files: MemoryFiles, version: int, stored: StoredCommit) -> bool:

@@ -120,7 +120,7 @@ def test_an_object_store_s_lock_is_in_this_machine_s_temporary_folder(tmp_path: 
 
 
 @pytest.mark.parametrize("left", [b"", bytes(700), b'{"commitInfo":{"torn'])
-def test_a_commit_that_a_power_cut_tore_is_dropped_when_the_first_broker_comes_back(tmp_path: Path, left: bytes) -> None:
+def test_a_commit_that_a_power_cut_tore_is_dropped_when_the_first_broker_returns(tmp_path: Path, left: bytes) -> None:
     before = join(tmp_path, 1)
     before.close()
     log = tmp_path / "metadata" / "__cluster_metadata-0" / "_delta_log"

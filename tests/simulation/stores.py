@@ -19,6 +19,8 @@ LATE_MS_MAX = 2_000
 FIT_POLL_MS = 5
 OTHER_TABLE = "of another table"
 """Id of the commit that a power cut may leave in the place of a lost one."""
+COPIED_PIECES = 2
+"""Number of pieces of a copied file, where copies may fail half way."""
 
 VersionSeen = Callable[[str, int, StoredCommit], None]
 FileDeleted = Callable[[str, MemoryFiles, str], None]
@@ -73,6 +75,7 @@ class SimDisk(MemoryDisk):
         self, root: str, scheduler: Scheduler, clock: SimClock, created: VersionSeen, deleted: FileDeleted
     ) -> None:
         super().__init__(access=partial(scheduler.access, root), now_ms=clock.wall_ms, root=root)
+        self.copied_pieces = COPIED_PIECES if scheduler.faults.failed_copy else 0
         self.scheduler = scheduler
         self.created = created
         self._deleted = deleted
@@ -87,9 +90,7 @@ class SimDisk(MemoryDisk):
         files = self.tables.get(table)
         if files is None or not is_orphaned(files, version, commit.commit_id):
             return
-        raise Violation(
-            "CommitsFollow", f"{self.root}/{table}: version {version} is orphaned, and answered"
-        )
+        raise Violation("CommitsFollow", f"{self.root}/{table}: version {version} is orphaned, and answered")
 
     def power_cut(self, rng: Random) -> None:
         """Unsynced commits are lost, from a random one on; the first one lost may be torn, lack its file, or be the

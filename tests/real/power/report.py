@@ -27,8 +27,8 @@ is any that the file had, or one between. The kernel writes back by itself after
 
 After every {every} cuts the tables of all in-sync replicas are read by deltalake and compared with every
 acknowledgement and every read: lost, doubled and changed records, holes, two values of one offset in one leader epoch,
-two leaders of one epoch, replicas that differ. After {topic_cuts} cuts every table is also read by stratalog and by
-delta-spark; then the topics are deleted and others are written.
+two leaders of one epoch, replicas that differ. After {topic_cuts} cuts every table is also read by stratalog, the
+last ones by delta-spark, too; then the topics are deleted and others are written.
 
 **With `flush.messages=1`**: {flushed_verdict}
 

@@ -80,10 +80,11 @@ def report_text(result: PowerResult, command: str) -> str:
         f"unsynced tail of the log: {result.lost_tail:,} acknowledged records, {result.lost_though_kept:,} of them "
         "still on the disk of another replica than the one that leads afterwards."
     )
-    return TEXT.format(
+    text = TEXT.format(
         command=command, every=CHECK_EVERY, topic_cuts=CUTS_A_TOPIC, order=rules.order,
         rules=ORDERS[rules.order], block=BLOCK_BYTES, sector=SECTOR_BYTES,
         writeback_s=rules.writeback_ms / 1000, rows=rows, plain_verdict=plain,
         flushed_verdict=f"{lost}, also when all three brokers and the metadata root lost power at once.",
         findings="none" if not result.findings else "; ".join(f"{x.rule}: {x.text}" for x in result.findings[:20]),
     )  # fmt: skip
+    return "\n\n".join(part if part.startswith("|") else " ".join(part.split()) for part in text.split("\n\n")) + "\n"

@@ -329,8 +329,9 @@ def main(arguments: list[str] | None = None) -> int:
     result = run.run(given.cuts)
     print(result, flush=True)
     if given.report:
-        words = sys.argv[1:] if arguments is None else arguments
-        write_report(given.report, result, " ".join(["python -m tests.real.power.run", *words]))
+        stale = " --stale-blocks" if given.stale_blocks else ""
+        options = f"--cuts {sum(result.cuts.values())} --seed {given.seed} --order {given.order}{stale}"
+        write_report(given.report, result, f"python -m tests.real.power.run {options}")
     for finding in result.findings[:20]:
         print(f"{finding.rule}: {finding.text}", flush=True)
     if given.folder is None and not result.findings:

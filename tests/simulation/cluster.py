@@ -35,7 +35,7 @@ from tests.simulation.faults import Faults
 from tests.simulation.invariants import Invariants
 from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimIds
 from tests.simulation.stores import SimDisk, SimObjects, continues_log
-from tests.storage.memory_table import MemoryLogTable
+from tests.storage.memory_table import MemoryFiles, MemoryLogTable
 
 METADATA_ROOT = "memory:///metadata"
 TOPIC = "t"
@@ -83,6 +83,10 @@ QUICK_UPKEEP = UpkeepLimits(
     merge_spread_files=0,
     leader_first_ms=100,
 )
+
+
+Disk = tuple[dict[str, MemoryFiles], dict[str, bytes]]
+"""What is on a machine's disk: its tables and its small objects."""
 
 
 @dataclass(slots=True)
@@ -380,6 +384,16 @@ class SimCluster:
     def cut(self, name: str, root: str, duration_ms: int) -> None:
         self.log_event(f"{name} cannot reach {root} for {duration_ms} ms")
         self.scheduler.cut(name, root, duration_ms)
+
+    def replace_disk(self, broker_id: int, new: Disk) -> Disk:
+        """Replace what is on the disk of a machine that has stopped; the answer is what was on it."""
+        host = self.hosts[broker_id]
+        objects = self.objects(host.root)
+        before = (dict(host.disk.tables), dict(objects.objects))
+        for live, content in ((host.disk.tables, new[0]), (objects.objects, new[1])):
+            live.clear()
+            live.update(content)  # type: ignore[arg-type]
+        return before
 
     def crash(self, broker_id: int) -> None:
         """The process dies; its fetch tasks, elsewhere in the Spark cluster, live on as zombies."""

@@ -221,16 +221,38 @@ def test_a_table_of_a_topic_that_is_not_known_yet_is_left_alone() -> None:
 
 def test_a_start_after_a_crash_deletes_a_sealed_table_though_it_is_assigned_again() -> None:
     hosting = Hosting()
+    hosting.stores.objects("root").durable_on_answer = False
     hosting.apply(LEFT)
     hosting.image.replay(AGAIN)
-    hosting.opened().open_after_stop(hosting.image, was_clean=False)
+    hosting.opened().recover(hosting.image)
     assert not hosting.is_there
 
 
 def test_a_start_after_a_crash_keeps_what_is_not_sealed() -> None:
     hosting = Hosting()
-    hosting.opened().open_after_stop(hosting.image, was_clean=False)
+    hosting.stores.objects("root").durable_on_answer = False
+    hosted = hosting.opened()
+    hosted.recover(hosting.image)
+    hosted.remove_unassigned(hosting.image)
     assert hosting.is_there
+
+
+def test_a_start_removes_a_table_that_is_not_assigned_here() -> None:
+    hosting = Hosting()
+    hosting.image.replay(LEFT)
+    hosting.opened().remove_unassigned(hosting.image)
+    assert not hosting.is_there
+
+
+def test_where_writes_are_durable_once_answered_a_start_after_a_crash_opens_no_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A recovery of many tables on an object store takes hours, and has nothing to cut."""
+    hosting = Hosting()
+    opened: list[str] = []
+    monkeypatch.setattr(hosting.stores, "table", lambda root, named: opened.append(f"{root}/{named}"))
+    hosting.opened().recover(hosting.image)
+    assert opened == []
 
 
 def test_a_table_that_another_process_of_this_broker_sealed_is_deleted_while_its_replica_is_out_of_sync() -> None:

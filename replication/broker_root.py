@@ -1,9 +1,9 @@
 """The marks of a broker's root: its identity, its last clean stop, and the lock of the process that uses it.
 
 I/O: through the root's object store; flock(2). `meta.properties` and `.lock` are as Kafka's files of these names, the
-mark of a clean stop as `.kafka_cleanshutdown`: both name a broker epoch. A lock ends with its process, however that ends, and stays while the
-process is stopped (SIGSTOP). Roots on object stores have their locks in this machine's temporary folder; processes on
-other machines are kept out by broker epochs alone.
+mark of a clean stop as `.kafka_cleanshutdown`: both name a broker epoch. A lock ends with its process, however that
+ends, and stays while the process is stopped (SIGSTOP). Roots on object stores have their locks in this machine's
+temporary folder; processes on other machines are kept out by broker epochs alone.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ class DiskVerbs:
 
     def do_remove_table(self, machine: str, table: str, options: dict[str, str]) -> list[str]:
         self.sim.hosts[int(machine)].disk.tables.pop(table)
+        self.sim.invariants.ever_wiped.add(int(machine))
         return []
 
     def _replaced(self, broker_id: int, new: Disk) -> Disk:

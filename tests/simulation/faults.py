@@ -20,6 +20,8 @@ TROUBLES = (
     "slow store",
     "clock jump",
     "machine sleeps",
+    "shut down",
+    "another disk",
 )
 """The larger troubles; `tests.simulation.troubles` has a function for each."""
 

@@ -108,6 +108,7 @@ class Invariants:
     controller: tuple[int, int] = (NO_LEADER, 0)
     torn: set[int] = field(default_factory=set)
     wiped: set[int] = field(default_factory=set)
+    ever_wiped: set[int] = field(default_factory=set)
     leader_changes: int = 0
     acked_count: int = 0
     _shadows: dict[tuple[int, TopicPartition], Shadow] = field(default_factory=dict)
@@ -198,6 +199,8 @@ class Invariants:
             raise Violation("MonotonicLeaderEpoch", f"partition epoch: {previous} then {state}")
         if previous is not None and history is not None and set(state.replicas) < set(previous.replicas):
             history.lossy |= set(state.isr) <= self.torn  # the others were lost before the election
+        if not set(state.lost) <= self.ever_wiped:
+            raise Violation("Liveness", f"a log is taken for lost, but no disk was: {state}")
         if previous is not None and history is not None and state.unclean > previous.unclean:
             history.lossy |= bool(previous.lost)  # an operator preferred an empty partition to an offline one
         self.leader_changes += previous is not None and state.leader_epoch > previous.leader_epoch
@@ -298,6 +301,7 @@ class Invariants:
         record, unless by an unclean election."""
         self.lost_power(broker_id)
         self.wiped.add(broker_id)
+        self.ever_wiped.add(broker_id)
 
     def lost_power(self, broker_id: int) -> None:
         """The broker's disk lost unsynced files."""

@@ -13,11 +13,12 @@ from random import Random
 from unittest.mock import patch
 
 from stratalog.replication.broker.broker import register_broker
+from stratalog.replication.controller.brokers import FoundRoot
 from stratalog.replication.controller.sessions import SessionObserver
 from stratalog.replication.follower.replica import FollowedReplica
 from stratalog.replication.leader.partition import UNKNOWN, Partition
 from stratalog.replication.leader.purgatory import ProducePurgatory
-from stratalog.replication.metadata.image import Result
+from stratalog.replication.metadata.image import BrokerState, Result
 from stratalog.replication.metadata.log import MetadataLog
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord, RegisterBrokerRecord
 from stratalog.replication.progress.progress import ProgressHeader, ReplicaProgress, encode_progress
@@ -124,6 +125,20 @@ def registration_changes_nothing() -> Iterator[None]:
         ),
     ):
         yield
+
+
+def clean_stop_without_its_mark() -> AbstractContextManager[object]:
+    """Promise 13: a controlled shutdown that the metadata remembers is believed, whatever the disk shows."""
+
+    def has_kept_log(known: BrokerState, incarnation_id: str, _root: str, _found: FoundRoot) -> bool:
+        return known.clean_shutdown or known.registration.incarnation_id == incarnation_id
+
+    return patch("stratalog.replication.controller.brokers._has_kept_log", has_kept_log)
+
+
+def empty_logs_lead() -> AbstractContextManager[object]:
+    """Promise 13: the last member of an ISR leads, though its table went with its disk."""
+    return patch("stratalog.replication.controller.brokers._Restart._is_lost", lambda self, partition: False)
 
 
 def no_gap_between_polls() -> AbstractContextManager[object]:
@@ -357,6 +372,13 @@ MUTATIONS: dict[str, Mutation] = {
     "registration": Mutation(
         registration_changes_nothing, _COMPLETE, _mix(second_process=3, power_cut=2, restart_all=2)
     ),
+    "clean by the metadata": Mutation(
+        clean_stop_without_its_mark,
+        _COMPLETE,
+        _mix(shut_down=4, another_disk=4, crash=2, restart_all=2),
+        _TWO_NEEDED,
+    ),
+    "empty logs": Mutation(empty_logs_lead, _COMPLETE, _mix(another_disk=4, crash=3, restart_all=2)),
     "read back": Mutation(conflicts_are_not_read_back, ("NoDuplicates", *_COMPLETE), _doubled),
     "followed high watermark": Mutation(
         high_watermark_read_as_a_follower,

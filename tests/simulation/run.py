@@ -11,11 +11,14 @@ from functools import lru_cache
 from random import Random
 from unittest.mock import patch
 
+from stratalog.replication.controller.preferred_leaders import ElectionType, elect_leaders
 from stratalog.replication.controller.reassignment import is_reassigning
+from stratalog.replication.metadata.log import open_metadata
 from stratalog.replication.metadata.records import NO_LEADER, record_from_json
+from stratalog.storage.records import TopicPartition
 from stratalog.storage.upkeep.cleaner import SHARED_TURN
 from tests.simulation.clients import start_clients
-from tests.simulation.cluster import QUICK_UPKEEP, UPKEEP, Setting, SimCluster
+from tests.simulation.cluster import METADATA_ROOT, QUICK_UPKEEP, UPKEEP, Setting, SimCluster
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Violation
 from tests.simulation.shadow import Shadow
@@ -60,6 +63,7 @@ def setting_of(seed: int) -> Setting:
         upkeep=rng.choice([UPKEEP, QUICK_UPKEEP]),
         notifies=rng.random() < 0.85,
         pause_ms_max=rng.choice([80, 80, 300, 1_000]),
+        is_durable=rng.random() < 0.15,
     )
 
 
@@ -149,10 +153,22 @@ def _recover(sim: SimCluster) -> None:
         if host.broker is None or host.broker.stopped_by is not None:
             scheduler.kill(host.actors)
             restart(sim, host)
-    scheduler.run_until(scheduler.now_ms + RECOVERY_MS, lambda: not _ailing(sim), poll_ms=50)
+    scheduler.run_until(scheduler.now_ms + RECOVERY_MS, lambda: not _ailing(sim) or bool(_lost(sim)), poll_ms=50)
+    if lost := _lost(sim):  # an operator prefers what is left to an offline partition
+        sim.log_event(f"unclean elections for {lost}")
+        metadata = open_metadata(sim, METADATA_ROOT, sim.clock, sim.ids)
+        metadata.propose(lambda image: elect_leaders(image, ElectionType.UNCLEAN, lost))
+        scheduler.run_until(scheduler.now_ms + RECOVERY_MS, lambda: not _ailing(sim), poll_ms=50)
     ailing = _ailing(sim)
     if ailing:
         raise Violation("Liveness", f"{RECOVERY_MS} ms after the last fault: {ailing}")
+
+
+def _lost(sim: SimCluster) -> list[TopicPartition]:
+    """Partitions that nobody leads since the only member of their ISR has lost its log, once all brokers are back."""
+    if len(sim.invariants.live) < len(sim.hosts):
+        return []
+    return [tp for tp, state in sim.invariants.partitions.items() if state.leader == NO_LEADER and state.lost]
 
 
 def _ailing(sim: SimCluster) -> str:

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from stratalog.replication.controller.brokers import (
+    FoundRoot,
     IsrChange,
     alter_partition,
     fence_brokers,
     leave_isr,
     online_partitions,
-    FoundRoot,
     register_broker,
     report_offline,
     shut_down_broker,

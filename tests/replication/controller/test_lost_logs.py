@@ -189,5 +189,6 @@ def test_records_of_earlier_releases_have_no_disk_and_no_lost_log() -> None:
     )
     assert record_from_json(before) == RegisterBrokerRecord(1, 2, "i", "r")
     assert record_to_json(RegisterBrokerRecord(1, 2, "i", "r"))[1] == before
-    for record in (RegisterBrokerRecord(1, 2, "i", "r", directory_id="d"), replace(partition(REPLICAS, -1, (1,)), lost=(1,))):
+    lost = replace(partition(REPLICAS, -1, (1,)), lost=(1,))
+    for record in (RegisterBrokerRecord(1, 2, "i", "r", directory_id="d"), lost):
         assert record_from_json(record_to_json(record)[1]) == record

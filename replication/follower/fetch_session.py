@@ -13,6 +13,7 @@ wasteful.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from stratalog.replication.follower.metrics import INTERVAL_MS, CopyClock, fetch_metrics_prefix
 from stratalog.replication.follower.partitions import FollowedPartitions
@@ -88,19 +89,19 @@ class FollowerSession:
         """The broker stopped, or another registration took its place: no session of this one is needed any more."""
         return self._is_stopped or self.followed.is_over
 
-    def run(self, duration_ms: int) -> None:
-        """Follow until the deadline, until the registration is over or until the broker stops."""
+    def run(self, duration_ms: int, is_wanted: Callable[[], bool] = lambda: True) -> None:
+        """Follow until the deadline, until the registration is over, the broker stops or it is no longer wanted."""
         try:
-            self._run(duration_ms)
+            self._run(duration_ms, is_wanted)
             self.end()
         finally:
             self._wakeup.close()
 
-    def _run(self, duration_ms: int) -> None:
+    def _run(self, duration_ms: int, is_wanted: Callable[[], bool]) -> None:
         deadline_ms = self._clock.monotonic_ms() + duration_ms
         ending_ms = min(ENDING_MS, duration_ms // 5)
         idle_since_ms = self._clock.monotonic_ms()
-        while (now_ms := self._clock.monotonic_ms()) < deadline_ms and not self.is_over:
+        while (now_ms := self._clock.monotonic_ms()) < deadline_ms and not self.is_over and is_wanted():
             try:
                 if self.state == ACTIVE and deadline_ms - now_ms < ending_ms:
                     self.announce_end()

@@ -2,7 +2,8 @@
 
 I/O: `published_before` and `had_records` read the broker's own progress objects. A leader whose ISR is under
 `min.insync.replicas` at the start of its epoch publishes no high watermark (KIP-966), perhaps for long. Records
-committed before may be read all the same: every clean leader has them. Kafka keeps a high watermark checkpoint for that.
+committed before may be read all the same: every clean leader has them. For that Kafka keeps a high watermark
+checkpoint.
 """
 
 from __future__ import annotations

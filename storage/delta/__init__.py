@@ -6,6 +6,7 @@ commit_race       the decision of one commit attempt: committed or conflict
 commits           `_delta_log` of one table on storage
 commit_json       one commit as Delta's JSON lines
 snapshot          the fold of commits into a snapshot
+tail_recovery     what is cut off after a power loss
 checkpoint        Delta's checkpoints
 removed           objects that left the log, until they are deleted
 """

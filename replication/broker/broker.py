@@ -144,9 +144,14 @@ class Broker:
         if not was_shut_down(self._found.previous_broker_epoch, known):
             self.metadata.propose(lambda image: self._registration(image, recovers=True))
             self._is_known = True
-            self._hosted.recover(self.metadata.image)
-        self._hosted.remove_unassigned(self.metadata.image)
+            self._hosted.recover(self.metadata.image, self._clock.monotonic_ms())
+        self._hosted.remove_unknown(self._newest_image)
         self._register()
+
+    def _newest_image(self) -> ClusterImage:
+        self.metadata.refresh_image()
+        self._check_not_replaced(self.metadata.image)
+        return self.metadata.image
 
     def _register(self) -> None:
         self._put_session(0)
@@ -155,13 +160,16 @@ class Broker:
         self._announce()
 
     def _registration(self, image: ClusterImage, *, recovers: bool = False) -> Result[int]:
-        known = image.brokers.get(self.broker_id)
-        if self._is_known and known is not None and known.registration.incarnation_id != self.incarnation_id:
-            raise self._replaced_by(known.registration.incarnation_id)
+        self._check_not_replaced(image)
         rack, found = self.identity.rack, self._found
         return register_broker(
             image, self.broker_id, self.incarnation_id, self.root, rack, found=found, recovers=recovers
         )
+
+    def _check_not_replaced(self, image: ClusterImage) -> None:
+        known = image.brokers.get(self.broker_id)
+        if self._is_known and known is not None and known.registration.incarnation_id != self.incarnation_id:
+            raise self._replaced_by(known.registration.incarnation_id)
 
     def _replaced_by(self, incarnation_id: str) -> StratalogError:
         """Stop for good: a later process of this broker has registered, and must not be fenced in turn."""

@@ -38,7 +38,16 @@ from stratalog.replication.progress.known_committed import (
     known_committed,
     published_before,
 )
-from stratalog.replication.replica.removal import Leaving, Sealed, delete_stray, has_begun, is_of_topic, is_sealed, seal
+from stratalog.replication.replica.removal import (
+    Leaving,
+    Sealed,
+    delete_stray,
+    delete_unknown,
+    has_begun,
+    is_of_topic,
+    is_sealed,
+    seal,
+)
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds, limits_of, most_live_files
 from stratalog.replication.stores import Ports
 from stratalog.storage.delta.table import LogTable
@@ -184,17 +193,13 @@ class HostedReplicas:
         tables = self._ports.stores.replicas(self._root)
         return frozenset(tp for tp in tables if has_begun(self._table(tp), self._clock, self._ports.ids))
 
-    def remove_unassigned(self, image: ClusterImage) -> None:
-        """At start: remove what is not assigned to this broker any more."""
-        for topic_partition in self._ports.stores.replicas(self._root):
-            if not self._is_assigned(image.partitions.get(topic_partition)):
-                self._log(f"removes stray replica {topic_partition}")
-                self._table(topic_partition).drop()
-
-    def recover(self, image: ClusterImage) -> None:
+    def recover(self, image: ClusterImage, now_ms: int) -> None:
         """At start after an unclean stop, once earlier processes are fenced: cut off what a power cut may have torn
-        (promise 5), and remove tables that were to be deleted. Where writes are durable once they are answered nothing
-        is torn, and the broker's loop finds such tables."""
+        (promise 5). Where writes are durable once they are answered nothing is torn.
+
+        Tables that were to be deleted are found here or later, and are deleted by the broker's loop: a later process
+        may have replaced this one meanwhile, and made them anew.
+        """
         if self._objects.durable_on_answer:
             return
         for topic_partition in self._ports.stores.replicas(self._root):
@@ -203,7 +208,19 @@ class HostedReplicas:
                 table.recover_tail()
                 if is_sealed(table, self._clock, self._ports.ids):
                     self._log(f"removes replica {topic_partition}, which was to be deleted: it is copied anew")
-                    table.drop()
+                    self._removals[topic_partition] = Sealed(now_ms)
+
+    def remove_unknown(self, image: Callable[[], ClusterImage]) -> None:
+        """At start: remove tables of topics that there are no more. The newest `image` is asked for after the tables
+        were listed, so that it shows each topic for which one was made. The broker's loop finds tables of partitions
+        that are assigned elsewhere."""
+        tables = self._ports.stores.replicas(self._root)
+        partitions = image().partitions
+        for topic_partition in tables:
+            if topic_partition in partitions:
+                continue
+            if delete_unknown(self._table(topic_partition), self._clock, self._ports.ids):
+                self._log(f"removed replica {topic_partition}, whose topic is unknown")
 
     def _is_assigned(self, state: PartitionRecord | None) -> bool:
         return state is not None and self._broker_id in state.replicas

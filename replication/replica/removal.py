@@ -121,6 +121,23 @@ def delete_stray(table: LogTable, topic_id: str, clock: Clock, ids: Ids) -> bool
     return True
 
 
+def delete_unknown(table: LogTable, clock: Clock, ids: Ids) -> bool:
+    """Delete a table of a topic that there is no more; False when another process deletes it. One that is absent,
+    cannot be read, or is sealed already is deleted as it is: nothing can write to it."""
+    log = PartitionLog(table, LogConfig(), clock, ids)
+    try:
+        log.refresh()
+        is_ended = log.leader_epoch == SEALED_EPOCH
+    except StoreError:
+        raise
+    except (UnknownTopicOrPartitionError, CorruptMessageError, KafkaStorageError):
+        is_ended = True
+    if is_ended:
+        table.drop()
+        return True
+    return delete_stray(table, log.topic_id, clock, ids)
+
+
 def _seal(log: PartitionLog, leaving: Leaving) -> bool:
     """`seal`, of a log that was just folded."""
     for _ in range(SEAL_TRIES):

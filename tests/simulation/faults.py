@@ -20,6 +20,7 @@ TROUBLES = (
     "slow store",
     "clock jump",
     "machine sleeps",
+    "damage",
     "shut down",
     "another disk",
 )

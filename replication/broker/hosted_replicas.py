@@ -504,4 +504,5 @@ class HostedReplicas:
         STATE_CHANGE_LOG.info("[Broker %d] %s", self._broker_id, what)
 
     def _log_state(self, state: PartitionRecord, what: str) -> None:
-        self._log(f"{state.topic_partition} {what}: {state.state_json()}")
+        lost = f", whose log is lost on brokers {list(state.lost)}" if state.lost else ""
+        self._log(f"{state.topic_partition} {what}: {state.state_json()}{lost}")

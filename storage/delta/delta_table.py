@@ -29,7 +29,7 @@ from stratalog.storage.delta.table import (
     LogTable,
     TableSnapshot,
 )
-from stratalog.storage.delta.tail_recovery import Cut, cut_above, settled_cut
+from stratalog.storage.delta.tail_recovery import TailCut, cut_above, settled_cut
 from stratalog.storage.errors import CorruptMessageError, KafkaStorageError, ObjectNotFoundError, StoreUnavailableError
 from stratalog.storage.files import batch_file
 from stratalog.storage.files.cache import CachedRows, FileCache, joined
@@ -346,7 +346,7 @@ class DeltaLogTable(LogTable):
         """
         base: TableSnapshot | None = None
 
-        def examine(listed: list[ObjectMeta]) -> Cut:
+        def examine(listed: list[ObjectMeta]) -> TailCut:
             nonlocal base
             versions = [commit_version(meta.path) for meta in listed]
             base = newest_readable(self._log)

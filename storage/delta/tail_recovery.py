@@ -21,23 +21,23 @@ TRIES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class TailCut:
     """`kept`: the newest version that stays, -1 for none. `dropped`: versions above it, newest first."""
 
     kept: int
     dropped: tuple[int, ...]
 
 
-def cut_above(kept: int, versions: Sequence[int]) -> Cut:
+def cut_above(kept: int, versions: Sequence[int]) -> TailCut:
     """The cut that keeps the version and drops those of `versions` above it.
 
     >>> cut_above(3, [2, 3, 5, 4])
-    Cut(kept=3, dropped=(5, 4))
+    TailCut(kept=3, dropped=(5, 4))
     """
-    return Cut(kept, tuple(sorted((version for version in versions if version > kept), reverse=True)))
+    return TailCut(kept, tuple(sorted((version for version in versions if version > kept), reverse=True)))
 
 
-def settled_cut(name: str, list_log: Callable[[], L], examine: Callable[[L], Cut]) -> Cut:
+def settled_cut(name: str, list_log: Callable[[], L], examine: Callable[[L], TailCut]) -> TailCut:
     """The cut of a log that nobody writes to: `list_log`, all that is in it, is the same before and after `examine`.
 
     It is listed before it is read: a commit that another writer makes meanwhile is not of the stop. A cut that drops

@@ -28,7 +28,7 @@ from stratalog.replication.progress.progress_object import ProgressWriter
 from stratalog.storage.delta import newest
 from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
 from stratalog.storage.delta.table import LEADER_EPOCH, Conflict
-from stratalog.storage.delta.tail_recovery import Cut
+from stratalog.storage.delta.tail_recovery import TailCut
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.state import LogState
 from stratalog.storage.producers import Accept, ProducerStates
@@ -157,10 +157,10 @@ def recovery_among_writers() -> Iterator[None]:
         image = self.metadata.image
         self._found = self._hosted.found_in_root(image, self._found.directory_id)
         if not was_shut_down(self._found.previous_broker_epoch, image.brokers.get(self.broker_id)):
-            self._hosted.recover(image)
+            self._hosted.recover(image, self._clock.monotonic_ms())
         self._register()
 
-    def cut_at_once(_name: str, list_log: Callable[[], T], examine: Callable[[T], Cut]) -> Cut:
+    def cut_at_once(_name: str, list_log: Callable[[], T], examine: Callable[[T], TailCut]) -> TailCut:
         return examine(list_log())
 
     with patch.object(Broker, "start", start), patch("tests.storage.memory_table.settled_cut", cut_at_once):

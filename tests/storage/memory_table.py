@@ -20,7 +20,7 @@ from stratalog.storage.delta.newest import newest_fold, point_to
 from stratalog.storage.delta.removed import producers_path
 from stratalog.storage.delta.snapshot import INITIAL_TXNS, NO_COMMIT, sound_commits
 from stratalog.storage.delta.table import Commit, Committed, Conflict, LogTable, TableSnapshot
-from stratalog.storage.delta.tail_recovery import Cut, cut_above, settled_cut
+from stratalog.storage.delta.tail_recovery import TailCut, cut_above, settled_cut
 from stratalog.storage.errors import CorruptMessageError, ObjectNotFoundError, StoreUnavailableError
 from stratalog.storage.files.batch_file import describe
 from stratalog.storage.files.codecs import ZSTD
@@ -428,7 +428,7 @@ class MemoryLogTable(LogTable):
         checkpoint = self._log.files.checkpoint
         return tuple(sorted(self._log.files.commits)), checkpoint.version if checkpoint else -1
 
-    def _examined(self, listed: tuple[tuple[int, ...], int]) -> Cut:
+    def _examined(self, listed: tuple[tuple[int, ...], int]) -> TailCut:
         versions, base = listed
         readable: list[StoredCommit] = []
         with suppress(CorruptMessageError):

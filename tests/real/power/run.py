@@ -57,7 +57,7 @@ are checked often stay small, and cuts meet deletions."""
 CHECK_EVERY = 4
 """Cuts between two comparisons with the tables."""
 LOAD_S = (0.1, 1.0)
-PAUSE_S = 0.03
+PAUSE_S = 0.05
 IN_SYNC_S = 60
 ONE, TWO, ROOM = "one broker", "two brokers", "all brokers and the metadata root"
 

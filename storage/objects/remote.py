@@ -11,9 +11,11 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import ObjectStore as RemoteStore
 from obstore.store import from_url
 
+from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import LogDirNotFoundError, ObjectNotFoundError, StoreUnavailableError
 from stratalog.storage.objects.local import LocalStore
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore
+from stratalog.storage.objects.probe import probe_create_if_absent
 
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
@@ -38,6 +40,10 @@ class ObstoreStore(ObjectStore):
     def __init__(self, store: RemoteStore, url: str) -> None:
         self.url = url.rstrip("/")
         self._store = store
+
+    def probe_create_if_absent(self) -> None:
+        """Raises KafkaStorageError where a store ignores or refuses conditional puts; StoreUnavailableError."""
+        probe_create_if_absent(self, RandomIds().new_id(), "conditional puts (If-None-Match: *, or the service's own)")
 
     def put(self, path: str, data: bytes) -> None:
         self._call("put", path, lambda: obstore.put(self._store, path, data))
@@ -124,13 +130,17 @@ class ObstoreStore(ObjectStore):
 def open_store(url_or_path: str, sub: str = "", *, create: bool = False) -> ObjectStore:
     """The store at a URL (`s3://bucket/prefix`, `file:///x`) or plain path, or at the directory `sub` below it.
 
-    `create` makes a local directory. Raises LogDirNotFoundError naming the place when it is not there or
-    unknown, KafkaStorageError when a local disk cannot create-if-absent.
+    `create` makes a local directory, and probes the store, into which logs will be written. Raises LogDirNotFoundError
+    naming the place when it is not there or unknown; with `create` KafkaStorageError when the store does not refuse to
+    create an object that exists, StoreUnavailableError.
     """
     place = f"{url_or_path.rstrip('/')}/{sub}" if sub else url_or_path
     if "://" not in place or place.startswith("file://"):
         return LocalStore(place, create=create)
     try:
-        return ObstoreStore(from_url(place, retry_config=RETRY), place)
+        store = ObstoreStore(from_url(place, retry_config=RETRY), place)
     except (BaseError, ValueError) as reason:
         raise LogDirNotFoundError(f"{place}: {str(reason).splitlines()[0]}") from reason
+    if create:
+        store.probe_create_if_absent()
+    return store

@@ -24,6 +24,9 @@ from stratalog.storage.files.damage import DAMAGE_PATH, Damage, check_whole
 from stratalog.storage.files.data_file import DataFile, RowsWanted
 from stratalog.storage.records import FewRows, table_of_rows
 
+COPIED_PIECES = 2
+"""Number of pieces of a copied file."""
+
 
 def _no_access(operation: str, table: str, detail: str) -> None:
     pass
@@ -63,6 +66,9 @@ class MemoryDisk:
     def commit_log(self, table: str) -> MemoryCommitLog:
         """The commits of one table."""
         return MemoryCommitLog(self, table)
+
+    def file_deleted(self, table: str, files: MemoryFiles, path: str) -> None:
+        """A data file of a table was deleted: a simulation checks that no commit names it."""
 
     def lose_unsynced(self) -> None:
         """A power loss: every table loses its commits after the last `sync=True`."""
@@ -219,7 +225,33 @@ class MemoryLogTable(LogTable):
         return describe(table, path, table.nbytes)
 
     def copy_file(self, source: LogTable, file: DataFile) -> None:
-        self._put_file(file.path, source.read_file(file))
+        """In pieces, as on a disk whose files have their names from the beginning: another session may copy the same
+        file between two of them, and each may fail."""
+        rows = source.read_file(file)
+        if file.path in self._log.files.data_files:  # of another session, or of an earlier try
+            self._put_file(file.path, rows)
+            return
+        part = rows.slice(0, 0)
+        self._put_file(file.path, part)
+        files = self._log.files
+        try:
+            for _ in range(COPIED_PIECES):
+                self._disk.access("put:piece", self._name, file.path)
+        except StoreUnavailableError:
+            self._remove_failed(files, file.path, part)
+            raise
+        if files.data_files.get(file.path) is part:
+            files.data_files[file.path] = rows
+
+    def _remove_failed(self, files: MemoryFiles, path: str, part: pa.Table) -> None:
+        """Remove the part of a file that could not be copied; what another session put there meanwhile stays."""
+        if files.data_files.get(path) is part:
+            self._delete_file(files, path)
+
+    def _delete_file(self, files: MemoryFiles, path: str) -> None:
+        if files.data_files.pop(path, None) is not None:
+            files.modified_ms.pop(path, None)
+            self._disk.file_deleted(self._name, files, path)
 
     def read_file(
         self,
@@ -281,7 +313,7 @@ class MemoryLogTable(LogTable):
             self._disk.access("delete", self._name, path)
             files = self._log.files
             files.objects.pop(path, None)
-            files.data_files.pop(path, None)
+            self._delete_file(files, path)
             files.modified_ms.pop(path, None)
             self._disk.access("delete:done", self._name, path)
 

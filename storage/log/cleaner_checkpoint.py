@@ -85,8 +85,8 @@ class CleanerCheckpoint:
         )
         none = PassUnderWay(0, 0)
         was, now = before.under_way or none, self.under_way or none
-        ends += ((UNDER_WAY_END, was.end_offset, now.end_offset), (UNDER_WAY_CLEANED, was.cleaned_end, now.cleaned_end))
-        txns = {name: after for name, earlier, after in ends if after != earlier}
+        of_pass = (UNDER_WAY_END, was.end_offset, now.end_offset), (UNDER_WAY_CLEANED, was.cleaned_end, now.cleaned_end)
+        txns = {name: after for name, earlier, after in (*ends, *of_pass) if after != earlier}
         for slot in range(max(len(self.passes), len(before.passes))):
             each = self.passes[slot] if slot < len(self.passes) else CleanerPass(NO_PASS, 0)
             if slot >= len(before.passes) or before.passes[slot] != each:
@@ -135,6 +135,6 @@ class CleanerCheckpoint:
         whole = [each for each in self.passes if each.end_offset < end_offset]
         cut = [CleanerPass(end_offset, each.cleaned_ms) for each in self.passes[len(whole) :][:1]]
         ends = self.first_dirty_offset, self.gone_tombstones_end, self.gone_aborted_end
-        first_dirty, *gone_ends = (min(each, end_offset) for each in ends)
+        first_dirty, gone_tombstones, gone_aborted = (min(each, end_offset) for each in ends)
         under_way = self.under_way if self.under_way is not None and self.under_way.end_offset <= end_offset else None
-        return CleanerCheckpoint(first_dirty, (*whole, *cut), *gone_ends, under_way=under_way)
+        return CleanerCheckpoint(first_dirty, (*whole, *cut), gone_tombstones, gone_aborted, under_way)

@@ -305,9 +305,8 @@ class Cleaner(Chore):
             to_clean.first_dirty_offset,
             is_stated=stated is not None,
         )
-        # Tombstones that have become due since the pass began may lie in what it has cleaned.
-        if stated is not None and tombstones_end <= state.cleaner.gone_tombstones_end:
-            begun.skip_to(stated.cleaned_end)
+        if stated is not None:
+            self._skip(begun, stated)
         return self._continue(begun, view)
 
     def _below(self, stable_offset: int) -> LogToClean:
@@ -345,8 +344,13 @@ class Cleaner(Chore):
         if stated.end_offset != under_way.end_offset:
             return False
         under_way.is_stated = True
-        under_way.skip_to(stated.cleaned_end)
+        self._skip(under_way, stated)
         return True
+
+    def _skip(self, under_way: _Pass, stated: PassUnderWay) -> None:
+        """Skip what another process has cleaned, unless tombstones that have become due since may lie there."""
+        if under_way.rules.tombstones_end <= self._log.state.cleaner.gone_tombstones_end:
+            under_way.skip_to(stated.cleaned_end)
 
     def _continue(self, under_way: _Pass, view: UpkeepView) -> Work[int | None] | Work[bool] | UpkeepDone:
         """The next part of the map, or the next group."""
@@ -362,7 +366,7 @@ class Cleaner(Chore):
             under_way.end_offset = under_way.mapped_end
         return self._next_group(under_way, view)
 
-    def _files_between(self, start_offset: int, end_offset: int) -> list[FileEntry]:
+    def _files_between(self, start_offset: int, end_offset: int) -> Sequence[FileEntry]:
         """The live files that reach above the first offset and not above the last one."""
         files = self._log.files
         return files[bisect_right(files, start_offset, key=end_of) : bisect_right(files, end_offset, key=end_of)]

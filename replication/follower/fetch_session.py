@@ -23,7 +23,7 @@ from stratalog.replication.progress.of_session import (
     remove_session_progress,
     session_states_prefix,
 )
-from stratalog.replication.progress.progress import ENDED, fetch_progress_path, progress_header, progress_prefix
+from stratalog.replication.progress.progress import ENDED, fetch_progress_path, progress_prefix, writer_state
 from stratalog.replication.replica.upkeep_rounds import most_live_files
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.objects.wakeup import Wakeup
@@ -284,8 +284,8 @@ class FollowerSession:
 
     def _is_active(self, path: str, now_ms: int) -> bool:
         content = self._objects.get_register(path)
-        state = ENDED if content is None else progress_header(content).state
-        if content is None or state not in (ACTIVE, ENDING):
+        state = writer_state(content)
+        if state not in (ACTIVE, ENDING):
             if state == ENDED:
                 del self._others[path]
             return False

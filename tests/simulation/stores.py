@@ -13,6 +13,8 @@ from tests.storage.memory_store import MemoryStore
 from tests.storage.memory_table import MemoryCommitLog, MemoryDisk, MemoryFiles
 
 LATE_MS_MAX = 2_000
+COPIED_PIECES = 2
+"""Number of pieces of a copied file, where copies may fail half way."""
 
 VersionSeen = Callable[[str, int, StoredCommit], None]
 FileDeleted = Callable[[str, MemoryFiles, str], None]
@@ -67,6 +69,7 @@ class SimDisk(MemoryDisk):
         self, root: str, scheduler: Scheduler, clock: SimClock, created: VersionSeen, deleted: FileDeleted
     ) -> None:
         super().__init__(access=partial(scheduler.access, root), now_ms=clock.wall_ms)
+        self.copied_pieces = COPIED_PIECES if scheduler.faults.failed_copy else 0
         self.root = root
         self.scheduler = scheduler
         self.created = created

@@ -24,9 +24,6 @@ from stratalog.storage.files.damage import DAMAGE_PATH, Damage, check_whole
 from stratalog.storage.files.data_file import DataFile, RowsWanted
 from stratalog.storage.records import FewRows, table_of_rows
 
-COPIED_PIECES = 2
-"""Number of pieces of a copied file."""
-
 
 def _no_access(operation: str, table: str, detail: str) -> None:
     pass
@@ -38,24 +35,39 @@ def _no_time() -> int:
 
 @dataclass(slots=True)
 class MemoryFiles:
-    """One table on a disk. A commit that is None is torn: there, but unreadable."""
+    """One table on a disk. A commit that is None is torn: there, but unreadable.
+
+    synced       versions that were synced one by one
+    checkpointed   the version up to which all are durable, since a checkpoint stands for them
+    """
 
     commits: dict[int, StoredCommit | None] = field(default_factory=dict)
     data_files: dict[str, pa.Table] = field(default_factory=dict)
     objects: dict[str, bytes] = field(default_factory=dict)
     modified_ms: dict[str | int, int] = field(default_factory=dict)
     checkpoint: TableSnapshot | None = None
-    durable_version: int = -1
+    synced: set[int] = field(default_factory=set)
+    checkpointed: int = -1
+
+    @property
+    def durable_version(self) -> int:
+        """The version up to which a power loss leaves the log: a synced commit above a lost one is lost, too."""
+        version = self.checkpointed
+        while version + 1 in self.synced:
+            version += 1
+        return version
 
 
 @dataclass(slots=True)
 class MemoryDisk:
     """One storage domain. `access(operation, table, detail)` may switch actors or raise StoreUnavailableError:
-    before the effect the call is not applied, after it (`...:done`) the response is lost. `now_ms` dates objects."""
+    before the effect the call is not applied, after it (`...:done`) the response is lost. `now_ms` dates objects. A
+    copied file is written in so many pieces, each an `access`."""
 
     access: Callable[[str, str, str], None] = _no_access
     now_ms: Callable[[], int] = _no_time
     tables: dict[str, MemoryFiles] = field(default_factory=dict)
+    copied_pieces: int = 0
 
     def files_of(self, table: str) -> MemoryFiles:
         files = self.tables.get(table)
@@ -127,6 +139,7 @@ class MemoryCommitLog:
         detail = f"_delta_log/{version}"
         self.disk.access("delete", self._name, detail)
         self.files.commits.pop(version, None)
+        self.files.synced.discard(version)
         self.disk.access("delete:done", self._name, detail)
 
     def checkpoint_hint(self) -> int:
@@ -149,7 +162,7 @@ class MemoryCommitLog:
 
     def made_durable(self, version: int) -> None:
         """Make everything up to this version survive a power loss."""
-        self.files.durable_version = max(self.files.durable_version, version)
+        self.files.checkpointed = max(self.files.checkpointed, version)
 
 
 class MemoryLogTable(LogTable):
@@ -161,6 +174,7 @@ class MemoryLogTable(LogTable):
         self._ids = ids
         self._log = disk.commit_log(name)
         self._race = CommitRace(self._log)
+        self._unsynced: set[int] = set()
 
     @property
     def name(self) -> str:
@@ -211,12 +225,17 @@ class MemoryLogTable(LogTable):
         since: int | None = None,
     ) -> Committed | Conflict:
         outcome = self._race.commit(version, commit)
-        if sync and isinstance(outcome, Committed):
-            self._log.made_durable(version)
+        if isinstance(outcome, Committed):
+            self._unsynced.add(version)
+            if sync:
+                self.flusher(version, since)()
         return outcome
 
     def flusher(self, version: int, since: int | None) -> Callable[[], None]:
-        return partial(self._log.made_durable, version)
+        """The own commits and those from `since` on are synced, and no others."""
+        others = set() if since is None else set(range(since, version + 1))
+        synced, self._unsynced = self._unsynced | others, set()
+        return partial(self._log.files.synced.update, synced)
 
     def write_file(self, rows: pa.Table | FewRows, segment: int, _codec: str = ZSTD, /) -> DataFile:
         table = table_of_rows(rows) if isinstance(rows, tuple) else rows
@@ -235,7 +254,7 @@ class MemoryLogTable(LogTable):
         self._put_file(file.path, part)
         files = self._log.files
         try:
-            for _ in range(COPIED_PIECES):
+            for _ in range(self._disk.copied_pieces):
                 self._disk.access("put:piece", self._name, file.path)
         except StoreUnavailableError:
             self._remove_failed(files, file.path, part)

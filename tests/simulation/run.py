@@ -13,9 +13,12 @@ from unittest.mock import patch
 
 from stratalog.replication.controller.reassignment import is_reassigning
 from stratalog.replication.metadata.records import NO_LEADER, record_from_json
-from stratalog.storage.upkeep.cleaner import SHARED_TURN
+from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.topic_config import LogConfig
+from stratalog.storage.upkeep.cleaner import CleanerTurn
+from stratalog.storage.upkeep.compaction import is_due, log_to_clean
 from tests.simulation.clients import start_clients
-from tests.simulation.cluster import QUICK_UPKEEP, UPKEEP, Setting, SimCluster
+from tests.simulation.cluster import COMPACTED, QUICK_UPKEEP, TOPIC, UPKEEP, Setting, SimCluster
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Violation
 from tests.simulation.shadow import Shadow
@@ -26,6 +29,8 @@ STEPS_MIN = 300
 """The fewest steps of a run: it lasts longer if its hosts are down or paused for long."""
 TROUBLE_MS_MAX = 60_000
 RECOVERY_MS = 20_000
+UPKEEP_MS = 90_000
+"""The longest time that slow upkeep may need after a run; a session lasts a sixtieth of it."""
 METADATA_UPKEEP_MS = 400
 """Real controllers do upkeep of the metadata log every five seconds, longer than a run."""
 
@@ -34,7 +39,6 @@ WHOLE_PRODUCERS_COMMITS = 5
 
 PLAIN: tuple[tuple[str, str], ...] = ()
 RETAINED = (("segment.files.max", "3"), ("retention.bytes", "1500"))
-COMPACTED = (("cleanup.policy", "compact"), ("segment.files.max", "3"), ("min.cleanable.dirty.ratio", "0.1"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +102,12 @@ def simulate(
 
 @contextmanager
 def _repeatable() -> Iterator[None]:
-    """Reset what runs share within a process: the turn to clean a log.
+    """Without what runs share within a process: the turn to clean a log, which each real process has for itself.
 
     A dozen parts fold the same metadata: each record is decoded once.
     """
-    SHARED_TURN.reset()
     with (
+        patch.object(CleanerTurn, "acquire", lambda *_: True),
         patch("stratalog.replication.controller.controller.UPKEEP_INTERVAL_MS", METADATA_UPKEEP_MS),
         patch("stratalog.storage.log.partition_log.WHOLE_PRODUCERS_COMMITS", WHOLE_PRODUCERS_COMMITS),
         patch("stratalog.storage.upkeep.chores.WHOLE_PRODUCERS_COMMITS", WHOLE_PRODUCERS_COMMITS),
@@ -153,6 +157,10 @@ def _recover(sim: SimCluster) -> None:
     ailing = _ailing(sim)
     if ailing:
         raise Violation("Liveness", f"{RECOVERY_MS} ms after the last fault: {ailing}")
+    if scheduler.faults.slow_work_ms:
+        scheduler.run_until(scheduler.now_ms + UPKEEP_MS, lambda: not _uncompacted(sim), poll_ms=250)
+        if uncompacted := _uncompacted(sim):
+            raise Violation("UpkeepEnds", f"{UPKEEP_MS} ms after the recovery: {uncompacted}")
 
 
 def _ailing(sim: SimCluster) -> str:
@@ -175,6 +183,23 @@ def _ailing(sim: SimCluster) -> str:
         if not sim.is_compacted(state.topic) and not _are_equal([shadow for shadow in shadows if shadow is not None]):
             return f"{topic_partition}: the records of {state.replicas} differ"
     return "" if invariants.partitions else "no partition"
+
+
+def _uncompacted(sim: SimCluster) -> str:
+    """A replica with a pass of the cleaner that is due or under way; empty when there is none."""
+    for topic_partition, state in sim.invariants.partitions.items():
+        if topic_partition.topic != TOPIC or not sim.is_compacted(TOPIC):
+            continue
+        config = LogConfig.from_properties(dict(sim.setting.configs))
+        for broker_id in state.replicas:
+            log = PartitionLog(sim.table(sim.hosts[broker_id].root, topic_partition), config, sim.clock, sim.ids)
+            log.refresh()
+            position = log.state.cleaner
+            first_dirty = max(position.first_dirty_offset, log.log_start_offset)
+            left = log_to_clean(log.segments, first_dirty, log.log_end_offset)
+            if position.under_way is not None or is_due(left, config):
+                return f"{topic_partition} of broker {broker_id}: {position}, log end {log.log_end_offset}"
+    return ""
 
 
 def _are_equal(shadows: list[Shadow]) -> bool:

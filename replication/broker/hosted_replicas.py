@@ -350,7 +350,8 @@ class HostedReplicas:
         self._strays_due_ms = now_ms + STRAYS_INTERVAL_MS
         for topic_partition in self._ports.stores.replicas(self._root):
             state, removal = self._image.partitions.get(topic_partition), self._removals.get(topic_partition)
-            if state is None or self._is_assigned(state) or isinstance(removal, Sealed):
+            is_applied = topic_partition in self._replicas  # it may still lead: `apply` stops it first
+            if state is None or self._is_assigned(state) or isinstance(removal, Sealed) or is_applied:
                 continue
             if self._table(topic_partition).snapshot() is not None:
                 topic_id = self._image.topic_ids.get(topic_partition.topic, "")

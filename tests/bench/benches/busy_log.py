@@ -140,10 +140,10 @@ def _tombstones(pointer: Path) -> int:
     """Those in the checkpoint that is pointed at; 0 while there is none."""
     try:
         version = json.loads(pointer.read_text(encoding="utf-8"))["version"]
-        paths = pq.read_table(pointer.with_name(checkpoint_file(version)), columns=["remove.path"])["remove"]
+        removes = pq.ParquetFile(pointer.with_name(checkpoint_file(version))).read(columns=["remove.path"])["remove"]
     except (OSError, ValueError):
         return 0
-    return len(paths) - paths.null_count
+    return int(len(removes) - removes.null_count)
 
 
 def _version(table: Path) -> int:

@@ -15,13 +15,16 @@ from tests.storage.upkeep.test_foreign_hands import STAGES, as_before, files_bel
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
+MERGE = (
+    "MERGE INTO {table} t USING (SELECT * FROM {table} LIMIT 1) s "
+    "ON s.base_offset = t.base_offset AND s.offset_delta = t.offset_delta WHEN MATCHED THEN DELETE"
+)
 WRITES = [
     "INSERT INTO {table} SELECT * FROM {table} LIMIT 1",
     "INSERT OVERWRITE {table} SELECT * FROM {table} LIMIT 1",
     "DELETE FROM {table} WHERE offset_delta = 1",
     "UPDATE {table} SET value = NULL WHERE offset_delta = 1",
-    "MERGE INTO {table} t USING (SELECT * FROM {table} LIMIT 1) s "
-    "ON s.base_offset = t.base_offset AND s.offset_delta = t.offset_delta WHEN MATCHED THEN DELETE",
+    MERGE,
     "OPTIMIZE {table}",
     "VACUUM {table}",
     "RESTORE TABLE {table} TO VERSION AS OF 2",

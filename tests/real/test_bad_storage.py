@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from stratalog.clients.admin.admin import Admin, NewTopic
 from stratalog.clients.consumer.consumer import Consumer

@@ -33,6 +33,15 @@ class Actor:
     is_parked: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """A storage root that answers nothing until `until_ms`. `deadline_ms`: how long a call waits before it fails, as a
+    request to an object store; None: it waits for the end and is applied then, as a system call on a mount."""
+
+    until_ms: int
+    deadline_ms: int | None
+
+
 class Killed(greenlet.GreenletExit):
     """Thrown into an actor whose host crashed."""
 
@@ -54,6 +63,7 @@ class Scheduler:
     cut_until_ms: dict[tuple[str, str], int] = field(default_factory=dict)
     full_until_ms: dict[str, int] = field(default_factory=dict)
     slow_until_ms: dict[str, int] = field(default_factory=dict)
+    hung: dict[str, Hang] = field(default_factory=dict)
     wall_offset_ms: dict[str, int] = field(default_factory=dict)
     random: random.Random = field(init=False)
     current: Actor | None = None
@@ -105,6 +115,8 @@ class Scheduler:
         actor, faults = self.current, self.faults
         if actor is None or not faults.is_on:
             return
+        if self.hung:
+            self._wait_for_answer(actor, root, operation)
         is_done = operation.endswith(":done")
         if is_done and operation != faults.focus.operation and not operation.startswith(("create", "put")):
             return  # to lose the answer of a read is to lose the request
@@ -128,6 +140,18 @@ class Scheduler:
             if faults.outage_ms:
                 self.cut(actor.host, root, faults.outage_ms)
             raise StoreUnavailableError(f"simulated: the answer of {operation} {root}/{table}/{detail} was lost")
+
+    def _wait_for_answer(self, actor: Actor, root: str, operation: str) -> None:
+        """Block this actor, and no other, while the root answers nothing."""
+        while (hang := self.hung.get(root)) is not None and hang.until_ms > self.now_ms and self.faults.is_on:
+            is_failing = hang.deadline_ms is not None
+            wait_ms = hang.until_ms - self.now_ms
+            actor.wake_ms = self.now_ms + (wait_ms if hang.deadline_ms is None else min(wait_ms, hang.deadline_ms))
+            actor.is_parked = True
+            self.hub.switch()
+            actor.is_parked = False
+            if is_failing:
+                raise StoreUnavailableError(f"simulated: {root} did not answer {operation} of {actor.name}")
 
     def _is_hindered(self, actor: Actor, root: str, operation: str) -> bool:
         if self.cut_until_ms and self.cut_until_ms.get((actor.host, root), 0) > self.now_ms:
@@ -170,7 +194,7 @@ class Scheduler:
     def end_faults(self) -> None:
         """The end of all faults: paused and parked actors continue."""
         self.faults.is_on = False
-        for hindrance in (self.cut_until_ms, self.full_until_ms, self.slow_until_ms):
+        for hindrance in (self.cut_until_ms, self.full_until_ms, self.slow_until_ms, self.hung):
             hindrance.clear()
         for actor in self.actors:
             if actor.is_parked:
@@ -184,6 +208,10 @@ class Scheduler:
     def cut(self, host: str, root: str, duration_ms: int) -> None:
         """The host cannot reach a storage root for a while."""
         self.cut_until_ms[host, root] = self.now_ms + duration_ms
+
+    def hang(self, root: str, duration_ms: int, deadline_ms: int | None) -> None:
+        """A storage root answers nothing to anybody for a while; see `Hang`."""
+        self.hung[root] = Hang(self.now_ms + duration_ms, deadline_ms)
 
     def step(self) -> bool:
         """Run one actor until it yields; False when none is left."""

@@ -5,6 +5,7 @@ I/O: opens object stores. The simulation has an in-memory implementation of the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Protocol
@@ -34,17 +35,28 @@ class Stores(Protocol):
         ...
 
 
+class Threads(Protocol):
+    """Threads beside the caller's, one for each root of another broker: a root that answers nothing blocks its own
+    thread alone."""
+
+    def start(self, name: str, run: Callable[[], None]) -> None:
+        """Run `run` in a thread of its own."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The dependencies of a part of a broker: storage, time, fresh ids, another thread.
+    """The dependencies of a part of a broker: storage, time, fresh ids, other threads.
 
     executor  runs long upkeep of logs; None: it runs in the calling thread
+    threads   read the roots of other brokers; None: the calling thread does
     """
 
     stores: Stores
     clock: Clock
     ids: Ids
     executor: Executor | None = None
+    threads: Threads | None = None
 
 
 def replica_of(directory: str) -> TopicPartition | None:

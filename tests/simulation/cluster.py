@@ -130,6 +130,18 @@ class Setting:
     producers: int = 2
 
 
+@dataclass(frozen=True, slots=True)
+class SimThreads:
+    """`replication.stores.Threads`: each thread is an actor of the process `host`, and dies with its `actors`."""
+
+    scheduler: Scheduler
+    host: str
+    actors: list[Actor]
+
+    def start(self, name: str, run: Callable[[], None]) -> None:
+        self.actors.append(self.scheduler.spawn(name, self.host, run))
+
+
 class Workload(Protocol):
     """Running clients of coordinators, and the invariants of their answers."""
 
@@ -286,6 +298,8 @@ class SimCluster:
         """A new process on the host: broker loop and controller candidate; fetch sessions once registered."""
         host = self.hosts[broker_id]
         host.lives += 1
+        host.actors = []
+        threads = SimThreads(self.scheduler, host.process, host.actors)
         broker = Broker(
             BrokerSetup(
                 BrokerIdentity(broker_id, host.root),
@@ -294,7 +308,7 @@ class SimCluster:
                 topic_defaults={"file.delete.delay.ms": 500},
                 upkeep_limits=self.setting.upkeep,
             ),
-            Ports(self, self.clock, self.ids),
+            Ports(self, self.clock, self.ids, threads=threads),
             on_registered=lambda epoch: self._start_sessions(host, epoch),
             coordinators=self.setting.coordinators,
             peers=self._peers,
@@ -311,7 +325,7 @@ class SimCluster:
         name = f"c{broker_id}.{host.lives}"
         self._controllers[name] = controller
         host.broker = broker
-        host.actors = [
+        host.actors += [
             self.scheduler.spawn(f"b{broker_id}.{host.lives}", host.process, lambda: self._run_broker(broker)),
             self.scheduler.spawn(name, host.controller, lambda: self._run_controller(controller, broker)),
         ]

@@ -33,7 +33,7 @@ from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepLimits
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Invariants
-from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimIds
+from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimIds, SimTurn
 from tests.simulation.stores import SimDisk, SimObjects, continues_log
 from tests.storage.memory_table import MemoryLogTable
 
@@ -366,7 +366,9 @@ class SimCluster:
 
     def _run_sessions(self, host: Host, broker_epoch: int, slot: int) -> None:
         job = FetchJob(host.broker_id, broker_epoch, host.root, METADATA_ROOT, CONFIG)
-        ports = Ports(self, self.clock, self.ids)
+        process = f"fetch-{host.broker_id}.{broker_epoch}.{slot}"
+        threads, turn = SimThreads(self.scheduler, process, []), SimTurn(self.scheduler, (host.root, METADATA_ROOT))
+        ports = Ports(self, self.clock, self.ids, threads=threads, turn=turn)
         followed: FollowedPartitions | None = None
         for number in range(10_000):
             name = f"{slot}-{number}-{self.ids.new_id()[:6]}"

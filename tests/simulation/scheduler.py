@@ -7,7 +7,7 @@ actor continues, and may park an actor in the middle of any storage call for sec
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -18,6 +18,8 @@ from tests.simulation.faults import Faults
 
 WALL_MS = 1_700_000_000_000
 SLOW_MS_MAX = 150
+WAIT_MS_MAX = 100
+"""Time after which a waiting actor looks at the turn again, in case its holder was killed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -31,6 +33,7 @@ class Actor:
     failure: BaseException | None = None
     is_over: bool = False
     is_parked: bool = False
+    turn: SimTurn | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,18 @@ class Scheduler:
         actor, faults = self.current, self.faults
         if actor is None or not faults.is_on:
             return
+        turn = actor.turn
+        if turn is None or root in turn.home:
+            self._access(actor, root, operation, table, detail)
+            return
+        turn.__exit__()
+        try:
+            self._access(actor, root, operation, table, detail)
+        finally:
+            turn.__enter__()
+
+    def _access(self, actor: Actor, root: str, operation: str, table: str, detail: str) -> None:
+        faults = self.faults
         if self.hung:
             self._wait_for_answer(actor, root, operation)
         is_done = operation.endswith(":done")
@@ -285,6 +300,36 @@ class Scheduler:
                 due_ms = self.now_ms + poll_ms
             if not self.step():
                 return
+
+
+class SimTurn:
+    """`replication.threads.turn_lock.TurnLock` on actors: `Scheduler.access` gives it up for roots that are not
+    `home`."""
+
+    def __init__(self, scheduler: Scheduler, home: Collection[str]) -> None:
+        self.home = frozenset(home)
+        self._scheduler = scheduler
+        self._holder: Actor | None = None
+        self._waiting: list[Actor] = []
+
+    def __enter__(self) -> None:
+        scheduler = self._scheduler
+        actor = scheduler.current
+        if actor is None:  # it is killed
+            return
+        while self._holder is not None and not self._holder.is_over:
+            self._waiting.append(actor)
+            scheduler.sleep(WAIT_MS_MAX)
+            if actor in self._waiting:
+                self._waiting.remove(actor)
+        self._holder, actor.turn = actor, self
+
+    def __exit__(self, *_: object) -> None:
+        holder, self._holder = self._holder, None
+        if holder is not None:
+            holder.turn = None
+        for waiting in self._waiting[:1]:
+            self._scheduler.wake(waiting)
 
 
 class SimEvent:

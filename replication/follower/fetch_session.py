@@ -17,6 +17,7 @@ wasteful.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 
 from stratalog.replication.follower.leader_fetcher import LeaderFetcher
@@ -28,7 +29,7 @@ from stratalog.replication.progress.of_session import (
     remove_session_progress,
     session_states_prefix,
 )
-from stratalog.replication.progress.progress import ENDED, fetch_progress_path, progress_header, progress_prefix
+from stratalog.replication.progress.progress import ENDED, fetch_progress_path, progress_prefix, writer_state
 from stratalog.replication.replica.upkeep_rounds import most_live_files
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.objects.wakeup import Wakeup
@@ -100,11 +101,11 @@ class FollowerSession:
         """The broker stopped, or another registration took its place: no session of this one is needed any more."""
         return self._is_stopped or self.followed.is_over
 
-    def run(self, duration_ms: int) -> None:
-        """Follow until the deadline, until the registration is over or until the broker stops."""
+    def run(self, duration_ms: int, is_wanted: Callable[[], bool] = lambda: True) -> None:
+        """Follow until the deadline, until the registration is over, the broker stops or it is no longer wanted."""
         try:
             try:
-                self._run(duration_ms)
+                self._run(duration_ms, is_wanted)
             except Exception:
                 self._end_fetchers()
                 raise
@@ -114,11 +115,11 @@ class FollowerSession:
         finally:
             self._wakeup.close()
 
-    def _run(self, duration_ms: int) -> None:
+    def _run(self, duration_ms: int, is_wanted: Callable[[], bool]) -> None:
         deadline_ms = self._clock.monotonic_ms() + duration_ms
         ending_ms = min(ENDING_MS, duration_ms // 5)
         idle_since_ms = self._clock.monotonic_ms()
-        while (now_ms := self._clock.monotonic_ms()) < deadline_ms and not self.is_over:
+        while (now_ms := self._clock.monotonic_ms()) < deadline_ms and not self.is_over and is_wanted():
             try:
                 with self._turn:
                     if self.state == ACTIVE and deadline_ms - now_ms < ending_ms:
@@ -290,7 +291,8 @@ class FollowerSession:
             return False
         followed = self.followed
         fetchers = [each for each in followed.fetchers.values() if each.leader_id in followed.followed_leaders]
-        return any([self._fetch(fetcher, now_ms) for fetcher in fetchers])
+        moved = [self._fetch(fetcher, now_ms) for fetcher in fetchers]  # all of them, whichever moved
+        return any(moved)
 
     def _fetch(self, fetcher: LeaderFetcher, now_ms: int) -> bool:
         """A turn for one leader; True when something was copied or there is more to do at once."""
@@ -398,8 +400,8 @@ class FollowerSession:
 
     def _is_active(self, path: str, now_ms: int) -> bool:
         content = self._objects.get_register(path)
-        state = ENDED if content is None else progress_header(content).state
-        if content is None or state not in (ACTIVE, ENDING):
+        state = writer_state(content)
+        if state not in (ACTIVE, ENDING):
             if state == ENDED:
                 del self._others[path]
             return False

@@ -294,7 +294,7 @@ class FollowedPartitions:
         fetcher.queue.add(topic_partition)
 
     def _is_under_way_elsewhere(self, topic_partition: TopicPartition, fetcher: LeaderFetcher) -> bool:
-        """Whether another leader's fetcher waits in the midst of this partition: it will use its fold of the own log."""
+        """Whether another leader's fetcher waits amid this partition: it still uses the fold of the own log."""
         others = (each for each in self.fetchers.values() if each is not fetcher)
         return any(other.under_way == topic_partition for other in others)
 
@@ -419,7 +419,9 @@ class FollowedPartitions:
                 break
             topic_partition, _ = queue.popitem(last=False)
             replica = self.replicas.get(topic_partition)
-            if replica is None or replica.state.leader != fetcher.leader_id or fetcher.queue.is_delayed(topic_partition):
+            if replica is None or replica.state.leader != fetcher.leader_id:
+                continue
+            if fetcher.queue.is_delayed(topic_partition):
                 continue
             count_before = fetcher.copied_count
             has_more = self._catch_up_one(fetcher, topic_partition, replica)

@@ -1,4 +1,6 @@
-"""The threads that do the upkeep of all logs of a process, one for each root. I/O: threads, and the memory of this process.
+"""The threads that do the upkeep of all logs of a process, one for each root.
+
+I/O: threads, and the memory of this process.
 """
 
 from __future__ import annotations

@@ -12,9 +12,11 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import ObjectStore as RemoteStore
 from obstore.store import from_url
 
+from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import LogDirNotFoundError, ObjectNotFoundError, StoreUnavailableError
 from stratalog.storage.objects.local import LocalStore
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore
+from stratalog.storage.objects.probe import probe_create_if_absent
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig
@@ -54,6 +56,10 @@ class ObstoreStore(ObjectStore):
 
     def _for_put(self, data: bytes | memoryview) -> RemoteStore:
         return self._store if len(data) < BULK_BYTES else self._uploads
+
+    def probe_create_if_absent(self) -> None:
+        """Raises KafkaStorageError where a store ignores or refuses conditional puts; StoreUnavailableError."""
+        probe_create_if_absent(self, RandomIds().new_id(), "conditional puts (If-None-Match: *, or the service's own)")
 
     def put(self, path: str, data: bytes) -> None:
         self._call("put", path, lambda: obstore.put(self._for_put(data), path, data))
@@ -168,14 +174,19 @@ def open_store(
 ) -> ObjectStore:
     """The store at a URL (`s3://bucket/prefix`, `file:///x`) or plain path, or at the directory `sub` below it.
 
-    `create` makes a local directory; `request_ms`: the deadline of a small request to an object store. Raises LogDirNotFoundError naming the place when it is not there or
-    unknown, KafkaStorageError when a local disk cannot create-if-absent.
+    `create` makes a local directory, and probes the store, into which logs will be written. Raises LogDirNotFoundError
+    naming the place when it is not there or unknown; with `create` KafkaStorageError when the store does not refuse to
+    create an object that exists, StoreUnavailableError. `request_ms`:
+    the deadline of a small request to an object store.
     """
     place = f"{url_or_path.rstrip('/')}/{sub}" if sub else url_or_path
     if "://" not in place or place.startswith("file://"):
         return LocalStore(place, create=create)
     try:
         small, uploads = _remote(place, request_ms, request_ms), _remote(place, request_ms, BULK_MS)
-        return ObstoreStore(small, place, uploads, _remote(place, request_ms, BULK_MS, silent_ms=request_ms))
+        store = ObstoreStore(small, place, uploads, _remote(place, request_ms, BULK_MS, silent_ms=request_ms))
     except (BaseError, ValueError) as reason:
         raise LogDirNotFoundError(f"{place}: {str(reason).splitlines()[0]}") from reason
+    if create:
+        store.probe_create_if_absent()
+    return store

@@ -35,7 +35,7 @@ from tests.simulation.faults import Faults
 from tests.simulation.invariants import Invariants
 from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimIds, SimTurn
 from tests.simulation.stores import SimDisk, SimObjects, continues_log
-from tests.storage.memory_table import MemoryLogTable
+from tests.storage.memory_table import MemoryFiles, MemoryLogTable
 
 METADATA_ROOT = "memory:///metadata"
 TOPIC = "t"
@@ -164,7 +164,9 @@ class SimCluster:
         self.ids = SimIds(self.scheduler)
         self.setting = setting
         self._objects: dict[str, SimObjects] = {}
-        self.metadata_disk = SimDisk(METADATA_ROOT, self.scheduler, self.clock, self._metadata_created)
+        self.metadata_disk = SimDisk(
+            METADATA_ROOT, self.scheduler, self.clock, self._metadata_created, lambda _table, _files, _path: None
+        )
         self.hosts = {i: self._host(i) for i in range(1, setting.brokers + 1)}
         self.invariants = Invariants(
             {i: host.disk for i, host in self.hosts.items()}, session_silence_ms_min=SESSION_MS // 2
@@ -185,7 +187,12 @@ class SimCluster:
         def created(table: str, version: int, stored: StoredCommit) -> None:
             self._replica_created(broker_id, table, version, stored)
 
-        return Host(broker_id, root, SimDisk(root, self.scheduler, self.clock, created))
+        def deleted(table: str, files: MemoryFiles, path: str) -> None:
+            topic_partition = replica_of(table)
+            if topic_partition is not None:
+                self.invariants.file_deleted(broker_id, topic_partition, files, path)
+
+        return Host(broker_id, root, SimDisk(root, self.scheduler, self.clock, created, deleted))
 
     # -- stores (the port `replication.stores.Stores`) -----------------------------------------------------
 

@@ -13,6 +13,7 @@ LeaderCompleteness        every ISR and every publication: each member of the IS
 AckedRecordsNotLost       every acknowledgement (it is below a published high watermark), every epoch start, the end
 ConsistentRead            every publication and every read: one offset has one value for ever
 NoDuplicates, NoDuplicateSequence   every record when a high watermark passes it
+CommittedFilesStand       every commit and every deletion of a data file: the files that a table names are there, whole
 OneController             every metadata commit that only a controller makes: it is the newest one
 SessionExpiry             every broker that is fenced: its session was silent for long when its controller looked
 """
@@ -38,7 +39,7 @@ from stratalog.storage.delta.table import LEADER_EPOCH, Commit
 from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.records import TopicPartition
 from tests.simulation.shadow import RowsCache, Shadow, ShadowMarker, ShadowRecord, folded, topic_id_of
-from tests.storage.memory_table import MemoryDisk
+from tests.storage.memory_table import MemoryDisk, MemoryFiles
 
 Log = tuple[str, int]
 """Topic id and partition: a topic that was made anew under an old name is another one."""
@@ -235,6 +236,7 @@ class Invariants:
                 f"{topic_partition} on {broker_id}: {commit.adds} appended under epoch {commit.txns[LEADER_EPOCH]}",
             )
         shadow.apply(version, commit, self._rows)
+        _check_files(f"{topic_partition} on {broker_id}", files, commit.adds)
         if shadow.leader_epoch < before:
             where = f"{topic_partition} on {broker_id}"
             raise Violation("MonotonicLeaderEpoch", f"{where}: table of epoch {before} then {shadow.leader_epoch}")
@@ -244,6 +246,12 @@ class Invariants:
             self._check_truncated(broker_id, shadow, history)
         if commit.operation in ("START EPOCH", "TRUNCATE"):
             self._check_leader(broker_id, topic_partition, history, commit.txns[LEADER_EPOCH])
+
+    def file_deleted(self, broker_id: int, topic_partition: TopicPartition, files: MemoryFiles, path: str) -> None:
+        """A data file of a replica was deleted."""
+        shadow = self._shadows.get((broker_id, topic_partition))
+        if shadow is not None and shadow.files is files and path in shadow.entries and broker_id not in self.torn:
+            raise Violation("CommittedFilesStand", f"{topic_partition} on {broker_id}: {path} was deleted, but is live")
 
     def _check_matching(self, broker_id: int, shadow: Shadow, history: History, entry: FileEntry) -> None:
         before: int | None = None
@@ -437,6 +445,14 @@ class Invariants:
                     if not self._holds(shadow, topic_partition, offset, record):
                         name = "AckedRecordsNotLost" if offset in history.acked else "LeaderCompleteness"
                         raise Violation(name, f"{topic_partition}: at the end {member} lacks {record} at {offset}")
+
+
+def _check_files(where: str, files: MemoryFiles, adds: Iterable[FileEntry]) -> None:
+    for entry in adds:
+        found = files.data_files.get(entry.path)
+        if found is None or found.num_rows != entry.file.record_count:
+            what = "is not there" if found is None else f"has {found.num_rows} of {entry.file.record_count} rows"
+            raise Violation("CommittedFilesStand", f"{where}: {entry.path} {what}")
 
 
 def _is_aborted(offset: int, record: ShadowRecord, markers: Mapping[int, ShadowMarker]) -> bool:

@@ -29,6 +29,7 @@ from stratalog.storage.log.state import LogState
 from stratalog.storage.producers import Accept, ProducerStates
 from tests.simulation.cluster import QUICK_UPKEEP, Setting
 from tests.simulation.faults import Faults, Focus
+from tests.storage.memory_table import MemoryLogTable
 
 Patches = Callable[[], AbstractContextManager[object]]
 
@@ -265,6 +266,13 @@ def progress_without_an_image() -> AbstractContextManager[object]:
     return patch.object(ProgressWriter, "publish", publish)
 
 
+def failed_copies_remove_by_name() -> AbstractContextManager[object]:
+    """A copy that fails removes whatever has its file's name by then."""
+    return patch.object(
+        MemoryLogTable, "_remove_failed", lambda self, files, path, part: self._delete_file(files, path)
+    )
+
+
 # -- the mixes of faults --------------------------------------------------------------
 
 
@@ -302,6 +310,12 @@ def _unanswered(rng: Random) -> Faults:
     """Leaders do not learn whether their ISR change was committed, and lead on while they are out of reach."""
     mix = _mix(crash=3, pause_session=3, cut_session=3)
     return replace(mix(rng), lost_answer=0.03, outage_ms=2_500)
+
+
+def _half_copied(rng: Random) -> Faults:
+    """Sessions fall silent in the middle of a copy, which fails when they wake."""
+    mix = _mix(Focus("put:piece", 0.3, "f"), 5_000, crash=1)
+    return replace(mix(rng), failed_copy=0.3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +413,12 @@ MUTATIONS: dict[str, Mutation] = {
     "acks one": Mutation(answered_when_appended, ("AckedRecordsNotLost",), _mix(crash=1)),
     "cut at the high watermark": Mutation(
         truncation_to_the_high_watermark, _COMPLETE, _mix(crash=2, restart_all=1, cut_broker=1)
+    ),
+    "failed copies": Mutation(
+        failed_copies_remove_by_name,
+        ("CommittedFilesStand",),
+        _half_copied,
+        duration_ms=8_000,
     ),
     "sequences": Mutation(sequences_are_not_checked, ("NoDuplicateSequence", "NoDuplicates"), _mix(cut_broker=2)),
 }

@@ -20,6 +20,8 @@ WALL_MS = 1_700_000_000_000
 SLOW_MS_MAX = 150
 WAIT_MS_MAX = 100
 """Time after which a waiting actor looks at the turn again, in case its holder was killed."""
+_WRITES = ("create", "put", "put:piece")
+"""Operations that fail while the disk is full."""
 
 
 @dataclass(slots=True, eq=False)
@@ -149,7 +151,7 @@ class Scheduler:
             actor.is_parked = False
         elif draw < park + faults.switch:
             self.hub.switch()
-        elif draw > 1 - faults.lost_request and not is_done:
+        elif not is_done and draw > 1 - (faults.failed_copy if operation == "put:piece" else faults.lost_request):
             raise StoreUnavailableError(f"simulated: {operation} {root}/{table}/{detail} was lost")
         elif draw > 1 - faults.lost_answer and is_done:
             if faults.outage_ms:
@@ -171,7 +173,7 @@ class Scheduler:
     def _is_hindered(self, actor: Actor, root: str, operation: str) -> bool:
         if self.cut_until_ms and self.cut_until_ms.get((actor.host, root), 0) > self.now_ms:
             return True
-        if self.full_until_ms and operation in ("create", "put") and self.full_until_ms.get(root, 0) > self.now_ms:
+        if self.full_until_ms and operation in _WRITES and self.full_until_ms.get(root, 0) > self.now_ms:
             return True
         if self.slow_until_ms and self.slow_until_ms.get(root, 0) > self.now_ms:
             actor.wake_ms = self.now_ms + self.random.randrange(1, SLOW_MS_MAX)

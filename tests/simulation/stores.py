@@ -13,8 +13,11 @@ from tests.storage.memory_store import MemoryStore
 from tests.storage.memory_table import MemoryCommitLog, MemoryDisk, MemoryFiles
 
 LATE_MS_MAX = 2_000
+COPIED_PIECES = 2
+"""Number of pieces of a copied file, where copies may fail half way."""
 
 VersionSeen = Callable[[str, int, StoredCommit], None]
+FileDeleted = Callable[[str, MemoryFiles, str], None]
 
 
 class SimObjects(MemoryStore):
@@ -59,13 +62,21 @@ class SimObjects(MemoryStore):
 
 
 class SimDisk(MemoryDisk):
-    """The tables of one root. `created` is called with every version that is committed."""
+    """The tables of one root. `created` is called with every version that is committed, `deleted` with every data file
+    that is deleted."""
 
-    def __init__(self, root: str, scheduler: Scheduler, clock: SimClock, created: VersionSeen) -> None:
+    def __init__(
+        self, root: str, scheduler: Scheduler, clock: SimClock, created: VersionSeen, deleted: FileDeleted
+    ) -> None:
         super().__init__(access=partial(scheduler.access, root), now_ms=clock.wall_ms)
+        self.copied_pieces = COPIED_PIECES if scheduler.faults.failed_copy else 0
         self.root = root
         self.scheduler = scheduler
         self.created = created
+        self._deleted = deleted
+
+    def file_deleted(self, table: str, files: MemoryFiles, path: str) -> None:
+        self._deleted(table, files, path)
 
     def commit_log(self, table: str) -> SimCommitLog:
         return SimCommitLog(self, table)

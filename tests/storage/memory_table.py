@@ -35,24 +35,39 @@ def _no_time() -> int:
 
 @dataclass(slots=True)
 class MemoryFiles:
-    """One table on a disk. A commit that is None is torn: there, but unreadable."""
+    """One table on a disk. A commit that is None is torn: there, but unreadable.
+
+    synced       versions that were synced one by one
+    checkpointed   the version up to which all are durable, since a checkpoint stands for them
+    """
 
     commits: dict[int, StoredCommit | None] = field(default_factory=dict)
     data_files: dict[str, pa.Table] = field(default_factory=dict)
     objects: dict[str, bytes] = field(default_factory=dict)
     modified_ms: dict[str | int, int] = field(default_factory=dict)
     checkpoint: TableSnapshot | None = None
-    durable_version: int = -1
+    synced: set[int] = field(default_factory=set)
+    checkpointed: int = -1
+
+    @property
+    def durable_version(self) -> int:
+        """The version up to which a power loss leaves the log: a synced commit above a lost one is lost, too."""
+        version = self.checkpointed
+        while version + 1 in self.synced:
+            version += 1
+        return version
 
 
 @dataclass(slots=True)
 class MemoryDisk:
     """One storage domain. `access(operation, table, detail)` may switch actors or raise StoreUnavailableError:
-    before the effect the call is not applied, after it (`...:done`) the response is lost. `now_ms` dates objects."""
+    before the effect the call is not applied, after it (`...:done`) the response is lost. `now_ms` dates objects. A
+    copied file is written in so many pieces, each an `access`."""
 
     access: Callable[[str, str, str], None] = _no_access
     now_ms: Callable[[], int] = _no_time
     tables: dict[str, MemoryFiles] = field(default_factory=dict)
+    copied_pieces: int = 0
 
     def files_of(self, table: str) -> MemoryFiles:
         files = self.tables.get(table)
@@ -63,6 +78,9 @@ class MemoryDisk:
     def commit_log(self, table: str) -> MemoryCommitLog:
         """The commits of one table."""
         return MemoryCommitLog(self, table)
+
+    def file_deleted(self, table: str, files: MemoryFiles, path: str) -> None:
+        """A data file of a table was deleted: a simulation checks that no commit names it."""
 
     def lose_unsynced(self) -> None:
         """A power loss: every table loses its commits after the last `sync=True`."""
@@ -121,6 +139,7 @@ class MemoryCommitLog:
         detail = f"_delta_log/{version}"
         self.disk.access("delete", self._name, detail)
         self.files.commits.pop(version, None)
+        self.files.synced.discard(version)
         self.disk.access("delete:done", self._name, detail)
 
     def checkpoint_hint(self) -> int:
@@ -143,7 +162,7 @@ class MemoryCommitLog:
 
     def made_durable(self, version: int) -> None:
         """Make everything up to this version survive a power loss."""
-        self.files.durable_version = max(self.files.durable_version, version)
+        self.files.checkpointed = max(self.files.checkpointed, version)
 
 
 class MemoryLogTable(LogTable):
@@ -155,6 +174,7 @@ class MemoryLogTable(LogTable):
         self._ids = ids
         self._log = disk.commit_log(name)
         self._race = CommitRace(self._log)
+        self._unsynced: set[int] = set()
 
     @property
     def name(self) -> str:
@@ -205,12 +225,17 @@ class MemoryLogTable(LogTable):
         since: int | None = None,
     ) -> Committed | Conflict:
         outcome = self._race.commit(version, commit)
-        if sync and isinstance(outcome, Committed):
-            self._log.made_durable(version)
+        if isinstance(outcome, Committed):
+            self._unsynced.add(version)
+            if sync:
+                self.flusher(version, since)()
         return outcome
 
     def flusher(self, version: int, since: int | None) -> Callable[[], None]:
-        return partial(self._log.made_durable, version)
+        """The own commits and those from `since` on are synced, and no others."""
+        others = set() if since is None else set(range(since, version + 1))
+        synced, self._unsynced = self._unsynced | others, set()
+        return partial(self._log.files.synced.update, synced)
 
     def write_file(self, rows: pa.Table | FewRows, segment: int, _codec: str = ZSTD, /) -> DataFile:
         table = table_of_rows(rows) if isinstance(rows, tuple) else rows
@@ -219,7 +244,33 @@ class MemoryLogTable(LogTable):
         return describe(table, path, table.nbytes)
 
     def copy_file(self, source: LogTable, file: DataFile) -> None:
-        self._put_file(file.path, source.read_file(file))
+        """In pieces, as on a disk whose files have their names from the beginning: another session may copy the same
+        file between two of them, and each may fail."""
+        rows = source.read_file(file)
+        if file.path in self._log.files.data_files:  # of another session, or of an earlier try
+            self._put_file(file.path, rows)
+            return
+        part = rows.slice(0, 0)
+        self._put_file(file.path, part)
+        files = self._log.files
+        try:
+            for _ in range(self._disk.copied_pieces):
+                self._disk.access("put:piece", self._name, file.path)
+        except StoreUnavailableError:
+            self._remove_failed(files, file.path, part)
+            raise
+        if files.data_files.get(file.path) is part:
+            files.data_files[file.path] = rows
+
+    def _remove_failed(self, files: MemoryFiles, path: str, part: pa.Table) -> None:
+        """Remove the part of a file that could not be copied; what another session put there meanwhile stays."""
+        if files.data_files.get(path) is part:
+            self._delete_file(files, path)
+
+    def _delete_file(self, files: MemoryFiles, path: str) -> None:
+        if files.data_files.pop(path, None) is not None:
+            files.modified_ms.pop(path, None)
+            self._disk.file_deleted(self._name, files, path)
 
     def read_file(
         self,
@@ -281,7 +332,7 @@ class MemoryLogTable(LogTable):
             self._disk.access("delete", self._name, path)
             files = self._log.files
             files.objects.pop(path, None)
-            files.data_files.pop(path, None)
+            self._delete_file(files, path)
             files.modified_ms.pop(path, None)
             self._disk.access("delete:done", self._name, path)
 

@@ -45,7 +45,7 @@ class Threads(Protocol):
         ...
 
 
-class Turn(AbstractContextManager[None], Protocol):
+class SessionTurn(AbstractContextManager[None], Protocol):
     """Held by the one thread of a fetch session that works; a call to another broker's root gives it up meanwhile."""
 
 
@@ -64,7 +64,7 @@ class Ports:
     ids: Ids
     executor: Executor | None = None
     threads: Threads | None = None
-    turn: Turn = field(default_factory=nullcontext)
+    turn: SessionTurn = field(default_factory=nullcontext)
     executors: Callable[[str], Executor] | None = None
 
     def executor_at(self, leader_root: str) -> Executor | None:

@@ -32,7 +32,7 @@ _LOG = logging.getLogger("stratalog.broker")
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FollowerRoot:
     """Whose progress is read, by whom.
 
     leader_id     the reading broker
@@ -71,7 +71,7 @@ class FollowerReader:
     Only `take` and `close` may be called while a thread runs it.
     """
 
-    def __init__(self, reading: Reading, ports: Ports, wakeup: Wakeup, is_read: Callable[[], None]) -> None:
+    def __init__(self, reading: FollowerRoot, ports: Ports, wakeup: Wakeup, is_read: Callable[[], None]) -> None:
         """`wakeup` wakes who reads: the thread's own, or the leader's. `is_read` is called when something moved."""
         self.reading = reading
         self._stores = ports.stores

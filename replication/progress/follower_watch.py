@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from stratalog.replication.metadata.image import BrokerState
-from stratalog.replication.progress.follower_reader import LIST_INTERVAL_MS, FollowerReader, Reading
+from stratalog.replication.progress.follower_reader import LIST_INTERVAL_MS, FollowerReader, FollowerRoot
 from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.replication.stores import Ports
 from stratalog.storage.objects.wakeup import Wakeup
@@ -57,7 +57,7 @@ class FollowerWatch:
         return restarted
 
     def _reader_of(self, broker_id: int, broker: BrokerState) -> FollowerReader:
-        reading = Reading(self._broker_id, broker_id, broker.broker_epoch, broker.registration.root, self._poll_ms)
+        reading = FollowerRoot(self._broker_id, broker_id, broker.broker_epoch, broker.registration.root, self._poll_ms)
         threads, wakeup = self._ports.threads, self._wakeup
         own = wakeup if threads is None else Wakeup(self._ports.clock)
         reader = FollowerReader(reading, self._ports, own, wakeup.wake)

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class TurnLock:
-    """`replication.stores.Turn` of this process. `home`: the roots whose calls keep the turn."""
+    """`replication.stores.SessionTurn` of this process. `home`: the roots whose calls keep the turn."""
 
     def __init__(self, home: Collection[str]) -> None:
         self.home = frozenset(home)

@@ -232,8 +232,10 @@ class Broker:
         self._poll("metadata", self._metadata_watch, poll_ms, now_ms, lambda: self._follow_metadata(now_ms))
 
     def _has_root(self, now_ms: int) -> bool:
-        """A broker that cannot write to its own root lets its session expire: others should lead."""
-        return now_ms - self._root_seen_ms <= self.config.broker_session_timeout_ms
+        """A broker that cannot write to its own root lets its session expire: others should lead. It waits for one more
+        write than is due, so that it is fenced about one session after its root was lost."""
+        heartbeat_ms, session_ms = self.config.broker_heartbeat_interval_ms, self.config.broker_session_timeout_ms
+        return now_ms - self._root_seen_ms <= min(session_ms, max(2 * heartbeat_ms, session_ms // 3))
 
     def _poll_inbox(self, now_ms: int) -> bool:
         if self._is_due("answers", now_ms, ANSWER_CLEAN_INTERVAL_MS):

@@ -1,4 +1,4 @@
-"""What a fetch session fetches from one leader: which partitions come next, their upkeep, what wakes it. I/O: its wakeup.
+"""What a fetch session fetches from one leader: which partitions come next, and their upkeep. I/O: its wakeup.
 
 Each leader has its own, and with `Ports.threads` a thread of its own, so that a leader's root that answers nothing
 keeps no other leader's partitions waiting. Kafka: `ReplicaFetcherThread`, one for each leader broker.

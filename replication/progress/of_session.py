@@ -139,9 +139,11 @@ class SessionState:
         return is_superseded
 
     def delete_old(self) -> None:
-        """Remove the states of sessions that ended long ago."""
-        for meta in self._store.list(self._prefix):
-            if self._clock.wall_ms() - meta.last_modified_ms > KEPT_MS:
+        """Remove the states of sessions that ended long before the newest state was written, by the store's clock."""
+        listed = self._store.list(self._prefix)
+        newest_ms = max((meta.last_modified_ms for meta in listed), default=0)
+        for meta in listed:
+            if newest_ms - meta.last_modified_ms > KEPT_MS:
                 self._store.delete(meta.path)
 
 

@@ -18,8 +18,10 @@ TROUBLES = (
     "power cut",
     "disk full",
     "slow store",
+    "black hole",
     "clock jump",
     "machine sleeps",
+    "damage",
 )
 """The larger troubles; `tests.simulation.troubles` has a function for each."""
 

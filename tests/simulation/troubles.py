@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from stratalog.replication.metadata.records import NO_LEADER
+from stratalog.storage.files.damage import DAMAGE_PATH, Damage
 from tests.simulation.cluster import METADATA_ROOT, Host, SimCluster
 from tests.simulation.faults import TROUBLES
 
 CLOCK_JUMP_MS_MAX = 90_000
+REQUEST_MS = 150
+"""The deadline of a request to an object store: less than a third of a simulated session."""
 
 
 def make_trouble(sim: SimCluster) -> None:
@@ -129,6 +133,16 @@ def _slow_store(sim: SimCluster) -> None:
     sim.scheduler.slow_until_ms[root] = sim.scheduler.now_ms + duration_ms
 
 
+def _black_hole(sim: SimCluster) -> None:
+    """A broker's root answers nothing to anybody, for minutes: until the end of all faults, unless it returns before.
+    A mount blocks its callers, a request to an object store ends with its deadline."""
+    host, random = _any_host(sim), sim.scheduler.random
+    duration_ms = random.choice([_duration(sim, 200, 3_000), _duration(sim, 60_000, 600_000)])
+    deadline_ms = random.choice([None, REQUEST_MS])
+    sim.log_event(f"{host.root} answers nothing for {duration_ms} ms")
+    sim.scheduler.hang(host.root, duration_ms, deadline_ms)
+
+
 def _clock_jump(sim: SimCluster) -> None:
     """The wall clock of one machine is set, or one of its fetch tasks runs on a machine with another one."""
     host = _any_host(sim)
@@ -145,6 +159,18 @@ def _machine_sleeps(sim: SimCluster) -> None:
     sim.scheduler.now_ms += duration_ms
 
 
+def _damage(sim: SimCluster) -> None:
+    """A follower's table has an object that cannot be read: the table is dropped and copied anew, while writers of the
+    old one may be asleep."""
+    host = _any_host(sim)
+    for topic_partition, state in sim.invariants.partitions.items():
+        files = host.disk.tables.get(str(topic_partition))
+        if files is None or host.broker_id not in state.replicas or state.leader in (NO_LEADER, host.broker_id):
+            continue
+        sim.log_event(f"{topic_partition} of broker {host.broker_id} is damaged")
+        files.objects.setdefault(DAMAGE_PATH, Damage("simulated: a commit decayed").to_json())
+
+
 _MAKERS: Mapping[str, Callable[[SimCluster], None]] = {
     "crash": _crash_or_restart,
     "restart all": _restart_all,
@@ -157,6 +183,8 @@ _MAKERS: Mapping[str, Callable[[SimCluster], None]] = {
     "power cut": _power_cut,
     "disk full": _disk_full,
     "slow store": _slow_store,
+    "black hole": _black_hole,
     "clock jump": _clock_jump,
     "machine sleeps": _machine_sleeps,
+    "damage": _damage,
 }

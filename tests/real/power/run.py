@@ -25,19 +25,23 @@ from pathlib import Path
 
 from stratalog.clients.admin.admin import Admin, NewTopic
 from stratalog.clients.view.cluster_view import ClusterView
-from stratalog.storage.clock import RandomIds, SystemClock
-from stratalog.storage.delta.delta_table import DeltaLogTable
+from stratalog.replication.metadata.records import PartitionRecord
+from stratalog.replication.spark.session import stratalog_session
 from stratalog.storage.errors import StratalogError
-from stratalog.storage.log.reader import LogReader
-from stratalog.storage.objects.local import LocalStore
-from stratalog.storage.records import TopicPartition
 from tests.real.power.disks import why_not
 from tests.real.power.judge import Finding, Judge, Loss, Place, Row
 from tests.real.power.load import Ledger, LedgerReader, LedgerWriter
 from tests.real.power.powered_cluster import METADATA, PoweredCluster
+from tests.real.power.readers import (
+    UnreadableError,
+    recovered_end,
+    rows_by_deltalake,
+    rows_by_spark,
+    rows_by_stratalog,
+)
 from tests.real.power.volatile_disk import JOURNAL, POSIX, CutResult, Rules
 from tests.real.processes.broker_processes import BROKERS
-from tests.real.storm.parties import table_rows, wait_until
+from tests.real.storm.parties import wait_until
 
 SETTINGS = {
     "broker.session.timeout.ms": 3_000, "broker.heartbeat.interval.ms": 500, "replica.lag.time.max.ms": 3_000,
@@ -72,6 +76,7 @@ class PowerResult:
     lost_though_kept: int = 0
     tables_read: int = 0
     tables_recovered: int = 0
+    tables_by_spark: int = 0
     in_sync_s: list[float] = field(default_factory=list)
     errors: dict[str, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
@@ -80,7 +85,10 @@ class PowerResult:
 class Run:
     """One cluster, many cuts. `findings` ends the run."""
 
-    def __init__(self, folder: Path, seed: int, rules: Rules, chances: Sequence[float]) -> None:
+    def __init__(
+        self, folder: Path, seed: int, rules: Rules, chances: Sequence[float], *, reads_by_spark: bool = True
+    ) -> None:
+        self._reads_by_spark = reads_by_spark
         self.result = PowerResult(seed, rules)
         self.judge = Judge()
         self._folder, self._seed, self._chances = folder, seed, chances
@@ -106,6 +114,8 @@ class Run:
                     self._cuts_of_topics(done, count)
                     done += count
                 self._check_all(is_last=True)
+                if not self.judge.findings:
+                    self._read_by_all(by_spark=self._reads_by_spark)
             except AssertionError as reason:
                 self.judge.findings.append(Finding("not-available", str(reason)))
             finally:
@@ -191,7 +201,7 @@ class Run:
 
     # -- looking -----------------------------------------------------------------------------------------
 
-    def _states(self):
+    def _states(self) -> list[PartitionRecord]:
         """The states of all partitions of the run's topics."""
         self.view.refresh()
         image = self.view.image
@@ -214,17 +224,17 @@ class Run:
         wait_until(is_so, "all replicas in sync", IN_SYNC_S)
         return time.monotonic() - begun
 
-    def _kept_end(self, state) -> int:
+    def _kept_end(self, state: PartitionRecord) -> int:
         """The log end that the best replica of the ISR has after the cut, by recovery of a copy of it."""
         ends = []
         for broker_id in state.isr:
             with tempfile.TemporaryDirectory(prefix="power-copy-") as folder:
                 self._cluster.disks.dump(f"broker-{broker_id}", Path(folder), f"{state.topic}-{state.partition}/")
-                ends.append(_recovered_end(folder, state.topic_partition))
+                ends.append(recovered_end(folder, str(state.topic_partition)))
                 self.result.tables_recovered += 1
         return max(ends)
 
-    def _first_offset_after(self, state) -> int:
+    def _first_offset_after(self, state: PartitionRecord) -> int:
         """The offset at which the first leader epoch after `state` begins."""
         epochs = self.view.look_at_log(state.topic_partition, lambda log: log.epochs, 30_000)
         later = [entry.start_offset for entry in epochs.entries if entry.epoch > state.leader_epoch]
@@ -245,23 +255,34 @@ class Run:
             self.judge.check(place, {f"broker-{i}": self._rows(i, place) for i in state.isr})
 
     def _rows(self, broker_id: int, place: Place) -> list[Row]:
-        """A replica's records as deltalake alone reads them; it is tried again while files are merged or deleted."""
-        table = self._cluster.root(broker_id) / f"{place[0]}-{place[1]}"
+        """A replica's records as deltalake alone reads them."""
         self.result.tables_read += 1
-        for _ in range(20):
-            try:
-                rows = table_rows(table)
-            except OSError as reason:
-                failure = reason
-                time.sleep(0.05)
-                continue
-            except Exception as reason:  # noqa: BLE001 - whatever deltalake raises for a table that it cannot read
-                failure = reason
-                time.sleep(0.05)
-                continue
-            return [Row(o, e, v.decode()) for o, e, v in zip(*(c.to_pylist() for c in rows.columns), strict=True)]
-        self.judge.findings.append(Finding("unreadable", f"{table}: {failure!r}"))
-        return []
+        try:
+            return rows_by_deltalake(self._table(broker_id, place))
+        except UnreadableError as reason:
+            self.judge.findings.append(Finding("unreadable", str(reason)))
+            return []
+
+    def _table(self, broker_id: int, place: Place) -> Path:
+        return self._cluster.root(broker_id) / f"{place[0]}-{place[1]}"
+
+    def _read_by_all(self, *, by_spark: bool) -> None:
+        """Every table is read by every reader, with one result."""
+        session = stratalog_session("power", log_dir=self._folder / "logs") if by_spark else None
+        for state in self._states():
+            place = state.topic, state.partition
+            for table in (self._table(broker_id, place) for broker_id in state.replicas):
+                try:
+                    found = [rows_by_deltalake(table), rows_by_stratalog(table)]
+                    if session is not None:
+                        found.append(rows_by_spark(session, table))
+                        self.result.tables_by_spark += 1
+                except UnreadableError as reason:
+                    self.judge.findings.append(Finding("unreadable", str(reason)))
+                    continue
+                if any(rows != found[0] for rows in found):
+                    lengths = [len(rows) for rows in found]
+                    self.judge.findings.append(Finding("readers-differ", f"{table}: {lengths} records"))
 
     def _keep(self) -> None:
         folder = self._folder / "kept"
@@ -274,18 +295,10 @@ class Run:
             print(f"the disks are kept in {folder}", flush=True)
 
 
-def _recovered_end(root: str, topic_partition: TopicPartition) -> int:
-    """The log end of a copied replica after its recovery; 0 when nothing is left."""
-    table = DeltaLogTable(LocalStore(root), str(topic_partition), RandomIds())
-    if table.recover_tail() < 0:
-        return 0
-    log = LogReader(table, SystemClock())
-    log.refresh()
-    return log.log_end_offset
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Exit code 0 when nothing was found, 2 when disks cannot be mounted here."""
+    from tests.real.power.report import write_report
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cuts", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
@@ -293,6 +306,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--stale-blocks", action="store_true", help="unwritten blocks hold those of deleted files")
     parser.add_argument("--writeback-ms", type=int, default=5_000, help="age at which the kernel writes back; 0: never")
     parser.add_argument("--kinds", default="4,1,5", help="weights of: one broker, two, all with the metadata root")
+    parser.add_argument("--without-spark", action="store_true", help="do not read the tables by delta-spark in the end")
     parser.add_argument("--folder", type=Path, help="keep what is left here (a temporary folder, deleted)")
     parser.add_argument("--report", type=Path, help="folder for POWER_CUTS.md")
     given = parser.parse_args(arguments)
@@ -302,8 +316,12 @@ def main(arguments: list[str] | None = None) -> int:
     folder = given.folder or Path(tempfile.mkdtemp(prefix="stratalog-power-"))
     rules = Rules(given.order, given.stale_blocks, given.writeback_ms)
     weights = [float(weight) for weight in given.kinds.split(",")]
-    result = Run(folder, given.seed, rules, weights).run(given.cuts)
+    run = Run(folder, given.seed, rules, weights, reads_by_spark=not given.without_spark)
+    result = run.run(given.cuts)
     print(result, flush=True)
+    if given.report:
+        words = sys.argv[1:] if arguments is None else arguments
+        write_report(given.report, result, " ".join(["python -m tests.real.power.run", *words]))
     for finding in result.findings[:20]:
         print(f"{finding.rule}: {finding.text}", flush=True)
     if given.folder is None and not result.findings:

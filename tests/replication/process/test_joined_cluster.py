@@ -123,6 +123,18 @@ def test_an_object_store_s_lock_is_in_this_machine_s_temporary_folder(tmp_path: 
     assert folder_here(MemoryStore()).parent.name.startswith("stratalog-")
 
 
+@pytest.mark.parametrize("left", [b"", bytes(700), b'{"commitInfo":{"torn'])
+def test_a_commit_that_a_power_cut_tore_is_dropped_when_the_first_broker_returns(tmp_path: Path, left: bytes) -> None:
+    before = join(tmp_path, 1)
+    before.close()
+    log = tmp_path / "metadata" / "__cluster_metadata-0" / "_delta_log"
+    next_version = 1 + max(int(path.stem) for path in log.glob("*.json"))
+    (log / f"{next_version:020}.json").write_bytes(left)
+    again = join(tmp_path, 1)
+    again.close()
+    assert again.cluster_id == before.cluster_id
+
+
 def test_the_lock_file_can_be_read_and_written(tmp_path: Path) -> None:
     """NFSv4 keeps flock(2) by byte-range locks of the whole file: a shared one needs a descriptor that can read, an
     exclusive one a descriptor that can write."""

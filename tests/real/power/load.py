@@ -155,3 +155,7 @@ class LedgerReader(Party):
             ])  # fmt: skip
         except StratalogError:
             time.sleep(0.1)
+
+    def finish(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from statistics import median
 
-from tests.real.power.run import ONE, ROOM, TWO, PowerResult
+from tests.real.power.run import CHECK_EVERY, CUTS_A_TOPIC, ONE, ROOM, TWO, PowerResult
 from tests.real.power.volatile_disk import BLOCK_BYTES, JOURNAL, POSIX, SECTOR_BYTES
 
 TEXT = """# Power cuts
@@ -25,9 +25,10 @@ is any that the file had, or one between. The kernel writes back by itself after
 | --- | --- |
 {rows}
 
-After every third cut, and in the end, the tables of all in-sync replicas are read by deltalake and compared with every
+After every {every} cuts the tables of all in-sync replicas are read by deltalake and compared with every
 acknowledgement and every read: lost, doubled and changed records, holes, two values of one offset in one leader epoch,
-two leaders of one epoch, replicas that differ. In the end every table is also read by stratalog and by delta-spark.
+two leaders of one epoch, replicas that differ. After {topic_cuts} cuts every table is also read by stratalog, the
+last ones by delta-spark, too; then the topics are deleted and others are written.
 
 **With `flush.messages=1`**: {flushed_verdict}
 
@@ -70,7 +71,7 @@ def report_text(result: PowerResult, command: str) -> str:
         ("the same, longest [s]", f"{max(result.in_sync_s):.1f}"),
         ("tables read by deltalake", result.tables_read),
         ("tables recovered apart, as copies", result.tables_recovered),
-        ("tables read by delta-spark in the end", result.tables_by_spark),
+        ("tables read by delta-spark", result.tables_by_spark),
     ]
     rows = "\n".join(f"| {name} | {value if isinstance(value, str) else f'{value:,}'} |" for name, value in counts)
     lost = "nothing acknowledged was lost" if not result.findings else "see the findings"
@@ -79,9 +80,11 @@ def report_text(result: PowerResult, command: str) -> str:
         f"unsynced tail of the log: {result.lost_tail:,} acknowledged records, {result.lost_though_kept:,} of them "
         "still on the disk of another replica than the one that leads afterwards."
     )
-    return TEXT.format(
-        command=command, order=rules.order, rules=ORDERS[rules.order], block=BLOCK_BYTES, sector=SECTOR_BYTES,
+    text = TEXT.format(
+        command=command, every=CHECK_EVERY, topic_cuts=CUTS_A_TOPIC, order=rules.order,
+        rules=ORDERS[rules.order], block=BLOCK_BYTES, sector=SECTOR_BYTES,
         writeback_s=rules.writeback_ms / 1000, rows=rows, plain_verdict=plain,
         flushed_verdict=f"{lost}, also when all three brokers and the metadata root lost power at once.",
         findings="none" if not result.findings else "; ".join(f"{x.rule}: {x.text}" for x in result.findings[:20]),
     )  # fmt: skip
+    return "\n\n".join(part if part.startswith("|") else " ".join(part.split()) for part in text.split("\n\n")) + "\n"

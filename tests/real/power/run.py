@@ -5,7 +5,8 @@
 
 Two topics are written at once: `flushed-…` with flush.messages=1, `plain-…` without. One cut takes one broker, two, or
 all three with the metadata root. Brokers are killed, their disks drop what is not durable in a way that the seed
-chooses, and they start again; then every acknowledged record has to be where it was acknowledged.
+chooses, and they start again; then every acknowledged record has to be where it was acknowledged. Ctrl-C makes the
+present cut the last one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -45,13 +47,14 @@ from tests.real.storm.parties import wait_until
 
 SETTINGS = {
     "broker.session.timeout.ms": 3_000, "broker.heartbeat.interval.ms": 500, "replica.lag.time.max.ms": 3_000,
-    "stratalog.progress.poll.max.ms": 20,
+    "stratalog.progress.poll.max.ms": 50,
 }  # fmt: skip
 FLUSHED, PLAIN = "flushed", "plain"
 PARTITIONS = 2
-CUTS_A_TOPIC = 12
-"""After so many cuts the load goes on with new topics, so that tables that are checked each time stay small."""
-CHECK_EVERY = 3
+CUTS_A_TOPIC = 25
+"""After so many cuts the topics are read by every reader and deleted, and the load goes on with new ones: tables that
+are checked often stay small, and cuts meet deletions."""
+CHECK_EVERY = 4
 """Cuts between two comparisons with the tables."""
 LOAD_S = (0.1, 1.0)
 PAUSE_S = 0.03
@@ -88,7 +91,7 @@ class Run:
     def __init__(
         self, folder: Path, seed: int, rules: Rules, chances: Sequence[float], *, reads_by_spark: bool = True
     ) -> None:
-        self._reads_by_spark = reads_by_spark
+        self._reads_by_spark, self._is_ended = reads_by_spark, False
         self.result = PowerResult(seed, rules)
         self.judge = Judge()
         self._folder, self._seed, self._chances = folder, seed, chances
@@ -108,14 +111,8 @@ class Run:
         begun = time.monotonic()
         with self._cluster:
             try:
-                done = 0
-                while done < cuts and not self.judge.findings:
-                    count = min(CUTS_A_TOPIC, cuts - done)
-                    self._cuts_of_topics(done, count)
-                    done += count
-                self._check_all(is_last=True)
-                if not self.judge.findings:
-                    self._read_by_all(by_spark=self._reads_by_spark)
+                while self._left(cuts) and not self.judge.findings:
+                    self._cuts_of_topics(cuts)
             except AssertionError as reason:
                 self.judge.findings.append(Finding("not-available", str(reason)))
             finally:
@@ -130,25 +127,37 @@ class Run:
         result.errors, result.findings = dict(self._ledger.errors), self.judge.findings
         return result
 
-    def _cuts_of_topics(self, first: int, count: int) -> None:
+    def end(self) -> None:
+        """Make the present cut the last one."""
+        self._is_ended = True
+
+    def _left(self, cuts: int) -> int:
+        return 0 if self._is_ended else cuts - sum(self.result.cuts.values())
+
+    def _cuts_of_topics(self, cuts: int) -> None:
+        first = sum(self.result.cuts.values())
         topics = f"{FLUSHED}-{first}", f"{PLAIN}-{first}"
         common = {"min.insync.replicas": 2}
         Admin(self._cluster.metadata_root).create_topics([
             NewTopic(topics[0], PARTITIONS, 3, {**common, "flush.messages": 1}),
             NewTopic(topics[1], PARTITIONS, 3, common),
         ])  # fmt: skip
-        self._topics += topics
+        self._topics = list(topics)
         self._await_in_sync()
         root, ledger = self._cluster.metadata_root, self._ledger
         with ExitStack() as parties:
             for name in ("a", "b"):
                 parties.enter_context(LedgerWriter(root, topics, ledger, f"{name}{first}", PAUSE_S))
             parties.enter_context(LedgerReader(root, topics, ledger, "reader"))
-            for number in range(first, first + count):
+            for number in range(first, first + CUTS_A_TOPIC):
+                if not self._left(cuts):
+                    break
                 self._one_cut(number)
                 if self.judge.findings:
-                    break
+                    return
         self._check_all()
+        self._read_by_all(by_spark=self._reads_by_spark and not self._left(cuts))
+        Admin(self._cluster.metadata_root).delete_topics(topics)
 
     def _one_cut(self, number: int) -> None:
         rng = self._rng
@@ -244,13 +253,12 @@ class Run:
 
     # -- judging -----------------------------------------------------------------------------------------
 
-    def _check_all(self, *, is_last: bool = False) -> None:
-        """Compare everything known so far with the in-sync replicas of the newest topics, at the end of all topics."""
+    def _check_all(self) -> None:
+        """Compare everything known so far with the in-sync replicas."""
         acks, polls = self._ledger.collect()
         self.judge.acknowledged(acks)
         self.judge.polled(polls)
-        states = self._states()
-        for state in states if is_last else [s for s in states if s.topic in self._topics[-2:]]:
+        for state in self._states():
             place = state.topic, state.partition
             self.judge.check(place, {f"broker-{i}": self._rows(i, place) for i in state.isr})
 
@@ -317,11 +325,13 @@ def main(arguments: list[str] | None = None) -> int:
     rules = Rules(given.order, given.stale_blocks, given.writeback_ms)
     weights = [float(weight) for weight in given.kinds.split(",")]
     run = Run(folder, given.seed, rules, weights, reads_by_spark=not given.without_spark)
+    signal.signal(signal.SIGINT, lambda *_: run.end())
     result = run.run(given.cuts)
     print(result, flush=True)
     if given.report:
-        words = sys.argv[1:] if arguments is None else arguments
-        write_report(given.report, result, " ".join(["python -m tests.real.power.run", *words]))
+        stale = " --stale-blocks" if given.stale_blocks else ""
+        options = f"--cuts {sum(result.cuts.values())} --seed {given.seed} --order {given.order}{stale}"
+        write_report(given.report, result, f"python -m tests.real.power.run {options}")
     for finding in result.findings[:20]:
         print(f"{finding.rule}: {finding.text}", flush=True)
     if given.folder is None and not result.findings:

@@ -88,9 +88,7 @@ class FollowedPartitions:
     _wakeup: Wakeup
     _progress: SessionProgress
 
-    def __init__(
-        self, job: FetchJob, fetcher_id: int, ports: Ports, upkeep_limits: UpkeepLimits | None = None
-    ) -> None:
+    def __init__(self, job: FetchJob, fetcher_id: int, ports: Ports, upkeep_limits: UpkeepLimits | None = None) -> None:
         """`fetcher_id`: from 0 to `num.replica.fetchers` - 1."""
         self.job = job
         self.ports = ports

@@ -1,8 +1,8 @@
 """`python -m tests.real.black_hole.run`: the root of one of three brokers answers nothing, and its process lives.
 
-I/O: a cluster in this process whose third broker's root is a FUSE mount of a server that is stopped (`--kind mount`; root
-and /dev/fuse), or all roots on an S3 double that never answers below that root (`--kind s3`). An open loop of records with
-acks=all goes to partitions with three replicas and `min.insync.replicas=2`. Shown are the latencies before, the longest
+I/O: a cluster in this process whose third broker's root is a FUSE mount of a server that is stopped (`--kind mount`;
+needs root and /dev/fuse), or all roots on an S3 double that never answers below that root (`--kind s3`). An open loop of
+records with acks=all goes to partitions with three replicas and `min.insync.replicas=2`. Shown are the latencies before, the longest
 pause of acknowledgements after the root was lost, and the latencies from then on.
 
 --kind mount|s3     --seconds 60   how long the root answers nothing     --before 20   seconds before that
@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from stratalog import Admin, Cluster, NewTopic, Producer, RecordMetadata, StratalogError
@@ -92,7 +93,7 @@ def figures(answers: list[Answered], seconds: float) -> dict[str, object]:
     good = [each for each in answers if not each.error]
     times = sorted(each.at_s for each in good if each.leader != DEAD and 0 < each.at_s <= seconds)
     points = [0.0, *times, seconds]
-    gaps = [(late - early, early) for early, late in zip(points, points[1:], strict=False)]
+    gaps = [(late - early, early) for early, late in pairwise(points)]
     pause_s, began_s = max(gaps)
     calm_s = began_s + pause_s + 2
     before = [1_000 * (each.at_s - each.due_s) for each in good if each.due_s < -1]

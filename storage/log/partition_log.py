@@ -101,9 +101,13 @@ class PartitionLog(LogReader):
         self._uncommitted: tuple[tuple[NewRecordBatch, ...], DataFile] | None = None
         self._producers_shift = crc32(table.name.rpartition("/")[2].encode())
 
-    def exists_or_create(self, topic_id: str) -> None:
-        """Create the table unless it exists. Raises InconsistentTopicIdError when it belongs to another topic."""
+    def exists_or_create(self, topic_id: str, check_absent: Callable[[], None] = lambda: None) -> None:
+        """Create the table unless it exists; `check_absent` is called before and may raise.
+
+        Raises InconsistentTopicIdError when it belongs to another topic.
+        """
         if self.table.snapshot() is None:
+            check_absent()
             self.table.create({TOPIC_ID_PROPERTY: topic_id}, self.clock.wall_ms(), self._ids.new_id())
         self._load()
         if self.topic_id != topic_id:

@@ -12,6 +12,7 @@ from typing import Protocol
 from stratalog.replication.broker.broker import Broker
 from stratalog.replication.broker.calls import BrokerCalls
 from stratalog.replication.broker.hosted_replicas import BrokerIdentity, BrokerSetup
+from stratalog.replication.broker_root import mark_clean_shutdown
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.controller import Controller
 from stratalog.replication.controller.sessions import session_path
@@ -85,6 +86,10 @@ QUICK_UPKEEP = UpkeepLimits(
 )
 
 
+Disk = tuple[dict[str, MemoryFiles], dict[str, bytes]]
+"""What is on a machine's disk: its tables and its small objects."""
+
+
 @dataclass(slots=True)
 class Host:
     """One machine: its disk stays, its processes come and go."""
@@ -95,6 +100,7 @@ class Host:
     broker: Broker | None = None
     actors: list[Actor] = field(default_factory=list)
     zombies: list[Broker] = field(default_factory=list)
+    is_leaving: bool = False
     lives: int = 0
 
     @property
@@ -117,6 +123,7 @@ class Setting:
     coordinators  those that the brokers host
     workload      the clients of these coordinators, besides the clients of every run
     producers     the number of producers of every run
+    is_durable    whether writes survive a power cut once they are answered, as on an object store
     """
 
     brokers: int = 3
@@ -128,6 +135,7 @@ class Setting:
     coordinators: Mapping[CoordinatorType, CoordinatorKind] = field(default_factory=dict)
     workload: Callable[[SimCluster], Workload] | None = None
     producers: int = 2
+    is_durable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +207,10 @@ class SimCluster:
     def objects(self, root: str) -> SimObjects:
         if root not in self._objects:
             seen = self.object_written, self._object_read
-            notifies = self.setting.notifies
-            self._objects[root] = SimObjects(root, self.scheduler, self.clock, *seen, reports_writes=notifies)
+            notifies, is_durable = self.setting.notifies, self.setting.is_durable
+            self._objects[root] = SimObjects(
+                root, self.scheduler, self.clock, *seen, reports_writes=notifies, is_durable=is_durable
+            )
         return self._objects[root]
 
     def table(self, root: str, topic_partition: TopicPartition) -> LogTable:
@@ -309,6 +319,7 @@ class SimCluster:
         host.lives += 1
         host.actors = []
         threads = SimThreads(self.scheduler, host.process, host.actors)
+        host.is_leaving = False
         broker = Broker(
             BrokerSetup(
                 BrokerIdentity(broker_id, host.root),
@@ -335,17 +346,21 @@ class SimCluster:
         self._controllers[name] = controller
         host.broker = broker
         host.actors += [
-            self.scheduler.spawn(f"b{broker_id}.{host.lives}", host.process, lambda: self._run_broker(broker)),
+            self.scheduler.spawn(f"b{broker_id}.{host.lives}", host.process, lambda: self._run_broker(host, broker)),
             self.scheduler.spawn(name, host.controller, lambda: self._run_controller(controller, broker)),
         ]
 
-    def _run_broker(self, broker: Broker) -> None:
+    def _run_broker(self, host: Host, broker: Broker) -> None:
         started = False
         while broker.stopped_by is None:
             try:
                 if not started:
                     broker.start()
                     started = True
+                elif host.is_leaving and host.broker is broker:
+                    host.is_leaving = False  # it is tried once
+                    broker.shut_down()
+                    break
                 moved = broker.step()
                 pause_ms = broker.wait_ms(moved=moved) if self.setting.notifies else 0 if moved else POLL_MS
                 rest_ms = broker.rest_ms()
@@ -405,6 +420,27 @@ class SimCluster:
     def cut(self, name: str, root: str, duration_ms: int) -> None:
         self.log_event(f"{name} cannot reach {root} for {duration_ms} ms")
         self.scheduler.cut(name, root, duration_ms)
+
+    def replace_disk(self, broker_id: int, new: Disk) -> Disk:
+        """Replace what is on the disk of a machine that has stopped; the answer is what was on it."""
+        host = self.hosts[broker_id]
+        objects = self.objects(host.root)
+        before = (dict(host.disk.tables), dict(objects.objects))
+        for live, content in ((host.disk.tables, new[0]), (objects.objects, new[1])):
+            live.clear()
+            live.update(content)  # type: ignore[arg-type]
+        return before
+
+    def has_left(self, host: Host) -> bool:
+        """Whether the controlled shutdown of the host's broker is over."""
+        return not host.is_leaving and (host.broker is None or host.broker.stopped_by is not None)
+
+    def mark_clean(self, host: Host, broker: Broker) -> None:
+        """After a controlled shutdown and the end of the fetch tasks."""
+        self.crash(host.broker_id)
+        self.scheduler.kill(self.sessions_of(host.broker_id))
+        host.disk.sync_all()
+        mark_clean_shutdown(self.objects(host.root), broker.broker_epoch)
 
     def crash(self, broker_id: int) -> None:
         """The process dies; its fetch tasks, elsewhere in the Spark cluster, live on as zombies."""

@@ -22,6 +22,8 @@ TROUBLES = (
     "clock jump",
     "machine sleeps",
     "damage",
+    "shut down",
+    "another disk",
 )
 """The larger troubles; `tests.simulation.troubles` has a function for each."""
 

@@ -93,7 +93,7 @@ class Invariants:
     only_leaders   a record that a member of the ISR lacks is a violation only when it leads
     live        broker epochs of the brokers that are registered and not fenced
     controller  broker id and controller epoch of the newest one
-    torn        brokers whose disk lost unsynced files and that have not registered since
+    torn        brokers whose disk lost unsynced files and that have not registered since; `wiped`: all files
     compacted   topic ids whose records may be removed: a later committed one has the same key, or they are aborted
     """
 
@@ -108,6 +108,8 @@ class Invariants:
     live: dict[int, int] = field(default_factory=dict)
     controller: tuple[int, int] = (NO_LEADER, 0)
     torn: set[int] = field(default_factory=set)
+    wiped: set[int] = field(default_factory=set)
+    ever_wiped: set[int] = field(default_factory=set)
     leader_changes: int = 0
     acked_count: int = 0
     _shadows: dict[tuple[int, TopicPartition], Shadow] = field(default_factory=dict)
@@ -170,9 +172,11 @@ class Invariants:
         if broker_id not in self.torn:
             return
         self.torn.discard(broker_id)
+        is_wiped = broker_id in self.wiped
+        self.wiped.discard(broker_id)
         for topic_partition, state in self.partitions.items():
             history = self.history(topic_partition)
-            if history is not None and set(state.isr) <= {broker_id} | self.torn:
+            if history is not None and not is_wiped and set(state.isr) <= {broker_id} | self.torn:
                 history.lossy = True
             elif history is not None:
                 self._check_members(topic_partition, state, history, history.committed)
@@ -196,6 +200,10 @@ class Invariants:
             raise Violation("MonotonicLeaderEpoch", f"partition epoch: {previous} then {state}")
         if previous is not None and history is not None and set(state.replicas) < set(previous.replicas):
             history.lossy |= set(state.isr) <= self.torn  # the others were lost before the election
+        if not set(state.lost) <= self.ever_wiped:
+            raise Violation("Liveness", f"a log is taken for lost, but no disk was: {state}")
+        if previous is not None and history is not None and state.unclean > previous.unclean:
+            history.lossy |= bool(previous.lost)  # an operator preferred an empty partition to an offline one
         self.leader_changes += previous is not None and state.leader_epoch > previous.leader_epoch
         self.partitions[topic_partition] = state
 
@@ -296,6 +304,13 @@ class Invariants:
             shadow = self._shadows[broker_id, topic_partition] = folded(files, self._rows)
         return shadow if shadow.topic_id == self.topic_ids.get(topic_partition.topic) else None
 
+    def was_wiped(self, broker_id: int) -> None:
+        """The broker's disk is empty: unlike a lost tail, this is known when it returns, so it leads nothing that had a
+        record, unless by an unclean election."""
+        self.lost_power(broker_id)
+        self.wiped.add(broker_id)
+        self.ever_wiped.add(broker_id)
+
     def lost_power(self, broker_id: int) -> None:
         """The broker's disk lost unsynced files."""
         self.torn.add(broker_id)
@@ -313,9 +328,9 @@ class Invariants:
         if history.lossy or not records or self.only_leaders:
             return
         for member in state.isr:
-            shadow = None if member in self.torn else self.shadow(member, topic_partition)
-            if member in self.torn:
+            if member in self.torn or member in state.lost:
                 continue
+            shadow = self.shadow(member, topic_partition)
             for offset, record in records.items():
                 if not self._holds(shadow, topic_partition, offset, record):
                     has = shadow.records.get(offset) if shadow is not None else "no table"

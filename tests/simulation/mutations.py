@@ -10,14 +10,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import TypeVar
 from unittest.mock import patch
 
-from stratalog.replication.broker.broker import register_broker
+from stratalog.replication.broker.broker import Broker, register_broker
+from stratalog.replication.broker_root import was_shut_down
+from stratalog.replication.controller.brokers import FoundRoot
 from stratalog.replication.controller.sessions import SessionObserver
 from stratalog.replication.follower.replica import FollowedReplica
 from stratalog.replication.leader.partition import UNKNOWN, Partition
 from stratalog.replication.leader.purgatory import ProducePurgatory
-from stratalog.replication.metadata.image import Result
+from stratalog.replication.metadata.image import BrokerState, Result
 from stratalog.replication.metadata.log import MetadataLog
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord, RegisterBrokerRecord
 from stratalog.replication.progress.progress import ProgressHeader, ReplicaProgress, encode_progress
@@ -25,12 +28,15 @@ from stratalog.replication.progress.progress_object import ProgressWriter
 from stratalog.storage.delta import newest
 from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
 from stratalog.storage.delta.table import LEADER_EPOCH, Conflict
+from stratalog.storage.delta.tail_recovery import TailCut
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.state import LogState
 from stratalog.storage.producers import Accept, ProducerStates
 from tests.simulation.cluster import QUICK_UPKEEP, Setting
 from tests.simulation.faults import Faults, Focus
 from tests.storage.memory_table import MemoryLogTable
+
+T = TypeVar("T")
 
 Patches = Callable[[], AbstractContextManager[object]]
 
@@ -125,6 +131,39 @@ def registration_changes_nothing() -> Iterator[None]:
             "stratalog.replication.controller.brokers.check_broker_epoch", lambda image, broker_id, broker_epoch: None
         ),
     ):
+        yield
+
+
+def clean_stop_without_its_mark() -> AbstractContextManager[object]:
+    """Promise 13: a controlled shutdown that the metadata remembers is believed, whatever the disk shows."""
+
+    def has_kept_log(known: BrokerState, incarnation_id: str, _root: str, _found: FoundRoot) -> bool:
+        return known.clean_shutdown or known.registration.incarnation_id == incarnation_id
+
+    return patch("stratalog.replication.controller.brokers._has_kept_log", has_kept_log)
+
+
+def empty_logs_lead() -> AbstractContextManager[object]:
+    """Promise 13: the last member of an ISR leads, though its table went with its disk."""
+    return patch("stratalog.replication.controller.brokers._Restart._is_lost", lambda self, partition: False)
+
+
+@contextmanager
+def recovery_among_writers() -> Iterator[None]:
+    """Promise 5: a broker recovers its tables before it registers, and cuts them while an earlier process writes."""
+
+    def start(self: Broker) -> None:
+        self.metadata.refresh()
+        image = self.metadata.image
+        self._found = self._hosted.found_in_root(image, self._found.directory_id)
+        if not was_shut_down(self._found.previous_broker_epoch, image.brokers.get(self.broker_id)):
+            self._hosted.recover(image, self._clock.monotonic_ms())
+        self._register()
+
+    def cut_at_once(_name: str, list_log: Callable[[], T], examine: Callable[[T], TailCut]) -> TailCut:
+        return examine(list_log())
+
+    with patch.object(Broker, "start", start), patch("tests.storage.memory_table.settled_cut", cut_at_once):
         yield
 
 
@@ -427,6 +466,20 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "registration": Mutation(
         registration_changes_nothing, _COMPLETE, _mix(second_process=3, power_cut=2, restart_all=2)
+    ),
+    "clean by the metadata": Mutation(
+        clean_stop_without_its_mark,
+        _COMPLETE,
+        _mix(shut_down=4, another_disk=4, crash=2, restart_all=2),
+        _TWO_NEEDED,
+    ),
+    "empty logs": Mutation(empty_logs_lead, _COMPLETE, _mix(another_disk=4, crash=3, restart_all=2)),
+    "recovery among writers": Mutation(
+        recovery_among_writers,
+        (*_COMPLETE, "Liveness", "MonotonicHighWatermark"),
+        _mix(Focus("head", 0.5, "b", "/t-0/"), 2_500, second_process=4, crash=1, restart_all=2),
+        Setting(upkeep=QUICK_UPKEEP, pause_ms_max=30),
+        6_000,
     ),
     "read back": Mutation(conflicts_are_not_read_back, ("NoDuplicates", *_COMPLETE), _doubled),
     "followed high watermark": Mutation(

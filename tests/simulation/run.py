@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from random import Random
 from unittest.mock import patch
 
+from stratalog.replication.controller.preferred_leaders import ElectionType, elect_leaders
 from stratalog.replication.controller.reassignment import is_reassigning
+from stratalog.replication.metadata.log import open_metadata
 from stratalog.replication.metadata.records import NO_LEADER, record_from_json
+from stratalog.storage.records import TopicPartition
 from stratalog.storage.upkeep.cleaner import SHARED_TURN
 from tests.simulation.clients import start_clients
-from tests.simulation.cluster import QUICK_UPKEEP, UPKEEP, Setting, SimCluster
+from tests.simulation.cluster import METADATA_ROOT, QUICK_UPKEEP, UPKEEP, Host, Setting, SimCluster
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Violation
 from tests.simulation.shadow import Shadow
@@ -60,6 +63,7 @@ def setting_of(seed: int) -> Setting:
         upkeep=rng.choice([UPKEEP, QUICK_UPKEEP]),
         notifies=rng.random() < 0.85,
         pause_ms_max=rng.choice([80, 80, 300, 1_000]),
+        is_durable=rng.random() < 0.15,
     )
 
 
@@ -145,14 +149,41 @@ def _recover(sim: SimCluster) -> None:
     """No more faults: every partition gets a leader, every follower catches up (liveness)."""
     scheduler = sim.scheduler
     scheduler.end_faults()
-    for host in sim.hosts.values():
-        if host.broker is None or host.broker.stopped_by is not None:
-            scheduler.kill(host.actors)
-            restart(sim, host)
-    scheduler.run_until(scheduler.now_ms + RECOVERY_MS, lambda: not _ailing(sim), poll_ms=50)
-    ailing = _ailing(sim)
-    if ailing:
-        raise Violation("Liveness", f"{RECOVERY_MS} ms after the last fault: {ailing}")
+    end_ms = scheduler.now_ms + RECOVERY_MS
+    while scheduler.now_ms < end_ms:
+        _restart_stopped(sim)
+        if lost := _lost(sim):
+            _elect_unclean(sim, lost)
+            end_ms = scheduler.now_ms + RECOVERY_MS
+        scheduler.run_until(end_ms, lambda: not _ailing(sim) or bool(_stopped(sim) or _lost(sim)), poll_ms=50)
+        if not _ailing(sim):
+            return
+    raise Violation("Liveness", f"{RECOVERY_MS} ms after the last fault: {_ailing(sim)}")
+
+
+def _stopped(sim: SimCluster) -> list[Host]:
+    """Hosts without a broker that runs: a controlled shutdown may have taken until now."""
+    return [host for host in sim.hosts.values() if host.broker is None or host.broker.stopped_by is not None]
+
+
+def _restart_stopped(sim: SimCluster) -> None:
+    for host in _stopped(sim):
+        sim.scheduler.kill(host.actors)
+        restart(sim, host)
+
+
+def _elect_unclean(sim: SimCluster, lost: Sequence[TopicPartition]) -> None:
+    """An operator prefers what is left to an offline partition."""
+    sim.log_event(f"unclean elections for {lost}")
+    metadata = open_metadata(sim, METADATA_ROOT, sim.clock, sim.ids)
+    metadata.propose(lambda image: elect_leaders(image, ElectionType.UNCLEAN, lost))
+
+
+def _lost(sim: SimCluster) -> list[TopicPartition]:
+    """Partitions that nobody leads since the only member of their ISR has lost its log, once all brokers are back."""
+    if len(sim.invariants.live) < len(sim.hosts):
+        return []
+    return [tp for tp, state in sim.invariants.partitions.items() if state.leader == NO_LEADER and state.lost]
 
 
 def _ailing(sim: SimCluster) -> str:

@@ -1,9 +1,9 @@
 """`python -m tests.real.black_hole.run`: the root of one of three brokers answers nothing, and its process lives.
 
 I/O: a cluster in this process whose third broker's root is a FUSE mount of a server that is stopped (`--kind mount`;
-needs root and /dev/fuse), or all roots on an S3 double that never answers below that root (`--kind s3`). An open loop of
-records with acks=all goes to partitions with three replicas and `min.insync.replicas=2`. Shown are the latencies before, the longest
-pause of acknowledgements after the root was lost, and the latencies from then on.
+needs root and /dev/fuse), or all roots on an S3 double that never answers below that root (`--kind s3`). An open loop
+of records with acks=all goes to partitions with three replicas and `min.insync.replicas=2`. Shown are the latencies
+before, the longest pause of acknowledgements after the root was lost, and the latencies from then on.
 
 --kind mount|s3     --seconds 60   how long the root answers nothing     --before 20   seconds before that
 --rate 100          records a second over six partitions

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -61,6 +61,7 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.files.damage import damage_in
 from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits, UpkeepWork
 from stratalog.storage.upkeep.upkeep import Upkeep
@@ -211,9 +212,10 @@ class HostedReplicas:
                     self._removals[topic_partition] = Sealed(now_ms)
 
     def remove_unknown(self, image: Callable[[], ClusterImage]) -> None:
-        """At start: remove tables of topics that there are no more. The newest `image` is asked for after the tables
-        were listed, so that it shows each topic for which one was made. The broker's loop finds tables of partitions
-        that are assigned elsewhere."""
+        """At start: remove tables of topics that there are no more, and what deletions left. The newest `image` is
+        asked for after the tables were listed, so that it shows each topic for which one was made. The broker's loop
+        finds tables of partitions that are assigned elsewhere."""
+        self._delete_leftovers()
         tables = self._ports.stores.replicas(self._root)
         partitions = image().partitions
         for topic_partition in tables:
@@ -221,6 +223,15 @@ class HostedReplicas:
                 continue
             if delete_unknown(self._table(topic_partition), self._clock, self._ports.ids):
                 self._log(f"removed replica {topic_partition}, whose topic is unknown")
+
+    def _delete_leftovers(self) -> None:
+        """Delete what deletions of tables left that ended with their process, as Kafka's `LogManager` does at start.
+        Beside the start, where there is an executor: a large table takes long."""
+        leftovers = self._objects.leftovers()
+        if leftovers and self._ports.executor is not None:
+            self._ports.executor.submit(_delete_leftovers, self._objects, leftovers)
+        elif leftovers:
+            _delete_leftovers(self._objects, leftovers)
 
     def _is_assigned(self, state: PartitionRecord | None) -> bool:
         return state is not None and self._broker_id in state.replicas
@@ -339,7 +350,8 @@ class HostedReplicas:
         self._strays_due_ms = now_ms + STRAYS_INTERVAL_MS
         for topic_partition in self._ports.stores.replicas(self._root):
             state, removal = self._image.partitions.get(topic_partition), self._removals.get(topic_partition)
-            if state is None or self._is_assigned(state) or isinstance(removal, Sealed):
+            is_applied = topic_partition in self._replicas  # it may still lead: `apply` stops it first
+            if state is None or self._is_assigned(state) or isinstance(removal, Sealed) or is_applied:
                 continue
             if self._table(topic_partition).snapshot() is not None:
                 topic_id = self._image.topic_ids.get(topic_partition.topic, "")
@@ -506,3 +518,13 @@ class HostedReplicas:
     def _log_state(self, state: PartitionRecord, what: str) -> None:
         lost = f", whose log is lost on brokers {list(state.lost)}" if state.lost else ""
         self._log(f"{state.topic_partition} {what}: {state.state_json()}{lost}")
+
+
+def _delete_leftovers(objects: ObjectStore, directories: Sequence[str]) -> None:
+    """What cannot be deleted is tried again at the next start."""
+    for directory in directories:
+        try:
+            objects.delete_leftover(directory)
+            _LOG.info("deleted %s/%s, which an earlier process had begun to delete", objects.url, directory)
+        except StratalogError as reason:
+            _LOG.warning("%s/%s is left of a deletion: %s", objects.url, directory, reason)

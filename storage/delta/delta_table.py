@@ -225,9 +225,10 @@ class DeltaLogTable(LogTable):
         self._owe_sync(full)
 
     def delete_objects(self, paths: Sequence[str]) -> None:
-        for path in paths:
-            self._store.delete(f"{self._directory}/{path}")
-            self._unsynced.pop(f"{self._directory}/{path}", None)
+        full = [f"{self._directory}/{path}" for path in paths]
+        self._store.delete_all(full)
+        for path in full:
+            self._unsynced.pop(path, None)
         if self._cache is not None:
             self._cache.discard(self.name, paths)
 
@@ -326,9 +327,10 @@ class DeltaLogTable(LogTable):
     def reopened(self) -> DeltaLogTable:
         return DeltaLogTable(self._store, self._directory, self._ids, self._cache)
 
-    def clean_log(self, keep_from_version: int, keep_from_ms: int) -> Iterator[int]:
+    def clean_log(self, keep_from_version: int, keep_from_ms: int, crowded_below: int = 0) -> Iterator[int]:
         """As the port says; checkpoints below the limits go too."""
-        first, limit = self._log.expired_versions(min(keep_from_version, self._log.checkpoint_hint()), keep_from_ms)
+        highest = min(keep_from_version, self._log.checkpoint_hint())
+        first, limit = self._log.expired_versions(highest, keep_from_ms, min(highest, crowded_below))
         for version in range(first, limit):
             self._log.delete_version(version)
             self._log.delete_checkpoint(version)

@@ -412,7 +412,7 @@ class PartitionLog(LogReader):
     ) -> _PreparedCommit:
         """A commit on top of the fold."""
         changes, producer_txns = self._producers_of_commit(producers)
-        all_txns = {**self.state.position_txns, **txns, **producer_txns}
+        all_txns = {**self.state.position_txns, **self.state.deleted_txns, **txns, **producer_txns}
         records = sum([entry.file.record_count for entry in adds]) if data_change else 0
         commit = Commit(self._ids.new_id(), operation, now_ms, adds, removes, all_txns, data_change, producers=changes)
         is_synced = sync or self.flushing.is_due(self.config, records)

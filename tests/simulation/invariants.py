@@ -13,6 +13,8 @@ LeaderCompleteness        every ISR and every publication: each member of the IS
 AckedRecordsNotLost       every acknowledgement (it is below a published high watermark), every epoch start, the end
 ConsistentRead            every publication and every read: one offset has one value for ever
 NoDuplicates, NoDuplicateSequence   every record when a high watermark passes it
+NothingForgotten          every commit that states what is deleted, and the end: a file that left a log is deleted, or
+                          known to whoever opens the table
 CommittedFilesStand       every commit and every deletion of a data file: the files that a table names are there, whole
 OneController             every metadata commit that only a controller makes: it is the newest one
 SessionExpiry             every broker that is fenced: its session was silent for long when its controller looked
@@ -35,7 +37,8 @@ from stratalog.replication.metadata.records import (
     TopicRecord,
 )
 from stratalog.replication.progress.progress import ReplicaProgress
-from stratalog.storage.delta.table import LEADER_EPOCH, Commit
+from stratalog.storage.delta.snapshot import TableFold
+from stratalog.storage.delta.table import DELETED, LEADER_EPOCH, Commit
 from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.records import TopicPartition
 from tests.simulation.shadow import RowsCache, Shadow, ShadowMarker, ShadowRecord, folded, topic_id_of
@@ -248,6 +251,12 @@ class Invariants:
         if shadow.leader_epoch < before:
             where = f"{topic_partition} on {broker_id}"
             raise Violation("MonotonicLeaderEpoch", f"{where}: table of epoch {before} then {shadow.leader_epoch}")
+        if DELETED in commit.txns and (left := shadow.not_deleted(commit.txns[DELETED])):
+            raise Violation(
+                "NothingForgotten",
+                f"{topic_partition} on {broker_id}: all that versions up to {commit.txns[DELETED]} removed is said to "
+                f"be deleted, but {sorted(left)} are on storage",
+            )
         for entry in commit.adds:
             self._check_matching(broker_id, shadow, history, entry)
         if commit.operation == "TRUNCATE":
@@ -449,7 +458,9 @@ class Invariants:
     # -- the end -----------------------------------------------------------------------------------------
 
     def check_end(self) -> None:
-        """After all faults every replica holds all that was committed, acknowledged and read."""
+        """After all faults every replica holds all that was committed, acknowledged and read, and knows what it has to
+        delete."""
+        self._check_nothing_is_forgotten()
         for topic_partition, state in self.partitions.items():
             history = self.history(topic_partition)
             if history is None or history.lossy:
@@ -460,6 +471,20 @@ class Invariants:
                     if not self._holds(shadow, topic_partition, offset, record):
                         name = "AckedRecordsNotLost" if offset in history.acked else "LeaderCompleteness"
                         raise Violation(name, f"{topic_partition}: at the end {member} lacks {record} at {offset}")
+
+    def _check_nothing_is_forgotten(self) -> None:
+        for (broker_id, topic_partition), shadow in self._shadows.items():
+            files = self.disks[broker_id].tables.get(str(topic_partition))
+            if files is None or shadow.files is not files:
+                continue
+            fold = TableFold(files.checkpoint, str(topic_partition))
+            while (stored := files.commits.get(fold.version + 1)) is not None:
+                fold.apply(stored)
+            if left := shadow.not_deleted(fold.version) - set(fold.snapshot().removed):
+                raise Violation(
+                    "NothingForgotten",
+                    f"{topic_partition} on {broker_id}: {sorted(left)} left the log, are on storage and not known",
+                )
 
 
 def _check_files(where: str, files: MemoryFiles, adds: Iterable[FileEntry]) -> None:

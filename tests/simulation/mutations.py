@@ -6,11 +6,11 @@ history is likely (random and seeded like any other). Seeds that find them are i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 from unittest.mock import patch
 
 from stratalog.replication.broker.broker import Broker, register_broker
@@ -27,6 +27,7 @@ from stratalog.replication.progress.progress import ProgressHeader, ReplicaProgr
 from stratalog.replication.progress.progress_object import ProgressWriter
 from stratalog.storage.delta import newest
 from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
+from stratalog.storage.delta.removed import RemovedObjects
 from stratalog.storage.delta.table import LEADER_EPOCH, Conflict
 from stratalog.storage.delta.tail_recovery import TailCut
 from stratalog.storage.log.partition_log import PartitionLog
@@ -176,6 +177,30 @@ def no_gap_between_polls() -> AbstractContextManager[object]:
         return original(self, now_ms, contents)
 
     return patch.object(SessionObserver, "observe", observe)
+
+
+# -- upkeep ----------------------------------------------------------------------------------------------
+
+
+def removed_files_are_forgotten() -> AbstractContextManager[object]:
+    """A log remembers the newest two files that left it, as it remembered 20,000."""
+    original = RemovedObjects.replay
+
+    def replay(self: RemovedObjects, *arguments: Any) -> None:
+        original(self, *arguments)
+        self.forget(list(self)[:-2])
+
+    return patch.object(RemovedObjects, "replay", replay)
+
+
+def deleted_up_to_the_newest_commit() -> AbstractContextManager[object]:
+    """A commit states that all is deleted that left the log before, as soon as something is."""
+
+    def deleted(self: LogState, paths: Iterable[str]) -> None:
+        self.removed.forget(paths)
+        self._deleted_version = self.version
+
+    return patch.object(LogState, "deleted", deleted)
 
 
 # -- the high watermark and the ISR ----------------------------------------------------------------------
@@ -524,6 +549,8 @@ MUTATIONS: dict[str, Mutation] = {
     "cut at the high watermark": Mutation(
         truncation_to_the_high_watermark, _COMPLETE, _mix(crash=2, restart_all=1, cut_broker=1)
     ),
+    "removed files": Mutation(removed_files_are_forgotten, ("NothingForgotten",), _mix(crash=1, restart_all=1)),
+    "deleted version": Mutation(deleted_up_to_the_newest_commit, ("NothingForgotten",), _mix(crash=1, pause_session=1)),
     "failed copies": Mutation(
         failed_copies_remove_by_name,
         ("CommittedFilesStand",),

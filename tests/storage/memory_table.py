@@ -198,7 +198,10 @@ class MemoryCommitLog:
         """Everything up to it is then durable."""
         detail = f"_delta_log/{checkpoint_file(snapshot.version)}"
         self.disk.access("put", self._name, detail)
-        self.files.checkpoints[snapshot.version] = replace(snapshot, durable_version=snapshot.version)
+        # As tombstones on a disk, which do not carry the version that removed their object.
+        removed = {path: each._replace(version=snapshot.version) for path, each in snapshot.removed.items()}
+        stored = replace(snapshot, durable_version=snapshot.version, removed=removed)
+        self.files.checkpoints[snapshot.version] = stored
         self.made_durable(snapshot.version)
         self.disk.access("put:done", self._name, detail)
 
@@ -400,11 +403,11 @@ class MemoryLogTable(LogTable):
     def reopened(self) -> MemoryLogTable:
         return MemoryLogTable(self._disk, self._name, self._ids)
 
-    def clean_log(self, keep_from_version: int, keep_from_ms: int) -> Iterator[int]:
+    def clean_log(self, keep_from_version: int, keep_from_ms: int, crowded_below: int = 0) -> Iterator[int]:
         limit = min(keep_from_version, self._log.checkpoint_hint())
         files = self._log.files
         for version in sorted(v for v in files.commits if v < limit):
-            if files.modified_ms.get(version, 0) >= keep_from_ms:
+            if files.modified_ms.get(version, 0) >= keep_from_ms and version >= crowded_below:
                 return
             self._log.delete_version(version)
             self._log.delete_checkpoint(version)

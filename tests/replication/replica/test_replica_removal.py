@@ -210,6 +210,19 @@ def test_a_table_that_a_session_made_after_the_end_is_found_and_deleted() -> Non
     assert not hosting.is_there
 
 
+def test_a_replica_that_leads_is_no_stray_before_its_end_was_applied() -> None:
+    """The image is newer than what was applied, as when a store was away in between."""
+    hosting = Hosting()
+    hosting.apply(replace(LED, leader=1, leader_epoch=6, partition_epoch=1))
+    left = replace(LEFT, leader_epoch=7, partition_epoch=2)
+    hosting.image.replay(left)
+    hosting.pass_time(STRAYS_INTERVAL_MS)
+    assert not hosting.is_sealed
+    hosting.apply(left)
+    assert hosting.hosted.leaders == {}
+    assert hosting.is_sealed
+
+
 def test_a_table_of_a_topic_that_is_not_known_yet_is_left_alone() -> None:
     hosting = Hosting()
     other = TopicPartition("newer", 0)

@@ -317,8 +317,10 @@ class FollowerSession:
             self._first_work_ms = self._first_work_ms or self._last_work_ms
             self._copy_clock.copied(self._clock.monotonic_ms() - begun_ms)
         interval_ms = self._job.config.stratalog_upkeep_interval_ms
-        if fetcher.is_due("upkeep", now_ms, interval_ms) or fetcher.upkeep.is_pressing:
-            followed.keep_up(fetcher)
+        is_ending = self.state == ENDING  # what is done by then is committed, the next session begins the rest
+        is_pressing = fetcher.upkeep.has_result if is_ending else fetcher.upkeep.is_pressing
+        if fetcher.is_due("upkeep", now_ms, interval_ms) or is_pressing:
+            followed.keep_up(fetcher, may_begin=not is_ending)
         return moved
 
     def _publish_copy_times(self, now_ms: int) -> None:

@@ -62,7 +62,6 @@ class LeaderFetcher:
 
     def drop(self, topic_partition: TopicPartition) -> None:
         """This partition is fetched from here no more."""
-        self.upkeep.drop(topic_partition)
         self.to_follow.pop(topic_partition, None)
         self.to_fold.pop(topic_partition, None)
 

@@ -36,7 +36,7 @@ from stratalog.replication.progress.of_leader import FollowedLeader
 from stratalog.replication.progress.of_session import SessionProgress, published_by
 from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.replication.replica.removal import delete_stray
-from stratalog.replication.replica.upkeep_rounds import limits_of
+from stratalog.replication.replica.upkeep_rounds import UpkeepRounds, limits_of
 from stratalog.replication.stores import Ports
 from stratalog.storage.errors import InconsistentTopicIdError, StoreUnavailableError, StratalogError
 from stratalog.storage.log.partition_log import PartitionLog
@@ -100,6 +100,9 @@ class FollowedPartitions:
         self.is_over = False
         """Whether another registration of the broker took this one's place, or this one was fenced."""
         self.fetcher_id = fetcher_id
+        self._upkeep: dict[int, UpkeepRounds] = {}
+        """By leader. Outlives the session as its folds do: what is under way is committed by the next one in this
+        process."""
         self._upkeep_limits = limits_of(job.config, upkeep_limits)
         self._metadata = open_metadata(ports.stores, job.metadata_root, ports.clock, ports.ids)
         self._repair = ReplicaRepair(job.broker_id, job.broker_epoch, self._metadata, ports.stores)
@@ -121,6 +124,10 @@ class FollowedPartitions:
             replica.has_started = False
             if replica.failure is not None:
                 del self.replicas[topic_partition]
+                for rounds in self._upkeep.values():
+                    rounds.drop(topic_partition)
+        for rounds in self._upkeep.values():
+            rounds.wake_all()
         self.fetchers = {}
         self._wakeup, self._progress = wakeup, progress
         self._published_by_elder: dict[TopicPartition, ReplicaProgress] = {}
@@ -132,9 +139,7 @@ class FollowedPartitions:
         for leader in (each for kept in self._kept.values() for each in kept.values()):
             leader.unwatch(None)
         for topic_partition, replica in self.replicas.items():
-            fetcher = self._fetcher_of(replica.state.leader)
-            fetcher.to_fold[topic_partition] = None
-            self._begin_upkeep(fetcher, topic_partition, replica)
+            self._fetcher_of(replica.state.leader).to_fold[topic_partition] = None
 
     def end_work(self) -> None:
         """The session is over. What is fetched from a leader whose root answers nothing is forgotten: the call that is
@@ -142,6 +147,7 @@ class FollowedPartitions:
         for fetcher in self.fetchers.values():
             if fetcher.under_way is not None or (self.ports.threads is not None and not fetcher.has_ended):
                 self._kept.pop(fetcher.leader_id, None)
+                self._upkeep.pop(fetcher.leader_id, None)
                 for topic_partition, replica in list(self.replicas.items()):
                     if replica.state.leader == fetcher.leader_id:
                         del self.replicas[topic_partition]
@@ -152,6 +158,7 @@ class FollowedPartitions:
             wakeup = self._wakeup if self.ports.threads is None else Wakeup(self.ports.clock)
             retry_ms = self.job.config.replica_fetch_backoff_ms
             fetcher = self.fetchers[leader_id] = LeaderFetcher(leader_id, wakeup, self.ports.clock, retry_ms)
+            fetcher.upkeep = self._upkeep.setdefault(leader_id, fetcher.upkeep)
             fetcher.leaders = self._kept.setdefault(leader_id, {})
         return fetcher
 
@@ -303,6 +310,8 @@ class FollowedPartitions:
         for other in self.fetchers.values():
             if other is not fetcher:
                 other.drop(topic_partition)
+        for rounds in self._upkeep.values():
+            rounds.drop(topic_partition)
         self.replicas[topic_partition] = replica
         self._begin_upkeep(fetcher, topic_partition, replica)
         fetcher.to_fold[topic_partition] = None
@@ -327,6 +336,8 @@ class FollowedPartitions:
         self._leader_of.pop(topic_partition, None)
         for fetcher in self.fetchers.values():
             fetcher.drop(topic_partition)
+        for rounds in self._upkeep.values():
+            rounds.drop(topic_partition)
         if self.replicas.pop(topic_partition, None) is not None:
             self._progress.forget(topic_partition)
 
@@ -540,15 +551,16 @@ class FollowedPartitions:
 
     # -- upkeep ------------------------------------------------------------------------------------------
 
-    def keep_up(self, fetcher: LeaderFetcher) -> None:
-        """A round of upkeep of the replicas that are fetched from this leader."""
+    def keep_up(self, fetcher: LeaderFetcher, *, may_begin: bool = True) -> None:
+        """A round of upkeep of the replicas that are fetched from this leader. `may_begin` False: what was begun is
+        ended, nothing else."""
         fetcher.upkeep.run(
-            partial(self._keep_one_up, fetcher),
+            partial(self._keep_one_up, fetcher, may_begin),
             lambda topic_partition, reason: self._repair_or_retry(fetcher, self.replicas[topic_partition], reason),
         )
 
     def _keep_one_up(
-        self, fetcher: LeaderFetcher, topic_partition: TopicPartition, upkeep: Upkeep, is_busy: bool
+        self, fetcher: LeaderFetcher, may_begin: bool, topic_partition: TopicPartition, upkeep: Upkeep, is_busy: bool
     ) -> UpkeepDone | None:
         replica = self.replicas.get(topic_partition)
         if replica is None or not replica.has_started or replica.failure is not None:
@@ -556,7 +568,7 @@ class FollowedPartitions:
         now_ms, high_watermark = self.ports.clock.wall_ms(), self._high_watermark(replica)
         fetcher.under_way = topic_partition
         try:
-            done = upkeep.step(now_ms, high_watermark, replica.leader_epoch, is_busy=is_busy)
+            done = upkeep.step(now_ms, high_watermark, replica.leader_epoch, is_busy=is_busy, may_begin=may_begin)
         finally:
             fetcher.under_way = None
         if done is not None and done.work is UpkeepWork.RETENTION and self.replicas.get(topic_partition) is replica:

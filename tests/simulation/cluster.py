@@ -34,7 +34,7 @@ from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepLimits
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Invariants, Violation
-from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimIds, SimTurn
+from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimExecutor, SimIds, SimTurn
 from tests.simulation.stores import OTHER_TABLE, SimDisk, SimObjects, continues_log
 from tests.storage.memory_table import MemoryFiles, MemoryLogTable
 
@@ -64,6 +64,7 @@ PROPERTIES = {
 }
 CONFIG = BrokerConfig.from_properties(PROPERTIES)
 FETCH_SESSION_MS = 1_500
+COMPACTED = (("cleanup.policy", "compact"), ("segment.files.max", "3"), ("min.cleanable.dirty.ratio", "0.1"))
 POLL_MS = 15
 """Poll interval of an idle broker on storage without notifications."""
 UPKEEP = UpkeepLimits(
@@ -390,13 +391,11 @@ class SimCluster:
 
     def _run_sessions(self, host: Host, broker_epoch: int, slot: int) -> None:
         job = FetchJob(host.broker_id, broker_epoch, host.root, METADATA_ROOT, CONFIG)
-        process = f"fetch-{host.broker_id}.{broker_epoch}.{slot}"
-        threads, turn = SimThreads(self.scheduler, process, []), SimTurn(self.scheduler, (host.root, METADATA_ROOT))
-        ports = Ports(self, self.clock, self.ids, threads=threads, turn=turn)
         followed: FollowedPartitions | None = None
         for number in range(10_000):
             name = f"{slot}-{number}-{self.ids.new_id()[:6]}"
-            followed = followed or FollowedPartitions(job, 0, ports, self.setting.upkeep)
+            if followed is None:
+                followed = FollowedPartitions(job, 0, self._ports_of_worker(host, job, slot), self.setting.upkeep)
             session = FollowerSession(followed, name)
             try:
                 session.run(FETCH_SESSION_MS)
@@ -407,6 +406,15 @@ class SimCluster:
             if session.is_over:
                 return
             self.clock.sleep_ms(self.scheduler.random.randrange(10, 100))
+
+    def _ports_of_worker(self, host: Host, job: FetchJob, slot: int) -> Ports:
+        """Those of a new worker, with an executor of its own where upkeep is slow."""
+        name = f"{host.broker_id}.{job.broker_epoch}.{slot}"
+        slow_ms = self.scheduler.faults.slow_work_ms
+        executor = SimExecutor(self.scheduler, f"u{name}", f"fetch-{name}", slow_ms) if slow_ms else None
+        threads = SimThreads(self.scheduler, f"fetch-{name}", [])
+        turn = SimTurn(self.scheduler, (host.root, METADATA_ROOT))
+        return Ports(self, self.clock, self.ids, executor, threads=threads, turn=turn)
 
     def sessions_of(self, broker_id: int | None = None) -> list[Actor]:
         """Fetch sessions that run, of one broker or of all."""

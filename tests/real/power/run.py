@@ -120,6 +120,8 @@ class Run:
             try:
                 while self._left(cuts) and not self.judge.findings:
                     self._cuts_of_topics(cuts)
+            except KeyboardInterrupt:  # Spark takes Ctrl-C for itself: what it has not read is missing in the count
+                self.end()
             except (AssertionError, BrokerEndedError) as reason:
                 self.judge.findings.append(Finding("not-available", str(reason)))
             finally:

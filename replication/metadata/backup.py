@@ -7,7 +7,8 @@ A backup lacks everything after it. So that no epoch or id is used twice, and no
 `restored_records` reads the inventory of the brokers' roots: tables have leader epochs and log ends, progress objects
 broker epochs. Each partition's new ISR is one replica: the one with the newest leader epoch, and of these the one with
 the highest log end. It has every record that the whole ISR acknowledged, since a record is acknowledged only when all
-members' tables have its leader's epoch (promises 7 and 8).
+members' tables have its leader's epoch (promises 7 and 8). A sealed table is no such evidence: its replica had left the
+assignment, its broker deletes it, and its epoch is no leader's.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ from stratalog.replication.metadata.records import (
     TopicRecord,
     record_from_json,
 )
+from stratalog.replication.metadata.state_changes import check_epochs
 from stratalog.storage.errors import CorruptMessageError
+from stratalog.storage.log.state import SEALED_EPOCH
 from stratalog.storage.records import TopicPartition
 
 FORMAT = 1
@@ -134,6 +137,11 @@ class ReplicaInventory:
     log_end_offset: int
     erased: int = 0
 
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the table is to be deleted."""
+        return self.leader_epoch >= SEALED_EPOCH
+
 
 @dataclass(frozen=True, slots=True)
 class RootInventory:
@@ -156,15 +164,17 @@ class Restoration:
 def restored_records(backup: Backup, roots: Sequence[RootInventory]) -> Restoration:
     """The records that make the backup fit the roots; every broker registers anew after that.
 
+    IllegalStateError when no leader epoch is left above that of a table.
     Worked: the backup has t-0 with ISR {1,2,3} in leader epoch 5; since then 2 led epoch 7, alone in the ISR, up to
     offset 90, and 1 and 3 ended at 40 in epoch 6. Restored: no leader, ISR {2}, leader epoch 1007.
     """
     image = backup.image()
     epoch = image.controller_epoch + EPOCH_LEAP
-    replicas = [replica for root in roots for replica in root.replicas]
+    found = [replica for root in roots for replica in root.replicas]
+    replicas = [replica for replica in found if not replica.is_sealed]
     removed = {r.record.topic_id for r in backup.records if isinstance(r.record, RemoveTopicRecord)}
     topics = _topics(image, replicas, removed)
-    messages: list[str] = []
+    messages = [_left_out(each) for each in found if each.is_sealed]
     records: list[MetadataRecord] = [ControllerRecord(NO_LEADER, epoch)]
     records.append(ProducerIdsRecord(NO_LEADER, image.next_producer_id + PRODUCER_ID_LEAP))
     records += _brokers(image, roots)
@@ -176,6 +186,7 @@ def restored_records(backup: Backup, roots: Sequence[RootInventory]) -> Restorat
         known = image.partitions if image.topic_ids.get(topic) == topic_id else {}
         records += _partitions(topic, own, known, epoch, messages)
         records += _erasures(image, topic, own, known)
+    check_epochs(records)
     return Restoration(tuple(records), tuple(messages))
 
 
@@ -215,6 +226,11 @@ def _adoption(topic: str, own: Sequence[ReplicaInventory]) -> str:
     return f"topic {topic} is not in the backup: taken in from its tables on brokers {brokers}, with default configs"
 
 
+def _left_out(sealed: ReplicaInventory) -> str:
+    where = f"{sealed.topic_partition} on broker {sealed.broker_id}"
+    return f"the table of {where} is sealed, since it was to be deleted: not counted"
+
+
 def _partitions(
     topic: str,
     own: Sequence[ReplicaInventory],
@@ -252,6 +268,7 @@ def _partition(
         controller_epoch=controller_epoch,
         elr=(),  # eligible at the time of the backup only
         last_known_elr=(),
+        lost=(),
     )
     if not holders:
         messages.append(f"no replica of {before.topic_partition} has a table: it comes back empty")

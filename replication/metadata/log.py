@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import ControllerRecord, MetadataRecord, record_from_json, record_to_json
-from stratalog.replication.metadata.state_changes import check_transitions
+from stratalog.replication.metadata.state_changes import check_epochs, check_transitions
 from stratalog.replication.stores import Stores
 from stratalog.storage.clock import Clock, Ids
 from stratalog.storage.delta.table import Conflict, LogTable
@@ -99,9 +99,9 @@ class MetadataLog:
         """Decide on the newest image and commit the records in one piece; on Conflict decide again.
 
         With `controller_epoch` the commit is refused with StaleControllerEpochError once a newer controller exists; an
-        illegal transition is refused with IllegalStateError (`state_changes`). No error, `decide`'s own included,
-        leaves anything behind. Only after StoreUnavailableError the outcome is unknown: a decision made again finds its
-        own effect.
+        illegal transition or epoch is refused with IllegalStateError (`state_changes`). No error, not even one of
+        `decide`, leaves anything behind. Only after StoreUnavailableError the outcome is unknown: a decision made again
+        finds its own effect.
         """
         for attempt in range(PROPOSE_TRIES):
             self._fold()
@@ -109,6 +109,7 @@ class MetadataLog:
             result = decide(self.image)
             if not result.records:
                 return result.response
+            check_epochs(result.records)
             if checks_transitions:  # a restoration replaces the state, whatever it was
                 self._check_transitions(result.records)
             if not isinstance(self._commit(result.records), Conflict):
@@ -127,6 +128,7 @@ class MetadataLog:
         if self.image.controller_epoch != seen_epoch:
             return None
         epoch = max(self.log.leader_epoch, seen_epoch) + 1
+        check_epochs((ControllerRecord(broker_id, epoch),))
         try:
             if isinstance(self.log.start_epoch(epoch, as_leader=True), Conflict):
                 return None

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import (
+    ControllerRecord,
     FenceBrokerRecord,
     MetadataRecord,
     PartitionRecord,
@@ -31,6 +32,7 @@ from stratalog.replication.metadata.states import (
     state_of_replica,
 )
 from stratalog.storage.errors import IllegalStateError
+from stratalog.storage.log.state import SEALED_EPOCH
 from stratalog.storage.records import TopicPartition
 
 
@@ -46,6 +48,23 @@ def check_transitions(image: ClusterImage, records: Iterable[MetadataRecord]) ->
         reason = check.illegal(record)
         if reason:
             raise IllegalStateError(reason)
+
+
+def check_epochs(records: Iterable[MetadataRecord]) -> None:
+    """IllegalStateError unless the epochs of partitions and controllers are such as a table may start.
+
+    `SEALED_EPOCH` and all above are not: a broker deletes a table that shows the seal, and no later epoch starts there.
+    """
+    for record in records:
+        match record:
+            case PartitionRecord():
+                epoch, what = record.leader_epoch, f"leader epoch {record.leader_epoch} of {record.topic_partition}"
+            case ControllerRecord():
+                epoch, what = record.controller_epoch, f"controller epoch {record.controller_epoch}"
+            case _:
+                continue
+        if epoch >= SEALED_EPOCH:
+            raise IllegalStateError(f"{what} is not below {SEALED_EPOCH}, the epoch of tables that are to be deleted")
 
 
 class _Check:

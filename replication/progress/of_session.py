@@ -52,12 +52,12 @@ class SessionProgress:
         for writer in self._by_leader.values():
             writer.forget(topic_partition)
 
-    def publish(self, now_ms: int) -> None:
-        """Write the changes for each leader. Raises StoreUnavailableError: the next call writes the rest."""
-        for writer in self._by_leader.values():
-            if writer.is_unpublished:
-                writer.state = self.state
-                writer.publish(now_ms)
+    def publish(self, leader_id: int, now_ms: int) -> None:
+        """Write the changes for this leader. Raises StoreUnavailableError: the next call writes the rest."""
+        writer = self._by_leader.get(leader_id)
+        if writer is not None and writer.is_unpublished:
+            writer.state = self.state
+            writer.publish(now_ms)
 
     def beat(self, now_ms: int) -> None:
         """Write a heartbeat and the state for the other sessions."""
@@ -129,7 +129,7 @@ class SessionState:
         for meta in self._store.list(fetcher):
             if meta.path == self._path or meta.path in self._ended:
                 continue
-            published = json.loads(self._store.get_register(meta.path) or b"{}")
+            published = _published_in(self._store.get_register(meta.path))
             other = (meta.path, _active_ms(published))
             if other not in self._seen and published.get("state") in _WORKING and other[::-1] > own:
                 is_superseded = True
@@ -139,10 +139,21 @@ class SessionState:
         return is_superseded
 
     def delete_old(self) -> None:
-        """Remove the states of sessions that ended long ago."""
-        for meta in self._store.list(self._prefix):
-            if self._clock.wall_ms() - meta.last_modified_ms > KEPT_MS:
+        """Remove the states of sessions that ended long before the newest state was written, by the store's clock."""
+        listed = self._store.list(self._prefix)
+        newest_ms = max((meta.last_modified_ms for meta in listed), default=0)
+        for meta in listed:
+            if newest_ms - meta.last_modified_ms > KEPT_MS:
                 self._store.delete(meta.path)
+
+
+def _published_in(content: bytes | None) -> dict[str, int | str]:
+    """A session's state; empty when there is none, or none that can be read, as after a power cut."""
+    try:
+        published = json.loads(content or b"{}")
+    except ValueError:
+        return {}
+    return published if isinstance(published, dict) else {}
 
 
 def _active_ms(published: dict[str, int | str]) -> int:

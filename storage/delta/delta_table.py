@@ -17,17 +17,20 @@ from stratalog.storage.clock import Ids
 from stratalog.storage.delta.checkpoint import commit_version, covered_count
 from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
 from stratalog.storage.delta.commits import DeltaCommitLog
+from stratalog.storage.delta.newest import newest_fold, newest_readable, point_to
 from stratalog.storage.delta.removed import NO_PRODUCERS, producers_path
-from stratalog.storage.delta.snapshot import INITIAL_TXNS, NO_COMMIT, TableFold, sound_commits
+from stratalog.storage.delta.snapshot import INITIAL_TXNS, NO_COMMIT, sound_commits
 from stratalog.storage.delta.table import (
     PRODUCERS,
     PRODUCERS_VERSION,
+    WRITER_VERSION,
     Commit,
     Committed,
     Conflict,
     LogTable,
     TableSnapshot,
 )
+from stratalog.storage.delta.tail_recovery import TailCut, cut_above, settled_cut
 from stratalog.storage.errors import CorruptMessageError, KafkaStorageError, ObjectNotFoundError, StoreUnavailableError
 from stratalog.storage.files import batch_file
 from stratalog.storage.files.cache import CachedRows, FileCache, joined
@@ -43,11 +46,10 @@ from stratalog.storage.files.damage import (
 )
 from stratalog.storage.files.data_file import DataFile, FileEntry, RowsWanted
 from stratalog.storage.files.row_groups import Footers
-from stratalog.storage.objects.port import ObjectStore
+from stratalog.storage.objects.port import ObjectMeta, ObjectStore
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.records import FewRows
 
-SNAPSHOT_TRIES = 10
 KERNEL_COPY_BYTES = 64 << 10
 """Size of the smallest file that the kernel copies."""
 SMALL_PIECES_BYTES = 64 << 10
@@ -78,27 +80,19 @@ class DeltaLogTable(LogTable):
         return self._log.name
 
     def create(self, properties: Mapping[str, str], timestamp_ms: int, commit_id: str) -> bool:
-        commit = Commit(commit_id, "CREATE TABLE", timestamp_ms, txns=INITIAL_TXNS)
+        commit = Commit(commit_id, "CREATE TABLE", timestamp_ms, txns=INITIAL_TXNS, writer_version=WRITER_VERSION)
         created = self._race.create(commit, properties)
         if created:
             self._store.sync([self._log.path_of(0)])
         return created
 
     def snapshot(self) -> TableSnapshot | None:
-        for _ in range(SNAPSHOT_TRIES):
-            fold, last_id = self._tail(self._log.read_checkpoint(self._log.checkpoint_hint()))
-            if fold.version < 0:  # no pointer to a readable checkpoint, and version 0 is gone
-                fold, last_id = self._tail(self._log.newest_usable_checkpoint())
-            if fold.version < 0:
-                self._log.check_no_table()
-                return None
-            if self._log.checkpoint_hint() > fold.version:
-                continue  # clean-up deleted from the tail while it was being read
-            self._race.loaded(fold.version, last_id)
-            return fold.snapshot()
-        raise CorruptMessageError(
-            f"{self.name}: the commits end below checkpoint {self._log.checkpoint_hint()}, which is unreadable"
-        )
+        found = newest_fold(self._log)
+        if found is None:
+            return None
+        fold, last_id = found
+        self._race.loaded(fold.version, last_id)
+        return fold.snapshot()
 
     def read_commit(self, version: int) -> Commit | None:
         return self._race.read(version)
@@ -232,9 +226,10 @@ class DeltaLogTable(LogTable):
         self._owe_sync(full)
 
     def delete_objects(self, paths: Sequence[str]) -> None:
-        for path in paths:
-            self._store.delete(f"{self._directory}/{path}")
-            self._unsynced.pop(f"{self._directory}/{path}", None)
+        full = [f"{self._directory}/{path}" for path in paths]
+        self._store.delete_all(full)
+        for path in full:
+            self._unsynced.pop(path, None)
         if self._cache is not None:
             self._cache.discard(self.name, paths)
 
@@ -270,13 +265,14 @@ class DeltaLogTable(LogTable):
             return version
         if not log.has_version(version, commit_id):
             raise StoreUnavailableError(f"{self.name}: version {version} is gone or replaced")
-        definition, known = log.definition()
+        metadata, known = log.metadata()
         if not self._store.durable_on_answer:
             fresh = [f"{self._directory}/{entry.path}" for entry in snapshot.files if entry.path not in known]
             objects = (path for path in owed if path.endswith(".json"))
             paths = [*fresh, *objects, *self._producer_paths(snapshot), log.path_of(version), self._directory]
             self._store.sync(list(dict.fromkeys(paths)))
-        log.write_checkpoint(snapshot, definition)
+        log.write_checkpoint(snapshot, metadata)
+        point_to(log, version)
         return version
 
     def adopt_checkpoint(self) -> int:
@@ -332,9 +328,10 @@ class DeltaLogTable(LogTable):
     def reopened(self) -> DeltaLogTable:
         return DeltaLogTable(self._store, self._directory, self._ids, self._cache)
 
-    def clean_log(self, keep_from_version: int, keep_from_ms: int) -> Iterator[int]:
+    def clean_log(self, keep_from_version: int, keep_from_ms: int, crowded_below: int = 0) -> Iterator[int]:
         """As the port says; checkpoints below the limits go too."""
-        first, limit = self._log.expired_versions(min(keep_from_version, self._log.checkpoint_hint()), keep_from_ms)
+        highest = min(keep_from_version, self._log.checkpoint_hint())
+        first, limit = self._log.expired_versions(highest, keep_from_ms, min(highest, crowded_below))
         for version in range(first, limit):
             self._log.delete_version(version)
             self._log.delete_checkpoint(version)
@@ -350,28 +347,25 @@ class DeltaLogTable(LogTable):
 
         Only commits above the newest usable checkpoint are examined: `checkpoint` made the rest durable.
         """
-        # Listed before it is read: a commit that another writer makes meanwhile is not of the stop.
-        versions = [commit_version(meta.path) for meta in self._log.list_log()]
-        base = self._log.newest_usable_checkpoint()
-        first = base.version + 1 if base else 0
-        readable = self._readable_commits(first)
-        last_id = self._log.id_at(base.version) if base else NO_COMMIT
-        kept = first + sound_commits(readable, last_id, self._is_whole, self._has_producers) - 1
-        for version in sorted((v for v in versions if v is not None and v > kept), reverse=True):
+        base: TableSnapshot | None = None
+
+        def examine(listed: list[ObjectMeta]) -> TailCut:
+            nonlocal base
+            versions = [commit_version(meta.path) for meta in listed]
+            base = newest_readable(self._log)
+            first = base.version + 1 if base else 0
+            readable = self._readable_commits(first)
+            last_id = self._log.id_at(base.version) if base else NO_COMMIT
+            kept = first + sound_commits(readable, last_id, self._is_whole, self._has_producers) - 1
+            return cut_above(kept, [version for version in versions if version is not None])
+
+        cut = settled_cut(self.name, self._log.list_log, examine)
+        for version in cut.dropped:
             self._log.delete_version(version)
         self._log.drop_checkpoints_except(base.version if base else -1)
-        self._store.sync([self._log.path_of(max(kept, 0))])
+        self._store.sync([self._log.path_of(max(cut.kept, 0))])
         self._race.forget()
-        return kept
-
-    def _tail(self, base: TableSnapshot | None) -> tuple[TableFold, str | None]:
-        """The fold of a checkpoint and the commits after it, and the id of its last commit if known."""
-        fold = TableFold(base, self.name)
-        last_id = self._log.id_at(base.version) if base else None
-        while (stored := self._log.read_version(fold.version + 1)) is not None:
-            fold.apply(stored)
-            last_id = stored.commit.commit_id
-        return fold, last_id
+        return cut.kept
 
     def _readable_commits(self, first: int) -> list[StoredCommit]:
         readable: list[StoredCommit] = []

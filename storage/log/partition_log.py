@@ -21,6 +21,7 @@ from stratalog.storage.delta.table import (
     LOG_START,
     PRODUCERS,
     PRODUCERS_VERSION,
+    WRITER_VERSION,
     Commit,
     Committed,
     Conflict,
@@ -101,9 +102,13 @@ class PartitionLog(LogReader):
         self._uncommitted: tuple[tuple[NewRecordBatch, ...], DataFile] | None = None
         self._producers_shift = crc32(table.name.rpartition("/")[2].encode())
 
-    def exists_or_create(self, topic_id: str) -> None:
-        """Create the table unless it exists. Raises InconsistentTopicIdError when it belongs to another topic."""
+    def exists_or_create(self, topic_id: str, check_absent: Callable[[], None] = lambda: None) -> None:
+        """Create the table unless it exists; `check_absent` is called before and may raise.
+
+        Raises InconsistentTopicIdError when it belongs to another topic.
+        """
         if self.table.snapshot() is None:
+            check_absent()
             self.table.create({TOPIC_ID_PROPERTY: topic_id}, self.clock.wall_ms(), self._ids.new_id())
         self._load()
         if self.topic_id != topic_id:
@@ -117,6 +122,7 @@ class PartitionLog(LogReader):
         as_leader    also begin the epoch's entry at the (new) log end
         truncate_to  the log ends there or below; producer and sink state are truncated with it
         log_start    the log starts there or above
+        A table of an older release becomes one that foreign writers refuse (`WRITER_VERSION`), in the same commit.
         Raises FencedLeaderEpochError when the table is at a newer epoch. Writes nothing when nothing changes.
         """
         state = self.state
@@ -124,7 +130,8 @@ class PartitionLog(LogReader):
         cut = plan_cut(state, truncate_to, log_start)
         epochs = cut.epochs.assign(leader_epoch, cut.log_end_offset) if as_leader else cut.epochs
         txns = position_txns(cut.log_end_offset, leader_epoch, cut.log_start_offset)
-        if txns == state.position_txns and epochs == state.epochs and not cut.removes:
+        is_upgraded = state.writer_version >= WRITER_VERSION
+        if txns == state.position_txns and epochs == state.epochs and not cut.removes and is_upgraded:
             return Committed(state.version)
         sliced = self._sliced(cut)
         producers = self._producers_after(state, cut, sliced)
@@ -141,6 +148,7 @@ class PartitionLog(LogReader):
             },
             producers=producers,
             sync=True,
+            writer_version=None if is_upgraded else WRITER_VERSION,
         )
         return self._put(prepared)
 
@@ -405,12 +413,23 @@ class PartitionLog(LogReader):
         producers: ProducerStates | None = None,
         data_change: bool = True,
         sync: bool = False,
+        writer_version: int | None = None,
     ) -> _PreparedCommit:
         """A commit on top of the fold."""
         changes, producer_txns = self._producers_of_commit(producers)
-        all_txns = {**self.state.position_txns, **txns, **producer_txns}
+        all_txns = {**self.state.position_txns, **self.state.deleted_txns, **txns, **producer_txns}
         records = sum([entry.file.record_count for entry in adds]) if data_change else 0
-        commit = Commit(self._ids.new_id(), operation, now_ms, adds, removes, all_txns, data_change, producers=changes)
+        commit = Commit(
+            self._ids.new_id(),
+            operation,
+            now_ms,
+            adds,
+            removes,
+            all_txns,
+            data_change,
+            producers=changes,
+            writer_version=writer_version,
+        )
         is_synced = sync or self.flushing.is_due(self.config, records)
         return _PreparedCommit(self._decided_on + 1, commit, producers, records, is_synced)
 
@@ -419,9 +438,7 @@ class PartitionLog(LogReader):
         version = prepared.version
         if self.state.version != version - 1:
             return Conflict(version)
-        outcome = self.table.commit(
-            version, prepared.commit, sync=prepared.sync, since=self.flushing.first_owed(self.config)
-        )
+        outcome = self.table.commit(version, prepared.commit, sync=prepared.sync, since=self.flushing.others_from)
         if isinstance(outcome, Conflict):
             self._is_in_doubt = True
             return outcome

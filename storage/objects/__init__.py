@@ -3,6 +3,7 @@
 port         what each store can do, and what only some can; `ObjectMeta`
 local        a directory of a local disk or mounted volume
 remote       S3, Azure Blob, GCS through obstore
+probe        whether a store creates an object only if it is absent
 registers    a small value that is replaced in place
 new_file     files of a local disk that get their name when they are complete
 sync         how files of a local disk are made durable

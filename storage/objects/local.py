@@ -18,6 +18,7 @@ import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import (
     KafkaStorageError,
     LogDirNotFoundError,
@@ -26,12 +27,19 @@ from stratalog.storage.errors import (
     StoreUnavailableError,
 )
 from stratalog.storage.objects import registers as register_file
-from stratalog.storage.objects.new_file import UnnamedFiles, write_whole
+from stratalog.storage.objects.new_file import (
+    NotCopiedError,
+    UnnamedFiles,
+    fill_in_place,
+    send_whole,
+    write_whole,
+)
 from stratalog.storage.objects.port import ObjectMeta, ObjectStore
+from stratalog.storage.objects.probe import probe_create_if_absent
 from stratalog.storage.objects.sync import WritesLostError, sync_files, sync_tree
 
 _TEMPORARY = re.compile(r"#\d+$")
-_PROBE = ".create-probe"
+_LEFTOVER = re.compile(r"\.[0-9a-f]{32}-delete$")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 SMALL_BYTES = 8_192
 """Bytes of the first read of a whole object: only for larger ones its size is asked for."""
@@ -64,17 +72,9 @@ class LocalStore(ObjectStore):
             self.probe_create_if_absent()
 
     def probe_create_if_absent(self) -> None:
-        """Try a create twice. KafkaStorageError when the second one wins too, or link(2) is refused."""
-        name = f"{_PROBE}-{os.getpid()}-{next(_serial)}"
-        try:
-            won = (self.create(name, b""), self.create(name, b""))
-        except StoreUnavailableError as reason:
-            raise KafkaStorageError(
-                f"{self.root} cannot hold logs: create-if-absent needs hard links there ({reason})"
-            ) from reason
-        self.delete(name)
-        if won != (True, False):
-            raise KafkaStorageError(f"{self.root} cannot hold logs: creating an object twice returned {won}")
+        """Raises KafkaStorageError where a create does not fail for an object that exists, or link(2) is refused;
+        StoreUnavailableError."""
+        probe_create_if_absent(self, RandomIds().new_id(), "hard links (link(2) that fails for a name that exists)")
 
     def put(self, path: str, data: bytes | memoryview) -> None:
         target = f"{self.root}/{path}"
@@ -85,12 +85,22 @@ class LocalStore(ObjectStore):
 
     def put_new(self, path: str, data: bytes | memoryview) -> None:
         """As the port says. A file that is there already is of an earlier try, or of another writer of the same bytes:
-        it is replaced as a whole, since its writer may never end."""
+        it is replaced as a whole, since its writer may never end; by durable bytes, since it may be committed and
+        synced."""
         target = f"{self.root}/{path}"
         try:
-            _write_all(self._open_new(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL), data, target)
+            descriptor = self._open_new(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            fill_in_place(descriptor, target, lambda file: write_whole(file, data))
         except FileExistsError:
-            self.put(path, data)
+            self._put_durable(path, data)
+        except OSError as reason:
+            raise self._failed("put", path, reason) from reason
+
+    def _put_durable(self, path: str, data: bytes | memoryview) -> None:
+        """`put` of bytes that survive a power loss if the new name does."""
+        target = f"{self.root}/{path}"
+        try:
+            os.replace(self._write_temporary(target, data, is_synced=True), target)
         except OSError as reason:
             raise self._failed("put", path, reason) from reason
 
@@ -107,9 +117,13 @@ class LocalStore(ObjectStore):
         self, path: str, source: ObjectStore, source_path: str, tail_bytes: int, check: Callable[[bytes], bool]
     ) -> bool:
         """As the port says, by sendfile(2)."""
-        target, source_file = f"{self.root}/{path}", source.file_path(source_path)
+        source_file = source.file_path(source_path)
         if source_file is None:
             return False
+        return source.waiting_for(lambda: self._copy_file(path, source_file, tail_bytes, check))
+
+    def _copy_file(self, path: str, source_file: str, tail_bytes: int, check: Callable[[bytes], bool]) -> bool:
+        target = f"{self.root}/{path}"
         try:
             descriptor = os.open(source_file, os.O_RDONLY)
         except FileNotFoundError as reason:
@@ -120,14 +134,24 @@ class LocalStore(ObjectStore):
             size_bytes = os.fstat(descriptor).st_size
             if not check(os.pread(descriptor, tail_bytes, max(0, size_bytes - tail_bytes))):
                 return False
-            copy = self._open_new(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-            return _send_all(descriptor, copy, size_bytes, target)
-        except FileExistsError:
+            self._fill_new(target, lambda copy: send_whole(descriptor, copy, size_bytes))
+            return True
+        except (FileExistsError, NotCopiedError):
             return False
         except OSError as reason:
             raise _failure("put", target, reason) from reason
         finally:
             os.close(descriptor)
+
+    def _fill_new(self, target: str, fill: Callable[[int], None]) -> None:
+        """Make a file that has no name before it is whole, where this disk can. Raises FileExistsError."""
+
+        def fill_and_name(descriptor: int) -> str:
+            fill(descriptor)
+            return target
+
+        if not self._unnamed.make(target.rpartition("/")[0], fill_and_name):
+            fill_in_place(self._open_new(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL), target, fill)
 
     def create(self, path: str, data: bytes) -> bool:
         target = f"{self.root}/{path}"
@@ -237,6 +261,16 @@ class LocalStore(ObjectStore):
         self._durable_directories.difference_update(x for x in known if x == tree or x.startswith(f"{tree}/"))
         shutil.rmtree(tombstone, ignore_errors=True)
 
+    def leftovers(self) -> Sequence[str]:
+        return [name for name in self.directories() if _LEFTOVER.search(name)]
+
+    def delete_leftover(self, directory: str) -> None:
+        if not _LEFTOVER.search(directory):
+            raise KafkaStorageError(f"{self.root}/{directory} is not what a deletion left")
+        shutil.rmtree(f"{self.root}/{directory}", ignore_errors=True)  # another process may be at it, too
+        if os.path.isdir(f"{self.root}/{directory}"):
+            raise StoreUnavailableError(f"delete {self.root}/{directory}: some of it is still there")
+
     def sync(self, paths: Sequence[str]) -> None:
         """Make files, their directories and those above them durable, whoever made them."""
         targets = [f"{self.root}/{path}" if path else self.root for path in paths]
@@ -271,15 +305,21 @@ class LocalStore(ObjectStore):
                 directory = os.path.dirname(directory)
         return found
 
-    def _write_temporary(self, target: str, data: bytes | memoryview) -> str:
+    def _write_temporary(self, target: str, data: bytes | memoryview, *, is_synced: bool = False) -> str:
         """Write `data` beside `target`; the directory is made when missing."""
+
+        def fill(descriptor: int) -> None:
+            write_whole(descriptor, data)
+            if is_synced:
+                os.fsync(descriptor)
+
         for _ in range(100):
             temporary = f"{target}#{os.getpid()}{next(_serial):09}"
             try:
                 descriptor = self._open_new(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             except FileExistsError:  # of another host with our process id
                 continue
-            _write_all(descriptor, data, temporary)
+            fill_in_place(descriptor, temporary, fill)
             return temporary
         raise OSError(f"found no free temporary name beside {target}")
 
@@ -367,33 +407,3 @@ def _read_range(descriptor: int, start: int, length: int) -> bytes:
     while len(data) < length and (more := os.pread(descriptor, length - len(data), start + len(data))):
         data += more
     return data
-
-
-def _write_all(descriptor: int, data: bytes | memoryview, name: str) -> None:
-    """Write a new file and close it; it is removed when that fails."""
-    try:
-        write_whole(descriptor, data)
-    except OSError:
-        os.unlink(name)
-        raise
-    finally:
-        os.close(descriptor)
-
-
-def _send_all(source: int, copy: int, size_bytes: int, target: str) -> bool:
-    """Fill the new file `copy` and close it; False, and no file, when the kernel does not copy here."""
-    sent = 0
-    try:
-        while sent < size_bytes:
-            count = os.sendfile(copy, source, sent, size_bytes - sent)
-            if count == 0:
-                raise OSError(errno.EIO, f"ends at {sent} of {size_bytes} bytes")
-            sent += count
-    except (OSError, AttributeError) as reason:
-        os.unlink(target)
-        if isinstance(reason, OSError) and reason.errno not in {errno.EINVAL, errno.ENOSYS, errno.ENOTSOCK}:
-            raise
-        return False
-    finally:
-        os.close(copy)
-    return True

@@ -1,6 +1,6 @@
 """Files that get their name when they are complete.
 
-I/O: Linux's files without a name (O_TMPFILE), where a file system has them; write(2), linkat(2).
+I/O: Linux's files without a name (O_TMPFILE), where a file system has them; write(2), sendfile(2), linkat(2).
 
 No reader sees a part of such a file, and nothing is left of one whose writer failed. Its name may depend on what it
 holds, as that of a data file does, whose footer is written last.
@@ -8,6 +8,7 @@ holds, as that of a data file does, whose footer is written last.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Callable
@@ -16,6 +17,9 @@ _CANNOT = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
 """Errors of a file system or kernel that has no files without a name."""
 _CANNOT_NAME = (*_CANNOT, errno.ENOENT, errno.EXDEV, errno.EPERM, errno.EACCES)
 """Errors where such files exist and linkat(2) cannot name them, as without /proc."""
+
+_CANNOT_COPY = (errno.EINVAL, errno.ENOSYS, errno.ENOTSOCK)
+"""Errors of sendfile(2) between files that the kernel does not copy."""
 
 OpenNew = Callable[[str, int, str], int]
 """(path to open, flags, path of the file to be) -> descriptor; the directory is made when it is missing."""
@@ -44,13 +48,17 @@ class UnnamedFiles:
             return self._cannot(reason, _CANNOT)
         try:
             path = fill(descriptor)
+            return self._named(descriptor, path)
+        finally:
+            os.close(descriptor)
+
+    def _named(self, descriptor: int, path: str) -> str:
+        try:
             os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
         except FileExistsError:
             raise
         except OSError as reason:
             return self._cannot(reason, _CANNOT_NAME)
-        finally:
-            os.close(descriptor)
         return path
 
     def _cannot(self, reason: OSError, known: tuple[int, ...]) -> str:
@@ -65,3 +73,47 @@ def write_whole(descriptor: int, data: bytes | memoryview) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
+
+
+class NotCopiedError(Exception):
+    """The kernel does not copy between these files: read one and write the other."""
+
+
+def send_whole(source: int, copy: int, size_bytes: int) -> None:
+    """Fill a new file with the first bytes of another one, within the kernel. Raises OSError, NotCopiedError."""
+    sent = 0
+    while sent < size_bytes:
+        try:
+            count = os.sendfile(copy, source, sent, size_bytes - sent)
+        except AttributeError as reason:
+            raise NotCopiedError from reason
+        except OSError as reason:
+            if reason.errno in _CANNOT_COPY:
+                raise NotCopiedError from reason
+            raise
+        if count == 0:
+            raise OSError(errno.EIO, f"ends at {sent} of {size_bytes} bytes")
+        sent += count
+
+
+def fill_in_place(descriptor: int, name: str, fill: Callable[[int], None]) -> None:
+    """Fill a new file that has its name already, and close it. When that fails the file is removed, but not one that
+    another process put there meanwhile: that is another file, and may be committed. Raises what `fill` raises."""
+    try:
+        fill(descriptor)
+    except BaseException:
+        _remove_own(descriptor, name)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _remove_own(descriptor: int, name: str) -> None:
+    """Remove the open file's name, if it still has it; give back its space in any case."""
+    own = os.fstat(descriptor)
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, 0)
+    with contextlib.suppress(FileNotFoundError):
+        there = os.stat(name)
+        if (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino):
+            os.unlink(name)

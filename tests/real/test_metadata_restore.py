@@ -13,8 +13,13 @@ from stratalog.clients.producer.producer import Producer
 from stratalog.jobs.tools.metadata_backup import backup, main, restore
 from stratalog.jobs.tools.replica_verification import main as verify_replicas
 from stratalog.replication.process.cluster import Cluster
+from stratalog.replication.stores import DeltaStores
+from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.errors import CorruptMessageError, InvalidRequestError, KafkaStorageError
+from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.log.state import SEALED_EPOCH
 from stratalog.storage.records import TopicPartition
+from stratalog.storage.topic_config import LogConfig
 from tests.real.storm.parties import wait_until
 
 SETTINGS = {
@@ -105,6 +110,25 @@ def test_brokers_continue_after_an_older_metadata_log_was_restored(
             assert after[name].partitions[0].leader_epoch > before[name].partitions[0].leader_epoch
         assert after["old"].configs["retention.ms"] == "-1"
         wait_until(lambda: all(len(t.partitions[0].isr) == 3 for t in admin.describe_topics().values()), "whole ISRs")
+        assert verify_replicas(["--root", cluster.root, "--once"]) == 0
+
+
+def test_a_sealed_table_does_not_lead_after_a_restore(cluster_root: Path) -> None:
+    """A broker left the assignment after the backup, sealed its table, and died before it deleted that."""
+    with start(cluster_root) as cluster:
+        Admin(cluster).create_topic("old", min_insync_replicas=1)
+        acked = send(cluster, "old", 20, "acked")
+        backup(cluster.root, str(cluster_root / "backup"))
+        for broker in sorted(cluster.brokers()):
+            cluster.kill(broker)
+    shutil.rmtree(cluster_root / "metadata")
+    stores = DeltaStores(RandomIds())
+    sealed = PartitionLog(stores.table(str(cluster_root / "broker-3"), OLD), LogConfig(), SystemClock(), RandomIds())
+    sealed.start_epoch(SEALED_EPOCH, as_leader=False)
+    restored(cluster_root)
+    with start(cluster_root) as cluster:
+        assert read(cluster, OLD, len(acked)) == acked
+        wait_until(lambda: len(Admin(cluster).describe_topics()["old"].partitions[0].isr) == 3, "a whole ISR")
         assert verify_replicas(["--root", cluster.root, "--once"]) == 0
 
 

@@ -12,6 +12,7 @@ from typing import Protocol
 from stratalog.replication.broker.broker import Broker
 from stratalog.replication.broker.calls import BrokerCalls
 from stratalog.replication.broker.hosted_replicas import BrokerIdentity, BrokerSetup
+from stratalog.replication.broker_root import mark_clean_shutdown
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.controller import Controller
 from stratalog.replication.controller.sessions import session_path
@@ -32,10 +33,10 @@ from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepLimits
 from tests.simulation.faults import Faults
-from tests.simulation.invariants import Invariants
-from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimIds
-from tests.simulation.stores import SimDisk, SimObjects, continues_log
-from tests.storage.memory_table import MemoryLogTable
+from tests.simulation.invariants import Invariants, Violation
+from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimExecutor, SimIds, SimTurn
+from tests.simulation.stores import OTHER_TABLE, SimDisk, SimObjects, continues_log
+from tests.storage.memory_table import MemoryFiles, MemoryLogTable
 
 METADATA_ROOT = "memory:///metadata"
 TOPIC = "t"
@@ -63,6 +64,7 @@ PROPERTIES = {
 }
 CONFIG = BrokerConfig.from_properties(PROPERTIES)
 FETCH_SESSION_MS = 1_500
+COMPACTED = (("cleanup.policy", "compact"), ("segment.files.max", "3"), ("min.cleanable.dirty.ratio", "0.1"))
 POLL_MS = 15
 """Poll interval of an idle broker on storage without notifications."""
 UPKEEP = UpkeepLimits(
@@ -85,6 +87,10 @@ QUICK_UPKEEP = UpkeepLimits(
 )
 
 
+Disk = tuple[dict[str, MemoryFiles], dict[str, bytes]]
+"""What is on a machine's disk: its tables and its small objects."""
+
+
 @dataclass(slots=True)
 class Host:
     """One machine: its disk stays, its processes come and go."""
@@ -95,6 +101,7 @@ class Host:
     broker: Broker | None = None
     actors: list[Actor] = field(default_factory=list)
     zombies: list[Broker] = field(default_factory=list)
+    is_leaving: bool = False
     lives: int = 0
 
     @property
@@ -117,6 +124,7 @@ class Setting:
     coordinators  those that the brokers host
     workload      the clients of these coordinators, besides the clients of every run
     producers     the number of producers of every run
+    is_durable    whether writes survive a power cut once they are answered, as on an object store
     """
 
     brokers: int = 3
@@ -128,6 +136,19 @@ class Setting:
     coordinators: Mapping[CoordinatorType, CoordinatorKind] = field(default_factory=dict)
     workload: Callable[[SimCluster], Workload] | None = None
     producers: int = 2
+    is_durable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SimThreads:
+    """`replication.stores.Threads`: each thread is an actor of the process `host`, and dies with its `actors`."""
+
+    scheduler: Scheduler
+    host: str
+    actors: list[Actor]
+
+    def start(self, name: str, run: Callable[[], None]) -> None:
+        self.actors.append(self.scheduler.spawn(name, self.host, run))
 
 
 class Workload(Protocol):
@@ -152,7 +173,9 @@ class SimCluster:
         self.ids = SimIds(self.scheduler)
         self.setting = setting
         self._objects: dict[str, SimObjects] = {}
-        self.metadata_disk = SimDisk(METADATA_ROOT, self.scheduler, self.clock, self._metadata_created)
+        self.metadata_disk = SimDisk(
+            METADATA_ROOT, self.scheduler, self.clock, self._metadata_created, lambda _table, _files, _path: None
+        )
         self.hosts = {i: self._host(i) for i in range(1, setting.brokers + 1)}
         self.invariants = Invariants(
             {i: host.disk for i, host in self.hosts.items()}, session_silence_ms_min=SESSION_MS // 2
@@ -173,15 +196,22 @@ class SimCluster:
         def created(table: str, version: int, stored: StoredCommit) -> None:
             self._replica_created(broker_id, table, version, stored)
 
-        return Host(broker_id, root, SimDisk(root, self.scheduler, self.clock, created))
+        def deleted(table: str, files: MemoryFiles, path: str) -> None:
+            topic_partition = replica_of(table)
+            if topic_partition is not None:
+                self.invariants.file_deleted(broker_id, topic_partition, files, path)
+
+        return Host(broker_id, root, SimDisk(root, self.scheduler, self.clock, created, deleted))
 
     # -- stores (the port `replication.stores.Stores`) -----------------------------------------------------
 
     def objects(self, root: str) -> SimObjects:
         if root not in self._objects:
             seen = self.object_written, self._object_read
-            notifies = self.setting.notifies
-            self._objects[root] = SimObjects(root, self.scheduler, self.clock, *seen, reports_writes=notifies)
+            notifies, is_durable = self.setting.notifies, self.setting.is_durable
+            self._objects[root] = SimObjects(
+                root, self.scheduler, self.clock, *seen, reports_writes=notifies, is_durable=is_durable
+            )
         return self._objects[root]
 
     def table(self, root: str, topic_partition: TopicPartition) -> LogTable:
@@ -193,6 +223,8 @@ class SimCluster:
     # -- calls of the invariants -------------------------------------------------------------------------
 
     def _replica_created(self, broker_id: int, table: str, version: int, stored: StoredCommit) -> None:
+        if stored.previous_id == OTHER_TABLE:
+            raise Violation("RecoveredLog", f"{table} on {broker_id}: version {version} follows {OTHER_TABLE!r}")
         if not continues_log(self.hosts[broker_id].disk.tables[table], version, stored):
             return
         topic_partition = replica_of(table)
@@ -286,6 +318,9 @@ class SimCluster:
         """A new process on the host: broker loop and controller candidate; fetch sessions once registered."""
         host = self.hosts[broker_id]
         host.lives += 1
+        host.actors = []
+        threads = SimThreads(self.scheduler, host.process, host.actors)
+        host.is_leaving = False
         broker = Broker(
             BrokerSetup(
                 BrokerIdentity(broker_id, host.root),
@@ -294,7 +329,7 @@ class SimCluster:
                 topic_defaults={"file.delete.delay.ms": 500},
                 upkeep_limits=self.setting.upkeep,
             ),
-            Ports(self, self.clock, self.ids),
+            Ports(self, self.clock, self.ids, threads=threads),
             on_registered=lambda epoch: self._start_sessions(host, epoch),
             coordinators=self.setting.coordinators,
             peers=self._peers,
@@ -311,18 +346,22 @@ class SimCluster:
         name = f"c{broker_id}.{host.lives}"
         self._controllers[name] = controller
         host.broker = broker
-        host.actors = [
-            self.scheduler.spawn(f"b{broker_id}.{host.lives}", host.process, lambda: self._run_broker(broker)),
+        host.actors += [
+            self.scheduler.spawn(f"b{broker_id}.{host.lives}", host.process, lambda: self._run_broker(host, broker)),
             self.scheduler.spawn(name, host.controller, lambda: self._run_controller(controller, broker)),
         ]
 
-    def _run_broker(self, broker: Broker) -> None:
+    def _run_broker(self, host: Host, broker: Broker) -> None:
         started = False
         while broker.stopped_by is None:
             try:
                 if not started:
                     broker.start()
                     started = True
+                elif host.is_leaving and host.broker is broker:
+                    host.is_leaving = False  # it is tried once
+                    broker.shut_down()
+                    break
                 moved = broker.step()
                 pause_ms = broker.wait_ms(moved=moved) if self.setting.notifies else 0 if moved else POLL_MS
                 rest_ms = broker.rest_ms()
@@ -352,11 +391,11 @@ class SimCluster:
 
     def _run_sessions(self, host: Host, broker_epoch: int, slot: int) -> None:
         job = FetchJob(host.broker_id, broker_epoch, host.root, METADATA_ROOT, CONFIG)
-        ports = Ports(self, self.clock, self.ids)
         followed: FollowedPartitions | None = None
         for number in range(10_000):
             name = f"{slot}-{number}-{self.ids.new_id()[:6]}"
-            followed = followed or FollowedPartitions(job, 0, ports, self.setting.upkeep)
+            if followed is None:
+                followed = FollowedPartitions(job, 0, self._ports_of_worker(host, job, slot), self.setting.upkeep)
             session = FollowerSession(followed, name)
             try:
                 session.run(FETCH_SESSION_MS)
@@ -367,6 +406,15 @@ class SimCluster:
             if session.is_over:
                 return
             self.clock.sleep_ms(self.scheduler.random.randrange(10, 100))
+
+    def _ports_of_worker(self, host: Host, job: FetchJob, slot: int) -> Ports:
+        """Those of a new worker, with an executor of its own where upkeep is slow."""
+        name = f"{host.broker_id}.{job.broker_epoch}.{slot}"
+        slow_ms = self.scheduler.faults.slow_work_ms
+        executor = SimExecutor(self.scheduler, f"u{name}", f"fetch-{name}", slow_ms) if slow_ms else None
+        threads = SimThreads(self.scheduler, f"fetch-{name}", [])
+        turn = SimTurn(self.scheduler, (host.root, METADATA_ROOT))
+        return Ports(self, self.clock, self.ids, executor, threads=threads, turn=turn)
 
     def sessions_of(self, broker_id: int | None = None) -> list[Actor]:
         """Fetch sessions that run, of one broker or of all."""
@@ -380,6 +428,27 @@ class SimCluster:
     def cut(self, name: str, root: str, duration_ms: int) -> None:
         self.log_event(f"{name} cannot reach {root} for {duration_ms} ms")
         self.scheduler.cut(name, root, duration_ms)
+
+    def replace_disk(self, broker_id: int, new: Disk) -> Disk:
+        """Replace what is on the disk of a machine that has stopped; the answer is what was on it."""
+        host = self.hosts[broker_id]
+        objects = self.objects(host.root)
+        before = (dict(host.disk.tables), dict(objects.objects))
+        for live, content in ((host.disk.tables, new[0]), (objects.objects, new[1])):
+            live.clear()
+            live.update(content)  # type: ignore[arg-type]
+        return before
+
+    def has_left(self, host: Host) -> bool:
+        """Whether the controlled shutdown of the host's broker is over."""
+        return not host.is_leaving and (host.broker is None or host.broker.stopped_by is not None)
+
+    def mark_clean(self, host: Host, broker: Broker) -> None:
+        """After a controlled shutdown and the end of the fetch tasks."""
+        self.crash(host.broker_id)
+        self.scheduler.kill(self.sessions_of(host.broker_id))
+        host.disk.sync_all()
+        mark_clean_shutdown(self.objects(host.root), broker.broker_epoch)
 
     def crash(self, broker_id: int) -> None:
         """The process dies; its fetch tasks, elsewhere in the Spark cluster, live on as zombies."""

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from stratalog.replication.metadata.records import NO_LEADER
+from stratalog.storage.errors import BrokerNotAvailableError
+from stratalog.storage.files.damage import DAMAGE_PATH, Damage
 from tests.simulation.cluster import METADATA_ROOT, Host, SimCluster
 from tests.simulation.faults import TROUBLES
 
 CLOCK_JUMP_MS_MAX = 90_000
+REQUEST_MS = 150
+"""The deadline of a request to an object store: less than a third of a simulated session."""
+SHUT_DOWN_MS = 1_500
 
 
 def make_trouble(sim: SimCluster) -> None:
@@ -108,6 +114,8 @@ def _power_cut(sim: SimCluster) -> None:
     host.zombies = []
     sim.scheduler.kill([actor for actor in list(sim.scheduler.actors) if _runs_on(actor.host, host.broker_id)])
     sim.log_event(f"power cut of broker {host.broker_id}")
+    if sim.setting.is_durable:
+        return
     sim.invariants.lost_power(host.broker_id)
     host.disk.power_cut(sim.scheduler.random)
 
@@ -129,6 +137,16 @@ def _slow_store(sim: SimCluster) -> None:
     sim.scheduler.slow_until_ms[root] = sim.scheduler.now_ms + duration_ms
 
 
+def _black_hole(sim: SimCluster) -> None:
+    """A broker's root answers nothing to anybody, for minutes: until the end of all faults, unless it returns before.
+    A mount blocks its callers, a request to an object store ends with its deadline."""
+    host, random = _any_host(sim), sim.scheduler.random
+    duration_ms = random.choice([_duration(sim, 200, 3_000), _duration(sim, 60_000, 600_000)])
+    deadline_ms = random.choice([None, REQUEST_MS])
+    sim.log_event(f"{host.root} answers nothing for {duration_ms} ms")
+    sim.scheduler.hang(host.root, duration_ms, deadline_ms)
+
+
 def _clock_jump(sim: SimCluster) -> None:
     """The wall clock of one machine is set, or one of its fetch tasks runs on a machine with another one."""
     host = _any_host(sim)
@@ -145,6 +163,49 @@ def _machine_sleeps(sim: SimCluster) -> None:
     sim.scheduler.now_ms += duration_ms
 
 
+def _damage(sim: SimCluster) -> None:
+    """A follower's table has an object that cannot be read: the table is dropped and copied anew, while writers of the
+    old one may be asleep."""
+    host = _any_host(sim)
+    for topic_partition, state in sim.invariants.partitions.items():
+        files = host.disk.tables.get(str(topic_partition))
+        if files is None or host.broker_id not in state.replicas or state.leader in (NO_LEADER, host.broker_id):
+            continue
+        sim.log_event(f"{topic_partition} of broker {host.broker_id} is damaged")
+        files.objects.setdefault(DAMAGE_PATH, Damage("simulated: a commit decayed").to_json())
+
+
+def _shut_down(sim: SimCluster) -> None:
+    """A controlled shutdown, unless the broker dies first."""
+    host = _any_host(sim)
+    broker = host.broker
+    if broker is None:
+        return
+    sim.log_event(f"controlled shutdown of broker {host.broker_id}")
+    host.is_leaving = True
+    sim.scheduler.run_until(sim.scheduler.now_ms + SHUT_DOWN_MS, lambda: sim.has_left(host), poll_ms=10)
+    if isinstance(broker.stopped_by, BrokerNotAvailableError):
+        sim.log_event(f"broker {host.broker_id} has shut down")
+        sim.mark_clean(host, broker)
+
+
+def _another_disk(sim: SimCluster) -> None:
+    """The machine stops, at best after a controlled shutdown, and returns with an empty disk. One at a time."""
+    stopped = [host for host in sim.hosts.values() if host.broker is None]
+    host = sim.scheduler.random.choice(stopped) if stopped else _any_host(sim)
+    if sim.invariants.torn:
+        return
+    if host.broker is not None:
+        sim.crash(host.broker_id)
+    host.zombies = []
+    sim.scheduler.kill([actor for actor in list(sim.scheduler.actors) if _runs_on(actor.host, host.broker_id)])
+    sim.log_event(f"the disk of broker {host.broker_id} is replaced by an empty one")
+    sim.invariants.was_wiped(host.broker_id)
+    sim.replace_disk(host.broker_id, ({}, {}))
+    if sim.scheduler.random.random() < 0.5:
+        restart(sim, host)
+
+
 _MAKERS: Mapping[str, Callable[[SimCluster], None]] = {
     "crash": _crash_or_restart,
     "restart all": _restart_all,
@@ -157,6 +218,10 @@ _MAKERS: Mapping[str, Callable[[SimCluster], None]] = {
     "power cut": _power_cut,
     "disk full": _disk_full,
     "slow store": _slow_store,
+    "black hole": _black_hole,
     "clock jump": _clock_jump,
     "machine sleeps": _machine_sleeps,
+    "damage": _damage,
+    "shut down": _shut_down,
+    "another disk": _another_disk,
 }

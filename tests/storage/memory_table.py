@@ -7,21 +7,25 @@ a simulation switches actors, or loses a request or its response.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
 
 from stratalog.storage.clock import Ids
+from stratalog.storage.delta.checkpoint import checkpoint_file
 from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
+from stratalog.storage.delta.newest import newest_fold, point_to
 from stratalog.storage.delta.removed import producers_path
-from stratalog.storage.delta.snapshot import INITIAL_TXNS, NO_COMMIT, TableFold, sound_commits
-from stratalog.storage.delta.table import Commit, Committed, Conflict, LogTable, TableSnapshot
+from stratalog.storage.delta.snapshot import INITIAL_TXNS, NO_COMMIT, sound_commits
+from stratalog.storage.delta.table import WRITER_VERSION, Commit, Committed, Conflict, LogTable, TableSnapshot
+from stratalog.storage.delta.tail_recovery import TailCut, cut_above, settled_cut
 from stratalog.storage.errors import CorruptMessageError, ObjectNotFoundError, StoreUnavailableError
 from stratalog.storage.files.batch_file import describe
 from stratalog.storage.files.codecs import ZSTD
 from stratalog.storage.files.damage import DAMAGE_PATH, Damage, check_whole
-from stratalog.storage.files.data_file import DataFile, RowsWanted
+from stratalog.storage.files.data_file import DataFile, FileEntry, RowsWanted
 from stratalog.storage.records import FewRows, table_of_rows
 
 
@@ -35,24 +39,48 @@ def _no_time() -> int:
 
 @dataclass(slots=True)
 class MemoryFiles:
-    """One table on a disk. A commit that is None is torn: there, but unreadable."""
+    """One table on a disk. A commit that is None is torn: there, but unreadable.
+
+    pointer       the version in `_last_checkpoint`, -1 = none; a writer that slept may put an older one
+    synced        versions that were synced one by one
+    checkpointed  the version up to which all are durable, since a checkpoint stands for them
+    """
 
     commits: dict[int, StoredCommit | None] = field(default_factory=dict)
     data_files: dict[str, pa.Table] = field(default_factory=dict)
     objects: dict[str, bytes] = field(default_factory=dict)
     modified_ms: dict[str | int, int] = field(default_factory=dict)
-    checkpoint: TableSnapshot | None = None
-    durable_version: int = -1
+    checkpoints: dict[int, TableSnapshot] = field(default_factory=dict)
+    pointer: int = -1
+    synced: set[int] = field(default_factory=set)
+    checkpointed: int = -1
+
+    @property
+    def durable_version(self) -> int:
+        """The version up to which a power loss leaves the log: a synced commit above a lost one is lost, too."""
+        version = self.checkpointed
+        while version + 1 in self.synced:
+            version += 1
+        return version
+
+    @property
+    def checkpoint(self) -> TableSnapshot | None:
+        """The newest checkpoint, wherever the pointer is."""
+        return self.checkpoints[max(self.checkpoints)] if self.checkpoints else None
 
 
 @dataclass(slots=True)
 class MemoryDisk:
     """One storage domain. `access(operation, table, detail)` may switch actors or raise StoreUnavailableError:
-    before the effect the call is not applied, after it (`...:done`) the response is lost. `now_ms` dates objects."""
+    before the effect the call is not applied, after it (`...:done`) the response is lost. `now_ms` dates objects. A
+    copied file is written in so many pieces, each an `access`.
+    Messages name tables by `root`."""
 
     access: Callable[[str, str, str], None] = _no_access
     now_ms: Callable[[], int] = _no_time
     tables: dict[str, MemoryFiles] = field(default_factory=dict)
+    root: str = "memory://"
+    copied_pieces: int = 0
 
     def files_of(self, table: str) -> MemoryFiles:
         files = self.tables.get(table)
@@ -63,6 +91,17 @@ class MemoryDisk:
     def commit_log(self, table: str) -> MemoryCommitLog:
         """The commits of one table."""
         return MemoryCommitLog(self, table)
+
+    def sync_all(self) -> None:
+        """Everything survives a power loss."""
+        for files in self.tables.values():
+            files.synced.update(files.commits)
+
+    def answered(self, table: str, version: int, stored: Commit) -> None:
+        """Called with every commit whose writer is answered that it is part of the log."""
+
+    def file_deleted(self, table: str, files: MemoryFiles, path: str) -> None:
+        """A data file of a table was deleted: a simulation checks that no commit names it."""
 
     def lose_unsynced(self) -> None:
         """A power loss: every table loses its commits after the last `sync=True`."""
@@ -80,7 +119,7 @@ class MemoryCommitLog:
 
     @property
     def name(self) -> str:
-        return f"memory:///{self._name}"
+        return f"{self.disk.root}/{self._name}"
 
     @property
     def files(self) -> MemoryFiles:
@@ -121,29 +160,62 @@ class MemoryCommitLog:
         detail = f"_delta_log/{version}"
         self.disk.access("delete", self._name, detail)
         self.files.commits.pop(version, None)
+        self.files.synced.discard(version)
         self.disk.access("delete:done", self._name, detail)
 
     def checkpoint_hint(self) -> int:
         self.disk.access("get", self._name, "_delta_log/_last_checkpoint")
-        checkpoint = self.files.checkpoint
+        pointer = self.files.pointer
         self.disk.access("get:done", self._name, "_delta_log/_last_checkpoint")
-        return checkpoint.version if checkpoint else -1
+        return pointer
 
     def newest_checkpoint(self) -> int:
-        return self.checkpoint_hint()
+        return next(iter(self.checkpoints()), -1)
 
-    def write_checkpoint(self, snapshot: TableSnapshot) -> None:
-        """Replace an older one; everything up to it is then durable."""
+    def checkpoints(self) -> list[int]:
+        self.disk.access("list", self._name, "_delta_log/")
+        versions = sorted(self.files.checkpoints, reverse=True)
+        self.disk.access("list:done", self._name, "_delta_log/")
+        return versions
+
+    def id_at(self, version: int) -> str | None:
+        try:
+            stored = self.read_version(version)
+        except CorruptMessageError:
+            return None
+        return stored.commit.commit_id if stored else None
+
+    def read_checkpoint(self, version: int) -> TableSnapshot | None:
+        if version < 0:
+            return None
+        detail = f"_delta_log/{checkpoint_file(version)}"
+        self.disk.access("get", self._name, detail)
+        found = self.files.checkpoints.get(version)
+        self.disk.access("get:done", self._name, detail)
+        return found
+
+    def put_checkpoint(self, snapshot: TableSnapshot) -> None:
+        """Everything up to it is then durable."""
+        detail = f"_delta_log/{checkpoint_file(snapshot.version)}"
+        self.disk.access("put", self._name, detail)
+        # As tombstones on a disk, which do not carry the version that removed their object.
+        removed = {path: each._replace(version=snapshot.version) for path, each in snapshot.removed.items()}
+        stored = replace(snapshot, durable_version=snapshot.version, removed=removed)
+        self.files.checkpoints[snapshot.version] = stored
+        self.made_durable(snapshot.version)
+        self.disk.access("put:done", self._name, detail)
+
+    def put_pointer(self, version: int) -> None:
         self.disk.access("put", self._name, "_delta_log/_last_checkpoint")
-        files = self.files
-        if files.checkpoint is None or files.checkpoint.version < snapshot.version:
-            files.checkpoint = replace(snapshot, durable_version=snapshot.version)
-            self.made_durable(snapshot.version)
+        self.files.pointer = version
         self.disk.access("put:done", self._name, "_delta_log/_last_checkpoint")
+
+    def delete_checkpoint(self, version: int) -> None:
+        self.files.checkpoints.pop(version, None)
 
     def made_durable(self, version: int) -> None:
         """Make everything up to this version survive a power loss."""
-        self.files.durable_version = max(self.files.durable_version, version)
+        self.files.checkpointed = max(self.files.checkpointed, version)
 
 
 class MemoryLogTable(LogTable):
@@ -155,40 +227,26 @@ class MemoryLogTable(LogTable):
         self._ids = ids
         self._log = disk.commit_log(name)
         self._race = CommitRace(self._log)
+        self._unsynced: set[int] = set()
 
     @property
     def name(self) -> str:
         return self._log.name
 
     def create(self, properties: Mapping[str, str], timestamp_ms: int, commit_id: str) -> bool:
-        commit = Commit(commit_id, "CREATE TABLE", timestamp_ms, txns=INITIAL_TXNS)
+        commit = Commit(commit_id, "CREATE TABLE", timestamp_ms, txns=INITIAL_TXNS, writer_version=WRITER_VERSION)
         created = self._race.create(commit, properties)
         if created:
             self._log.made_durable(0)
         return created
 
     def snapshot(self) -> TableSnapshot | None:
-        while True:
-            fold, last_id = self._folded()
-            if self._log.checkpoint_hint() <= fold.version:
-                break  # otherwise clean-up deleted from the tail while it was being read
-        if fold.version < 0:
+        found = newest_fold(self._log)
+        if found is None:
             return None
+        fold, last_id = found
         self._race.loaded(fold.version, last_id)
         return fold.snapshot()
-
-    def _folded(self) -> tuple[TableFold, str | None]:
-        """The fold of checkpoint and tail, and the id of its last commit."""
-        self._disk.access("get", self._name, "_delta_log/checkpoint")
-        base = self._log.files.checkpoint
-        self._disk.access("get:done", self._name, "_delta_log/checkpoint")
-        fold = TableFold(base, self.name)
-        stored = self._log.read_version(base.version) if base else None
-        last_id = stored.commit.commit_id if stored else None
-        while (stored := self._log.read_version(fold.version + 1)) is not None:
-            fold.apply(stored)
-            last_id = stored.commit.commit_id
-        return fold, last_id
 
     def read_commit(self, version: int) -> Commit | None:
         return self._race.read(version)
@@ -205,12 +263,18 @@ class MemoryLogTable(LogTable):
         since: int | None = None,
     ) -> Committed | Conflict:
         outcome = self._race.commit(version, commit)
-        if sync and isinstance(outcome, Committed):
-            self._log.made_durable(version)
+        if isinstance(outcome, Committed):
+            self._disk.answered(self._name, version, commit)
+            self._unsynced.add(version)
+            if sync:
+                self.flusher(version, since)()
         return outcome
 
     def flusher(self, version: int, since: int | None) -> Callable[[], None]:
-        return partial(self._log.made_durable, version)
+        """The own commits and those from `since` on are synced, and no others."""
+        others = set() if since is None else set(range(since, version + 1))
+        synced, self._unsynced = self._unsynced | others, set()
+        return partial(self._log.files.synced.update, synced)
 
     def write_file(self, rows: pa.Table | FewRows, segment: int, _codec: str = ZSTD, /) -> DataFile:
         table = table_of_rows(rows) if isinstance(rows, tuple) else rows
@@ -219,7 +283,33 @@ class MemoryLogTable(LogTable):
         return describe(table, path, table.nbytes)
 
     def copy_file(self, source: LogTable, file: DataFile) -> None:
-        self._put_file(file.path, source.read_file(file))
+        """In pieces, as on a disk whose files have their names from the beginning: another session may copy the same
+        file between two of them, and each may fail."""
+        rows = source.read_file(file)
+        if file.path in self._log.files.data_files:  # of another session, or of an earlier try
+            self._put_file(file.path, rows)
+            return
+        part = rows.slice(0, 0)
+        self._put_file(file.path, part)
+        files = self._log.files
+        try:
+            for _ in range(self._disk.copied_pieces):
+                self._disk.access("put:piece", self._name, file.path)
+        except StoreUnavailableError:
+            self._remove_failed(files, file.path, part)
+            raise
+        if files.data_files.get(file.path) is part:
+            files.data_files[file.path] = rows
+
+    def _remove_failed(self, files: MemoryFiles, path: str, part: pa.Table) -> None:
+        """Remove the part of a file that could not be copied; what another session put there meanwhile stays."""
+        if files.data_files.get(path) is part:
+            self._delete_file(files, path)
+
+    def _delete_file(self, files: MemoryFiles, path: str) -> None:
+        if files.data_files.pop(path, None) is not None:
+            files.modified_ms.pop(path, None)
+            self._disk.file_deleted(self._name, files, path)
 
     def read_file(
         self,
@@ -281,7 +371,7 @@ class MemoryLogTable(LogTable):
             self._disk.access("delete", self._name, path)
             files = self._log.files
             files.objects.pop(path, None)
-            files.data_files.pop(path, None)
+            self._delete_file(files, path)
             files.modified_ms.pop(path, None)
             self._disk.access("delete:done", self._name, path)
 
@@ -301,7 +391,8 @@ class MemoryLogTable(LogTable):
                 return version
             if not log.has_version(version, commit_id):
                 raise StoreUnavailableError(f"{log.name}: version {version} is gone or replaced")
-            log.write_checkpoint(snapshot)
+            log.put_checkpoint(snapshot)
+            point_to(log, version)
             return version
 
         return write_checkpoint
@@ -312,13 +403,14 @@ class MemoryLogTable(LogTable):
     def reopened(self) -> MemoryLogTable:
         return MemoryLogTable(self._disk, self._name, self._ids)
 
-    def clean_log(self, keep_from_version: int, keep_from_ms: int) -> Iterator[int]:
+    def clean_log(self, keep_from_version: int, keep_from_ms: int, crowded_below: int = 0) -> Iterator[int]:
         limit = min(keep_from_version, self._log.checkpoint_hint())
         files = self._log.files
         for version in sorted(v for v in files.commits if v < limit):
-            if files.modified_ms.get(version, 0) >= keep_from_ms:
+            if files.modified_ms.get(version, 0) >= keep_from_ms and version >= crowded_below:
                 return
             self._log.delete_version(version)
+            self._log.delete_checkpoint(version)
             yield version
 
     def drop(self) -> None:
@@ -328,23 +420,35 @@ class MemoryLogTable(LogTable):
         self._disk.access("delete:done", self._name, "_delta_log")
 
     def recover_tail(self) -> int:
-        files = self._log.files
-        first = files.checkpoint.version + 1 if files.checkpoint else 0
-        readable: list[StoredCommit] = []
-        while (stored := files.commits.get(first + len(readable))) is not None:
-            readable.append(stored)
-        last = files.commits.get(first - 1)
-        sound = sound_commits(
-            readable,
-            (last.commit.commit_id if last else None) if first else NO_COMMIT,
-            lambda entry: entry.path in files.data_files,
-            lambda number: producers_path(number) in files.objects,
-        )
-        kept = first + sound - 1
-        for version in sorted((v for v in files.commits if v > kept), reverse=True):
+        cut = settled_cut(self.name, self._listed, self._examined)
+        for version in cut.dropped:
             self._log.delete_version(version)
         self._race.forget()
-        return kept
+        return cut.kept
+
+    def _listed(self) -> tuple[tuple[int, ...], int]:
+        self._disk.access("list", self._name, "_delta_log")
+        checkpoint = self._log.files.checkpoint
+        return tuple(sorted(self._log.files.commits)), checkpoint.version if checkpoint else -1
+
+    def _examined(self, listed: tuple[tuple[int, ...], int]) -> TailCut:
+        versions, base = listed
+        readable: list[StoredCommit] = []
+        with suppress(CorruptMessageError):
+            while (stored := self._log.read_version(base + 1 + len(readable))) is not None:
+                readable.append(stored)
+        last = self._log.files.commits.get(base)
+        last_id = NO_COMMIT if base < 0 else last.commit.commit_id if last else None
+        sound = sound_commits(readable, last_id, self._is_whole, self._has_producers)
+        return cut_above(base + sound, versions)
+
+    def _is_whole(self, entry: FileEntry) -> bool:
+        self._disk.access("head", self._name, entry.path)
+        return entry.path in self._log.files.data_files
+
+    def _has_producers(self, number: int) -> bool:
+        self._disk.access("head", self._name, producers_path(number))
+        return producers_path(number) in self._log.files.objects
 
     def _put_file(self, path: str, table: pa.Table) -> None:
         self._disk.access("put", self._name, path)

@@ -35,6 +35,16 @@ class Wrong(Enum):
     LATE = "waits until `arrive` is set, and is applied then"
 
 
+class ConditionalPut(Enum):
+    """What a server makes of a put with `If-None-Match: *`."""
+
+    KEPT = "412 PreconditionFailed when the object exists"
+    IGNORED = "the object is replaced"
+    NOT_IMPLEMENTED = "501 NotImplemented"
+    BAD_REQUEST = "400 InvalidArgument"
+    REFUSED_BUT_APPLIED = "412 PreconditionFailed, and the object is replaced"
+
+
 @dataclass
 class Fault:
     """Applies to the next `times` requests of this method whose path ends with `suffix`."""
@@ -47,15 +57,22 @@ class Fault:
 
 @dataclass
 class S3Double:
-    """The server's state. `requests` are (method, path) in the order of their arrival, at the times `arrived_s`."""
+    """The server's state. `requests` are (method, path) in the order of their arrival, at the times `arrived_s`.
+
+    conditional_put  what the server makes of `If-None-Match: *`
+    """
 
     endpoint: str = ""
     objects: dict[str, bytes] = field(default_factory=dict)
     requests: list[tuple[str, str]] = field(default_factory=list)
     arrived_s: list[float] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
+    conditional_put: ConditionalPut = ConditionalPut.KEPT
     arrive: threading.Event = field(default_factory=threading.Event)
     applied_late: threading.Event = field(default_factory=threading.Event)
+    silent_below: str = ""
+    """Paths that begin with this are never answered, as if a network swallowed the requests; empty: none."""
+    answers_again: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def fault(self, wrong: Wrong, method: str, suffix: str, times: int = 1) -> None:
@@ -88,8 +105,9 @@ class S3Double:
     def apply(self, method: str, path: str, query: dict[str, list[str]], data: bytes, is_create: bool) -> _Answer:
         with self.lock:
             if method == "PUT":
-                if is_create and path in self.objects:
-                    return _error(412, "PreconditionFailed")
+                refusal = self._refusal(path, data) if is_create else None
+                if refusal is not None:
+                    return refusal
                 self.objects[path] = data
                 return _Answer(200, b"", {"ETag": _etag(data)})
             if method == "POST":  # the only request of this kind: delete these objects
@@ -104,6 +122,18 @@ class S3Double:
                 return _error(404, "NoSuchKey")
             found = self.objects[path]
             return _Answer(200, found, {"ETag": _etag(found), "Last-Modified": DATE})
+
+    def _refusal(self, path: str, data: bytes) -> _Answer | None:
+        """The answer to a conditional put that does not create the object."""
+        if self.conditional_put is ConditionalPut.NOT_IMPLEMENTED:
+            return _error(501, "NotImplemented")
+        if self.conditional_put is ConditionalPut.BAD_REQUEST:
+            return _error(400, "InvalidArgument")
+        if path not in self.objects or self.conditional_put is ConditionalPut.IGNORED:
+            return None
+        if self.conditional_put is ConditionalPut.REFUSED_BUT_APPLIED:
+            self.objects[path] = data
+        return _error(412, "PreconditionFailed")
 
 
 @dataclass
@@ -160,6 +190,9 @@ class _Handler(BaseHTTPRequestHandler):
         query = urllib.parse.parse_qs(url.query, keep_blank_values=True)
         data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         is_create = self.headers.get("If-None-Match") == "*"
+        asked = query.get("prefix", [path])[0] or path
+        if state.silent_below and asked.startswith(state.silent_below):
+            state.answers_again.wait()
         wrong = state.met_by(self.command, path)
         answer = _given(wrong, state, lambda: state.apply(self.command, path, query, data, is_create))
         if answer is None:

@@ -34,7 +34,8 @@ from stratalog.replication.metadata.records import (
     TopicRecord,
     record_to_json,
 )
-from stratalog.storage.errors import CorruptMessageError
+from stratalog.storage.errors import CorruptMessageError, IllegalStateError
+from stratalog.storage.log.state import SEALED_EPOCH
 from stratalog.storage.records import TopicPartition
 from tests.replication.images import check_partition
 
@@ -151,6 +152,34 @@ def test_the_isr_is_the_replica_of_the_newest_epoch_with_the_highest_end(
     state = image.partition(T0)
     assert (state.leader, state.isr, state.replicas) == (NO_LEADER, (isr,), (1, 2, 3))
     check_partition(None, state)
+
+
+SEALED = replica(3, SEALED_EPOCH, 400)
+
+
+def test_a_sealed_table_is_no_evidence() -> None:
+    """Broker 3 had left the assignment after the backup, and stopped before it deleted its table."""
+    image, told = restored(*ALL_EQUAL[:2], root(3, SEALED))
+    state = image.partition(T0)
+    assert (state.isr, state.leader_epoch) == ((1,), 5 + EPOCH_LEAP)
+    assert told == ("the table of t-0 on broker 3 is sealed, since it was to be deleted: not counted",)
+
+
+def test_only_sealed_tables_are_as_none() -> None:
+    image, told = restored(root(1), root(2), root(3, SEALED))
+    assert (image.partition(T0).isr, image.partition(T0).leader_epoch) == ((1, 2, 3), 5 + EPOCH_LEAP)
+    assert told[-1] == "no replica of t-0 has a table: it comes back empty"
+    unknown = replica(3, SEALED_EPOCH, 7, TopicPartition("stray", 0), "id-stray")
+    image, _ = restored(*ALL_EQUAL[:2], root(3, replica(3, 5, 40), unknown))
+    assert "stray" not in image.topic_ids
+
+
+def test_a_leap_that_would_reach_the_seals_epoch_is_refused() -> None:
+    last = SEALED_EPOCH - EPOCH_LEAP
+    image, _ = restored(root(1, replica(1, last - 1, 40)), root(2), root(3))
+    assert image.partition(T0).leader_epoch == SEALED_EPOCH - 1
+    with pytest.raises(IllegalStateError, match=f"leader epoch {SEALED_EPOCH} of t-0 is not below {SEALED_EPOCH}"):
+        restored(root(1, replica(1, last, 40)), root(2), root(3))
 
 
 def test_a_topic_of_which_nothing_is_left_comes_back_empty() -> None:

@@ -9,14 +9,22 @@ import pytest
 from stratalog.replication.controller.topics import create_topic
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import PROPOSE_TRIES, MetadataLog, open_metadata
-from stratalog.replication.metadata.records import ConfigRecord, ControllerRecord, RegisterBrokerRecord
+from stratalog.replication.metadata.records import (
+    ConfigRecord,
+    ControllerRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
 from stratalog.storage.errors import (
+    IllegalStateError,
     LogDirNotFoundError,
     RequestTimedOutError,
     StaleControllerEpochError,
     StoreUnavailableError,
     TopicAlreadyExistsError,
 )
+from stratalog.storage.log.state import SEALED_EPOCH
 from stratalog.storage.topic_config import LogConfig
 from tests.replication.memory_stores import METADATA_ROOT, MemoryStores, register
 
@@ -114,6 +122,19 @@ def test_a_refused_decision_leaves_nothing_behind() -> None:
         other.propose(creating("id-2"))
     one.refresh()
     assert one.log.version == version
+
+
+def test_no_epoch_reaches_that_of_a_sealed_table() -> None:
+    metadata = MemoryStores().metadata()
+    last = PartitionRecord("t", 0, (1,), 1, SEALED_EPOCH - 1, (1,), 0, 1)
+    metadata.propose(lambda _: Result((TopicRecord("t", "id"), last), None))
+    version = metadata.log.version
+    with pytest.raises(IllegalStateError, match=f"leader epoch {SEALED_EPOCH} of t-0 is not below {SEALED_EPOCH}"):
+        metadata.propose(lambda _: Result((last.changed(bump_leader_epoch=True),), None))
+    metadata.propose(lambda _: Result((ControllerRecord(1, SEALED_EPOCH - 1),), None))
+    with pytest.raises(IllegalStateError, match=f"controller epoch {SEALED_EPOCH} is not below"):
+        metadata.elect_controller(2, SEALED_EPOCH - 1)
+    assert (metadata.log.version, metadata.log.leader_epoch) == (version + 1, -1)
 
 
 def test_nothing_to_do_is_no_commit() -> None:

@@ -67,10 +67,23 @@ def test_every_cut_and_every_flipped_bit_is_noticed() -> None:
         assert found.is_foreign, f"byte {at} bit {bit}"  # our mark itself was hit: refused all the same
 
 
-@pytest.mark.parametrize("data", [b"", b"\0" * 100, b"{", b"[]", b'"text"', b"\xff\xfe"])
+@pytest.mark.parametrize("data", [b"", b"\0" * 100, b"{", b"[]", b'"text"', b"\xff\xfe", b'{"producers":{}}'])
 def test_garbage_is_corrupt(data: bytes) -> None:
     with pytest.raises(CorruptMessageError, match=r"^t: "):
         decode_commit(data, "t")
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        {"minReaderVersion": 1, "minWriterVersion": 2},
+        {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["invariants", "stratalog"]},
+        {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["appendOnly", "invariants", "stratalog"]},
+    ],
+)
+def test_known_protocols_are_read(protocol: dict[str, object]) -> None:
+    found = decode_commit(json.dumps({"protocol": protocol}).encode(), "t").commit
+    assert found.writer_version == protocol["minWriterVersion"]
 
 
 def test_a_foreign_commit_names_its_engine() -> None:
@@ -86,6 +99,7 @@ def test_a_foreign_commit_names_its_engine() -> None:
     [
         {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"], "writerFeatures": []},
         {"minReaderVersion": 1, "minWriterVersion": 4},
+        {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["stratalog", "changeDataFeed"]},
         {"minReaderVersion": 2, "minWriterVersion": 5},
     ],
 )

@@ -162,8 +162,9 @@ class Broker:
     def _registration(self, image: ClusterImage, *, recovers: bool = False) -> Result[int]:
         self._check_not_replaced(image)
         found, own = self._found, self.identity
+        run = self.incarnation_id
         return register_broker(
-            image, self.broker_id, self.incarnation_id, self.root, own.rack, own.endpoint, found=found, recovers=recovers
+            image, self.broker_id, run, self.root, own.rack, own.endpoint, found=found, recovers=recovers
         )
 
     def _check_not_replaced(self, image: ClusterImage) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 
 from stratalog.clients.bootstrap import RunningCluster
+from stratalog.clients.kafka.apis.access.acls import AclApis
+from stratalog.clients.kafka.apis.access.sasl import SaslApis
 from stratalog.clients.kafka.apis.api_versions import ApiVersions, unsupported_version
 from stratalog.clients.kafka.apis.configs import ConfigApis
 from stratalog.clients.kafka.apis.delete_records import RecordApis
@@ -55,6 +57,8 @@ _FAMILIES: tuple[type[ApiFamily], ...] = (
     GroupOffsetApis,
     TransactionApis,
     TransactionAdminApis,
+    AclApis,
+    SaslApis,
 )
 
 
@@ -117,6 +121,25 @@ class KafkaHandler:
             answer(None if response is None else encode_response(correlation_id, response))
 
         self.serve(request.entity, connection, encode, request.client_id)
+
+    def refuse(
+        self, frame: bytes, error: StratalogError, connection: Connection, answer: Callable[[bytes | None], None]
+    ) -> None:
+        """Answer a request frame with this error, without doing what it asks for."""
+        try:
+            request = decode_request(frame, self._served)
+        except StratalogError:
+            answer(None)
+            return
+        if request.entity is None:
+            answer(unsupported_version(request.correlation_id, self.apis))
+            return
+
+        def encode(response: Entity | None) -> None:
+            answer(None if response is None else encode_response(request.correlation_id, response))
+
+        call = Call(request.entity, connection, request.client_id, encode)
+        call.respond_with(lambda: self._apis[call.api_key].refuse(call, error))
 
     def serve(
         self,

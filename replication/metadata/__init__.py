@@ -7,6 +7,7 @@ states         Kafka's states of partitions and replicas
 state_changes  the transitions that records make: checked, and written to the state change log
 configs        cluster-wide configs and topics' configs
 acls           access control lists and the authorizer
+scram          SCRAM credentials of users
 erasures       requests to erase records of a topic
 backup         a copy of the log, and its restoration
 """

@@ -41,7 +41,7 @@ DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 44
 TOPIC, BROKER = 2, 4
 """Kafka's ConfigResource.Type."""
 SET, DELETE, APPEND, SUBTRACT = range(4)
-TYPE_CODES = {"BOOLEAN": 1, "STRING": 2, "INT": 3, "SHORT": 4, "LONG": 5, "DOUBLE": 6, "LIST": 7}
+TYPE_CODES = {"BOOLEAN": 1, "STRING": 2, "INT": 3, "SHORT": 4, "LONG": 5, "DOUBLE": 6, "LIST": 7, "PASSWORD": 9}
 
 
 class ConfigApis(ApiFamily):
@@ -146,13 +146,17 @@ def _config_values(call: Call, kind: int, config: ConfigInForce) -> Values:
     synonyms = config.synonyms if call.request.include_synonyms else ()
     key = (TOPIC_CONFIGS if is_topic else BROKER_CONFIGS).key(config.name)
     doc = f"{key.doc} [{key.unit}]" if key.unit else key.doc
+    is_sensitive = key.type == "PASSWORD"
     return {
         "name": config.name,
-        "value": config.value,
+        "value": None if is_sensitive else config.value,
         "read_only": not is_topic and config.name not in CLUSTER_WIDE_CONFIGS,
         "config_source": SOURCE_CODES[config.source],
-        "is_sensitive": False,
-        "synonyms": [{"name": s.name, "value": s.value, "source": SOURCE_CODES[s.source]} for s in synonyms],
+        "is_sensitive": is_sensitive,
+        "synonyms": [
+            {"name": s.name, "value": None if is_sensitive else s.value, "source": SOURCE_CODES[s.source]}
+            for s in synonyms
+        ],
         "config_type": TYPE_CODES[key.type],
         "documentation": doc if call.given("include_documentation", False) else None,
     }

@@ -97,7 +97,8 @@ def alter_credentials(
     """
     accepted: dict[str, ScramDeletion | ScramUpsertion] = {}
     errors: dict[str, StratalogError | None] = {}
-    for each in (*deletions, *upsertions):
+    changes: list[ScramDeletion | ScramUpsertion] = [*deletions, *upsertions]
+    for each in changes:
         if each.user in errors:
             continue
         if accepted.pop(each.user, None) is not None:

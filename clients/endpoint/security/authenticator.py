@@ -1,8 +1,8 @@
 """The order of a connection's SASL requests, and what each is answered. Pure.
 
 `decide` is given every frame of a connection until it is authenticated, and again while it authenticates anew
-(KIP-368). A failure is answered late, and the connection closed then: see `Outcome`. Phases, texts and what closes at
-once are those of Kafka's `SaslServerAuthenticator`, `KafkaChannel.maybeBeginServerReauthentication`.
+(KIP-368). A failure is answered late, and the connection closed then: see `SaslOutcome`. Phases, texts and what closes
+at once are Kafka's. Source: `SaslServerAuthenticator`, `KafkaChannel.maybeBeginServerReauthentication`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import StrEnum
 from struct import Struct
 from typing import Any
 
-from stratalog.clients.endpoint.security.sasl_server import InvalidCredentialsError, NewSaslServer, SaslServer, Step
+from stratalog.clients.endpoint.security.sasl_server import InvalidCredentialsError, NewSaslServer, SaslServer, SaslStep
 from stratalog.clients.kafka.apis.api_versions import invalid_software_name
 from stratalog.clients.kafka.protocol.entities import Values, build
 from stratalog.clients.kafka.protocol.frames import (
@@ -41,7 +41,7 @@ REAUTHENTICATION_INTERVAL_MS = 1_000
 _HEADER = Struct(">hhi")
 
 
-class Phase(StrEnum):
+class SaslPhase(StrEnum):
     """Kafka's `SaslState`."""
 
     INITIAL_REQUEST = "INITIAL_REQUEST"
@@ -73,7 +73,7 @@ class SaslState:
     reauthenticated_ms  when the last re-authentication began
     """
 
-    phase: Phase = Phase.INITIAL_REQUEST
+    phase: SaslPhase = SaslPhase.INITIAL_REQUEST
     session: SaslSession | None = None
     mechanism: str = ""
     server: SaslServer | None = None
@@ -83,7 +83,7 @@ class SaslState:
 
     @property
     def is_complete(self) -> bool:
-        return self.phase is Phase.COMPLETE
+        return self.phase is SaslPhase.COMPLETE
 
     @property
     def what(self) -> str:
@@ -91,7 +91,7 @@ class SaslState:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SaslOutcome:
     """What follows from a frame.
 
     answer      the response, without its length
@@ -130,28 +130,28 @@ def reauthenticating(state: SaslState, now_ms: int) -> SaslState | None:
     last_ms = state.reauthenticated_ms
     if last_ms is not None and 0 <= now_ms - last_ms < REAUTHENTICATION_INTERVAL_MS:
         return None
-    return SaslState(Phase.REAUTH_PROCESS_HANDSHAKE, state.session, reauthenticated_ms=now_ms)
+    return SaslState(SaslPhase.REAUTH_PROCESS_HANDSHAKE, state.session, reauthenticated_ms=now_ms)
 
 
-def decide(state: SaslState, frame: bytes, rules: SaslRules, now_ms: int) -> Outcome:
+def decide(state: SaslState, frame: bytes, rules: SaslRules, now_ms: int) -> SaslOutcome:
     """What follows from the next frame of a connection that is not authenticated, or authenticates anew."""
     match state.phase:
-        case Phase.AUTHENTICATE if state.has_requests:
+        case SaslPhase.AUTHENTICATE if state.has_requests:
             return _authenticate(state, frame, rules, now_ms)
-        case Phase.AUTHENTICATE:
+        case SaslPhase.AUTHENTICATE:
             return _bare_token(state, frame, rules, now_ms)
-        case Phase.REAUTH_BAD_MECHANISM:
+        case SaslPhase.REAUTH_BAD_MECHANISM:
             return _failed(state, state.refusal)
-        case Phase.COMPLETE | Phase.FAILED:
-            return Outcome(state)
+        case SaslPhase.COMPLETE | SaslPhase.FAILED:
+            return SaslOutcome(state)
     return _handshake_or_versions(state, frame, rules)
 
 
 # -- before the exchange ------------------------------------------------------------------------------------------
 
 
-def _handshake_or_versions(state: SaslState, frame: bytes, rules: SaslRules) -> Outcome:
-    is_first = state.phase is Phase.INITIAL_REQUEST
+def _handshake_or_versions(state: SaslState, frame: bytes, rules: SaslRules) -> SaslOutcome:
+    is_first = state.phase is SaslPhase.INITIAL_REQUEST
     key = _HEADER.unpack_from(frame)[0] if len(frame) >= _HEADER.size else None
     name = api_name(key) if key is not None else None
     if name is None:
@@ -159,7 +159,7 @@ def _handshake_or_versions(state: SaslState, frame: bytes, rules: SaslRules) -> 
             return _failed(state, "Exception handling first SASL packet from client, GSSAPI is not supported by server")
         return _closed(state, f"a frame that is no request, {len(frame)} bytes, during {state.what}")
     if is_first:
-        state = replace(state, phase=Phase.HANDSHAKE_OR_VERSIONS_REQUEST)
+        state = replace(state, phase=SaslPhase.HANDSHAKE_OR_VERSIONS_REQUEST)
     if key not in (API_VERSIONS, SASL_HANDSHAKE):
         return _failed(state, f"Unexpected Kafka request of type {name} during SASL handshake.")
     try:
@@ -169,17 +169,15 @@ def _handshake_or_versions(state: SaslState, frame: bytes, rules: SaslRules) -> 
     return _versions(state, request) if key == API_VERSIONS else _handshake(state, request, rules)
 
 
-def _versions(state: SaslState, request: RequestFrame) -> Outcome:
-    if state.phase is not Phase.HANDSHAKE_OR_VERSIONS_REQUEST:
-        return _closed(
-            state, f"Unexpected ApiVersions request received during SASL authentication state {state.phase}"
-        )
+def _versions(state: SaslState, request: RequestFrame) -> SaslOutcome:
+    if state.phase is not SaslPhase.HANDSHAKE_OR_VERSIONS_REQUEST:
+        return _closed(state, f"Unexpected ApiVersions request received during SASL authentication state {state.phase}")
     if request.entity is not None and invalid_software_name(request.entity) is None:
-        state = replace(state, phase=Phase.HANDSHAKE_REQUEST)
-    return Outcome(state, for_broker=True)
+        state = replace(state, phase=SaslPhase.HANDSHAKE_REQUEST)
+    return SaslOutcome(state, for_broker=True)
 
 
-def _handshake(state: SaslState, request: RequestFrame, rules: SaslRules) -> Outcome:
+def _handshake(state: SaslState, request: RequestFrame, rules: SaslRules) -> SaslOutcome:
     assert request.entity is not None
     mechanism = str(request.entity.mechanism)
     known = mechanism in rules.mechanisms
@@ -192,29 +190,29 @@ def _handshake(state: SaslState, request: RequestFrame, rules: SaslRules) -> Out
             f"SASL mechanism '{mechanism}' requested by client is not supported for re-authentication of mechanism "
             f"'{state.session.mechanism}'"
         )
-        return Outcome(replace(state, phase=Phase.REAUTH_BAD_MECHANISM, refusal=refusal), answer)
+        return SaslOutcome(replace(state, phase=SaslPhase.REAUTH_BAD_MECHANISM, refusal=refusal), answer)
     begun = replace(
         state,
-        phase=Phase.AUTHENTICATE,
+        phase=SaslPhase.AUTHENTICATE,
         mechanism=mechanism,
         server=rules.mechanisms[mechanism](),
         has_requests=request.version >= FIRST_WITH_AUTHENTICATE,
     )
-    return Outcome(begun, answer)
+    return SaslOutcome(begun, answer)
 
 
 # -- the exchange -------------------------------------------------------------------------------------------------
 
 
-def _authenticate(state: SaslState, frame: bytes, rules: SaslRules, now_ms: int) -> Outcome:
+def _authenticate(state: SaslState, frame: bytes, rules: SaslRules, now_ms: int) -> SaslOutcome:
     key = _HEADER.unpack_from(frame)[0] if len(frame) >= _HEADER.size else None
     name = api_name(key) if key is not None else None
     if name is None:
         return _closed(state, f"a frame that is no request, {len(frame)} bytes, during {state.what}")
     if key != SASL_AUTHENTICATE:
         error = IllegalSaslStateError(f"Unexpected Kafka request of type {name} during SASL authentication.")
-        failed = replace(state, phase=Phase.FAILED)
-        return Outcome(failed, refused_by=error, failure=str(error), is_delayed=True)
+        failed = replace(state, phase=SaslPhase.FAILED)
+        return SaslOutcome(failed, refused_by=error, failure=str(error), is_delayed=True)
     try:
         request = decode_request(frame, _SERVED)
     except (InvalidRequestError, UnsupportedVersionError) as reason:
@@ -233,24 +231,24 @@ def _authenticate(state: SaslState, frame: bytes, rules: SaslRules, now_ms: int)
     values: dict[str, Any] = {"error_code": None, "auth_bytes": step.answer, "session_lifetime": 0}
     if after.is_complete and after.session is not None:
         values["session_lifetime"] = after.session.lifetime_ms or 0
-    return Outcome(after, _answer(request, values))
+    return SaslOutcome(after, _answer(request, values))
 
 
-def _refused(state: SaslState, request: RequestFrame, error: StratalogError, failure: str) -> Outcome:
+def _refused(state: SaslState, request: RequestFrame, error: StratalogError, failure: str) -> SaslOutcome:
     return _failed(state, failure, _answer(request, {"error_code": error, "error_message": str(error)}))
 
 
-def _bare_token(state: SaslState, token: bytes, rules: SaslRules, now_ms: int) -> Outcome:
+def _bare_token(state: SaslState, token: bytes, rules: SaslRules, now_ms: int) -> SaslOutcome:
     try:
         step = _step(state, token, now_ms)
     except InvalidCredentialsError as reason:
         return _closed(state, str(reason))
     except SaslAuthenticationFailedError as error:
         return _failed(state, str(error))
-    return Outcome(_after(state, step, rules, now_ms), step.answer)
+    return SaslOutcome(_after(state, step, rules, now_ms), step.answer)
 
 
-def _step(state: SaslState, token: bytes, now_ms: int) -> Step:
+def _step(state: SaslState, token: bytes, now_ms: int) -> SaslStep:
     assert state.server is not None
     step = state.server.evaluate(token, now_ms)
     if state.session is not None and step.user not in (None, state.session.user):
@@ -260,11 +258,11 @@ def _step(state: SaslState, token: bytes, now_ms: int) -> Step:
     return step
 
 
-def _after(state: SaslState, step: Step, rules: SaslRules, now_ms: int) -> SaslState:
+def _after(state: SaslState, step: SaslStep, rules: SaslRules, now_ms: int) -> SaslState:
     if step.user is None:
         return state
     session = SaslSession(state.mechanism, step.user, session_lifetime_ms(step.expires_ms, rules.max_reauth_ms, now_ms))
-    return SaslState(Phase.COMPLETE, session, reauthenticated_ms=state.reauthenticated_ms)
+    return SaslState(SaslPhase.COMPLETE, session, reauthenticated_ms=state.reauthenticated_ms)
 
 
 def session_lifetime_ms(expires_ms: int | None, max_reauth_ms: int, now_ms: int) -> int | None:
@@ -286,11 +284,11 @@ def _answer(request: RequestFrame, values: Values) -> bytes:
     return encode_response(request.correlation_id, build(response_type(request.api_key, request.version), values))
 
 
-def _failed(state: SaslState, failure: str, answer: bytes | None = None) -> Outcome:
+def _failed(state: SaslState, failure: str, answer: bytes | None = None) -> SaslOutcome:
     """As Kafka's AuthenticationException."""
-    return Outcome(replace(state, phase=Phase.FAILED), answer, failure=failure, is_delayed=True)
+    return SaslOutcome(replace(state, phase=SaslPhase.FAILED), answer, failure=failure, is_delayed=True)
 
 
-def _closed(state: SaslState, failure: str) -> Outcome:
+def _closed(state: SaslState, failure: str) -> SaslOutcome:
     """As any other exception there."""
-    return Outcome(replace(state, phase=Phase.FAILED), failure=failure)
+    return SaslOutcome(replace(state, phase=SaslPhase.FAILED), failure=failure)

@@ -6,7 +6,6 @@ Source: Kafka's `ChannelBuilders`, `SaslChannelBuilder`, `SslChannelBuilder`.
 
 from __future__ import annotations
 
-import secrets
 import ssl
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
@@ -30,10 +29,8 @@ from stratalog.clients.endpoint.security.tls import server_context
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.metadata.acls import ANONYMOUS
 from stratalog.replication.metadata.scram import ScramMechanism
-from stratalog.storage.clock import SystemClock
+from stratalog.storage.clock import Ids, RandomIds, SystemClock
 from stratalog.storage.errors import InvalidConfigError
-
-NONCE_BYTES = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +61,7 @@ class EndpointSecurity:
         self._mapping = parse_rules(config.ssl_principal_mapping_rules)
         if self._contexts and config.ssl_client_auth != "none":
             _need("cryptography", f"ssl.client.auth={config.ssl_client_auth}")
-        self._clock = SystemClock()
+        self._clock, self._ids = SystemClock(), RandomIds()
         self._keys: JwksKeys | None = None
         self._passwords = plain_users(config.sasl_jaas_config)
         if any(each.has_sasl for each in protocols):
@@ -77,7 +74,7 @@ class EndpointSecurity:
         for mechanism in config.sasl_enabled_mechanisms:
             what = f"sasl.enabled.mechanisms={mechanism}"
             if mechanism == PLAIN and not self._passwords:
-                raise InvalidConfigError(f"{what}: sasl.jaas.config names no users, as user_alice=\"password\"")
+                raise InvalidConfigError(f"{what}: sasl.jaas.config names no users, as user_alice='password'")
             if mechanism in tuple(ScramMechanism):
                 _need("scramp", what)
             if mechanism == OAUTHBEARER:
@@ -122,7 +119,7 @@ class EndpointSecurity:
                 assert self._keys is not None
                 made[mechanism] = partial(OAuthBearerServer, self._keys, self._token_rules())
             else:
-                made[mechanism] = partial(_scram_server, mechanism, find)
+                made[mechanism] = partial(_scram_server, mechanism, find, self._ids)
         return made
 
     def _token_rules(self) -> TokenRules:
@@ -139,8 +136,8 @@ class EndpointSecurity:
             self._keys.close()
 
 
-def _scram_server(mechanism: str, find: FindCredential) -> ScramServer:
-    return ScramServer(mechanism, find, secrets.token_urlsafe(NONCE_BYTES))
+def _scram_server(mechanism: str, find: FindCredential, ids: Ids) -> ScramServer:
+    return ScramServer(mechanism, find, ids.new_id())
 
 
 def _need(package: str, what: str) -> None:

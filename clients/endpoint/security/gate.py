@@ -17,7 +17,7 @@ from stratalog.clients.endpoint.frames import FrameHandler
 from stratalog.clients.endpoint.order import api_key_of
 from stratalog.clients.endpoint.security.authenticator import (
     SASL_HANDSHAKE,
-    Outcome,
+    SaslOutcome,
     SaslRules,
     SaslState,
     decide,
@@ -100,7 +100,7 @@ class SaslGate:
             _LOG.exception("authentication")
             connection.close(f"{self._state.what}: {type(defect).__name__}: {defect}")
 
-    def _follow(self, outcome: Outcome, frame: bytes, connection: Connection, answer: Answer) -> None:
+    def _follow(self, outcome: SaslOutcome, frame: bytes, connection: Connection, answer: Answer) -> None:
         if outcome.failure:
             end = partial(self._end, outcome, frame, connection, answer)
             if outcome.is_delayed and self._settings.failure_delay_ms > 0:
@@ -122,7 +122,7 @@ class SaslGate:
         self._caller = replace(connection, principal=principal)
         self._channel.authenticated()
 
-    def _end(self, outcome: Outcome, frame: bytes, connection: Connection, answer: Answer) -> None:
+    def _end(self, outcome: SaslOutcome, frame: bytes, connection: Connection, answer: Answer) -> None:
         close = partial(connection.close, f"Failed {outcome.state.what}: {outcome.failure}")
         if outcome.refused_by is not None:
             self._handler.refuse(frame, outcome.refused_by, connection, answer)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from stratalog.clients.endpoint.security.sasl_server import InvalidCredentialsError, Step
+from stratalog.clients.endpoint.security.sasl_server import InvalidCredentialsError, SaslStep
 from stratalog.storage.errors import SaslAuthenticationFailedError
 
 OAUTHBEARER = "OAUTHBEARER"
@@ -108,7 +108,7 @@ class OAuthBearerServer:
         self._rules = rules
         self._refusal: bytes = b""
 
-    def evaluate(self, token: bytes, now_ms: int) -> Step:
+    def evaluate(self, token: bytes, now_ms: int) -> SaslStep:
         if token == ACKNOWLEDGED and self._refusal:
             raise SaslAuthenticationFailedError(self._refusal.decode())
         self._refusal = b""
@@ -117,13 +117,13 @@ class OAuthBearerServer:
             found = validated(access_token, self._keys, self._rules, now_ms)
         except InvalidCredentialsError:
             self._refusal = INVALID_TOKEN
-            return Step(INVALID_TOKEN)
+            return SaslStep(INVALID_TOKEN)
         if authorization_id not in ("", found.user):
             raise SaslAuthenticationFailedError(
                 f"Authentication failed: Client requested an authorization id ({authorization_id}) that is different "
                 f"from the token's principal name ({found.user})"
             )
-        return Step(b"", found.user, found.expires_ms)
+        return SaslStep(b"", found.user, found.expires_ms)
 
 
 def initial_response(token: bytes) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from hmac import compare_digest
 
-from stratalog.clients.endpoint.security.sasl_server import Step
+from stratalog.clients.endpoint.security.sasl_server import SaslStep
 from stratalog.storage.errors import SaslAuthenticationFailedError
 
 PLAIN = "PLAIN"
@@ -20,7 +20,7 @@ class PlainServer:
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self._passwords = passwords
 
-    def evaluate(self, token: bytes, now_ms: int) -> Step:  # noqa: ARG002 - passwords do not expire
+    def evaluate(self, token: bytes, now_ms: int) -> SaslStep:  # noqa: ARG002 - passwords do not expire
         parts = token.decode(errors="replace").split("\0")
         if len(parts) != 3:
             found = min(len(parts), 4)
@@ -38,4 +38,4 @@ class PlainServer:
             raise SaslAuthenticationFailedError(
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
-        return Step(b"", user)
+        return SaslStep(b"", user)

@@ -20,7 +20,7 @@ class InvalidCredentialsError(SaslAuthenticationFailedError):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SaslStep:
     """What follows from a client's token.
 
     answer      the challenge, or what ends the exchange
@@ -36,7 +36,7 @@ class Step:
 class SaslServer(Protocol):
     """One exchange."""
 
-    def evaluate(self, token: bytes, now_ms: int) -> Step:
+    def evaluate(self, token: bytes, now_ms: int) -> SaslStep:
         """The next step. SaslAuthenticationFailedError when the client is refused."""
         ...
 

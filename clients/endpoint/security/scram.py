@@ -9,7 +9,7 @@ from base64 import b64decode
 from collections.abc import Callable
 from typing import Any
 
-from stratalog.clients.endpoint.security.sasl_server import InvalidCredentialsError, Step
+from stratalog.clients.endpoint.security.sasl_server import InvalidCredentialsError, SaslStep
 from stratalog.replication.metadata.records import UserScramCredentialRecord
 
 FindCredential = Callable[[str, str], UserScramCredentialRecord | None]
@@ -38,7 +38,7 @@ class ScramServer:
         salt, stored_key, server_key = (b64decode(each) for each in keys)
         return salt, stored_key, server_key, found.iterations
 
-    def evaluate(self, token: bytes, now_ms: int) -> Step:  # noqa: ARG002 - passwords do not expire
+    def evaluate(self, token: bytes, now_ms: int) -> SaslStep:  # noqa: ARG002 - passwords do not expire
         from scramp import ScramException
 
         try:
@@ -46,8 +46,8 @@ class ScramServer:
             if not self._has_begun:
                 self._has_begun = True
                 self._server.set_client_first(text)
-                return Step(self._server.get_server_first().encode())
+                return SaslStep(self._server.get_server_first().encode())
             self._server.set_client_final(text)
-            return Step(self._server.get_server_final().encode(), self._user)
+            return SaslStep(self._server.get_server_final().encode(), self._user)
         except (ScramException, UnicodeDecodeError) as reason:
             raise InvalidCredentialsError(f"{self._mechanism}: {reason}") from reason

@@ -46,9 +46,7 @@ class CertificateAuthority:
             .add_extension(x509.BasicConstraints(is_authority, None), critical=True)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False
-            )
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
             .add_extension(
                 x509.KeyUsage(True, False, False, False, False, is_authority, is_authority, False, False), critical=True
             )

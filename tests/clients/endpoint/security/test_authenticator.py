@@ -12,8 +12,8 @@ import pytest
 from stratalog.clients.endpoint.security.authenticator import (
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
-    Outcome,
-    Phase,
+    SaslOutcome,
+    SaslPhase,
     SaslRules,
     SaslState,
     decide,
@@ -21,7 +21,7 @@ from stratalog.clients.endpoint.security.authenticator import (
     session_lifetime_ms,
 )
 from stratalog.clients.endpoint.security.plain import PlainServer
-from stratalog.clients.endpoint.security.sasl_server import InvalidCredentialsError, Step
+from stratalog.clients.endpoint.security.sasl_server import InvalidCredentialsError, SaslStep
 from stratalog.clients.kafka.protocol.entities import build, milliseconds
 from stratalog.clients.kafka.protocol.frames import decode_response, encode_request
 from stratalog.clients.kafka.protocol.schema import request_type
@@ -33,10 +33,10 @@ ALICE, WRONG = b"\0alice\0secret", b"\0alice\0guess"
 class Expiring:
     """A mechanism whose credentials end at 5,000 ms; `bad` is refused without a public reason."""
 
-    def evaluate(self, token: bytes, now_ms: int) -> Step:
+    def evaluate(self, token: bytes, now_ms: int) -> SaslStep:
         if token == b"bad":
             raise InvalidCredentialsError("no user of that name")
-        return Step(b"", token.decode(), 5_000)
+        return SaslStep(b"", token.decode(), 5_000)
 
 
 RULES = SaslRules({"PLAIN": partial(PlainServer, {"alice": "secret", "bob": "bobs"}), "EXPIRING": Expiring})
@@ -68,16 +68,16 @@ class Dialogue:
 
     rules: SaslRules = RULES
     state: SaslState = field(default_factory=SaslState)
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[SaslOutcome] = field(default_factory=list)
 
-    def give(self, *frames: bytes, now_ms: int = 1_000) -> Outcome:
+    def give(self, *frames: bytes, now_ms: int = 1_000) -> SaslOutcome:
         for frame in frames:
             self.outcomes.append(decide(self.state, frame, self.rules, now_ms))
             self.state = self.outcomes[-1].state
         return self.outcomes[-1]
 
 
-def answered(outcome: Outcome, key: int, version: int) -> Any:
+def answered(outcome: SaslOutcome, key: int, version: int) -> Any:
     assert outcome.answer is not None
     correlation_id, response = decode_response(outcome.answer, key, version)
     assert correlation_id == 7
@@ -93,16 +93,16 @@ def test_a_client_is_authenticated(begin: list[bytes], version: int) -> None:
     assert (int(greeting.error_code), greeting.mechanisms) == (0, ("PLAIN", "EXPIRING"))
     response = answered(outcome, SASL_AUTHENTICATE, version)
     assert (int(response.error_code), response.auth_bytes, response.error_message) == (0, b"", None)
-    assert outcome.state.phase is Phase.COMPLETE
+    assert outcome.state.phase is SaslPhase.COMPLETE
     assert outcome.state.session is not None
     assert (outcome.state.session.user, outcome.state.session.lifetime_ms) == ("alice", None)
 
 
 def test_tokens_without_requests_follow_the_first_version_of_the_handshake() -> None:
     outcome = Dialogue().give(handshake(version=0), ALICE)
-    assert (outcome.answer, outcome.state.phase) == (b"", Phase.COMPLETE)
+    assert (outcome.answer, outcome.state.phase) == (b"", SaslPhase.COMPLETE)
     refused = Dialogue().give(handshake(version=0), WRONG)
-    assert (refused.answer, refused.is_delayed, refused.state.phase) == (None, True, Phase.FAILED)
+    assert (refused.answer, refused.is_delayed, refused.state.phase) == (None, True, SaslPhase.FAILED)
     bad = Dialogue().give(handshake("EXPIRING", 0), b"bad")
     assert (bad.answer, bad.is_delayed, bad.failure) == (None, False, "no user of that name")
 
@@ -137,7 +137,7 @@ ENDS: list[tuple[list[bytes], bytes, bool, str]] = [
 def test_what_ends_a_connection(before: list[bytes], frame: bytes, is_delayed: bool, reason: str) -> None:
     outcome = Dialogue().give(*before, frame)
     assert outcome.failure.startswith(reason)
-    assert (outcome.is_delayed, outcome.state.phase) == (is_delayed, Phase.FAILED)
+    assert (outcome.is_delayed, outcome.state.phase) == (is_delayed, SaslPhase.FAILED)
     assert decide(outcome.state, token(ALICE), RULES, 1_000).answer is None, "nothing is answered after that"
 
 
@@ -173,13 +173,13 @@ def test_another_request_during_the_exchange_is_refused_by_the_broker() -> None:
 @pytest.mark.parametrize(
     ("frame", "phase"),
     [
-        (versions(), Phase.HANDSHAKE_REQUEST),
-        (versions("a b"), Phase.HANDSHAKE_OR_VERSIONS_REQUEST),
-        (SECOND_VERSION_UNKNOWN, Phase.HANDSHAKE_OR_VERSIONS_REQUEST),
+        (versions(), SaslPhase.HANDSHAKE_REQUEST),
+        (versions("a b"), SaslPhase.HANDSHAKE_OR_VERSIONS_REQUEST),
+        (SECOND_VERSION_UNKNOWN, SaslPhase.HANDSHAKE_OR_VERSIONS_REQUEST),
     ],
 )
 def test_the_broker_answers_api_versions_and_the_client_may_ask_again_after_an_error(
-    frame: bytes, phase: Phase
+    frame: bytes, phase: SaslPhase
 ) -> None:
     outcome = Dialogue().give(frame)
     assert (outcome.for_broker, outcome.state.phase, outcome.answer) == (True, phase, None)
@@ -217,7 +217,7 @@ def test_a_session_is_renewed_once_a_second_at_most() -> None:
     dialogue = authenticated()
     assert anew(dialogue, 2_000)
     outcome = dialogue.give(handshake("EXPIRING"), token(b"alice"), now_ms=2_000)
-    assert (outcome.failure, outcome.state.phase) == ("", Phase.COMPLETE)
+    assert (outcome.failure, outcome.state.phase) == ("", SaslPhase.COMPLETE)
     assert milliseconds(answered(outcome, SASL_AUTHENTICATE, 2).session_lifetime) == 3_000
     assert not anew(dialogue, 2_999)
     assert anew(dialogue, 3_000)

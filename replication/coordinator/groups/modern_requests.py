@@ -7,8 +7,9 @@ folds them right after the decision.
 
 Source: `GroupMetadataManager` and `GroupCoordinatorService` of Kafka 4.3.1. We differ: a group with members cannot
 change between the classic protocol and this one (Kafka with `group.consumer.migration.policy=disabled`), regular
-expressions are resolved at once and by Python's `re` (`replication.coordinator.groups.modern_topics`), and a change of
-topics takes effect at the next heartbeat of any member, not when the broker receives it.
+expressions are resolved at once and by Python's `re` (`replication.coordinator.groups.modern_topics`), a change of
+topics takes effect at the next heartbeat of any member, not when the broker receives it, and a static member may repeat
+its join.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ class ModernGroups:
             known = group.static_member(request.instance_id)
             if joins and known is None:
                 return HeartbeatSender(group.members.get(member_id) or ModernMember(member_id))
-            if joins and known is not None:
+            if joins and known is not None and not _joins_again(known, member_id):
                 return HeartbeatSender(_returned(known, member_id, request.instance_id), known)
             member = _static_member(group, member_id, request.instance_id)
         check_member_epoch(member, request)
@@ -262,6 +263,12 @@ def _static_member(group: ModernGroup, member_id: str, instance_id: str) -> Mode
             f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}."
         )
     return member
+
+
+def _joins_again(known: ModernMember, member_id: str) -> bool:
+    """Whether this is the member itself, which did not leave: the answer to its join was lost, or came so late that it
+    asks again. Kafka refuses it with UNRELEASED_INSTANCE_ID, which ends its consumers."""
+    return known.member_id == member_id and known.member_epoch != STATIC_LEAVE_EPOCH
 
 
 def _returned(known: ModernMember, member_id: str, instance_id: str) -> ModernMember:

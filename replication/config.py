@@ -95,6 +95,12 @@ class BrokerConfig:
     Building one checks every range; InvalidConfigError names the setting that is out of it.
     """
 
+    add_partitions_to_txn_retry_backoff_max_ms: int = _ms(
+        100, "time for which a partition's leader asks again to add the partition to a transaction", 0
+    )
+    add_partitions_to_txn_retry_backoff_ms: int = _ms(
+        20, "pause before that, while the markers of the producer's last transaction are under way"
+    )
     advertised_listeners: str = _string(
         "", "where clients reach the listeners, as NAME://host:port,...; empty: at the same hosts and ports", _text
     )

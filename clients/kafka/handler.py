@@ -160,5 +160,6 @@ class KafkaHandler:
     def close(self) -> None:
         """Answer the fetches that wait, and end the threads."""
         self._fetch.close()
+        self.broker.scheduler.close()
         for executor in self._slow.values():
             executor.shutdown(wait=True)

@@ -57,11 +57,10 @@ class MetadataApis(ApiFamily):
         topics = self._every_topic(call) if is_all else [self._topic(call, each) for each in asked]
         image = self._broker.image()
         nodes = [self._node(call, image, broker_id) for broker_id in sorted(image.brokers)]
-        controller = self._node(call, image, image.controller_id)
         values: dict[str, Any] = {
             "brokers": [node for node in nodes if node is not None],
             "cluster_id": image.cluster_id,
-            "controller_id": NO_LEADER if controller is None else image.controller_id,
+            "controller_id": self._controller_id(image, [node["node_id"] for node in nodes if node is not None]),
             "topics": topics,
         }
         if OPERATIONS_FROM <= call.version <= CLUSTER_OPERATIONS_TO:
@@ -71,6 +70,11 @@ class MetadataApis(ApiFamily):
 
     def _node(self, call: Call, image: ClusterImage, broker_id: int) -> Values | None:
         return self._broker.node_values(image, broker_id, call.connection.listener)
+
+    def _controller_id(self, image: ClusterImage, reachable: Sequence[int]) -> int:
+        """The controller, or another broker that clients reach: any broker serves administrators, as under KRaft."""
+        wanted = (image.controller_id, self._broker.broker_id, *reachable)
+        return next((broker_id for broker_id in wanted if broker_id in reachable), NO_LEADER)
 
     def _cluster_operations(self, call: Call, wanted: bool) -> int:
         if not wanted:
@@ -207,7 +211,7 @@ class MetadataApis(ApiFamily):
             "error_code": None,
             "endpoint_type": BROKER_ENDPOINTS,
             "cluster_id": image.cluster_id,
-            "controller_id": image.controller_id,
+            "controller_id": self._controller_id(image, [b["broker_id"] for b in brokers if not b["is_fenced"]]),
             "brokers": brokers,
             "cluster_authorized_operations": self._cluster_operations(call, wanted),
         }

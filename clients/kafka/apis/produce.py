@@ -18,10 +18,8 @@ from stratalog.clients.kafka.batches.tail import uses_zstd
 from stratalog.clients.kafka.protocol.entities import Values, milliseconds
 from stratalog.clients.kafka.request.api import Api, Call, gather, topic_named
 from stratalog.clients.kafka.request.broker import ApiFamily
-from stratalog.replication.coordinator.transactions.add_partitions import (
-    coordinator_asker,
-    produce_in_transaction,
-)
+from stratalog.clients.kafka.request.coordinators import transaction_asker
+from stratalog.replication.coordinator.transactions.add_partitions import produce_in_transaction
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.requests.produce import (
@@ -114,12 +112,13 @@ class ProduceApis(ApiFamily):
             return
         if transactional_id is None:
             raise TransactionalIdAuthorizationFailedError("transactional records come with a transactional id")
+        transaction_version = TRANSACTION_VERSION_2 if call.version >= EPOCH_BUMP_FROM else TRANSACTION_VERSION_0
         produce_in_transaction(
             self._broker.face(),
-            coordinator_asker(lambda: self._broker.view.image, self._broker.peers()),
+            transaction_asker(self._broker, transaction_version),
             request,
             transactional_id,
-            TRANSACTION_VERSION_2 if call.version >= EPOCH_BUMP_FROM else TRANSACTION_VERSION_0,
+            transaction_version,
             complete,
             is_abortable_known=call.version >= TRANSACTION_ABORTABLE_FROM,
         )

@@ -128,6 +128,7 @@ class Api:
 
     handle           returns the response's values, or None and answers later; or raises what `refuse` then answers
     advertised_from  the lowest version that ApiVersions names, if it is not the lowest one served
+    newest           the highest version that is served, if it is not the highest one known
     is_quick         never waits: in the thread that reads the connection; others are in an io thread
     is_slow          waits long for storage or other brokers: in a thread of this API's own
     """
@@ -136,13 +137,14 @@ class Api:
     handle: Handle
     refuse: Refuse = top_level_error
     advertised_from: int | None = None
+    newest: int | None = None
     is_quick: bool = False
     is_slow: bool = False
 
     @property
     def versions(self) -> range:
         """Those that are answered."""
-        return served_versions(self.key)
+        return served_versions(self.key, self.newest)
 
 
 # -- parts of requests and responses -----------------------------------------------------------------------------

@@ -41,7 +41,7 @@ def served(client: KafkaClient) -> list[tuple[int, int]]:
 
 
 def has_null(field: FieldShape) -> bool:
-    return field.is_array or field.part is not None or field.kafka_type in ("string", "bytes")
+    return field.is_array or (field.part is None and field.kafka_type in ("string", "bytes"))
 
 
 def nulls(entity_type: EntityType, *, allowed: bool) -> Iterator[Any]:
@@ -49,8 +49,7 @@ def nulls(entity_type: EntityType, *, allowed: bool) -> Iterator[Any]:
     base = build(entity_type, {})
     for field in shape_of(entity_type):
         if field.tag is None and has_null(field) and field.is_nullable == allowed:
-            if field.is_array or field.part is None:
-                yield dataclasses.replace(base, **{field.name: None})
+            yield dataclasses.replace(base, **{field.name: None})
         if field.part is not None:
             for part in nulls(field.part, allowed=allowed):
                 yield dataclasses.replace(base, **{field.name: (part,) if field.is_array else part})

@@ -123,7 +123,7 @@ class ConsumerGroupHistories(RuleBasedStateMachine):
 
     @invariant()
     def an_instance_id_is_refused_to_others_only(self) -> None:
-        """A member that has its instance id already, as far as the coordinator knows, is never told that another has."""
+        """A member that the coordinator knows is never told that its instance id is another's."""
         for consumer in self.consumers:
             refused = any(isinstance(error, UnreleasedInstanceIdError) for error in consumer.errors)
             assert not (refused and consumer.member_id in self.group.members)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from stratalog.clients.kafka.batches.headers import with_append_time
 from stratalog.clients.kafka.batches.record_batches import decode_group, decode_produced, produced_header
 from stratalog.clients.kafka.batches.tail import uses_zstd
 from stratalog.clients.kafka.protocol.entities import Values, milliseconds
@@ -26,6 +27,7 @@ from stratalog.replication.requests.produce import (
     ACKS_ALL,
     ACKS_LEADER,
     ACKS_NONE,
+    NO_TIME,
     ProduceRequest,
     ProduceResponse,
     SentBatch,
@@ -125,7 +127,10 @@ class ProduceApis(ApiFamily):
 
     def _appended(self, part: _Part, put: _Put, response: ProduceResponse) -> None:
         if response.error is None and not response.duplicate:
-            self._broker.tail.put(part.topic_partition, response.base_offset, response.leader_epoch, part.records)
+            records = part.records
+            if response.append_time_ms != NO_TIME:
+                records = with_append_time(records, response.append_time_ms)
+            self._broker.tail.put(part.topic_partition, response.base_offset, response.leader_epoch, records)
         put((part, response))
 
     # -- the answer ------------------------------------------------------------------------------------------
@@ -153,7 +158,11 @@ class ProduceApis(ApiFamily):
             return _partition_error(index, answer)
         part, response = answer
         if response.error is None:
-            offsets = {"base_offset": response.base_offset, "log_start_offset": part.log_start_offset}
+            offsets = {
+                "base_offset": response.base_offset,
+                "log_append_time": response.append_time_ms,
+                "log_start_offset": part.log_start_offset,
+            }
             return {"index": index, "error_code": None, **offsets}
         values = _partition_error(index, response.error)
         if isinstance(response.error, InvalidRecordError):

@@ -1,4 +1,4 @@
-"""Metadata, DescribeTopicPartitions, DescribeCluster: topics, partitions and brokers of the cluster.
+"""Metadata, DescribeTopicPartitions, DescribeCluster, DescribeQuorum: topics, partitions and brokers of the cluster.
 
 I/O: the metadata log, for new topics.
 
@@ -15,12 +15,13 @@ from typing import Any
 
 from stratalog.clients.admin.admin import NewTopic
 from stratalog.clients.kafka.protocol.entities import Values, id_text
-from stratalog.clients.kafka.request.api import Api, Call
+from stratalog.clients.kafka.request.api import Api, Call, error_only, failed
 from stratalog.clients.kafka.request.broker import NOT_REQUESTED, ApiFamily
 from stratalog.replication.controller.topics import check_topic_name
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.metadata.acls import Operation, ResourceType
 from stratalog.replication.metadata.image import ClusterImage
+from stratalog.replication.metadata.log import METADATA_PARTITION
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord
 from stratalog.storage.errors import (
     InvalidRequestError,
@@ -33,7 +34,7 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.records import TopicPartition
 
-METADATA, DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS = 3, 60, 75
+METADATA, DESCRIBE_QUORUM, DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS = 3, 55, 60, 75
 BROKER_ENDPOINTS = 1
 LISTENER_NOT_FOUND_FROM = 6
 TOPIC_IDS_FROM = 12
@@ -44,6 +45,7 @@ class MetadataApis(ApiFamily):
     def apis(self) -> Iterable[Api]:
         return [
             Api(METADATA, self._metadata, _metadata_refused),
+            Api(DESCRIBE_QUORUM, self._describe_quorum, error_only),
             Api(DESCRIBE_CLUSTER, self._describe_cluster),
             Api(DESCRIBE_TOPIC_PARTITIONS, self._describe, _descriptions_refused),
         ]
@@ -215,6 +217,54 @@ class MetadataApis(ApiFamily):
             "brokers": brokers,
             "cluster_authorized_operations": self._cluster_operations(call, wanted),
         }
+
+
+    # -- DescribeQuorum ------------------------------------------------------------------------------------------
+
+    def _describe_quorum(self, call: Call) -> Values:
+        """The one metadata log. Its controller writes it and is the only voter; the other live brokers read the same
+        log from storage and are observers, which are never behind it for longer than their polls (KIP-595, KIP-836)."""
+        self._broker.check(call, Operation.DESCRIBE, ResourceType.CLUSTER)
+        image = self._broker.image(0)
+        live = [broker_id for broker_id, broker in sorted(image.brokers.items()) if not broker.fenced]
+
+        def values(topic: Any, asked: Any) -> Values:
+            named = TopicPartition(topic.topic_name, asked.partition_index)
+            if named != METADATA_PARTITION:
+                unknown = UnknownTopicOrPartitionError(f"{named} is not the metadata log")
+                return {"partition_index": named.partition, **failed(unknown)}
+            return self._quorum(image, live)
+
+        topics = [
+            {"topic_name": topic.topic_name, "partitions": [values(topic, each) for each in topic.partitions]}
+            for topic in call.request.topics
+        ]
+        nodes = [self._quorum_node(call, image, broker_id) for broker_id in live]
+        return {**failed(None), "topics": topics, "nodes": nodes}
+
+    def _quorum(self, image: ClusterImage, live: Sequence[int]) -> Values:
+        end_offset, now_ms = self._broker.view.metadata.log.log_end_offset, self._broker.view.clock.wall_ms()
+
+        def replica(broker_id: int) -> Values:
+            times = {"last_fetch_timestamp": now_ms, "last_caught_up_timestamp": now_ms}
+            return {"replica_id": broker_id, "log_end_offset": end_offset, **times}
+
+        is_led = image.controller_id in live
+        error = None if is_led else LeaderNotAvailableError("there is no controller")
+        return {
+            "partition_index": METADATA_PARTITION.partition,
+            **failed(error),
+            "leader_id": image.controller_id if is_led else NO_LEADER,
+            "leader_epoch": image.controller_epoch,
+            "high_watermark": end_offset,
+            "current_voters": [replica(each) for each in live if each == image.controller_id],
+            "observers": [replica(each) for each in live if each != image.controller_id],
+        }
+
+    def _quorum_node(self, call: Call, image: ClusterImage, broker_id: int) -> Values:
+        node, listener = self._node(call, image, broker_id), call.connection.listener
+        where = [] if node is None else [{"name": listener, "host": node["host"], "port": node["port"]}]
+        return {"node_id": broker_id, "listeners": where}
 
 
 class _Page:

@@ -16,7 +16,10 @@ from typing import Any, TypeVar
 
 from stratalog.clients.admin.configs import (
     DEFAULT_CONFIG,
+    DYNAMIC_BROKER_CONFIG,
+    DYNAMIC_BROKER_LOGGER_CONFIG,
     DYNAMIC_DEFAULT_BROKER_CONFIG,
+    DYNAMIC_GROUP_CONFIG,
     DYNAMIC_TOPIC_CONFIG,
     STATIC_BROKER_CONFIG,
 )
@@ -33,9 +36,12 @@ _LOG = logging.getLogger("stratalog.kafka")
 
 SOURCE_CODES = {
     DYNAMIC_TOPIC_CONFIG: 1,
+    DYNAMIC_BROKER_CONFIG: 2,
     DYNAMIC_DEFAULT_BROKER_CONFIG: 3,
     STATIC_BROKER_CONFIG: 4,
     DEFAULT_CONFIG: 5,
+    DYNAMIC_BROKER_LOGGER_CONFIG: 6,
+    DYNAMIC_GROUP_CONFIG: 8,
 }
 """Kafka's DescribeConfigsResponse.ConfigSource."""
 

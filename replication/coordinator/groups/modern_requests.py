@@ -42,6 +42,7 @@ from stratalog.replication.coordinator.groups.modern_topics import metadata_hash
 from stratalog.replication.coordinator.groups.table import CONSUMER, DecisionBuilder, GroupTable, TimerKey
 from stratalog.replication.coordinator.shard.shard import CoordinatorRecord
 from stratalog.replication.java_strings import string_order
+from stratalog.replication.metadata.configs import GROUP_HEARTBEAT, GROUP_SESSION, group_config_ms
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.requests.consumer_groups import (
     JOIN_EPOCH,
@@ -157,7 +158,7 @@ class ModernGroups:
         return ConsumerGroupHeartbeatResponse(
             member_id,
             updated.member_epoch,
-            self._table.config.group_consumer_heartbeat_interval_ms,
+            self._time_ms(group.group_id, GROUP_HEARTBEAT, self._table.config.group_consumer_heartbeat_interval_ms),
             _by_topic(updated.assigned) if heartbeat.has_assignment(updated) else None,
         )
 
@@ -222,8 +223,13 @@ class ModernGroups:
     # Timers
 
     def _start_session(self, group_id: str, member_id: str, now_ms: int) -> None:
-        due_ms = now_ms + self._table.config.group_consumer_session_timeout_ms
+        session_ms = self._time_ms(group_id, GROUP_SESSION, self._table.config.group_consumer_session_timeout_ms)
+        due_ms = now_ms + session_ms
         self._table.timers.schedule(TimerKey(SESSION, group_id, member_id), due_ms)
+
+    def _time_ms(self, group_id: str, name: str, default_ms: int) -> int:
+        """A config of the group, as altered for it, else the broker's."""
+        return group_config_ms(self._image(), group_id, name, default_ms)
 
     def _time_rebalance(self, group_id: str, member: ModernMember, now_ms: int) -> None:
         key = TimerKey(REBALANCE, group_id, member.member_id)

@@ -201,7 +201,7 @@ class MetadataApis(ApiFamily):
         if call.given("endpoint_type", BROKER_ENDPOINTS) != BROKER_ENDPOINTS:
             raise InvalidRequestError(f"endpoint type {call.request.endpoint_type}: only brokers (1) are described")
         image = self._broker.image(0)
-        brokers = []
+        brokers: list[dict[str, Any]] = []
         for broker_id, broker in sorted(image.brokers.items()):
             endpoint = self._broker.endpoint_of(broker, call.connection.listener)
             if endpoint is None or (broker.fenced and not call.given("include_fenced_brokers", False)):

@@ -6,7 +6,7 @@ started with, then the default.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from stratalog.replication.config import BROKER_CONFIGS
@@ -54,10 +54,12 @@ class ConfigInForce:
         return self.synonyms[0].source
 
 
-def topic_configs(image: ClusterImage, topic: str) -> list[ConfigInForce]:
-    """Every config of a topic, by name."""
-    overrides = image.topic_config(topic)
-    return [_in_force(image, key, overrides.get(key.name)) for key in TOPIC_CONFIGS]
+def topic_configs(
+    image: ClusterImage, topic: str, defaults: Iterable[tuple[str, str]] = ()
+) -> list[ConfigInForce]:
+    """Every config of a topic, by name. `defaults`: those of a broker (`BrokerConfig.topic_defaults`)."""
+    overrides, static = image.topic_config(topic), dict(defaults)
+    return [_in_force(image, key, overrides.get(key.name), static.get(key.name)) for key in TOPIC_CONFIGS]
 
 
 def cluster_configs(image: ClusterImage) -> list[ConfigInForce]:
@@ -108,11 +110,14 @@ def _static(key: ConfigKey, value: object) -> ConfigInForce:
     return ConfigInForce(key.name, (default,) if own.value == default.value else (own, default))
 
 
-def _in_force(image: ClusterImage, key: ConfigKey, override: str | None = None) -> ConfigInForce:
+def _in_force(
+    image: ClusterImage, key: ConfigKey, override: str | None = None, static: str | None = None
+) -> ConfigInForce:
     values: dict[str, str | None] = {DYNAMIC_TOPIC_CONFIG: override}
     if key.name in CLUSTER_WIDE_CONFIGS:
         values[DYNAMIC_DEFAULT_BROKER_CONFIG] = image.configs.get(DYNAMIC_DEFAULT, {}).get(key.name)
-        values[STATIC_BROKER_CONFIG] = image.configs.get(CLUSTER_WIDE, {}).get(key.name)
+        static = image.configs.get(CLUSTER_WIDE, {}).get(key.name)
+    values[STATIC_BROKER_CONFIG] = static
     values[DEFAULT_CONFIG] = spelled(key.default)
     found = (ConfigSynonym(source, key.name, value) for source, value in values.items() if value is not None)
     return ConfigInForce(key.name, tuple(found))

@@ -123,7 +123,7 @@ class ConfigApis(ApiFamily):
         check_topic_name(name)
         if name not in image.topic_ids:
             raise UnknownTopicOrPartitionError(f"topic '{name}' does not exist")
-        return topic_configs(image, name)
+        return topic_configs(image, name, self._broker.config.topic_defaults)
 
     def _list(self, call: Call) -> Values:
         """The resources that have configs; version 0 asks for subscriptions to clients' metrics only (KIP-1142)."""
@@ -176,7 +176,8 @@ class ConfigApis(ApiFamily):
         kind, name = resource.resource_type, resource.resource_name
         if kind != TOPIC:
             return {each.name: _after(each, {}, is_list=False) for each in resource.configs}
-        in_force = {each.name: each.value for each in topic_configs(image, name)}
+        known = topic_configs(image, name, self._broker.config.topic_defaults)
+        in_force = {each.name: each.value for each in known}
         lists = {key.name for key in TOPIC_CONFIGS if key.type == "LIST"}
         return {each.name: _after(each, in_force, is_list=each.name in lists) for each in resource.configs}
 

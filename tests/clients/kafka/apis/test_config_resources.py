@@ -178,3 +178,13 @@ def test_the_metadata_log_has_a_leader_and_observers(
     assert [(each.replica_id, each.log_end_offset) for each in found.current_voters] == [(2, end)]
     assert [(each.replica_id, each.log_end_offset) for each in found.observers] == [(1, end), (3, end)]
     assert code(partition("t", 0)) == 3
+
+
+def test_a_topic_has_what_its_broker_was_given_for_all_logs(cluster: MemoryCluster) -> None:
+    settings = {"log.retention.hours": 2, "log.cleanup.policy": "compact"}
+    with KafkaClient(cluster, stores=cluster.stores, settings=settings) as client:
+        found = described(client, TOPIC, "t")
+        assert (found["retention.ms"], found["cleanup.policy"]) == (("7200000", 4), ("compact", 4))
+        assert altered(client, TOPIC, "t", ("cleanup.policy", APPEND, "delete"), ("retention.ms", SET, "7")) == 0
+        found = described(client, TOPIC, "t")
+        assert (found["retention.ms"], found["cleanup.policy"]) == (("7", 1), ("compact,delete", 1))

@@ -23,6 +23,7 @@ from stratalog.storage.log.state import LogState
 from stratalog.storage.producers import BatchMetadata, Duplicate, ProducerStates, SinkBatch, sequence_after
 from stratalog.storage.records import (
     CONTROL_ATTRIBUTE,
+    CREATE_TIME,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
@@ -31,7 +32,7 @@ from stratalog.storage.records import (
     TRANSACTIONAL_ATTRIBUTE,
     NewRecordBatch,
 )
-from stratalog.storage.topic_config import LogConfig
+from stratalog.storage.topic_config import LONG_MAX, LogConfig
 from stratalog.storage.transactions import BEGIN, TransactionChange, change_of, is_control, is_transactional
 
 
@@ -125,6 +126,7 @@ def admit_files(
 def _admit_batch(group: Admission, batch: NewRecordBatch, config: LogConfig) -> BatchAppended | StratalogError:
     try:
         check_records(batch, config)
+        _check_time(batch, config, group.now_ms)
         known = group.producers.check(batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.record_count)
         if isinstance(known, Duplicate):
             return BatchAppended(known.base_offset, known.last_offset, duplicate=True)
@@ -197,6 +199,22 @@ def check_records(batch: NewRecordBatch, config: LogConfig) -> None:
     for bound_ms in batch.timestamp_range:
         if bound_ms is not None and abs(bound_ms) > TIMESTAMP_MS_LIMIT:
             raise InvalidTimestampError(f"timestamp {bound_ms} ms is outside ±{TIMESTAMP_MS_LIMIT} ms")
+
+
+def _check_time(batch: NewRecordBatch, config: LogConfig, now_ms: int) -> None:
+    """InvalidTimestampError for a record whose own time is too far from the broker's clock.
+
+    Source: `LogValidator.validateTimestamp` (KIP-937).
+    """
+    before_ms, after_ms = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
+    if batch.timestamp_type != CREATE_TIME or before_ms == after_ms == LONG_MAX:
+        return
+    for bound_ms in batch.timestamp_range:
+        if bound_ms is not None and not now_ms - before_ms <= bound_ms <= now_ms + after_ms:
+            raise InvalidTimestampError(
+                f"Timestamp {bound_ms} of message is out of range. The timestamp should be within "
+                f"[{now_ms - before_ms}, {now_ms + after_ms}]"
+            )
 
 
 def _check_handed(handed: HandedFiles) -> None:

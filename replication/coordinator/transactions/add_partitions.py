@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from stratalog.replication.internal_topics import TRANSACTION_STATE_TOPIC, partition_of_key
 from stratalog.replication.metadata.image import ClusterImage
@@ -50,6 +50,21 @@ Answer = Callable[[object], None]
 """Receives a response or a StratalogError, once."""
 Ask = Callable[[Question, Answer], None]
 """Sends a request to the coordinator of its transactional id."""
+
+class Retries(NamedTuple):
+    """How long a question is asked again while the transaction before it is being ended, and how it waits.
+
+    backoff_ms      pause before each repetition: `add.partitions.to.txn.retry.backoff.ms`
+    backoff_max_ms  the last one begins no later: `add.partitions.to.txn.retry.backoff.max.ms`
+    now_ms          a monotonic clock
+    schedule_once   calls a function after so many ms
+    """
+
+    backoff_ms: int
+    backoff_max_ms: int
+    now_ms: Callable[[], int]
+    schedule_once: Callable[[Callable[[], None], int], None]
+
 
 QUESTIONS_MAX = 3
 """Requests to the coordinator about one batch. A second one needs a marker after the first, a third one two."""
@@ -137,6 +152,30 @@ def coordinator_asker(image: Callable[[], ClusterImage], brokers: Mapping[int, C
         broker.coordinator(CoordinatorType.TRANSACTION, request.transactional_id, request, answer)
 
     return ask
+
+
+def ask_while_ending(ask: Ask, retries: Retries) -> Ask:
+    """As `ask`, but a question that meets CONCURRENT_TRANSACTIONS is asked again for some time: the markers of the
+    transaction before are under way, and the client would pause for longer than they need.
+
+    Source: `ReplicaManager.handleProduceAppend` (KAFKA-18402).
+    """
+
+    def begin(request: Question, answer: Answer) -> None:
+        until_ms = retries.now_ms() + retries.backoff_max_ms
+
+        def send() -> None:
+            ask(request, received)
+
+        def received(answered: object) -> None:
+            if isinstance(_error_of(answered), ConcurrentTransactionsError) and retries.now_ms() < until_ms:
+                retries.schedule_once(send, retries.backoff_ms)
+            else:
+                answer(answered)
+
+        send()
+
+    return begin
 
 
 def _question(request: ProduceRequest, transactional_id: str, transaction_version: int) -> AddPartitionsToTxnRequest:

@@ -23,6 +23,8 @@ from stratalog.storage.errors import InvalidConfigError
 _LOG = logging.getLogger("stratalog.network")
 ENDPOINT_URL = "sasl.oauthbearer.jwks.endpoint.url"
 TIMEOUT_S = 10.0
+ASKED_PAUSE_S = 1.0
+"""The least time between two fetches: anybody can name keys that are not known."""
 BYTES_MAX = 1 << 20
 """The largest answer that is read."""
 
@@ -51,7 +53,7 @@ class JwksKeys:
         except (OSError, ValueError) as reason:
             raise InvalidConfigError(f"{ENDPOINT_URL}: {source.url} could not be read: {reason}") from reason
         self._asked = threading.Event()
-        self._is_closed = False
+        self._closed = threading.Event()
         self._thread = threading.Thread(target=self._refresh, name="jwks", daemon=True)
         if not self._is_file:
             self._thread.start()
@@ -67,7 +69,7 @@ class JwksKeys:
         return found
 
     def close(self) -> None:
-        self._is_closed = True
+        self._closed.set()
         self._asked.set()
 
     def _refresh(self) -> None:
@@ -76,7 +78,7 @@ class JwksKeys:
         while True:
             self._asked.wait(wait_ms / 1_000)
             self._asked.clear()
-            if self._is_closed:
+            if self._closed.is_set():
                 return
             try:
                 self._keys = parse_keys(self._read())
@@ -84,7 +86,7 @@ class JwksKeys:
             except (OSError, ValueError) as reason:
                 _LOG.warning("the keys at %s could not be read: %s", self._source.url, reason)
                 wait_ms, backoff_ms = backoff_ms, min(2 * backoff_ms, self._source.retry_backoff_max_ms)
-            threading.Event().wait(self._source.retry_backoff_ms / 1_000)  # unknown ids must not make a storm
+            self._closed.wait(ASKED_PAUSE_S)
 
     def _read(self) -> bytes:
         if self._is_file:

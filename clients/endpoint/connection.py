@@ -98,8 +98,10 @@ class EndpointConnection(asyncio.BufferedProtocol):
     def _secure(self, security: ListenerSecurity, tls: ssl.SSLObject | None) -> None:
         try:
             self._handler = security.open(self, tls.getpeercert(binary_form=True) if tls is not None else None)
-        except (StratalogError, ValueError) as reason:
+        except StratalogError as reason:
             self.close(str(reason))
+        except Exception as defect:  # noqa: BLE001 - without its security a client must not pass
+            self.close(f"{type(defect).__name__}: {defect}")
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self._is_closed = True

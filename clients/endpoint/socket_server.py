@@ -138,8 +138,8 @@ class SocketServer:
     def withdraw(self, broker_id: int) -> None:
         """Accept no more for this broker, and close its connections, as when its process ended."""
         done = threading.Event()
-        self._change(partial(self._unregister, broker_id, done))
-        done.wait(DRAIN_S)
+        if self._change(partial(self._unregister, broker_id, done)):
+            done.wait(DRAIN_S)
         for connection in self._by_broker.pop(broker_id, []):
             connection.close_from_any_thread()
 
@@ -156,12 +156,14 @@ class SocketServer:
 
     # -- the acceptor's thread ----------------------------------------------------------------------------
 
-    def _change(self, change: partial[None]) -> None:
+    def _change(self, change: partial[None]) -> bool:
+        """Have the acceptor change what it serves; False when it has ended, with all its sockets."""
         with self._lock:
             if self._is_stopped:
-                return
+                return False
             self._changes.append(change)
         self._wake.send(b"c")
+        return True
 
     def _register(self, served: _Served) -> None:
         self._selector.register(served.bound.socket, selectors.EVENT_READ, served)

@@ -27,7 +27,8 @@ from tests.clients.memory_cluster import ROOT, MemoryCluster
 
 WAIT_S = 10
 SALT = b"a salt of 16 byt"
-JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret" user_bob="bobs";'
+JAAS = """org.apache.kafka.common.security.plain.PlainLoginModule required
+    user_alice="secret" user_bob="bobs" user_root="r";"""
 AUTHORIZER = {"authorizer.class.name": "StandardAuthorizer", "super.users": "User:root"}
 
 

@@ -17,7 +17,18 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.abc import AbstractTokenProvider
 from cryptography.hazmat.primitives.asymmetric import rsa
-from kafka import KafkaConsumer
+from kafka import KafkaAdminClient, KafkaConsumer
+from kafka.admin import (
+    ACL,
+    ACLFilter,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    ResourcePattern,
+    ResourcePatternFilter,
+    ResourceType,
+    UserScramCredentialUpsertion,
+)
 from kafka.errors import KafkaError
 
 from stratalog.clients.kafka.protocol.entities import milliseconds
@@ -209,6 +220,52 @@ def test_kafka_python_logs_in(broker: SecuredBroker, mechanism: str) -> None:
     known.close()
     with pytest.raises(KafkaError):
         consumer("guess")
+
+
+@with_settings("SASL_PLAINTEXT", {**PLAIN, "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512"})
+def test_kafka_python_makes_users_and_allows_them_what_they_need(broker: SecuredBroker) -> None:
+    def settings(mechanism: str, user: str, password: str) -> dict[str, Any]:
+        names = ("sasl_mechanism", "sasl_plain_username", "sasl_plain_password")
+        where = {"bootstrap_servers": broker.address, "security_protocol": "SASL_PLAINTEXT"}
+        return {**where, **dict(zip(names, (mechanism, user, password), strict=True))}
+
+    admin = KafkaAdminClient(**settings("PLAIN", "root", "r"))
+    upsertion = UserScramCredentialUpsertion("carol", "SCRAM-SHA-512", "carols", iterations=8_192)
+    assert admin.alter_user_scram_credentials([upsertion]) == {"carol": None}
+    assert "8192" in str(admin.describe_user_scram_credentials(["carol"])["carol"])
+    carol = KafkaConsumer(**settings("SCRAM-SHA-512", "carol", "carols"))
+    assert carol.topics() == set()
+    pattern = ResourcePattern(ResourceType.TOPIC, "t")
+    acl = ACL("User:carol", "*", ACLOperation.DESCRIBE, ACLPermissionType.ALLOW, pattern)
+    assert len(admin.create_acls([acl])["succeeded"]) == 1
+    of_carol = ("User:carol", None, ACLOperation.ANY, ACLPermissionType.ANY)
+    assert acl in admin.describe_acls(ACLFilter(*of_carol, pattern))[0]
+    assert carol.topics() == {"t"}
+    everything = ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY)
+    (deleted,) = admin.delete_acls([ACLFilter(*of_carol, everything)])
+    assert len(deleted[1]) == 1
+    assert carol.topics() == set()
+    carol.close()
+    admin.close()
+
+
+@with_settings("SASL_PLAINTEXT", {**SCRAM, "connections.max.reauth.ms": 1_100})
+def test_kafka_python_renews_its_session(broker: SecuredBroker, caplog: pytest.LogCaptureFixture) -> None:
+    consumer = KafkaConsumer(
+        bootstrap_servers=broker.address,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="SCRAM-SHA-256",
+        sasl_plain_username="alice",
+        sasl_plain_password="secret",
+    )
+    with caplog.at_level(logging.DEBUG):
+        end_s = time.monotonic() + 2.5
+        while time.monotonic() < end_s:
+            assert consumer.topics() == {"t"}
+    consumer.close()
+    lines = [each.getMessage() for each in caplog.records]
+    assert len([line for line in lines if "Scheduling SASL re-authentication" in line]) >= 2
+    assert [line for line in lines if "expired" in line or "Failed" in line] == []
 
 
 @with_settings("SASL_PLAINTEXT", {**PLAIN, "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"})

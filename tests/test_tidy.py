@@ -30,7 +30,7 @@ FLOORS = {
         < spark < kafka < endpoint""",
     "clients/endpoint": """listeners frames order admission < loops io_threads < connection < socket_server
         < kafka_endpoint""",
-    "clients/kafka": "protocol batches < request < apis < handler",
+    "clients/kafka": "protocol batches < request < apis quotas < handler",
     "jobs": "command < text demo < tools broker cluster",
 }
 """A folder -> its files and packages, lowest floor first: one imports itself and lower floors, not its neighbours."""

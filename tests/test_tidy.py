@@ -28,8 +28,10 @@ FLOORS = {
     "replication/coordinator": "shard < groups transactions < runtime",
     "clients": """records config bootstrap offset_spec < view coordinator_calls < producer consumer < admin history
         < spark < kafka < endpoint""",
-    "clients/endpoint": """listeners frames order admission < loops io_threads < connection < socket_server
+    "clients/endpoint": """listeners frames order admission < loops io_threads security < connection < socket_server
         < kafka_endpoint""",
+    "clients/endpoint/security": """jaas principal_mapping certificates sasl_server < plain scram oauthbearer
+        < authenticator jwks tls < gate < endpoint_security""",
     "clients/kafka": "protocol batches < request < apis quotas < handler",
     "jobs": "command < text demo < tools broker cluster",
 }

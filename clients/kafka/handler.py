@@ -11,11 +11,12 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 
 from stratalog.clients.bootstrap import RunningCluster
+from stratalog.clients.kafka.apis.access.acls import AclApis
+from stratalog.clients.kafka.apis.access.sasl import SaslApis
 from stratalog.clients.kafka.apis.api_versions import ApiVersions, unsupported_version
 from stratalog.clients.kafka.apis.configs import ConfigApis
 from stratalog.clients.kafka.apis.delete_records import RecordApis
@@ -41,6 +42,7 @@ from stratalog.clients.kafka.request.api import Api, Call, Connection
 from stratalog.clients.kafka.request.broker import ApiFamily, Endpoint, ServedBroker
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.config import BrokerConfig
+from stratalog.storage.clock import measured_ns
 from stratalog.storage.errors import StratalogError, UnknownServerError, UnsupportedVersionError
 
 _LOG = logging.getLogger("stratalog.kafka")
@@ -63,6 +65,8 @@ _FAMILIES: tuple[type[ApiFamily], ...] = (
     TransactionApis,
     TransactionAdminApis,
     QuotaApis,
+    AclApis,
+    SaslApis,
 )
 
 
@@ -140,6 +144,25 @@ class KafkaHandler:
 
         self._serve(Call(request.entity, connection, request.client_id, encode, use))
 
+    def refuse(
+        self, frame: bytes, error: StratalogError, connection: Connection, answer: Callable[[bytes | None], None]
+    ) -> None:
+        """Answer a request frame with this error, without doing what it asks for."""
+        try:
+            request = decode_request(frame, self._served)
+        except StratalogError:
+            answer(None)
+            return
+        if request.entity is None:
+            answer(unsupported_version(request.correlation_id, self.apis))
+            return
+
+        def encode(response: Entity | None) -> None:
+            answer(None if response is None else encode_response(request.correlation_id, response))
+
+        call = Call(request.entity, connection, request.client_id, encode)
+        call.respond_with(lambda: self._apis[call.api_key].refuse(call, error))
+
     def serve(
         self,
         request: Entity,
@@ -162,7 +185,7 @@ class KafkaHandler:
             executor.submit(self._run, api, call)
 
     def _run(self, api: Api, call: Call) -> None:
-        begun_ns = 0 if call.use is None else time.monotonic_ns()
+        begun_ns = 0 if call.use is None else measured_ns()
         try:
             values = self._answer_of(api, call)
         except Exception as defect:  # noqa: BLE001 - a request that cannot even be refused ends its connection
@@ -170,7 +193,7 @@ class KafkaHandler:
             call.connection.close(f"no answer could be made: {type(defect).__name__}: {defect}")
             return
         if call.use is not None:
-            call.use.worked(time.monotonic_ns() - begun_ns, self._now_ms())
+            call.use.worked(measured_ns() - begun_ns, self._now_ms())
         if values is not None:
             call.respond(values)
 

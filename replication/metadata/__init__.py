@@ -8,6 +8,7 @@ state_changes  the transitions that records make: checked, and written to the st
 configs        cluster-wide configs, those of topics, brokers and groups
 client_quotas  quotas of clients
 acls           access control lists and the authorizer
+scram          SCRAM credentials of users
 erasures       requests to erase records of a topic
 backup         a copy of the log, and its restoration
 """

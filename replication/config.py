@@ -192,6 +192,8 @@ class BrokerConfig:
         268_435_456, "bytes", "memory of requests under way; beyond it clients are not read from (Kafka: -1, none)", -1
     )
     queued_max_requests: int = _int(500, "requests", "that wait for an io thread; beyond it clients are not read from")
+    quota_window_num: int = _int(11, "samples", "over which the rates of clients with quotas are taken", 2)
+    quota_window_size_seconds: int = _int(1, "s", "length of one of these samples")
     replica_fetch_backoff_ms: int = _ms(1_000, "pause after a failed fetch of a partition", 0)
     replica_fetch_max_bytes: int = _int(1_048_576, "bytes", "a follower's aim for one copy of one partition", 0)
     replica_lag_time_max_ms: int = _ms(10_000, "a follower not caught up for this long leaves the ISR (Kafka: 30000)")

@@ -78,7 +78,8 @@ class EndpointConnection(asyncio.BufferedProtocol):
         self._is_pumping = False
         self._is_closed = False
         self._taken_bytes = 0
-        self._caller = Connection(Principal(host=address), self.close_from_any_thread, listener.name)
+        self._throttles = 0
+        self._caller = Connection(Principal(host=address), self.close_from_any_thread, listener.name, self.throttle)
 
     # -- the transport's calls ---------------------------------------------------------------------------
 
@@ -215,6 +216,26 @@ class EndpointConnection(asyncio.BufferedProtocol):
                 small = []
         if small:
             self._transport.write(b"".join(small))
+
+    def throttle(self, duration_ms: int) -> None:
+        """Begin no request for so long: its client has exceeded a quota. Any thread may call it."""
+        if self._thread.is_own:
+            self._throttle(duration_ms)
+        else:
+            self._thread.call(partial(self._throttle, duration_ms))
+
+    def _throttle(self, duration_ms: int) -> None:
+        if self._is_closed:
+            return
+        self._throttles += 1
+        self._pause("quota")
+        self._thread.loop.call_later(duration_ms / 1_000, self._throttled)
+
+    def _throttled(self) -> None:
+        self._throttles -= 1
+        if not self._throttles:
+            self._resume("quota")
+            self._pump()
 
     # -- what its security asks for, in any thread -----------------------------------------------------------
 

@@ -6,7 +6,7 @@ a short name by its number, and its value as bytes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cryptography.x509 import Name, NameAttribute
@@ -24,13 +24,13 @@ def _text(name: Name) -> str:
     return ",".join("+".join(map(_attribute, part)) for part in reversed(name.rdns))
 
 
-def _attribute(attribute: NameAttribute) -> str:
+def _attribute(attribute: NameAttribute[Any]) -> str:
     if attribute.rfc4514_attribute_name != attribute.oid.dotted_string:
         return attribute.rfc4514_string()
     return f"{attribute.oid.dotted_string}=#{_value(attribute).hex()}"
 
 
-def _value(attribute: NameAttribute) -> bytes:
+def _value(attribute: NameAttribute[Any]) -> bytes:
     """The value as DER: what follows the number in a name of this attribute alone."""
     from cryptography import x509
 

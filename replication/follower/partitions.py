@@ -82,7 +82,7 @@ class FollowedPartitions:
         """Whether another registration of the broker took this one's place, or this one was fenced."""
         self.fetcher_id = fetcher_id
         self._upkeep_limits = limits_of(job.config, upkeep_limits)
-        self._metadata = open_metadata(ports.stores, job.metadata_root, ports.clock, ports.ids)
+        self._metadata = open_metadata(ports.stores, job.metadata_root, ports.clock, ports.ids, acts=True)
         self._repair = ReplicaRepair(job.broker_id, job.broker_epoch, self._metadata, ports.stores)
         self._configs = TopicConfigs(job.topic_defaults)
         self._quota = ReplicationQuota(job.broker_id, job.config.num_replica_fetchers)

@@ -12,7 +12,9 @@ from random import Random
 from unittest.mock import patch
 
 from stratalog.replication.controller.reassignment import is_reassigning
+from stratalog.replication.metadata.log import METADATA_CONFIG
 from stratalog.replication.metadata.records import NO_LEADER, record_from_json
+from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.cleaner import SHARED_TURN
 from tests.simulation.clients import start_clients
 from tests.simulation.cluster import QUICK_UPKEEP, UPKEEP, Setting, SimCluster
@@ -35,6 +37,17 @@ WHOLE_PRODUCERS_COMMITS = 5
 PLAIN: tuple[tuple[str, str], ...] = ()
 RETAINED = (("segment.files.max", "3"), ("retention.bytes", "1500"))
 COMPACTED = (("cleanup.policy", "compact"), ("segment.files.max", "3"), ("min.cleanable.dirty.ratio", "0.1"))
+
+QUICK_METADATA = LogConfig.from_properties(
+    {
+        **METADATA_CONFIG.overrides,
+        "segment.files.max": "4",
+        "min.cleanable.dirty.ratio": "0.1",
+        "delete.retention.ms": "400",
+        "file.delete.delay.ms": "500",
+    }
+)
+"""Real segments of the metadata log are an hour long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +83,7 @@ def simulate(
     sim = SimCluster(seed, faults or Faults.drawn(Random(seed)), setting or setting_of(seed))
     violation: Violation | None = None
     answered = 0
-    with _repeatable():
+    with _repeatable(), sim.metadata_model.watching():
         try:
             sim.set_up()
             start_clients(sim, sim.setting.producers)
@@ -108,6 +121,8 @@ def _repeatable() -> Iterator[None]:
         patch("stratalog.storage.log.partition_log.WHOLE_PRODUCERS_COMMITS", WHOLE_PRODUCERS_COMMITS),
         patch("stratalog.storage.upkeep.chores.WHOLE_PRODUCERS_COMMITS", WHOLE_PRODUCERS_COMMITS),
         patch("stratalog.replication.metadata.log.record_from_json", lru_cache(record_from_json)),
+        patch("stratalog.replication.metadata.log.METADATA_CONFIG", QUICK_METADATA),
+        patch("stratalog.replication.controller.history_writer.APPEND_RECORDS", 8),
     ):
         yield
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from stratalog.replication.metadata.image import BrokerState
+from stratalog.replication.stores import replica_of
 from stratalog.storage.errors import (
     CorruptMessageError,
     InconsistentClusterIdError,
@@ -35,13 +36,26 @@ LOCK_FILE = ".lock"
 
 
 def check_meta_properties(store: ObjectStore, cluster_id: str, broker_id: int, format_version: int) -> None:
-    """Write the identity of a new root; refuse a root of another cluster or broker, or of a newer format."""
+    """Write the identity of a new root; refuse a root of another cluster or broker, or of a newer format.
+
+    It is durable before anything else is written below the root. So one that a power cut spoilt is written again if
+    there is no replica; else CorruptMessageError.
+    """
     wanted = {"version": str(format_version), "cluster.id": cluster_id, "broker.id": str(broker_id)}
     if store.create(META_PROPERTIES, _encode(wanted)):
+        store.sync([META_PROPERTIES])
         return
     found = _decode(store.get(META_PROPERTIES))
     if not {"version", "cluster.id", "broker.id"} <= set(found):
-        raise CorruptMessageError(f"{store.url}/{META_PROPERTIES} is torn: found {found}, expected {wanted}")
+        tables = [name for name in store.directories() if replica_of(name) is not None]
+        if tables:
+            raise CorruptMessageError(
+                f"{store.url}/{META_PROPERTIES} is torn: found {found}, expected {wanted}; there are replicas beside "
+                f"it, as {tables[0]}: write the file again if they are this broker's"
+            )
+        store.put(META_PROPERTIES, _encode(wanted))
+        store.sync([META_PROPERTIES])
+        return
     if found["cluster.id"] != cluster_id:
         raise InconsistentClusterIdError(
             f"{store.url} belongs to cluster {found['cluster.id']}, this is cluster {cluster_id}"
@@ -74,7 +88,7 @@ def _encode(properties: dict[str, str]) -> bytes:
 
 
 def _decode(data: bytes) -> dict[str, str]:
-    lines = (line.strip() for line in data.decode().splitlines())
+    lines = (line.strip() for line in data.decode(errors="replace").splitlines())
     return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
 
 
@@ -144,9 +158,11 @@ def lock_shared(folder: Path, when_first: Callable[[], None]) -> IO[str]:
 
 
 def _open(folder: Path) -> IO[str]:
+    """The lock file, readable and writable: NFSv4 keeps flock(2) by locks of ranges of bytes, of which a shared one
+    needs a readable descriptor and an exclusive one a writable descriptor."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return (folder / LOCK_FILE).open("a")
+        return (folder / LOCK_FILE).open("a+")
     except OSError as reason:
         raise KafkaStorageError(f"{folder}: cannot be used for a cluster: {reason}") from reason
 

@@ -157,6 +157,9 @@ class BrokerConfig:
         600_000, "a checkpoint is written when files wait this long for one, so that they can be deleted"
     )
     stratalog_encoded_tail_cache_bytes: int = _int(33_554_432, "bytes", "memory for newest batches in Kafka's bytes", 0)
+    stratalog_fetch_retry_ms: int = _ms(
+        30_000, "first pause before a follower in threads tries Spark again; it doubles up to 64 times this", 100
+    )
     stratalog_fetch_session_ms: int = _ms(300_000, "length of one fetch session, which is one micro-batch", 100)
     stratalog_fetch_sessions: int = _int(
         2, "queries", "overlapping fetch sessions of a follower; the second hides the gap between two micro-batches"

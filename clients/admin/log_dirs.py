@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.follower.metrics import ThreadFetch, thread_fetch_path
 from stratalog.replication.metadata.image import BrokerState
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.storage.errors import BrokerNotAvailableError, StratalogError, UnknownTopicOrPartitionError
@@ -33,11 +34,15 @@ class ReplicaInfo:
 
 @dataclass(frozen=True, slots=True)
 class LogDirDescription:
-    """A log directory: its replicas, or the error that keeps it from being read."""
+    """A log directory: its replicas, or the error that keeps it from being read.
+
+    fetches_in_threads  why the broker fetches in threads of its process, since Spark cannot run its queries; else empty
+    """
 
     path: str
     replicas: Mapping[TopicPartition, ReplicaInfo] = field(default_factory=dict)
     error: StratalogError | None = None
+    fetches_in_threads: str = ""
 
 
 def describe_log_dirs(
@@ -60,7 +65,9 @@ def _log_dir(view: ClusterView, broker: BrokerState, states: Iterable[PartitionR
     registration = broker.registration
     replicas: dict[TopicPartition, ReplicaInfo] = {}
     try:
-        view.stores.objects(registration.root).directories()
+        objects = view.stores.objects(registration.root)
+        objects.directories()
+        fetch = objects.get_register(thread_fetch_path(broker.broker_epoch))
         for state in states:
             if registration.broker_id in state.replicas:
                 found = _replica(view, registration.root, state)
@@ -68,7 +75,8 @@ def _log_dir(view: ClusterView, broker: BrokerState, states: Iterable[PartitionR
                     replicas[state.topic_partition] = found
     except StratalogError as error:
         return LogDirDescription(registration.root, error=error)
-    return LogDirDescription(registration.root, replicas)
+    reason = "" if fetch is None else ThreadFetch.from_json(fetch).reason
+    return LogDirDescription(registration.root, replicas, fetches_in_threads=reason)
 
 
 def _replica(view: ClusterView, root: str, state: PartitionRecord) -> ReplicaInfo | None:

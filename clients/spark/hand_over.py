@@ -122,7 +122,8 @@ class HandOver:
         objects = self.view.stores.objects(self.view.root)
         path = manifest_path(self.batch.sink_id)
         manifest = objects.get_register(path)
-        stored_id, stored_files = decode_manifest(manifest) if manifest is not None else (-1, ())
+        is_written = manifest is not None and manifest.strip(b"\0")  # not one that a power cut left before its sync
+        stored_id, stored_files = decode_manifest(manifest) if manifest and is_written else (-1, ())
         if stored_id > self.batch.batch_id:
             _LOG.info("batch %d of sink %s was stored before", self.batch.batch_id, self.batch.sink_id)
             self._parts = {}
@@ -133,21 +134,24 @@ class HandOver:
         elif found:
             files = [file for part in found.values() for file in part]
             objects.put_register(path, encode_manifest(self.batch.batch_id, files))
+            objects.sync([path])
 
     def _check_earlier_files(self) -> None:
-        """Files that no commit names may have been vacuumed since the earlier run: then use this run's."""
+        """Files that no commit names may have been vacuumed since the earlier run, or torn by a power cut: then use
+        this run's."""
         for topic_partition, part in self._parts.items():
             for file in part.files:
-                if not self._exists(file):
-                    self._use_spare(topic_partition, f"{file.root}/{topic_partition}/{file.file.path} is gone")
+                if (fault := self._fault_of(file)) is not None:
+                    self._use_spare(topic_partition, f"{file.root}/{topic_partition}/{file.file.path}: {fault}")
                     break
 
-    def _exists(self, file: WrittenFile) -> bool:
+    def _fault_of(self, file: WrittenFile) -> StratalogError | None:
+        """Why a file cannot be handed over; a local disk's is read as a whole."""
         try:
-            objects = self.view.stores.objects(file.root)
-            return objects.exists(f"{file.topic_partition}/{file.file.path}")
-        except LogDirNotFoundError:
-            return False
+            self.view.stores.table(file.root, file.topic_partition).check_files([file.file], bits=True)
+        except (CorruptMessageError, ObjectNotFoundError, LogDirNotFoundError) as reason:
+            return reason
+        return None
 
     def _use_spare(self, topic_partition: TopicPartition, reason: str) -> None:
         part = self._parts[topic_partition]

@@ -7,6 +7,7 @@ delays. High watermarks never go back within one view, but for an unclean electi
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -39,6 +40,7 @@ from stratalog.storage.errors import (
     LogDirNotFoundError,
     OffsetOutOfRangeError,
     StoreError,
+    TableReplacedError,
     UnknownTopicOrPartitionError,
 )
 from stratalog.storage.log.reader import LogReader
@@ -46,6 +48,8 @@ from stratalog.storage.log.rows import no_rows
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LogConfig
+
+_LOG = logging.getLogger("stratalog.clients")
 
 DEFAULT_TIMEOUT_MS = 30_000
 WAIT_MS_MIN, WAIT_MS_MAX = 2, 50
@@ -120,11 +124,24 @@ class ClusterView:
             now_ms = self.clock.monotonic_ms()
             if max_age_ms and now_ms - self._refreshed_ms < max_age_ms:
                 return False
-            changed = bool(self.metadata.refresh())
+            try:
+                changed = bool(self.metadata.refresh())
+            except TableReplacedError as reason:
+                changed = self._fold_anew(reason)
             self._refreshed_ms = now_ms
             if changed:
                 self._forget_topology()
             return changed
+
+    def _fold_anew(self, reason: TableReplacedError) -> bool:
+        """The metadata root lost its newest commits, which this view had folded, as in a power cut before their sync.
+        Always True: the image is another."""
+        _LOG.warning("folding the metadata log anew: %s", reason)
+        metadata = open_metadata(self.stores, self.root, self.clock, self.ids)
+        metadata.refresh()
+        self.metadata = metadata
+        self._progress.clear()
+        return True
 
     def _forget_topology(self) -> None:
         self._partitions, self._available = {}, {}
@@ -133,7 +150,11 @@ class ClusterView:
     def propose(self, decide: Callable[[ClusterImage], Result[T]]) -> T:
         """Decide on the newest metadata image and commit the records, as the admin client does."""
         with self._lock:
-            response = self.metadata.propose(decide)
+            try:
+                response = self.metadata.propose(decide)
+            except TableReplacedError as reason:  # nothing was committed
+                self._fold_anew(reason)
+                response = self.metadata.propose(decide)
             self._forget_topology()
             return response
 

@@ -23,7 +23,8 @@ EPILOG = """examples (ROOT is the metadata root that strata-cluster printed):
 
 The last line is JSON: for each broker its log directory, which is its root, and for each replica there its size in
 bytes on storage, and offsetLag, the records that it lacks below the high watermark. A replica whose table cannot be
-read has -1 in both places.
+read has -1 in both places. A line above it names each broker that fetches in threads because Spark cannot run its
+fetch queries, with the error.
 exit code: 0 when the brokers were asked, 1 when not
 """
 
@@ -86,6 +87,12 @@ def log_dirs(given: argparse.Namespace) -> int:
         print("Querying brokers for log directories information", flush=True)
         described = admin.describe_log_dirs(wanted, topics or None)
     print(f"Received log directory information from brokers {','.join(map(str, wanted))}")
+    for broker_id, log_dir in sorted(described.items()):
+        if log_dir.fetches_in_threads:
+            print(
+                f"Broker {broker_id} fetches in threads of its process, since Spark cannot run its fetch queries: "
+                f"{log_dir.fetches_in_threads}"
+            )
     print(json_line(described))
     return DONE
 

@@ -1,11 +1,12 @@
 """One fetch session and the replicas it follows: copy, truncate, repair, quota.
 
 runner         keeps fetch sessions running: in threads, or (`replication/spark/fetch.py`) as micro-batches
+fetch_place    where sessions run: on Spark, or in threads while Spark cannot run them
 fetch_session  one session: its turns, and how two sessions of a fetcher overlap
 partitions     what a fetcher follows, folded; it outlives its sessions
 look_queue     which partition comes next
 replica        one followed replica: truncation check, copy, commit
 repair         damage: copy anew, or report to the leader
 quota          KIP-73's rates for replicas that are out of sync
-metrics        how long copies take
+metrics        how long copies take, and why a broker fetches in threads
 """

@@ -13,6 +13,7 @@ wasteful.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from stratalog.replication.follower.metrics import INTERVAL_MS, CopyClock, fetch_metrics_prefix
 from stratalog.replication.follower.partitions import FollowedPartitions
@@ -22,9 +23,10 @@ from stratalog.replication.progress.of_session import (
     remove_session_progress,
     session_states_prefix,
 )
-from stratalog.replication.progress.progress import ENDED, fetch_progress_path, progress_header, progress_prefix
+from stratalog.replication.progress.progress import ENDED, fetch_progress_path, progress_prefix, writer_state
 from stratalog.replication.replica.upkeep_rounds import most_live_files
 from stratalog.storage.errors import StratalogError
+from stratalog.storage.objects.port import ObjectMeta
 from stratalog.storage.objects.wakeup import Wakeup
 
 _LOG = logging.getLogger("stratalog.fetcher")
@@ -34,6 +36,9 @@ BEAT_INTERVAL_MS = 200
 STANDBY_BEAT_INTERVAL_MS = 500
 SILENCE_MS = 1_000
 FORGOTTEN_MS = 60_000
+"""Time without a change after which another session's objects are deleted."""
+FORGETTING_GAP_MS_MAX = 20_000
+"""The longest pause between two checks: after a longer one this session slept, perhaps with the others."""
 ENDING_MS = 2_000
 """Time before its end, at most its last fifth, in which an active session publishes `ending`."""
 OTHERS_WATCHED_INTERVAL_MS = 1_000
@@ -76,6 +81,9 @@ class FollowerSession:
         self._metadata_seen_ms = clock.monotonic_ms()
         self._others: dict[str, tuple[bytes | None, int]] = {}
         """Progress path of each other session -> content when it last changed, and when."""
+        self._found: dict[str, tuple[ObjectMeta, int]] = {}
+        """Progress path of each other session -> what the store showed of it, and when that last changed."""
+        self._found_ms = clock.monotonic_ms()
         self._elder = ""
         self._first_work_ms = self._last_work_ms = 0
         self._copy_clock = CopyClock(followed.fetcher_id, clock.monotonic_ms())
@@ -88,19 +96,19 @@ class FollowerSession:
         """The broker stopped, or another registration took its place: no session of this one is needed any more."""
         return self._is_stopped or self.followed.is_over
 
-    def run(self, duration_ms: int) -> None:
-        """Follow until the deadline, until the registration is over or until the broker stops."""
+    def run(self, duration_ms: int, is_wanted: Callable[[], bool] = lambda: True) -> None:
+        """Follow until the deadline, until the registration is over, the broker stops or it is no longer wanted."""
         try:
-            self._run(duration_ms)
+            self._run(duration_ms, is_wanted)
             self.end()
         finally:
             self._wakeup.close()
 
-    def _run(self, duration_ms: int) -> None:
+    def _run(self, duration_ms: int, is_wanted: Callable[[], bool]) -> None:
         deadline_ms = self._clock.monotonic_ms() + duration_ms
         ending_ms = min(ENDING_MS, duration_ms // 5)
         idle_since_ms = self._clock.monotonic_ms()
-        while (now_ms := self._clock.monotonic_ms()) < deadline_ms and not self.is_over:
+        while (now_ms := self._clock.monotonic_ms()) < deadline_ms and not self.is_over and is_wanted():
             try:
                 if self.state == ACTIVE and deadline_ms - now_ms < ending_ms:
                     self.announce_end()
@@ -270,19 +278,29 @@ class FollowerSession:
     def _find_others(self, now_ms: int) -> None:
         prefix = fetch_progress_path(self._job.broker_epoch, f"{self.followed.fetcher_id}-")
         own = fetch_progress_path(self._job.broker_epoch, self.name)
-        for meta in self._objects.list(progress_prefix(self._job.broker_epoch)):
-            if not meta.path.startswith(prefix) or meta.path == own:
-                continue
-            if self._clock.wall_ms() - meta.last_modified_ms > FORGOTTEN_MS:
+        listed = self._objects.list(progress_prefix(self._job.broker_epoch))
+        found = [meta for meta in listed if meta.path.startswith(prefix) and meta.path != own]
+        for meta in found:
+            if self._is_forgotten(meta, now_ms):
                 remove_session_progress(self._objects, self._job.broker_epoch, meta.path)
                 self._others.pop(meta.path, None)
             elif meta.path not in self._others:
                 self._others[meta.path] = (None, now_ms)
+        self._found = {meta.path: self._found[meta.path] for meta in found}
+        self._found_ms = now_ms
+
+    def _is_forgotten(self, meta: ObjectMeta, now_ms: int) -> bool:
+        """Whether the object has been as it is for long, on this session's clock: the store's may show any time."""
+        seen, since_ms = self._found.get(meta.path, (None, now_ms))
+        if meta != seen or now_ms - self._found_ms > FORGETTING_GAP_MS_MAX:
+            since_ms = now_ms
+        self._found[meta.path] = meta, since_ms
+        return now_ms - since_ms > FORGOTTEN_MS
 
     def _is_active(self, path: str, now_ms: int) -> bool:
         content = self._objects.get_register(path)
-        state = ENDED if content is None else progress_header(content).state
-        if content is None or state not in (ACTIVE, ENDING):
+        state = writer_state(content)
+        if state not in (ACTIVE, ENDING):
             if state == ENDED:
                 del self._others[path]
             return False

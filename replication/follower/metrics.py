@@ -1,7 +1,8 @@
 """How long a broker's fetch sessions take to copy: published by the sessions, which run elsewhere, in its root. Pure.
 
 One register for each fetcher, written by its active session, with what happened since the last write. Nothing is
-written unless metrics are served (`stratalog.metrics.port`).
+written unless metrics are served (`stratalog.metrics.port`). One more register is there while a follower whose queries
+cannot run on Spark fetches in threads; the broker's process writes it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,30 @@ STALE_MS = 3 * INTERVAL_MS
 def fetch_metrics_prefix(broker_epoch: int) -> str:
     """Where the registers of a registration are, below the broker's root."""
     return f"{progress_prefix(broker_epoch)}metrics-"
+
+
+def thread_fetch_path(broker_epoch: int) -> str:
+    """Where it is stated that a registration fetches in threads because Spark cannot run its queries."""
+    return f"{progress_prefix(broker_epoch)}in-threads"
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadFetch:
+    """Why and since when, by the wall clock, a follower fetches in threads instead of on Spark."""
+
+    reason: str
+    since_ms: int
+
+    def to_json(self) -> bytes:
+        return json.dumps({"reason": self.reason, "since_ms": self.since_ms}).encode()
+
+    @staticmethod
+    def from_json(data: bytes) -> ThreadFetch:
+        try:
+            found = json.loads(data)
+            return ThreadFetch(str(found["reason"]), int(found["since_ms"]))
+        except (ValueError, TypeError, KeyError):
+            return ThreadFetch("unknown", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +103,9 @@ class CopyClock:
         return CopyTimes(self._fetcher_id, wall_ms, interval_ms, *counted, live_files_max, pause_ms_max)
 
 
-def fetch_metrics(published: Iterable[CopyTimes | None], wall_ms: int) -> list[Metric]:
+def fetch_metrics(
+    published: Iterable[CopyTimes | None], wall_ms: int, thread_fetch: ThreadFetch | None = None
+) -> list[Metric]:
     """The fetchers' times as metrics; a fetcher that has published nothing for `STALE_MS` is left out."""
     fresh = [times for times in published if times is not None and wall_ms - times.published_ms <= STALE_MS]
     rows: list[tuple[str, str, dict[Labels, float]]] = [
@@ -95,6 +122,11 @@ def fetch_metrics(published: Iterable[CopyTimes | None], wall_ms: int) -> list[M
         ("CopyTimeMsMax", "How long the longest one took.", {_labels(t): t.max_ms for t in fresh}),
         ("LiveFilesMax", "Most live files of a replica that it copies.", {_labels(t): t.live_files_max for t in fresh}),
         ("CopyPauseMsMax", "How long copies wait for upkeep at most.", {_labels(t): t.pause_ms_max for t in fresh}),
+        (
+            "InThreads",
+            "1 while the broker fetches in threads of its process, since its queries cannot run on Spark.",
+            {(): int(thread_fetch is not None)},
+        ),
     ]
     return [Metric(f"stratalog_server_FetchSession_{name}", GAUGE, doc, values) for name, doc, values in rows]
 

@@ -21,7 +21,16 @@ from stratalog.replication.follower.replica import FollowedReplica
 from stratalog.replication.metadata.configs import TopicConfigs
 from stratalog.replication.metadata.erasures import erases_of
 from stratalog.replication.metadata.log import METADATA_COMMITS, open_metadata
-from stratalog.replication.metadata.records import NO_LEADER, MetadataRecord, PartitionRecord
+from stratalog.replication.metadata.records import (
+    NO_LEADER,
+    AccessControlEntryRecord,
+    ClusterRecord,
+    ControllerRecord,
+    MetadataRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
+)
 from stratalog.replication.progress.of_leader import FollowedLeader
 from stratalog.replication.progress.of_session import SessionProgress, published_by
 from stratalog.replication.progress.progress import ReplicaProgress
@@ -48,6 +57,14 @@ REPLICA_BACKOFF_MS = 20
 REPLICA_BACKOFF_MS_MAX = 320
 METADATA_WATCHED_INTERVAL_MS = 1_000
 """Refresh interval of a watched metadata log, in case a notification was missed."""
+_UNCONCERNED = (
+    AccessControlEntryRecord,
+    ClusterRecord,
+    ControllerRecord,
+    ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
+)
+"""Records that change nothing for a follower: they wake no partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +86,7 @@ class FollowedPartitions:
     _wakeup: Wakeup
     _progress: SessionProgress
 
-    def __init__(
-        self, job: FetchJob, fetcher_id: int, ports: Ports, upkeep_limits: UpkeepLimits | None = None
-    ) -> None:
+    def __init__(self, job: FetchJob, fetcher_id: int, ports: Ports, upkeep_limits: UpkeepLimits | None = None) -> None:
         """`fetcher_id`: from 0 to `num.replica.fetchers` - 1."""
         self.job = job
         self.ports = ports
@@ -175,6 +190,7 @@ class FollowedPartitions:
             self.is_over = True
             return
         was_due, self._is_assignment_due = self._is_assignment_due, False
+        records = [record for record in records if not isinstance(record, _UNCONCERNED)]
         moved = [record.topic_partition for record in records if isinstance(record, PartitionRecord)]
         if was_due or len(moved) < len(records):
             self._find_leaders()

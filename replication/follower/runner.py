@@ -1,13 +1,14 @@
 """What runs a broker's fetch sessions: Structured Streaming micro-batches (`replication/spark/fetch.py`), or threads.
 
-I/O: starts threads. Both run the same `FollowerSession`. Threads are for Spark sessions without free slots, and for
-quick tests.
+I/O: starts threads. Both run the same `FollowerSession`. Threads are for Spark sessions without free slots, for quick
+tests, and for followers whose queries fail (`replication/follower/fetch_place.py`).
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from functools import cache
 from typing import Protocol
 
@@ -20,6 +21,9 @@ from stratalog.storage.errors import StratalogError
 from stratalog.storage.objects.remote import open_store
 
 _LOG = logging.getLogger("stratalog.fetcher")
+
+THREAD_SESSION = "thread-"
+"""The beginning of the names of sessions in threads."""
 
 
 class FetchRunner(Protocol):
@@ -79,14 +83,16 @@ def _upkeep_thread() -> UpkeepThread:
     return UpkeepThread(SystemClock())
 
 
-def run_session(job: FetchJob, fetcher_id: int, name: str, duration_ms: int) -> FollowerSession:
-    """Run one session to its end, in the calling thread."""
+def run_session(
+    job: FetchJob, fetcher_id: int, name: str, duration_ms: int, is_wanted: Callable[[], bool] = lambda: True
+) -> FollowerSession:
+    """Run one session to its end, in the calling thread. It ends early when it is no longer wanted."""
     followed = _FOLDED.pop(job, fetcher_id)
     if followed is None:
         ids = RandomIds()
         followed = FollowedPartitions(job, fetcher_id, Ports(DeltaStores(ids), SystemClock(), ids, _upkeep_thread()))
     session = FollowerSession(followed, name)
-    session.run(duration_ms)
+    session.run(duration_ms, is_wanted)
     if not session.is_over:
         _FOLDED.keep(followed)
     return session
@@ -107,38 +113,66 @@ def could_end_sessions(job: FetchJob) -> bool:
     return True
 
 
+class FollowerThreads:
+    """The sessions of one follower in daemon threads of this process, one after the other, without overlap."""
+
+    def __init__(self, job: FetchJob) -> None:
+        """Begin. The sessions end with the registration, or with `end`."""
+        self._job = job
+        self._is_ending = threading.Event()
+        fetchers = range(job.config.num_replica_fetchers)
+        names = [f"fetcher-{job.broker_id}-{job.broker_epoch}-{fetcher_id}" for fetcher_id in fetchers]
+        self._threads = [
+            threading.Thread(target=self._run, args=(fetcher_id,), name=name, daemon=True)
+            for fetcher_id, name in zip(fetchers, names, strict=True)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, fetcher_id: int) -> None:
+        job = self._job
+        while not self._is_ending.is_set():
+            name = f"{THREAD_SESSION}{RandomIds().new_id()[:8]}"
+            try:
+                session = run_session(job, fetcher_id, name, job.config.stratalog_fetch_session_ms, self._is_wanted)
+                if session.is_over:
+                    return
+            except StratalogError as reason:
+                _LOG.warning("fetch sessions of broker %d, trying again: %s", job.broker_id, reason)
+                self._is_ending.wait(job.config.replica_fetch_backoff_ms / 1000)
+            except Exception:  # noqa: BLE001 - a thread that ends silently would hide it
+                _LOG.exception("fetch sessions of broker %d", job.broker_id)
+                self._is_ending.wait(job.config.replica_fetch_backoff_ms / 1000)
+        _FOLDED.pop(job, fetcher_id)
+
+    def _is_wanted(self) -> bool:
+        return not self._is_ending.is_set()
+
+    def end(self) -> None:
+        """End the sessions soon; another session of the follower then becomes active at once."""
+        self._is_ending.set()
+
+    def join(self) -> bool:
+        """Wait for the sessions to end, each at most 10 s. False when one may still be at work."""
+        for thread in self._threads:
+            thread.join(timeout=10)
+        return not any(thread.is_alive() for thread in self._threads)
+
+
 class ThreadFetchRunner:
-    """Sessions in daemon threads of this process, one after the other, without overlap."""
+    """Runs all sessions of all followers in threads of this process."""
 
     failure = ""
 
     def __init__(self) -> None:
         self._jobs: list[FetchJob] = []
-        self._threads: list[threading.Thread] = []
+        self._threads: list[FollowerThreads] = []
 
     def start(self, job: FetchJob) -> None:
         self._jobs.append(job)
-        for fetcher_id in range(job.config.num_replica_fetchers):
-            name = f"fetcher-{job.broker_id}-{job.broker_epoch}-{fetcher_id}"
-            thread = threading.Thread(target=self._run, args=(job, fetcher_id), name=name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
-
-    def _run(self, job: FetchJob, fetcher_id: int) -> None:
-        while True:
-            try:
-                name = f"thread-{RandomIds().new_id()[:8]}"
-                if run_session(job, fetcher_id, name, job.config.stratalog_fetch_session_ms).is_over:
-                    return
-            except StratalogError as reason:
-                _LOG.warning("fetch sessions of broker %d, trying again: %s", job.broker_id, reason)
-                SystemClock().sleep_ms(job.config.replica_fetch_backoff_ms)
-            except Exception:  # noqa: BLE001 - a thread that ends silently would hide it
-                _LOG.exception("fetch sessions of broker %d", job.broker_id)
-                SystemClock().sleep_ms(job.config.replica_fetch_backoff_ms)
+        self._threads.append(FollowerThreads(job))
 
     def stop(self) -> bool:
-        have_ended = [could_end_sessions(job) for job in self._jobs]
-        for thread in self._threads:
-            thread.join(timeout=10)
-        return all(have_ended) and not any(thread.is_alive() for thread in self._threads)
+        were_asked = [could_end_sessions(job) for job in self._jobs]
+        have_ended = [threads.join() for threads in self._threads]
+        return all(were_asked) and all(have_ended)

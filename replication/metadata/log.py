@@ -116,7 +116,7 @@ class MetadataLog:
         A writer syncs its commit after others can see it. If it dies in between, or the machine of the log does, the
         commit is gone, and its epochs and ISRs are decided again, and otherwise.
         """
-        first_owed = self.log.flushing.first_owed(METADATA_CONFIG)
+        first_owed = self.log.flushing.others_from
         if first_owed is not None:
             self.log.table.flusher(self.log.version, first_owed)()
             self.log.flushing.synced(self.log.flushing.record_count)

@@ -23,7 +23,7 @@ from stratalog.replication.metadata.log import MetadataLog, open_metadata
 from stratalog.replication.metadata.records import ClusterRecord
 from stratalog.replication.stores import DeltaStores
 from stratalog.storage.clock import RandomIds, SystemClock
-from stratalog.storage.errors import InconsistentClusterIdError, LogDirNotFoundError
+from stratalog.storage.errors import CorruptMessageError, InconsistentClusterIdError, LogDirNotFoundError
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.objects.remote import open_store
 
@@ -78,9 +78,11 @@ def _check_metadata_is_there(metadata_root: str, broker_root: ObjectStore) -> No
 def _has_metadata(metadata_root: str) -> bool:
     try:
         metadata = open_metadata(DeltaStores(RandomIds()), metadata_root, SystemClock(), RandomIds())
+        return metadata.log.table.snapshot() is not None
     except LogDirNotFoundError:
         return False
-    return metadata.log.table.snapshot() is not None
+    except CorruptMessageError:  # as a power cut leaves it, before it is recovered
+        return True
 
 
 def _recover(metadata: MetadataLog, objects: ObjectStore) -> None:

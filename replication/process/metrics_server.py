@@ -11,7 +11,13 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from stratalog.replication.broker.broker import Broker
-from stratalog.replication.follower.metrics import CopyTimes, fetch_metrics, fetch_metrics_prefix
+from stratalog.replication.follower.metrics import (
+    CopyTimes,
+    ThreadFetch,
+    fetch_metrics,
+    fetch_metrics_prefix,
+    thread_fetch_path,
+)
 from stratalog.replication.metrics import Metric, counter_metrics, image_metrics, prometheus_text
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.errors import KafkaStorageError, StratalogError
@@ -36,7 +42,7 @@ def metrics_of(broker: Broker) -> list[Metric]:
         *image_metrics(image, broker.broker_id, max(0, max(lags, default=0))),
         *counter_metrics(broker.metrics),
         *broker.coordinator_metrics(),
-        *fetch_metrics(_copy_times(broker), SystemClock().wall_ms()),
+        *fetch_metrics(_copy_times(broker), SystemClock().wall_ms(), _thread_fetch(broker)),
     ]
 
 
@@ -48,6 +54,15 @@ def _copy_times(broker: Broker) -> list[CopyTimes | None]:
     except StratalogError:
         return []
     return [CopyTimes.from_json(data) for data in contents if data is not None]
+
+
+def _thread_fetch(broker: Broker) -> ThreadFetch | None:
+    """Whether the broker fetches in threads because Spark cannot; None while its root is out of reach."""
+    try:
+        data = open_store(broker.root).get_register(thread_fetch_path(broker.broker_epoch))
+    except StratalogError:
+        return None
+    return None if data is None else ThreadFetch.from_json(data)
 
 
 class MetricsServer:

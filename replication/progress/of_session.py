@@ -129,7 +129,7 @@ class SessionState:
         for meta in self._store.list(fetcher):
             if meta.path == self._path or meta.path in self._ended:
                 continue
-            published = json.loads(self._store.get_register(meta.path) or b"{}")
+            published = _published_in(self._store.get_register(meta.path))
             other = (meta.path, _active_ms(published))
             if other not in self._seen and published.get("state") in _WORKING and other[::-1] > own:
                 is_superseded = True
@@ -139,10 +139,21 @@ class SessionState:
         return is_superseded
 
     def delete_old(self) -> None:
-        """Remove the states of sessions that ended long ago."""
-        for meta in self._store.list(self._prefix):
-            if self._clock.wall_ms() - meta.last_modified_ms > KEPT_MS:
+        """Remove the states of sessions that ended long before the newest state was written, by the store's clock."""
+        listed = self._store.list(self._prefix)
+        newest_ms = max((meta.last_modified_ms for meta in listed), default=0)
+        for meta in listed:
+            if newest_ms - meta.last_modified_ms > KEPT_MS:
                 self._store.delete(meta.path)
+
+
+def _published_in(content: bytes | None) -> dict[str, int | str]:
+    """A session's state; empty when there is none, or none that can be read, as after a power cut."""
+    try:
+        published = json.loads(content or b"{}")
+    except ValueError:
+        return {}
+    return published if isinstance(published, dict) else {}
 
 
 def _active_ms(published: dict[str, int | str]) -> int:

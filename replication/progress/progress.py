@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from stratalog.storage.errors import CorruptMessageError
 from stratalog.storage.records import TopicPartition
 
 UNKNOWN = -1
@@ -84,18 +85,37 @@ def encode_progress(header: ProgressHeader, rows: Iterable[bytes]) -> bytes:
 
 
 def progress_header(content: bytes) -> ProgressHeader:
-    """The first line of a progress object."""
-    return ProgressHeader(*_parsed_at(content.decode())[0])
+    """The first line of a progress object. CorruptMessageError for anything else: a power cut leaves new files of a
+    local disk empty, or full of zeros."""
+    try:
+        sequence, complete_above, beat, state = _parsed_at(content.decode())[0]
+        return ProgressHeader(int(sequence), int(complete_above), int(beat), str(state))
+    except (ValueError, TypeError) as reason:
+        raise CorruptMessageError(f"not a progress object: {content[:200]!r} ({reason})") from reason
+
+
+def writer_state(content: bytes | None) -> str:
+    """The state in a progress object's header; ENDED when it is absent or unreadable: a live writer writes it anew."""
+    try:
+        return ENDED if content is None else progress_header(content).state
+    except CorruptMessageError:
+        return ENDED
 
 
 def progress_rows(content: bytes, after: int = 0) -> Iterator[ReplicaProgress]:
-    """The rows of a progress object whose sequence is above `after`, newest first; the others are not decoded."""
-    text = content.decode()
-    start = text.find("\n") + 1
-    while start and int(text[start + 1 : text.index(",", start)]) > after:
-        (_, topic, partition, *rest), end = _parsed_at(text, start)
-        yield ReplicaProgress(TopicPartition(topic, partition), *rest)
-        start = text.find("\n", end) + 1
+    """The rows of a progress object whose sequence is above `after`, newest first; the others are not decoded.
+
+    CorruptMessageError for one that is no row.
+    """
+    try:
+        text = content.decode()
+        start = text.find("\n") + 1
+        while start and int(text[start + 1 : text.index(",", start)]) > after:
+            (_, topic, partition, *rest), end = _parsed_at(text, start)
+            yield ReplicaProgress(TopicPartition(topic, partition), *rest)
+            start = text.find("\n", end) + 1
+    except (ValueError, TypeError) as reason:
+        raise CorruptMessageError(f"not a row of progress in {content[:200]!r} ({reason})") from reason
 
 
 def concerns_followers(before: ReplicaProgress | None, after: ReplicaProgress) -> bool:

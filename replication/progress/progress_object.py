@@ -7,6 +7,7 @@ neither, that is at most once per `RECENT_CHANGES` changes.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from itertools import islice
 
@@ -20,8 +21,11 @@ from stratalog.replication.progress.progress import (
     progress_header,
     progress_rows,
 )
+from stratalog.storage.errors import CorruptMessageError
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import TopicPartition
+
+_LOG = logging.getLogger("stratalog.progress")
 
 RECENT_CHANGES = 64
 """The number of changes that a progress object holds at most."""
@@ -100,19 +104,32 @@ class ProgressReader:
         self.entries: dict[TopicPartition, ReplicaProgress] = {}
 
     def poll(self) -> list[ReplicaProgress]:
-        """Entries that moved since the last poll, oldest change first; an absent object is an empty one."""
+        """Entries that moved since the last poll, oldest change first; an absent object is an empty one, and so is one
+        that a power cut spoilt: the next registration has another."""
         content = self._store.get_register(self._path)
         if content is None or content == self._content:
             return []
-        header = progress_header(content)
-        if header.sequence < self._sequence:
-            self._sequence = 0  # a new writer
-        rows = list(progress_rows(content, self._sequence))
-        if header.complete_above > self._sequence:
+        try:
+            header = progress_header(content)
+            after = self._sequence if header.sequence >= self._sequence else 0  # a new writer
+            rows = list(progress_rows(content, after))
+        except CorruptMessageError as reason:
+            self._content = content
+            _LOG.warning("%s/%s: %s", self._store.url, self._path, reason)
+            return []
+        if header.complete_above > after:
             # Rows are newest first: a recent change comes before the full state's row of the same partition.
-            rows += progress_rows(self._store.get_register(full_state_path(self._path)) or b"", self._sequence)
+            rows += self._full_state(after)
         self._content, self._sequence, self.state = content, header.sequence, header.state
         return self._merge(reversed(rows)) if rows else []
+
+    def _full_state(self, after: int) -> list[ReplicaProgress]:
+        path = full_state_path(self._path)
+        try:
+            return list(progress_rows(self._store.get_register(path) or b"", after))
+        except CorruptMessageError as reason:
+            _LOG.warning("%s/%s: %s", self._store.url, path, reason)
+            return []
 
     def _merge(self, rows: Iterable[ReplicaProgress]) -> list[ReplicaProgress]:
         changed = []

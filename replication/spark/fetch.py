@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,19 +24,37 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.query import StreamingQuery
 
 from stratalog.replication.config import BrokerConfig
+from stratalog.replication.follower.fetch_place import (
+    FAILURES_MAX,
+    Event,
+    FetchPlace,
+    FetchTask,
+    Place,
+    QueryFailed,
+    SessionPublished,
+    TimePassed,
+    decide,
+)
 from stratalog.replication.follower.fetch_session import stop_path
+from stratalog.replication.follower.metrics import ThreadFetch, thread_fetch_path
 from stratalog.replication.follower.partitions import FetchJob
-from stratalog.replication.follower.runner import could_end_sessions, end_sessions, run_session
+from stratalog.replication.follower.runner import FollowerThreads, could_end_sessions, end_sessions, run_session
+from stratalog.replication.progress.progress import fetch_progress_path
+from stratalog.replication.spark.worker_error import advice, worker_error
 from stratalog.replication.stores import DeltaStores
 from stratalog.replication.threads.interpreter import freeze_folds, share_interpreter
 from stratalog.replication.threads.upkeep_thread import release_free_memory
 from stratalog.storage.clock import RandomIds, SystemClock
+from stratalog.storage.errors import StratalogError
+from stratalog.storage.objects.port import ObjectStore
 
 _LOG = logging.getLogger("stratalog.fetcher")
 
 FORMAT = "stratalog-fetch"
 END_WAIT_MS = 15_000
 SUPERVISE_MS = 2_000
+AT_WORK_MS = 3 * SUPERVISE_MS
+"""Time within which a session that is at work publishes something."""
 AFTER_END_MS = 500
 GOLDEN_RATIO = 0.6180339887
 """A factor whose multiples, modulo 1, lie far from each other however many there are."""
@@ -143,16 +161,53 @@ def after_end_ms(config: BrokerConfig) -> int:
 
 @dataclass(slots=True)
 class _FetchQuery:
-    """One of a broker's queries, `query` None until Spark has accepted it; `tries` counts how often it was started."""
+    """One of a follower's queries, `query` None while it does not run; `starts` counts how often it was started."""
 
     job: FetchJob
     slot: int
     query: StreamingQuery | None = None
-    tries: int = 0
+    starts: int = 0
 
     @property
     def name(self) -> str:
         return f"stratalog-fetch-{self.job.broker_id}-{self.job.broker_epoch}-{self.slot}"
+
+
+@dataclass(slots=True)
+class _Follower:
+    """The queries of one registration of a broker, or the threads that fetch instead.
+
+    written_ms  by session on Spark, when its progress object was written last, as its store dates it
+    seen_ms     by slot, when that was last found to have changed
+    told        the newest reason that a warning gave
+    """
+
+    job: FetchJob
+    queries: list[_FetchQuery]
+    place: FetchPlace
+    threads: FollowerThreads | None = None
+    written_ms: dict[str, int] = field(default_factory=dict)
+    seen_ms: dict[int, int] = field(default_factory=dict)
+    told: str = ""
+
+    def look(self, objects: ObjectStore, now_ms: int) -> bool:
+        """Whether a session of one of the queries has written since the last call. Raises StratalogError."""
+        prefix = fetch_progress_path(self.job.broker_epoch, "")
+        written_ms: dict[str, int] = {}
+        for meta in objects.list(prefix):
+            slot = meta.path.removeprefix(prefix).split("-")[1]
+            if slot.isdecimal():
+                written_ms[meta.path] = meta.last_modified_ms
+                if self.written_ms.get(meta.path) != meta.last_modified_ms:
+                    self.seen_ms[int(slot)] = now_ms
+        has_changed = any(self.written_ms.get(path) != at_ms for path, at_ms in written_ms.items())
+        self.written_ms = written_ms
+        return has_changed
+
+    def others_work(self, query: _FetchQuery, now_ms: int) -> bool:
+        """Whether sessions of another query have published a moment ago."""
+        others = (at_ms for slot, at_ms in self.seen_ms.items() if slot != query.slot)
+        return any(now_ms - at_ms <= AT_WORK_MS for at_ms in others)
 
 
 def _quiet_session(spark: SparkSession) -> SparkSession:
@@ -165,14 +220,17 @@ def _quiet_session(spark: SparkSession) -> SparkSession:
 
 
 class SparkFetchRunner:
-    """Runs each broker's sessions as streaming queries of one Spark session, and starts one that died again."""
+    """Runs each follower's sessions as streaming queries of one Spark session, or in threads while they cannot run.
+
+    The rules are those of `replication.follower.fetch_place`.
+    """
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = _quiet_session(spark)
         self._clock = SystemClock()
         self._stores = DeltaStores(RandomIds())
         self._checkpoints = Path(tempfile.mkdtemp(prefix="stratalog-fetch-"))
-        self._queries: list[_FetchQuery] = []
+        self._followers: list[_Follower] = []
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self.failure = ""
@@ -181,18 +239,16 @@ class SparkFetchRunner:
         self._supervisor.start()
 
     def start(self, job: FetchJob) -> None:
-        for slot in range(job.config.stratalog_fetch_sessions):
-            each = _FetchQuery(job, slot)
-            try:
-                self._start_query(each)
-            except Exception as reason:  # noqa: BLE001 - as in `_supervise`, which tries again
-                _LOG.warning("%s did not start: %s", each.name, _first_line(reason))
-            with self._lock:
-                self._queries.append(each)
+        queries = [_FetchQuery(job, slot) for slot in range(job.config.stratalog_fetch_sessions)]
+        place = FetchPlace(job.config.stratalog_fetch_retry_ms, self._clock.monotonic_ms())
+        follower = _Follower(job, queries, place)
+        self._decide(follower, TimePassed())
+        with self._lock:
+            self._followers.append(follower)
 
     def _start_query(self, each: _FetchQuery) -> None:
         body = {**asdict(each.job), "config": asdict(each.job.config)}
-        each.tries += 1
+        each.starts += 1
         with self._register_lock:
             # A registration of its own for each query: they would share one Java map of environment variables, to which
             # Spark's Python runners write from all queries' threads, and a corrupted map fails every later task.
@@ -202,7 +258,7 @@ class SparkFetchRunner:
         each.query = (
             frame.writeStream.format("noop")
             .queryName(each.name)
-            .option("checkpointLocation", str(self._checkpoints / f"{each.name}-{each.tries}"))
+            .option("checkpointLocation", str(self._checkpoints / f"{each.name}-{each.starts}"))
             .option("asyncProgressTrackingEnabled", "true")
             .option("asyncProgressTrackingCheckpointIntervalMs", str(CHECKPOINT_INTERVAL_MS))
             .start()
@@ -211,7 +267,10 @@ class SparkFetchRunner:
     @property
     def queries(self) -> list[StreamingQuery]:
         with self._lock:
-            return [each.query for each in self._queries if each.query is not None]
+            found = [each.query for follower in self._followers for each in follower.queries]
+        return [query for query in found if query is not None]
+
+    # -- supervision -------------------------------------------------------------------------------------
 
     def _supervise(self) -> None:
         while not self._stopped.wait(SUPERVISE_MS / 1000):
@@ -220,37 +279,125 @@ class SparkFetchRunner:
                 _LOG.error("no fetch session can run any more: %s", self.failure)
                 return
             with self._lock:
-                running = list(self._queries)
-            for each in running:
+                followers = list(self._followers)
+            for follower in followers:
                 try:
-                    self._supervise_one(each)
+                    self._supervise_one(follower)
                 except Exception as reason:  # noqa: BLE001 - Spark's errors have no common root; the next round tries again
-                    _LOG.warning("%s, trying again: %s", each.name, _first_line(reason))
+                    _LOG.warning("fetching of broker %d, trying again: %s", follower.job.broker_id, _text(reason))
 
-    def _supervise_one(self, each: _FetchQuery) -> None:
-        """Remove a query whose registration is over, once its last session has ended; start a dead one again."""
-        is_over = self._stores.objects(each.job.root).exists(stop_path(each.job.broker_epoch))
-        query = each.query
-        if is_over and not (query is not None and query.isActive and query.status["isTriggerActive"]):
-            if query is not None:
-                query.stop()
-            with self._lock:
-                if each in self._queries:
-                    self._queries.remove(each)
-        elif not is_over and not (query is not None and query.isActive) and not self._stopped.is_set():
-            reason = query.exception() if query is not None else None
-            _LOG.warning("%s is not running, starting it again: %s", each.name, _first_line(reason))
-            self._start_query(each)
+    def _supervise_one(self, follower: _Follower) -> None:
+        """Remove the queries of a registration that is over, once their sessions have ended; else decide on what has
+        happened since the last time."""
+        objects = self._stores.objects(follower.job.root)
+        if objects.exists(stop_path(follower.job.broker_epoch)):
+            for each in follower.queries:
+                query = each.query
+                if query is not None and not (query.isActive and query.status["isTriggerActive"]):
+                    query.stop()
+                    each.query = None
+            if all(each.query is None for each in follower.queries):
+                with self._lock:
+                    if follower in self._followers:
+                        self._followers.remove(follower)
+            return
+        now_ms = self._clock.monotonic_ms()
+        if follower.look(objects, now_ms):
+            self._decide(follower, SessionPublished())
+        for each in follower.queries:
+            query = each.query
+            if query is not None and not query.isActive:
+                each.query = None
+                self._decide(follower, self._failed(follower, each, query.exception()))
+        self._decide(follower, TimePassed())
+
+    def _failed(self, follower: _Follower, each: _FetchQuery, reason: BaseException | None) -> QueryFailed:
+        """The event of a query that died or did not start."""
+        error = _text(reason) if reason is not None else "the query has ended"
+        _LOG.info("%s failed: %s", each.name, error)
+        return QueryFailed(error, follower.others_work(each, self._clock.monotonic_ms()))
+
+    def _decide(self, follower: _Follower, event: Event) -> None:
+        before = follower.place
+        follower.place, tasks = decide(before, event, self._clock.monotonic_ms())
+        if not self._stopped.is_set():
+            self._report(follower, before)
+            for task in tasks:
+                self._do(follower, task)
+
+    def _do(self, follower: _Follower, task: FetchTask) -> None:
+        if task is FetchTask.START_QUERIES:
+            self._start_queries(follower, follower.queries)
+        elif task is FetchTask.TRY_ONE_QUERY:
+            self._start_queries(follower, follower.queries[:1])
+        elif task is FetchTask.END_QUERIES:
+            for each in follower.queries:
+                if (query := each.query) is not None:
+                    each.query = None
+                    threading.Thread(target=_stop_quietly, args=(query,), name=f"stop-{each.name}", daemon=True).start()
+        elif task is FetchTask.START_THREADS:
+            follower.threads = FollowerThreads(follower.job)
+        elif follower.threads is not None:
+            follower.threads.end()
+            follower.threads = None
+
+    def _start_queries(self, follower: _Follower, queries: list[_FetchQuery]) -> None:
+        for each in queries:
+            if each.query is not None:
+                continue
+            place, failures = follower.place.place, follower.place.failures
+            try:
+                self._start_query(each)
+            except Exception as reason:  # noqa: BLE001 - Spark's errors have no common root
+                self._decide(follower, self._failed(follower, each, reason))
+            if (place, failures) != (follower.place.place, follower.place.failures) and failures + 1 >= FAILURES_MAX:
+                return  # it was the last one in a row: the decision was carried out
+
+    def _report(self, follower: _Follower, before: FetchPlace) -> None:
+        """What changed, in the log and for metrics and tools. Says why once, not at each try."""
+        job, place = follower.job, follower.place
+        if place.place is not before.place:
+            in_threads = place.place is Place.THREADS
+            if in_threads and place.reason != follower.told:
+                follower.told = place.reason
+                todo = advice(place.reason, job.metadata_root, job.root)
+                what = (
+                    "broker %d: its fetch queries cannot run on Spark (%s). It fetches in a thread of this process, "
+                    "and tries Spark again in %d ms and at growing intervals. What to do: %s"
+                )
+                _LOG.warning(what, job.broker_id, place.reason, place.pause_ms, todo)
+            elif not in_threads:
+                _LOG.warning("broker %d fetches on Spark again", job.broker_id)
+            self._publish(job, ThreadFetch(place.reason, self._clock.wall_ms()) if in_threads else None)
+        elif place.failures > before.failures:
+            _LOG.warning(
+                "broker %d: a fetch query failed, %d in a row, starting it again: %s",
+                job.broker_id, place.failures, place.reason,
+            )  # fmt: skip
+
+    def _publish(self, job: FetchJob, state: ThreadFetch | None) -> None:
+        path = thread_fetch_path(job.broker_epoch)
+        try:
+            objects = self._stores.objects(job.root)
+            if state is None:
+                objects.delete(path)
+            else:
+                objects.put_register(path, state.to_json())
+        except StratalogError as reason:
+            _LOG.warning("where broker %d fetches cannot be published: %s", job.broker_id, reason)
+
+    # -- the end -----------------------------------------------------------------------------------------
 
     def stop(self) -> bool:
         """End the sessions first: stopping a query while its task polls ends in a stack overflow inside Spark."""
         self._stopped.set()
         self._supervisor.join(timeout=10)
         with self._lock:
-            running, self._queries = self._queries, []
-        were_asked = [could_end_sessions(job) for job in {id(each.job): each.job for each in running}.values()]
+            followers, self._followers = self._followers, []
+        were_asked = [could_end_sessions(follower.job) for follower in followers]
         deadline_ms = self._clock.monotonic_ms() + END_WAIT_MS
-        have_ended = [self._has_ended(each, deadline_ms) for each in running]
+        have_ended = [self._has_ended(each, deadline_ms) for follower in followers for each in follower.queries]
+        have_ended += [follower.threads.join() for follower in followers if follower.threads is not None]
         shutil.rmtree(self._checkpoints, ignore_errors=True)
         return all(were_asked) and all(have_ended)
 
@@ -265,9 +412,16 @@ class SparkFetchRunner:
             was_quiet = not query.status["isTriggerActive"]
             query.stop()
         except Exception as reason:  # noqa: BLE001 - Spark's errors have no common root, and its JVM may be gone
-            _LOG.warning("%s cannot be stopped: %s", each.name, _first_line(reason))
+            _LOG.warning("%s cannot be stopped: %s", each.name, _text(reason))
             return False
         return was_quiet
+
+
+def _stop_quietly(query: StreamingQuery) -> None:
+    try:
+        query.stop()
+    except Exception as reason:  # noqa: BLE001 - as in `_has_ended`
+        _LOG.info("a fetch query that cannot run cannot be stopped: %s", _text(reason))
 
 
 def _is_alive(spark: SparkSession) -> bool:
@@ -278,6 +432,6 @@ def _is_alive(spark: SparkSession) -> bool:
         return False
 
 
-def _first_line(reason: BaseException | None) -> str:
+def _text(reason: BaseException) -> str:
     """Spark's errors carry the stack of the JVM: that stays out of the terminal."""
-    return str(reason).partition("\n")[0]
+    return worker_error(str(reason)) or type(reason).__name__

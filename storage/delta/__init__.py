@@ -4,6 +4,7 @@ table             the port: what a partition log needs of a table
 delta_table       the table on an object store
 commit_race       the decision of one commit attempt: committed or conflict
 commits           `_delta_log` of one table on storage
+newest            where a fold begins, and what the checkpoint pointer names
 commit_json       one commit as Delta's JSON lines
 snapshot          the fold of commits into a snapshot
 checkpoint        Delta's checkpoints

@@ -190,14 +190,18 @@ def encode_checkpoint(snapshot: TableSnapshot, definition: Definition) -> tuple[
     return sink.getvalue().to_pybytes(), count
 
 
-def encode_pointer(snapshot: TableSnapshot, action_count: int, size_bytes: int) -> bytes:
+def action_count_of(data: bytes, name: str) -> int:
+    """The number of actions in a checkpoint's bytes. Raises CorruptMessageError."""
+    try:
+        count: int = pq.ParquetFile(pa.BufferReader(data)).metadata.num_rows
+    except (OSError, pa.ArrowException) as reason:
+        raise CorruptMessageError(f"{name}: the checkpoint is unreadable: {reason}") from reason
+    return count
+
+
+def encode_pointer(version: int, action_count: int, size_bytes: int) -> bytes:
     """The content of `_last_checkpoint`, by which readers find the newest checkpoint."""
-    pointer = {
-        "version": snapshot.version,
-        "size": action_count,
-        "sizeInBytes": size_bytes,
-        "numOfAddFiles": len(snapshot.files),
-    }
+    pointer = {"version": version, "size": action_count, "sizeInBytes": size_bytes}
     return json.dumps(pointer, separators=(",", ":")).encode()
 
 

@@ -5,7 +5,8 @@ A create-if-absent of version N is the lock, but two things can spoil its result
 - **Orphaned commits.** Clean-up deletes old commits, after which a writer that slept can create N once more. Clean-up
   is ascending and stays below the newest checkpoint, so a win at N counts when N-1, *the very commit that was
   folded*, still exists. If it does not, `_judge` distinguishes an orphaned commit from a real one that clean-up
-  overtook, by the newest checkpoint and by the id of its predecessor which N+1 carries.
+  overtook, by the newest checkpoint and by the id of its predecessor which N+1 carries. Where the table was made anew
+  while a writer slept, another N-1 stands than the one that was folded: N is orphaned then, whatever is checkpointed.
 - **Ambiguous results.** A retried PUT finds its own object, or its response is lost: N is read back, and the own
   commit id there means that the create was ours.
 
@@ -118,7 +119,7 @@ class CommitRace:
         stored = self._log.read_version(version)
         if stored is None:
             return None
-        if version > 0 and not self._log.has_version(version - 1, None) and self._log.checkpoint_hint() > version:
+        if version > 0 and not self._log.has_version(version - 1, None) and self._log.newest_checkpoint() > version:
             return None
         self._check_succession(version, stored)
         self.saw(version, stored.commit.commit_id)
@@ -127,6 +128,10 @@ class CommitRace:
     def _check_succession(self, version: int, stored: StoredCommit) -> None:
         if self._seen_id is None:
             return
+        if version == self._seen_version + 1 and stored.properties is not None:
+            raise TableReplacedError(
+                f"{self._log.name}: version {version} is the first commit of another table: open it again"
+            )
         found_id = {version - 1: stored.previous_id, version: stored.commit.commit_id}.get(self._seen_version)
         if found_id not in (None, self._seen_id):
             raise TableReplacedError(
@@ -163,24 +168,34 @@ class CommitRace:
         return self._log.has_version(version - 1, stored.previous_id)
 
     def _judge(self, version: int, stored: StoredCommit) -> Committed | Conflict:
-        """A win whose predecessor is gone: a real commit that clean-up overtook, or an orphaned one?
+        """A win whose predecessor is gone or another one: a real commit that clean-up overtook, or an orphaned one?
 
         Versions at or above the newest checkpoint are never cleaned up, and clean-up is ascending: a real N
-        below it that still exists has a successor, and that one names N's commit id.
+        below it that still exists has a successor, and that one names N's commit id. Another N-1 that clean-up cannot
+        have passed is the table's own: then N is orphaned, since no fold continues with a commit that does not follow.
         """
         newest = self._log.newest_checkpoint()
-        if newest == version - 1:
+        is_behind_another = self._is_behind_another(version, newest)
+        if newest == version - 1 and not is_behind_another:
             return Committed(version)
         successor = self._log.read_version(version + 1)
         own = self._log.read_version(version)
         if own is None or own.commit.commit_id != stored.commit.commit_id:
             raise self._unknown(version, stored)
+        if is_behind_another:
+            self._log.delete_version(version)
+            return Conflict(version)
         if successor is not None and successor.previous_id == stored.commit.commit_id:
             return Committed(version)
         if successor is None and newest == version:
             return Committed(version)
         self._log.delete_version(version)
         return Conflict(version)
+
+    def _is_behind_another(self, version: int, newest_checkpoint: int) -> bool:
+        """Whether another commit than the one that was folded stands before this version, where clean-up cannot have
+        been."""
+        return version > 0 and newest_checkpoint < version and self._log.has_version(version - 1, None)
 
     def _unknown(self, version: int, stored: StoredCommit) -> StoreUnavailableError:
         return StoreUnavailableError(

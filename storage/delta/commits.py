@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from stratalog.storage.delta.checkpoint import (
     LAST_CHECKPOINT,
     Definition,
+    action_count_of,
     checkpoint_file,
     checkpoint_versions,
     commit_definition,
@@ -38,6 +39,7 @@ class DeltaCommitLog:
         self._store = store
         self._log = f"{directory}/_delta_log"
         self.name = f"{store.url}/{directory}"
+        self._pointer = -1, b""
 
     def path_of(self, version: int) -> str:
         """A commit's path in the store."""
@@ -63,7 +65,7 @@ class DeltaCommitLog:
         return pointed_version(self._store.get_optional(f"{self._log}/{LAST_CHECKPOINT}"))
 
     def newest_checkpoint(self) -> int:
-        return next(iter(self._checkpoints()), -1)
+        return next(iter(self.checkpoints()), -1)
 
     def list_log(self) -> list[ObjectMeta]:
         """Everything in the log, ordered by path."""
@@ -89,20 +91,6 @@ class DeltaCommitLog:
         except CorruptMessageError:
             return None
 
-    def newest_usable_checkpoint(self) -> TableSnapshot | None:
-        """The newest checkpoint that can be read: the one pointed at, else by listing."""
-        pointed = self.read_checkpoint(self.checkpoint_hint())
-        if pointed is not None:
-            return pointed
-        snapshots = (self.read_checkpoint(version) for version in self._checkpoints())
-        return next((snapshot for snapshot in snapshots if snapshot is not None), None)
-
-    def check_no_table(self) -> None:
-        """When neither version 0 nor a checkpoint can be read: CorruptMessageError if there are checkpoints."""
-        versions = self._checkpoints()
-        if versions:
-            raise CorruptMessageError(f"{self.name}: version 0 is gone and no checkpoint of {versions} is readable")
-
     def delete_checkpoint(self, version: int) -> None:
         self._store.delete(f"{self._log}/{checkpoint_file(version)}")
 
@@ -123,15 +111,25 @@ class DeltaCommitLog:
             yield pointed
         elif self._store.exists(self.path_of(0)):
             return
-        yield from self._checkpoints()
+        yield from self.checkpoints()
 
     def write_checkpoint(self, snapshot: TableSnapshot, definition: Definition) -> None:
-        """Write the checkpoint, and the pointer once that is synced: what is pointed at outlives a power loss."""
+        """Write and sync the checkpoint; `put_pointer` is next. What is pointed at outlives a power loss."""
         data, action_count = encode_checkpoint(snapshot, definition)
-        pointer = encode_pointer(snapshot, action_count, len(data))
-        for name, content in ((checkpoint_file(snapshot.version), data), (LAST_CHECKPOINT, pointer)):
-            self._store.put(f"{self._log}/{name}", content)
-            self._store.sync([f"{self._log}/{name}"])
+        self._put_synced(checkpoint_file(snapshot.version), data)
+        self._pointer = snapshot.version, encode_pointer(snapshot.version, action_count, len(data))
+
+    def put_pointer(self, version: int) -> None:
+        """Name this checkpoint as the newest one. ObjectNotFoundError when it is another handle's and gone."""
+        known, content = self._pointer
+        if known != version:
+            data = self._store.get(f"{self._log}/{checkpoint_file(version)}")
+            content = encode_pointer(version, action_count_of(data, f"{self.name} checkpoint {version}"), len(data))
+        self._put_synced(LAST_CHECKPOINT, content)
+
+    def _put_synced(self, name: str, content: bytes) -> None:
+        self._store.put(f"{self._log}/{name}", content)
+        self._store.sync([f"{self._log}/{name}"])
 
     def expired_versions(self, limit: int, keep_from_ms: int) -> tuple[int, int]:
         """`[first, end)`: the versions below `limit` that were committed before `keep_from_ms`.
@@ -156,9 +154,10 @@ class DeltaCommitLog:
         """Delete unreadable checkpoints: those newer than the one kept, and a pointer that names another."""
         if self.checkpoint_hint() not in (-1, kept):
             self._store.delete(f"{self._log}/{LAST_CHECKPOINT}")
-        for version in self._checkpoints():
+        for version in self.checkpoints():
             if version > kept:
                 self._store.delete(f"{self._log}/{checkpoint_file(version)}")
 
-    def _checkpoints(self) -> list[int]:
+    def checkpoints(self) -> list[int]:
+        """The versions of all checkpoints by listing, newest first."""
         return checkpoint_versions(meta.path for meta in self.list_log())

@@ -17,8 +17,9 @@ from stratalog.storage.clock import Ids
 from stratalog.storage.delta.checkpoint import commit_version, covered_count
 from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
 from stratalog.storage.delta.commits import DeltaCommitLog
+from stratalog.storage.delta.newest import newest_fold, newest_readable, point_to
 from stratalog.storage.delta.removed import NO_PRODUCERS, producers_path
-from stratalog.storage.delta.snapshot import INITIAL_TXNS, NO_COMMIT, TableFold, sound_commits
+from stratalog.storage.delta.snapshot import INITIAL_TXNS, NO_COMMIT, sound_commits
 from stratalog.storage.delta.table import (
     PRODUCERS,
     PRODUCERS_VERSION,
@@ -47,7 +48,6 @@ from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.records import FewRows
 
-SNAPSHOT_TRIES = 10
 KERNEL_COPY_BYTES = 64 << 10
 """Size of the smallest file that the kernel copies."""
 SMALL_PIECES_BYTES = 64 << 10
@@ -85,20 +85,12 @@ class DeltaLogTable(LogTable):
         return created
 
     def snapshot(self) -> TableSnapshot | None:
-        for _ in range(SNAPSHOT_TRIES):
-            fold, last_id = self._tail(self._log.read_checkpoint(self._log.checkpoint_hint()))
-            if fold.version < 0:  # no pointer to a readable checkpoint, and version 0 is gone
-                fold, last_id = self._tail(self._log.newest_usable_checkpoint())
-            if fold.version < 0:
-                self._log.check_no_table()
-                return None
-            if self._log.checkpoint_hint() > fold.version:
-                continue  # clean-up deleted from the tail while it was being read
-            self._race.loaded(fold.version, last_id)
-            return fold.snapshot()
-        raise CorruptMessageError(
-            f"{self.name}: the commits end below checkpoint {self._log.checkpoint_hint()}, which is unreadable"
-        )
+        found = newest_fold(self._log)
+        if found is None:
+            return None
+        fold, last_id = found
+        self._race.loaded(fold.version, last_id)
+        return fold.snapshot()
 
     def read_commit(self, version: int) -> Commit | None:
         return self._race.read(version)
@@ -277,6 +269,7 @@ class DeltaLogTable(LogTable):
             paths = [*fresh, *objects, *self._producer_paths(snapshot), log.path_of(version), self._directory]
             self._store.sync(list(dict.fromkeys(paths)))
         log.write_checkpoint(snapshot, definition)
+        point_to(log, version)
         return version
 
     def adopt_checkpoint(self) -> int:
@@ -352,7 +345,7 @@ class DeltaLogTable(LogTable):
         """
         # Listed before it is read: a commit that another writer makes meanwhile is not of the stop.
         versions = [commit_version(meta.path) for meta in self._log.list_log()]
-        base = self._log.newest_usable_checkpoint()
+        base = newest_readable(self._log)
         first = base.version + 1 if base else 0
         readable = self._readable_commits(first)
         last_id = self._log.id_at(base.version) if base else NO_COMMIT
@@ -363,15 +356,6 @@ class DeltaLogTable(LogTable):
         self._store.sync([self._log.path_of(max(kept, 0))])
         self._race.forget()
         return kept
-
-    def _tail(self, base: TableSnapshot | None) -> tuple[TableFold, str | None]:
-        """The fold of a checkpoint and the commits after it, and the id of its last commit if known."""
-        fold = TableFold(base, self.name)
-        last_id = self._log.id_at(base.version) if base else None
-        while (stored := self._log.read_version(fold.version + 1)) is not None:
-            fold.apply(stored)
-            last_id = stored.commit.commit_id
-        return fold, last_id
 
     def _readable_commits(self, first: int) -> list[StoredCommit]:
         readable: list[StoredCommit] = []

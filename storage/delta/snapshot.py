@@ -104,14 +104,36 @@ def sound_commits(
         count = sound
 
 
+def follows(stored: StoredCommit, last_id: str | None) -> bool:
+    """Whether a commit belongs behind the commit `last_id` (`NO_COMMIT` = it is version 0, None = unknown).
+
+    Version 0, and only that, defines the table. A later commit names none before it if its writer found none there,
+    but a checkpoint.
+    """
+    if last_id == NO_COMMIT:
+        return stored.previous_id is None
+    if stored.properties is not None:
+        return False
+    return last_id is None or stored.previous_id in (None, last_id)
+
+
 def _following(stored: Sequence[StoredCommit], last_id: str | None) -> int:
     """The number of commits that form a chain: after a power loss a file may hold blocks of another one, and so a
-    commit that stood elsewhere. An unknown id (None) fits any."""
+    commit that stood elsewhere, or the first one of another table."""
+    if last_id == NO_COMMIT and _begins_as_another_table(stored):
+        return 0
     for count, each in enumerate(stored):
-        if last_id is not None and each.previous_id is not None and each.previous_id != last_id:
+        if not follows(each, last_id):
             return count
         last_id = each.commit.commit_id or None
     return len(stored)
+
+
+def _begins_as_another_table(stored: Sequence[StoredCommit]) -> bool:
+    """Whether version 0 is not the one of this table: versions 1 and 2 form a chain, and 1 names another commit."""
+    if len(stored) < 3 or stored[1].previous_id is None:
+        return False
+    return follows(stored[2], stored[1].commit.commit_id) and not follows(stored[1], stored[0].commit.commit_id)
 
 
 def _all_whole(commit: Commit, removed: set[str], is_whole: Callable[[FileEntry], bool]) -> bool:

@@ -9,9 +9,9 @@ from stratalog.storage.topic_config import LONG_MAX, LogConfig
 class FlushState:
     """The commits of one instance of a log since its last sync (Kafka's `LocalLog.unflushedMessages`).
 
-    A sync covers the own commits, which the table knows. If the topic is flushed at all, it must also cover the commits
-    of other instances below them: their writer may have died between its commit and its sync, and a log is only as
-    durable as its oldest commit.
+    A sync covers the own commits, which the table knows. It must also cover the commits of other instances below them:
+    their writer may have died between its commit and its sync, or never syncs, and a log is only as durable as its
+    oldest commit. So an epoch start, which is always synced, survives on a topic that is never flushed.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -19,7 +19,8 @@ class FlushState:
         self.record_count = 0
         """Records committed since the last sync."""
         self._synced_ms = 0
-        self._others_from: int | None = None
+        self.others_from: int | None = None
+        """The first version of other instances that the next sync must cover; None: none."""
 
     def is_due(self, config: LogConfig, record_count: int) -> bool:
         """Whether a commit of so many records is synced; `flush.messages=3`: that of record 3, 6, 9 …"""
@@ -32,15 +33,10 @@ class FlushState:
             return None
         return max(0, self._synced_ms + config.flush_ms - self._clock.monotonic_ms())
 
-    def first_owed(self, config: LogConfig) -> int | None:
-        """The first version of other instances that a sync must cover; None: none, or the topic is never flushed."""
-        is_flushed = config.flush_messages < LONG_MAX or config.flush_ms < LONG_MAX
-        return self._others_from if is_flushed else None
-
     def others_committed(self, first_version: int) -> None:
         """Versions from this one on were folded; their writer may not have synced them."""
-        if self._others_from is None:
-            self._others_from = first_version
+        if self.others_from is None:
+            self.others_from = first_version
 
     def committed(self, record_count: int, *, is_synced: bool) -> None:
         """An own commit was made."""
@@ -52,4 +48,4 @@ class FlushState:
         """Count this many records as durable, and all versions below `others_from` (None: all)."""
         self.record_count -= record_count
         self._synced_ms = self._clock.monotonic_ms()
-        self._others_from = others_from
+        self.others_from = others_from

@@ -419,9 +419,7 @@ class PartitionLog(LogReader):
         version = prepared.version
         if self.state.version != version - 1:
             return Conflict(version)
-        outcome = self.table.commit(
-            version, prepared.commit, sync=prepared.sync, since=self.flushing.first_owed(self.config)
-        )
+        outcome = self.table.commit(version, prepared.commit, sync=prepared.sync, since=self.flushing.others_from)
         if isinstance(outcome, Conflict):
             self._is_in_doubt = True
             return outcome

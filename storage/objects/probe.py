@@ -1,6 +1,6 @@
 """Whether a store creates an object only if it is absent, which every commit relies on.
 
-I/O: through the store, at most five calls for one small object below its root, which is deleted at the end. The object
+I/O: through the store, at most seven calls for one small object below its root, which is deleted at the end. The object
 has a name of its own, so brokers that probe a root at once do not meet each other. The two creates come one after the
 other: a store that only confuses simultaneous ones is not found.
 """
@@ -33,19 +33,17 @@ def probe_create_if_absent(store: ObjectStore, probe_id: str, needs: str) -> Non
 
 
 def _create_twice(store: ObjectStore, path: str, needs: str) -> None:
-    was_refused = False
     try:
         store.create(path, _FIRST)
     except StoreUnavailableError:
         store.put(path, _FIRST)  # raises, too, where the store is out of reach
-        was_refused = True
-    try:
-        has_won = store.create(path, _SECOND)
-    except StoreUnavailableError as reason:
-        if not was_refused:
-            raise
-        refusal = f"{store.url} cannot hold logs: it needs {needs}, and refuses them: {reason}"
-        raise KafkaStorageError(refusal) from reason
+        store.delete(path)
+        try:
+            store.create(path, _FIRST)
+        except StoreUnavailableError as reason:
+            refusal = f"{store.url} cannot hold logs: it needs {needs}, and refuses them: {reason}"
+            raise KafkaStorageError(refusal) from reason
+    has_won = store.create(path, _SECOND)
     found = store.get_optional(path)
     if has_won or found != _FIRST:
         raise KafkaStorageError(

@@ -63,7 +63,7 @@ class Flush(Chore):
         if self.rest_ms(view) != 0:
             return None
         log, version, record_count = self._log, self._log.version, self._log.flushing.record_count
-        flush = log.table.flusher(version, log.flushing.first_owed(log.config))
+        flush = log.table.flusher(version, log.flushing.others_from)
         return Work(flush, partial(self._flushed, view, version, record_count))
 
     def _flushed(self, view: UpkeepView, version: int, record_count: int, _: None) -> UpkeepDone:

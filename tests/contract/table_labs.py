@@ -13,6 +13,7 @@ from typing import Protocol
 import obstore.store
 
 from stratalog.storage.clock import RandomIds
+from stratalog.storage.delta.checkpoint import LAST_CHECKPOINT, checkpoint_file, pointed_version
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.files.data_file import DataFile
 from stratalog.storage.objects.local import LocalStore
@@ -20,17 +21,25 @@ from stratalog.storage.objects.remote import ObstoreStore
 from tests.storage.memory_table import MemoryDisk, MemoryLogTable
 
 TABLE = "access-log-0"
+POINTER = LAST_CHECKPOINT
 Fault = Callable[[], None]
 
 
 class Lab(Protocol):
-    """One disk with one table. `on` runs a fault once, at a low-level call (`create`, `create:done`) of a version."""
+    """One disk with one table. `on` runs a fault once, at a low-level call (`create`, `create:done`) of a version;
+    `on_put` before an object of its log is put (`checkpoint_file(5)`, `POINTER`).
+
+    misplace    the content of a version, perhaps of another table, stands at another version
+    point_back  runs `to`, which writes a checkpoint, and returns what restores that checkpoint and its pointer
+    """
 
     def open(self, name: str = TABLE) -> DeltaLogTable | MemoryLogTable: ...
     def on(self, operation: str, version: int, fault: Fault) -> None: ...
     def has_commit(self, version: int) -> bool: ...
     def tear(self, version: int) -> None: ...
-    def misplace(self, version: int, to: int) -> None: ...
+    def misplace(self, version: int, to: int, of: str = TABLE) -> None: ...
+    def on_put(self, name: str, fault: Fault) -> None: ...
+    def point_back(self, to: Callable[[], object]) -> Callable[[], None]: ...
     def lose_file(self, file: DataFile) -> None: ...
 
 
@@ -50,9 +59,22 @@ class MemoryLab:
     def tear(self, version: int) -> None:
         self.disk.files_of(TABLE).commits[version] = None
 
-    def misplace(self, version: int, to: int) -> None:
-        commits = self.disk.files_of(TABLE).commits
-        commits[to] = commits[version]
+    def misplace(self, version: int, to: int, of: str = TABLE) -> None:
+        self.disk.files_of(TABLE).commits[to] = self.disk.files_of(of).commits[version]
+
+    def on_put(self, name: str, fault: Fault) -> None:
+        self.disk.access = _once("put", f"_delta_log/{name}", fault)
+
+    def point_back(self, to: Callable[[], object]) -> Callable[[], None]:
+        to()
+        files = self.disk.files_of(TABLE)
+        checkpoint = files.checkpoints[files.pointer]
+
+        def restore() -> None:
+            files.checkpoints[checkpoint.version] = checkpoint
+            files.pointer = checkpoint.version
+
+        return restore
 
     def lose_file(self, file: DataFile) -> None:
         del self.disk.files_of(TABLE).data_files[file.path]
@@ -68,6 +90,10 @@ class Hooks:
         created: bool = super().create(path, data)  # type: ignore[misc] - of the store that this is mixed into
         self.access("create:done", "", path)
         return created
+
+    def put(self, path: str, data: bytes) -> None:
+        self.access("put", "", path)
+        super().put(path, data)  # type: ignore[misc]
 
     def get_optional(self, path: str) -> bytes | None:
         self.access("get", "", path)
@@ -107,8 +133,23 @@ class StoreLab:
         whole = self.store.get(_commit(version))
         self.store.put(_commit(version), whole[: len(whole) // 2])
 
-    def misplace(self, version: int, to: int) -> None:
-        self.store.put(_commit(to), self.store.get(_commit(version)))
+    def misplace(self, version: int, to: int, of: str = TABLE) -> None:
+        self.store.put(_commit(to), self.store.get(_commit(version, of)))
+
+    def on_put(self, name: str, fault: Fault) -> None:
+        self.store.access = _once("put", f"{TABLE}/_delta_log/{name}", fault)
+
+    def point_back(self, to: Callable[[], object]) -> Callable[[], None]:
+        to()
+        pointer = self.store.get(f"{TABLE}/_delta_log/{POINTER}")
+        checkpoint = f"{TABLE}/_delta_log/{checkpoint_file(pointed_version(pointer))}"
+        content = self.store.get(checkpoint)
+
+        def restore() -> None:
+            self.store.put(checkpoint, content)
+            self.store.put(f"{TABLE}/_delta_log/{POINTER}", pointer)
+
+        return restore
 
     def lose_file(self, file: DataFile) -> None:
         path = f"{TABLE}/{file.path}"
@@ -127,8 +168,8 @@ class DeltaLab(StoreLab):
         self.root = root
 
 
-def _commit(version: int) -> str:
-    return f"{TABLE}/_delta_log/{version:020}.json"
+def _commit(version: int, table: str = TABLE) -> str:
+    return f"{table}/_delta_log/{version:020}.json"
 
 
 def _once(operation: str, detail: str, fault: Fault) -> Callable[[str, str, str], None]:

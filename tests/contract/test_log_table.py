@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from stratalog.storage.delta.checkpoint import checkpoint_file
 from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.delta.table import (
     LEADER_EPOCH,
@@ -21,7 +22,7 @@ from stratalog.storage.delta.table import (
 from stratalog.storage.errors import CorruptMessageError, KafkaStorageError, ObjectNotFoundError, StoreUnavailableError
 from stratalog.storage.files.data_file import FileEntry, RowsWanted
 from stratalog.storage.records import Header, NewRecordBatch, data_table, payload_table
-from tests.contract.table_labs import DeltaLab, Lab, MemoryLab, StoreLab
+from tests.contract.table_labs import POINTER, DeltaLab, Lab, MemoryLab, StoreLab
 from tests.storage.memory_table import MemoryLogTable
 from tests.stores.servers import SERVERS, StoreServer
 
@@ -71,6 +72,14 @@ def append(table: Table, version: int, base_offset: int, *values: bytes) -> File
 def clean_up_to(table: Table, version: int) -> None:
     table.checkpoint()
     list(table.clean_log(version, LATER_MS))
+
+
+def make_anew(table: Table, last: int) -> None:
+    """Drop it, and make another one in its place, with commits `d0` to `d<last>`."""
+    table.drop()
+    assert table.create({"stratalog.topic-id": "t1"}, 1, "d0")
+    for version in range(1, last + 1):
+        assert table.commit(version, empty(f"d{version}")) == Committed(version)
 
 
 def lose_answer() -> None:
@@ -248,6 +257,123 @@ def test_an_orphaned_commit_does_not_count_for_a_tail_reader(lab: Lab, table: Ta
     assert seen == [None]
 
 
+def test_an_orphaned_commit_does_not_count_for_a_tail_reader_when_the_pointer_went_back(lab: Lab, table: Table) -> None:
+    grow(table, 3)
+    point_back = lab.point_back(table.checkpoint)
+    grow(table, 4, first=4)
+    reader, sleeper = lab.open(), lab.open()
+    sleeper.snapshot()
+    grow(table, 20, first=5)
+    clean_up_to(table, 12)
+    point_back()
+    seen: list[Commit | None] = []
+    lab.on("create:done", 5, lambda: seen.append(reader.read_commit(5)))
+    assert sleeper.commit(5, empty("orphan")) == Conflict(5)
+    assert seen == [None]
+
+
+@pytest.mark.parametrize("last", [20, 23])
+def test_a_fold_reaches_the_newest_version_when_the_pointer_went_back(lab: Lab, table: Table, last: int) -> None:
+    grow(table, 5)
+    point_back = lab.point_back(table.checkpoint)
+    grow(table, 20, first=6)
+    clean_up_to(table, 20)
+    grow(table, last, first=21)
+    point_back()
+    reader = lab.open()
+    snapshot = reader.snapshot()
+    assert snapshot is not None
+    assert snapshot.version == last
+    assert reader.commit(last + 1, empty("next")) == Committed(last + 1)
+
+
+def test_recovery_keeps_what_is_above_the_newest_checkpoint_when_the_pointer_went_back(lab: Lab, table: Table) -> None:
+    grow(table, 5)
+    point_back = lab.point_back(table.checkpoint)
+    grow(table, 20, first=6)
+    clean_up_to(table, 20)
+    grow(table, 22, first=21)
+    point_back()
+    assert lab.open().recover_tail() == 22
+    snapshot = lab.open().snapshot()
+    assert snapshot is not None
+    assert snapshot.version == 22
+
+
+@pytest.mark.parametrize("asleep_before", [checkpoint_file(5), POINTER])
+def test_a_checkpointer_that_slept_leaves_the_newest_pointer(lab: Lab, table: Table, asleep_before: str) -> None:
+    grow(table, 5)
+    slow = lab.open()
+    snapshot = slow.snapshot()
+    assert snapshot is not None
+    write = slow.checkpointer(snapshot)
+
+    def let_clean_up_overtake() -> None:
+        grow(table, 20, first=6)
+        clean_up_to(table, 20)
+
+    lab.on_put(asleep_before, let_clean_up_overtake)
+    write()
+    assert lab.open().adopt_checkpoint() == 20
+    found = lab.open().snapshot()
+    assert found is not None
+    assert found.version == 20
+
+
+@pytest.mark.parametrize("is_checkpointed", [True, False])
+def test_a_commit_behind_another_tables_commit_is_a_conflict(lab: Lab, table: Table, is_checkpointed: bool) -> None:
+    """The table was made anew while a writer slept: the version before its own has another commit id."""
+    grow(table, 3)
+    sleeper = lab.open()
+    sleeper.snapshot()
+    make_anew(table, 3)
+    if is_checkpointed:
+        table.checkpoint()
+    assert sleeper.commit(4, empty("late")) == Conflict(4)
+    assert not lab.has_commit(4)
+    assert lab.open().commit(4, empty("d4")) == Committed(4)
+
+
+def test_a_commit_that_another_ones_orphan_precedes_is_committed(lab: Lab, table: Table) -> None:
+    """Clean-up has overtaken it, and a writer that slept longer has just made the version before it once more."""
+    grow(table, 3)
+    sleeper = lab.open()
+    sleeper.snapshot()
+    grow(table, 4, first=4)
+    other = lab.open()
+
+    def let_an_orphan_precede() -> None:
+        grow(other, 9, first=6)
+        clean_up_to(other, 5)
+        lab.on("create:done", 4, lambda: outcomes.append(table.commit(5, empty("c5"))))
+        outcomes.append(sleeper.commit(4, empty("orphan")))
+
+    outcomes: list[Committed | Conflict] = []
+    lab.on("create:done", 5, let_an_orphan_precede)
+    assert table.commit(5, empty("c5")) == Committed(5)
+    assert outcomes == [Committed(5), Conflict(4)]
+    assert lab.has_commit(5)
+    assert not lab.has_commit(4)
+
+
+def test_a_fold_never_contains_a_commit_that_does_not_follow(lab: Lab, table: Table) -> None:
+    grow(table, 3)
+    sleeper = lab.open()
+    sleeper.snapshot()
+    make_anew(table, 3)
+    table.checkpoint()
+
+    def fold() -> None:
+        with pytest.raises(CorruptMessageError, match="version 4 follows commit c3, but version 3 is commit d3"):
+            lab.open().snapshot()
+
+    lab.on("create:done", 4, fold)
+    assert sleeper.commit(4, empty("late")) == Conflict(4)
+    snapshot = lab.open().snapshot()
+    assert snapshot is not None
+    assert snapshot.version == 3
+
+
 def test_a_replaced_table_is_noticed_by_its_reader(lab: Lab, table: Table) -> None:
     grow(table, 3)
     reader = lab.open()
@@ -332,6 +458,30 @@ def test_recovery_drops_from_the_first_commit_of_another_version(
 def test_recovery_drops_a_first_commit_of_another_table(lab: Lab, table: Table) -> None:
     grow(table, 3)
     lab.misplace(2, 0)
+    assert lab.open().recover_tail() == -1
+
+
+@pytest.mark.parametrize("version", [1, 4, 6])
+@pytest.mark.parametrize("is_checkpointed", [True, False])
+def test_recovery_drops_from_the_first_commit_of_another_table(
+    lab: Lab, table: Table, version: int, is_checkpointed: bool
+) -> None:
+    """It names no commit before it, as every version 0; it is one only in its own place."""
+    grow(table, version - 1)
+    if is_checkpointed:
+        table.checkpoint()
+    grow(table, 6, first=version)
+    assert lab.open("other-0").create({"stratalog.topic-id": "t1"}, 1_000, "other 0")
+    lab.misplace(0, version, of="other-0")
+    recovered = lab.open()
+    assert recovered.recover_tail() == version - 1
+    assert recovered.commit(version, empty("new")) == Committed(version)
+
+
+def test_recovery_drops_a_version_0_that_the_next_versions_do_not_name(lab: Lab, table: Table) -> None:
+    grow(table, 3)
+    assert lab.open("other-0").create({"stratalog.topic-id": "t1"}, 1_000, "other 0")
+    lab.misplace(0, 0, of="other-0")
     assert lab.open().recover_tail() == -1
 
 

@@ -180,7 +180,8 @@ def a_broker_folder_of_another_cluster(path: Path) -> Path:
 
 
 def a_torn_meta_properties(path: Path) -> Path:
-    Cluster.start(path, brokers=1, fetcher="thread").stop()
+    with Cluster.start(path, brokers=1, fetcher="thread") as cluster:
+        Admin(cluster).create_topics([NewTopic("orders", 1, 1)])
     (path / "broker-1" / "meta.properties").write_text("clus")
     return path
 

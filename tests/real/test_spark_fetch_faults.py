@@ -135,3 +135,60 @@ def test_a_session_with_too_few_slots_gets_followers_in_threads_and_a_warning(
     (warning,) = [record.getMessage() for record in caplog.records if record.name == "stratalog.cluster"]
     assert "followers fetch in threads" in warning
     assert f"the Spark session has {spark.sparkContext.defaultParallelism} slots, 10 fetch sessions" in warning
+
+
+HIDING = """
+import os, sys
+class Hiding:
+    def find_spec(self, name, path=None, target=None):
+        if name == "stratalog" and os.path.exists({flag!r}):
+            raise ModuleNotFoundError("No module named 'stratalog'", name=name)
+sys.meta_path.insert(0, Hiding())
+"""
+
+
+@contextmanager
+def workers_without_the_package(spark: SparkSession, folder: Path) -> Iterator[Path]:
+    """Python workers of queries that start now cannot import `stratalog` while the file exists that is yielded."""
+    hiding, flag = folder / "hiding", folder / "hidden"
+    hiding.mkdir()
+    flag.touch()
+    (hiding / "sitecustomize.py").write_text(HIDING.format(flag=str(flag)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(spark.sparkContext.environment, "PYTHONPATH", str(hiding))
+        yield flag
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_follower_whose_workers_lack_the_package_fetches_in_threads_until_spark_works(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {"stratalog.fetch.retry.ms": 2_000}
+    with (
+        caplog.at_level(logging.WARNING, "stratalog.fetcher"),
+        workers_without_the_package(spark, tmp_path) as flag,
+        Cluster.start(tmp_path / "cluster", spark=spark, fetcher="spark", config=settings) as cluster,
+    ):
+        admin = Admin(cluster)
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3, {"min.insync.replicas": 3})])
+        with Producer(cluster, acks="all") as producer:
+            assert producer.send(TOPIC, "stored by all three", partition=0).result(30).offset == 0
+            assert all(len(state.isr) == 3 for state in admin.describe_topics([TOPIC])[TOPIC].partitions)
+            assert in_threads(cluster) == {1: 1, 2: 1, 3: 1}
+            assert "No module named 'stratalog'" in admin.describe_log_dirs()[2].fetches_in_threads
+            flag.unlink()
+            wait_until(lambda: in_threads(cluster) == {1: 0, 2: 0, 3: 0}, "followers on Spark again", 120)
+            wait_until(lambda: all_have_two_sessions(cluster), "two sessions of every follower on Spark", 120)
+            assert producer.send(TOPIC, "again by all three", partition=0).result(30).offset == 1
+        assert admin.describe_log_dirs()[2].fetches_in_threads == ""
+    told = [record.getMessage() for record in caplog.records if "fetches in a thread" in record.getMessage()]
+    assert sorted(message.partition(":")[0] for message in told) == ["broker 1", "broker 2", "broker 3"]
+    assert all("No module named 'stratalog'" in message and "PYTHONPATH" in message for message in told)
+    assert all("\n\tat " not in message for message in told)
+
+
+def in_threads(cluster: Cluster) -> dict[int, float]:
+    """The metric of each broker: 1 while it fetches in threads."""
+    found = {i: [m for m in metrics if m.name.endswith("_InThreads")] for i, metrics in cluster.metrics().items()}
+    return {broker_id: value for broker_id, [metric] in found.items() for value in metric.values.values()}

@@ -11,7 +11,7 @@ import pytest
 
 from stratalog.clients.admin.admin import Admin
 from stratalog.clients.producer.producer import Producer
-from stratalog.replication.follower.metrics import STALE_MS, CopyClock, CopyTimes, fetch_metrics
+from stratalog.replication.follower.metrics import STALE_MS, CopyClock, CopyTimes, ThreadFetch, fetch_metrics
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import NO_LEADER, ConfigRecord
 from stratalog.replication.metrics import (
@@ -142,13 +142,23 @@ def test_copy_times_are_of_the_last_seconds() -> None:
     assert CopyTimes.from_json(told.to_json()) == told
     assert clock.read(now_ms=4_000, wall_ms=71_000).turns == 0
     values = {m.name.rsplit("_", 1)[1]: dict(m.values) for m in fetch_metrics([told, None], wall_ms=72_000)}
+    assert values.pop("InThreads") == {(): 0}
     share = (("share", "1"),)
     assert values == {"CopiesPerSec": {share: 1.5}, "CopyTimeMs": {share: 5.0}, "CopyTimeMsMax": {share: 9}} | {
         "LiveFilesMax": {share: 6_000},
         "CopyPauseMsMax": {share: 20},
     }
-    assert all(not m.values for m in fetch_metrics([told], wall_ms=70_000 + STALE_MS + 1))
+    stale = fetch_metrics([told], wall_ms=70_000 + STALE_MS + 1)
+    assert all(not m.values for m in stale if not m.name.endswith("_InThreads"))
     assert CopyTimes.from_json(b"{}") is None
+
+
+def test_a_broker_that_fetches_in_threads_says_so() -> None:
+    state = ThreadFetch("no module", 70_000)
+    assert ThreadFetch.from_json(state.to_json()) == state
+    (in_threads,) = [m for m in fetch_metrics([], 71_000, state) if m.name.endswith("_InThreads")]
+    assert dict(in_threads.values) == {(): 1}
+    assert ThreadFetch.from_json(b"[]").reason == "unknown"
 
 
 def values_in(lines: list[str]) -> dict[str, float]:

@@ -38,10 +38,10 @@ from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepLimits
 from tests.simulation.faults import Faults
-from tests.simulation.invariants import Invariants
+from tests.simulation.invariants import Invariants, Violation
 from tests.simulation.metadata_model import MetadataModel
 from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimIds
-from tests.simulation.stores import SimDisk, SimObjects, continues_log
+from tests.simulation.stores import OTHER_TABLE, SimDisk, SimObjects, continues_log
 from tests.storage.memory_table import MemoryFiles, MemoryLogTable
 
 METADATA_ROOT = "memory:///metadata"
@@ -208,6 +208,8 @@ class SimCluster:
     # -- calls of the invariants -------------------------------------------------------------------------
 
     def _replica_created(self, broker_id: int, table: str, version: int, stored: StoredCommit) -> None:
+        if stored.previous_id == OTHER_TABLE:
+            raise Violation("RecoveredLog", f"{table} on {broker_id}: version {version} follows {OTHER_TABLE!r}")
         if not continues_log(self.hosts[broker_id].disk.tables[table], version, stored):
             return
         topic_partition = replica_of(table)

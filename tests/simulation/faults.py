@@ -20,6 +20,7 @@ TROUBLES = (
     "slow store",
     "clock jump",
     "machine sleeps",
+    "damage",
 )
 """The larger troubles; `tests.simulation.troubles` has a function for each."""
 

@@ -22,7 +22,8 @@ from stratalog.replication.metadata.log import MetadataLog
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord, RegisterBrokerRecord
 from stratalog.replication.progress.progress import ProgressHeader, ReplicaProgress, encode_progress
 from stratalog.replication.progress.progress_object import ProgressWriter
-from stratalog.storage.delta.commit_race import CommitRace
+from stratalog.storage.delta import newest
+from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
 from stratalog.storage.delta.table import LEADER_EPOCH, Conflict
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.state import LogState
@@ -244,6 +245,45 @@ def conflicts_are_not_read_back() -> AbstractContextManager[object]:
     return patch.object(CommitRace, "_created", lambda self, version, stored: self._log.create_version(version, stored))
 
 
+@contextmanager
+def commits_behind_another_count() -> Iterator[None]:
+    """Promise 1: a create that won behind another commit counts if that one is checkpointed, and is folded."""
+    with (
+        patch.object(CommitRace, "_is_behind_another", lambda self, version, newest_checkpoint: False),
+        patch("stratalog.storage.delta.newest.follows", lambda stored, last_id: True),
+    ):
+        yield
+
+
+@contextmanager
+def the_pointer_is_trusted() -> Iterator[None]:
+    """Promise 1: a fold begins with the checkpoint that `_last_checkpoint` names, and every writer of one puts it."""
+    original = newest._above
+
+    def above(log: newest.CheckpointLog, tail: newest._Tail) -> newest._Tail:
+        return original(log, tail) if tail.fold.version < 0 else tail
+
+    with (
+        patch("stratalog.storage.delta.newest._above", above),
+        patch("tests.storage.memory_table.point_to", lambda log, version: log.put_pointer(version)),
+    ):
+        yield
+
+
+@contextmanager
+def recovery_takes_the_first_commit_of_any_table() -> Iterator[None]:
+    """Promise 5: a commit that names none before it follows any other one."""
+
+    def follows(stored: StoredCommit, last_id: str | None) -> bool:
+        return None in (last_id, stored.previous_id) or stored.previous_id == last_id
+
+    with (
+        patch("stratalog.storage.delta.snapshot.follows", follows),
+        patch("stratalog.storage.delta.newest.follows", follows),
+    ):
+        yield
+
+
 def producers_stay_when_the_log_is_cut() -> AbstractContextManager[object]:
     """Promise 20: truncation leaves the producers' state as it was."""
     return patch.object(PartitionLog, "_producers_after", lambda self, state, cut, sliced: None)
@@ -357,10 +397,27 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "orphaned commits": Mutation(
         orphaned_commits_count,
-        (*_COMPLETE, "MonotonicHighWatermark"),
+        ("CommitsFollow", *_COMPLETE, "MonotonicHighWatermark"),
         _mix(Focus("create", 0.3, "b", "metadata"), 4_000, pause_broker=3, pause_session=2, crash=2, restart_all=2),
         Setting(upkeep=QUICK_UPKEEP),
         8_000,
+    ),
+    "behind another commit": Mutation(
+        commits_behind_another_count,
+        ("CommitsFollow",),
+        _mix(Focus("create", 0.3, "f", "/t-0/"), 3_000, damage=4, crash=1, restart_all=2, pause_session=1),
+        Setting(upkeep=QUICK_UPKEEP),
+        6_000,
+    ),
+    "pointer": Mutation(
+        the_pointer_is_trusted,
+        ("Liveness", *_COMPLETE),
+        _mix(Focus("put", 0.5, "bfc", "_last_checkpoint"), 4_000, second_process=3, crash=1, restart_all=2),
+        Setting(upkeep=QUICK_UPKEEP),
+        6_000,
+    ),
+    "first commit of another table": Mutation(
+        recovery_takes_the_first_commit_of_any_table, ("RecoveredLog",), _mix(power_cut=3, crash=1, restart_all=3)
     ),
     "producers when cut": Mutation(
         producers_stay_when_the_log_is_cut,

@@ -7,12 +7,20 @@ from functools import partial
 from random import Random
 
 from stratalog.storage.delta.commit_race import StoredCommit
+from stratalog.storage.delta.snapshot import INITIAL_TXNS
+from stratalog.storage.delta.table import Commit
 from stratalog.storage.objects.port import ObjectMeta
+from tests.simulation.invariants import Violation
 from tests.simulation.scheduler import Scheduler, SimClock
 from tests.storage.memory_store import MemoryStore
 from tests.storage.memory_table import MemoryCommitLog, MemoryDisk, MemoryFiles
 
 LATE_MS_MAX = 2_000
+FIT_POLL_MS = 5
+OTHER_TABLE = "of another table"
+"""Id of the commit that a power cut may leave in the place of a lost one."""
+COPIED_PIECES = 2
+"""Number of pieces of a copied file, where copies may fail half way."""
 
 VersionSeen = Callable[[str, int, StoredCommit], None]
 FileDeleted = Callable[[str, MemoryFiles, str], None]
@@ -66,8 +74,8 @@ class SimDisk(MemoryDisk):
     def __init__(
         self, root: str, scheduler: Scheduler, clock: SimClock, created: VersionSeen, deleted: FileDeleted
     ) -> None:
-        super().__init__(access=partial(scheduler.access, root), now_ms=clock.wall_ms)
-        self.root = root
+        super().__init__(access=partial(scheduler.access, root), now_ms=clock.wall_ms, root=root)
+        self.copied_pieces = COPIED_PIECES if scheduler.faults.failed_copy else 0
         self.scheduler = scheduler
         self.created = created
         self._deleted = deleted
@@ -78,8 +86,15 @@ class SimDisk(MemoryDisk):
     def commit_log(self, table: str) -> SimCommitLog:
         return SimCommitLog(self, table)
 
+    def answered(self, table: str, version: int, commit: Commit) -> None:
+        files = self.tables.get(table)
+        if files is None or not is_orphaned(files, version, commit.commit_id):
+            return
+        raise Violation("CommitsFollow", f"{self.root}/{table}: version {version} is orphaned, and answered")
+
     def power_cut(self, rng: Random) -> None:
-        """Unsynced commits are lost, from a random one on; the first one lost may be torn, or lack its file."""
+        """Unsynced commits are lost, from a random one on; the first one lost may be torn, lack its file, or be the
+        first commit of another table."""
         for files in self.tables.values():
             newest = max(files.commits, default=-1)
             oldest_lost = files.durable_version + 1
@@ -96,10 +111,31 @@ class SimDisk(MemoryDisk):
 
 def _tear(files: MemoryFiles, version: int, rng: Random) -> None:
     stored = files.commits[version]
+    if rng.random() < 0.3:
+        files.commits[version] = first_of_another_table(files)
+        return
     if stored is not None and stored.commit.adds and rng.random() < 0.5:
         files.data_files.pop(stored.commit.adds[-1].path, None)
     else:
         files.commits[version] = None
+
+
+def first_of_another_table(files: MemoryFiles) -> StoredCommit:
+    """Version 0 of a table of the same topic, as of another partition."""
+    checkpoint, first = files.checkpoint, files.commits.get(0)
+    properties = checkpoint.properties if checkpoint is not None else first.properties if first is not None else {}
+    return StoredCommit(Commit(OTHER_TABLE, "CREATE TABLE", 0, txns=INITIAL_TXNS), None, properties or {})
+
+
+def is_orphaned(files: MemoryFiles, version: int, commit_id: str) -> bool:
+    """Whether a commit is no part of the log: it stands alone below the newest checkpoint, or names another commit than
+    the one that stands before it, where clean-up cannot have been."""
+    stored, before = files.commits.get(version), files.commits.get(version - 1)
+    if stored is None or stored.commit.commit_id != commit_id:
+        return False
+    if max(files.checkpoints, default=-1) > version:
+        return before is None and version + 1 not in files.commits
+    return before is not None and stored.previous_id not in (None, before.commit.commit_id)
 
 
 def continues_log(files: MemoryFiles, version: int, stored: StoredCommit) -> bool:
@@ -115,8 +151,10 @@ class SimCommitLog(MemoryCommitLog):
     disk: SimDisk
 
     def create_version(self, version: int, stored: StoredCommit) -> bool:
-        disk, detail = self.disk, f"_delta_log/{version}"
+        disk, detail, before = self.disk, f"_delta_log/{version}", self.files
         disk.access("create", self._name, detail)
+        if self.files is not before:
+            self._sleep_until_it_fits(version)
         files = self.files
         created = version not in files.commits
         if created:
@@ -129,6 +167,17 @@ class SimCommitLog(MemoryCommitLog):
                 return False  # the store's client sent the request again, and it met itself
             disk.scheduler.spawn("late", "network", lambda: self._create_late(files, version, stored))
         return created
+
+    def _sleep_until_it_fits(self, version: int) -> None:
+        """The table was made anew while this request was under way: it arrives where it does most harm, behind the
+        other table's newest commit and checkpoint, if that moment comes."""
+        scheduler = self.disk.scheduler
+        end_ms = scheduler.now_ms + LATE_MS_MAX
+        while scheduler.faults.is_on and scheduler.now_ms < end_ms:
+            files = self.files
+            if max(files.commits, default=-1) == version - 1 == max(files.checkpoints, default=-1):
+                return
+            scheduler.sleep(FIT_POLL_MS)
 
     def _create_late(self, files: MemoryFiles, version: int, stored: StoredCommit) -> None:
         """The same request once more, after its answer."""

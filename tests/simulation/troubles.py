@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from stratalog.replication.metadata.records import NO_LEADER
+from stratalog.storage.files.damage import DAMAGE_PATH, Damage
 from tests.simulation.cluster import METADATA_ROOT, Host, SimCluster
 from tests.simulation.faults import TROUBLES
 
@@ -145,6 +147,18 @@ def _machine_sleeps(sim: SimCluster) -> None:
     sim.scheduler.now_ms += duration_ms
 
 
+def _damage(sim: SimCluster) -> None:
+    """A follower's table has an object that cannot be read: the table is dropped and copied anew, while writers of the
+    old one may be asleep."""
+    host = _any_host(sim)
+    for topic_partition, state in sim.invariants.partitions.items():
+        files = host.disk.tables.get(str(topic_partition))
+        if files is None or host.broker_id not in state.replicas or state.leader in (NO_LEADER, host.broker_id):
+            continue
+        sim.log_event(f"{topic_partition} of broker {host.broker_id} is damaged")
+        files.objects.setdefault(DAMAGE_PATH, Damage("simulated: a commit decayed").to_json())
+
+
 _MAKERS: Mapping[str, Callable[[SimCluster], None]] = {
     "crash": _crash_or_restart,
     "restart all": _restart_all,
@@ -159,4 +173,5 @@ _MAKERS: Mapping[str, Callable[[SimCluster], None]] = {
     "slow store": _slow_store,
     "clock jump": _clock_jump,
     "machine sleeps": _machine_sleeps,
+    "damage": _damage,
 }

@@ -13,9 +13,11 @@ from functools import partial
 import pyarrow as pa
 
 from stratalog.storage.clock import Ids
+from stratalog.storage.delta.checkpoint import checkpoint_file
 from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
+from stratalog.storage.delta.newest import newest_fold, point_to
 from stratalog.storage.delta.removed import producers_path
-from stratalog.storage.delta.snapshot import INITIAL_TXNS, NO_COMMIT, TableFold, sound_commits
+from stratalog.storage.delta.snapshot import INITIAL_TXNS, NO_COMMIT, sound_commits
 from stratalog.storage.delta.table import Commit, Committed, Conflict, LogTable, TableSnapshot
 from stratalog.storage.errors import CorruptMessageError, ObjectNotFoundError, StoreUnavailableError
 from stratalog.storage.files.batch_file import describe
@@ -23,9 +25,6 @@ from stratalog.storage.files.codecs import ZSTD
 from stratalog.storage.files.damage import DAMAGE_PATH, Damage, check_whole
 from stratalog.storage.files.data_file import DataFile, RowsWanted
 from stratalog.storage.records import FewRows, table_of_rows
-
-COPIED_PIECES = 2
-"""Number of pieces of a copied file."""
 
 
 def _no_access(operation: str, table: str, detail: str) -> None:
@@ -38,24 +37,48 @@ def _no_time() -> int:
 
 @dataclass(slots=True)
 class MemoryFiles:
-    """One table on a disk. A commit that is None is torn: there, but unreadable."""
+    """One table on a disk. A commit that is None is torn: there, but unreadable.
+
+    pointer       the version in `_last_checkpoint`, -1 = none; a writer that slept may put an older one
+    synced        versions that were synced one by one
+    checkpointed  the version up to which all are durable, since a checkpoint stands for them
+    """
 
     commits: dict[int, StoredCommit | None] = field(default_factory=dict)
     data_files: dict[str, pa.Table] = field(default_factory=dict)
     objects: dict[str, bytes] = field(default_factory=dict)
     modified_ms: dict[str | int, int] = field(default_factory=dict)
-    checkpoint: TableSnapshot | None = None
-    durable_version: int = -1
+    checkpoints: dict[int, TableSnapshot] = field(default_factory=dict)
+    pointer: int = -1
+    synced: set[int] = field(default_factory=set)
+    checkpointed: int = -1
+
+    @property
+    def durable_version(self) -> int:
+        """The version up to which a power loss leaves the log: a synced commit above a lost one is lost, too."""
+        version = self.checkpointed
+        while version + 1 in self.synced:
+            version += 1
+        return version
+
+    @property
+    def checkpoint(self) -> TableSnapshot | None:
+        """The newest checkpoint, wherever the pointer is."""
+        return self.checkpoints[max(self.checkpoints)] if self.checkpoints else None
 
 
 @dataclass(slots=True)
 class MemoryDisk:
     """One storage domain. `access(operation, table, detail)` may switch actors or raise StoreUnavailableError:
-    before the effect the call is not applied, after it (`...:done`) the response is lost. `now_ms` dates objects."""
+    before the effect the call is not applied, after it (`...:done`) the response is lost. `now_ms` dates objects. A
+    copied file is written in so many pieces, each an `access`.
+    Messages name tables by `root`."""
 
     access: Callable[[str, str, str], None] = _no_access
     now_ms: Callable[[], int] = _no_time
     tables: dict[str, MemoryFiles] = field(default_factory=dict)
+    root: str = "memory://"
+    copied_pieces: int = 0
 
     def files_of(self, table: str) -> MemoryFiles:
         files = self.tables.get(table)
@@ -66,6 +89,9 @@ class MemoryDisk:
     def commit_log(self, table: str) -> MemoryCommitLog:
         """The commits of one table."""
         return MemoryCommitLog(self, table)
+
+    def answered(self, table: str, version: int, stored: Commit) -> None:
+        """Called with every commit whose writer is answered that it is part of the log."""
 
     def file_deleted(self, table: str, files: MemoryFiles, path: str) -> None:
         """A data file of a table was deleted: a simulation checks that no commit names it."""
@@ -86,7 +112,7 @@ class MemoryCommitLog:
 
     @property
     def name(self) -> str:
-        return f"memory:///{self._name}"
+        return f"{self.disk.root}/{self._name}"
 
     @property
     def files(self) -> MemoryFiles:
@@ -127,29 +153,59 @@ class MemoryCommitLog:
         detail = f"_delta_log/{version}"
         self.disk.access("delete", self._name, detail)
         self.files.commits.pop(version, None)
+        self.files.synced.discard(version)
         self.disk.access("delete:done", self._name, detail)
 
     def checkpoint_hint(self) -> int:
         self.disk.access("get", self._name, "_delta_log/_last_checkpoint")
-        checkpoint = self.files.checkpoint
+        pointer = self.files.pointer
         self.disk.access("get:done", self._name, "_delta_log/_last_checkpoint")
-        return checkpoint.version if checkpoint else -1
+        return pointer
 
     def newest_checkpoint(self) -> int:
-        return self.checkpoint_hint()
+        return next(iter(self.checkpoints()), -1)
 
-    def write_checkpoint(self, snapshot: TableSnapshot) -> None:
-        """Replace an older one; everything up to it is then durable."""
+    def checkpoints(self) -> list[int]:
+        self.disk.access("list", self._name, "_delta_log/")
+        versions = sorted(self.files.checkpoints, reverse=True)
+        self.disk.access("list:done", self._name, "_delta_log/")
+        return versions
+
+    def id_at(self, version: int) -> str | None:
+        try:
+            stored = self.read_version(version)
+        except CorruptMessageError:
+            return None
+        return stored.commit.commit_id if stored else None
+
+    def read_checkpoint(self, version: int) -> TableSnapshot | None:
+        if version < 0:
+            return None
+        detail = f"_delta_log/{checkpoint_file(version)}"
+        self.disk.access("get", self._name, detail)
+        found = self.files.checkpoints.get(version)
+        self.disk.access("get:done", self._name, detail)
+        return found
+
+    def put_checkpoint(self, snapshot: TableSnapshot) -> None:
+        """Everything up to it is then durable."""
+        detail = f"_delta_log/{checkpoint_file(snapshot.version)}"
+        self.disk.access("put", self._name, detail)
+        self.files.checkpoints[snapshot.version] = replace(snapshot, durable_version=snapshot.version)
+        self.made_durable(snapshot.version)
+        self.disk.access("put:done", self._name, detail)
+
+    def put_pointer(self, version: int) -> None:
         self.disk.access("put", self._name, "_delta_log/_last_checkpoint")
-        files = self.files
-        if files.checkpoint is None or files.checkpoint.version < snapshot.version:
-            files.checkpoint = replace(snapshot, durable_version=snapshot.version)
-            self.made_durable(snapshot.version)
+        self.files.pointer = version
         self.disk.access("put:done", self._name, "_delta_log/_last_checkpoint")
+
+    def delete_checkpoint(self, version: int) -> None:
+        self.files.checkpoints.pop(version, None)
 
     def made_durable(self, version: int) -> None:
         """Make everything up to this version survive a power loss."""
-        self.files.durable_version = max(self.files.durable_version, version)
+        self.files.checkpointed = max(self.files.checkpointed, version)
 
 
 class MemoryLogTable(LogTable):
@@ -161,6 +217,7 @@ class MemoryLogTable(LogTable):
         self._ids = ids
         self._log = disk.commit_log(name)
         self._race = CommitRace(self._log)
+        self._unsynced: set[int] = set()
 
     @property
     def name(self) -> str:
@@ -174,27 +231,12 @@ class MemoryLogTable(LogTable):
         return created
 
     def snapshot(self) -> TableSnapshot | None:
-        while True:
-            fold, last_id = self._folded()
-            if self._log.checkpoint_hint() <= fold.version:
-                break  # otherwise clean-up deleted from the tail while it was being read
-        if fold.version < 0:
+        found = newest_fold(self._log)
+        if found is None:
             return None
+        fold, last_id = found
         self._race.loaded(fold.version, last_id)
         return fold.snapshot()
-
-    def _folded(self) -> tuple[TableFold, str | None]:
-        """The fold of checkpoint and tail, and the id of its last commit."""
-        self._disk.access("get", self._name, "_delta_log/checkpoint")
-        base = self._log.files.checkpoint
-        self._disk.access("get:done", self._name, "_delta_log/checkpoint")
-        fold = TableFold(base, self.name)
-        stored = self._log.read_version(base.version) if base else None
-        last_id = stored.commit.commit_id if stored else None
-        while (stored := self._log.read_version(fold.version + 1)) is not None:
-            fold.apply(stored)
-            last_id = stored.commit.commit_id
-        return fold, last_id
 
     def read_commit(self, version: int) -> Commit | None:
         return self._race.read(version)
@@ -211,12 +253,18 @@ class MemoryLogTable(LogTable):
         since: int | None = None,
     ) -> Committed | Conflict:
         outcome = self._race.commit(version, commit)
-        if sync and isinstance(outcome, Committed):
-            self._log.made_durable(version)
+        if isinstance(outcome, Committed):
+            self._disk.answered(self._name, version, commit)
+            self._unsynced.add(version)
+            if sync:
+                self.flusher(version, since)()
         return outcome
 
     def flusher(self, version: int, since: int | None) -> Callable[[], None]:
-        return partial(self._log.made_durable, version)
+        """The own commits and those from `since` on are synced, and no others."""
+        others = set() if since is None else set(range(since, version + 1))
+        synced, self._unsynced = self._unsynced | others, set()
+        return partial(self._log.files.synced.update, synced)
 
     def write_file(self, rows: pa.Table | FewRows, segment: int, _codec: str = ZSTD, /) -> DataFile:
         table = table_of_rows(rows) if isinstance(rows, tuple) else rows
@@ -235,7 +283,7 @@ class MemoryLogTable(LogTable):
         self._put_file(file.path, part)
         files = self._log.files
         try:
-            for _ in range(COPIED_PIECES):
+            for _ in range(self._disk.copied_pieces):
                 self._disk.access("put:piece", self._name, file.path)
         except StoreUnavailableError:
             self._remove_failed(files, file.path, part)
@@ -333,7 +381,8 @@ class MemoryLogTable(LogTable):
                 return version
             if not log.has_version(version, commit_id):
                 raise StoreUnavailableError(f"{log.name}: version {version} is gone or replaced")
-            log.write_checkpoint(snapshot)
+            log.put_checkpoint(snapshot)
+            point_to(log, version)
             return version
 
         return write_checkpoint
@@ -351,6 +400,7 @@ class MemoryLogTable(LogTable):
             if files.modified_ms.get(version, 0) >= keep_from_ms:
                 return
             self._log.delete_version(version)
+            self._log.delete_checkpoint(version)
             yield version
 
     def drop(self) -> None:

@@ -43,6 +43,7 @@ from stratalog.storage.errors import (
     StratalogError,
     UnknownServerError,
 )
+from stratalog.storage.objects.local import LocalStore
 from stratalog.storage.records import NewRecordBatch, TopicPartition, data_table, payload_table
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -165,10 +166,37 @@ def test_a_later_batch_is_stored(brokers: Brokers) -> None:
     assert [batch_id for _, batch_id, _ in brokers.stored[T0]] == [5, 8]
 
 
+def test_the_manifest_is_durable_before_anything_is_handed_over(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(LocalStore, "sync", lambda store, paths: synced.extend(paths))
+    handed_after: list[list[str]] = []
+    brokers.answer = lambda handed: handed_after.append(list(synced))  # type: ignore[func-returns-value]
+    brokers.hand_over([brokers.write(T0)])
+    assert handed_after == [[manifest_path("query")]]
+
+
+@pytest.mark.parametrize("left", [b"", bytes(300)])
+def test_a_manifest_that_a_power_cut_left_empty_is_that_of_no_batch(brokers: Brokers, left: bytes) -> None:
+    brokers.stores.objects(brokers.root).put(manifest_path("query"), left)
+    first = brokers.write(T0)
+    brokers.hand_over([first])
+    assert brokers.stored[T0] == [("query", 0, paths(first))]
+
+
 def test_files_of_the_manifest_that_are_gone_are_replaced_by_this_runs(brokers: Brokers) -> None:
     gone, again = brokers.write(T0), brokers.write(T0)
     brokers.stores.objects(brokers.root).put(manifest_path("query"), encode_manifest(0, [gone]))
     (Path(brokers.roots[1]) / str(T0) / gone.file.path).unlink()
+    brokers.hand_over([again])
+    assert brokers.stored[T0] == [("query", 0, paths(again))]
+
+
+def test_files_of_the_manifest_that_a_power_cut_tore_are_replaced_by_this_runs(brokers: Brokers) -> None:
+    torn, again = brokers.write(T0), brokers.write(T0)
+    brokers.stores.objects(brokers.root).put(manifest_path("query"), encode_manifest(0, [torn]))
+    (Path(brokers.roots[1]) / str(T0) / torn.file.path).write_bytes(bytes(torn.file.size_bytes))
     brokers.hand_over([again])
     assert brokers.stored[T0] == [("query", 0, paths(again))]
 

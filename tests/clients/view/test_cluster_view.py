@@ -6,6 +6,8 @@ import pytest
 
 from stratalog.clients.records import OffsetAndTimestamp
 from stratalog.clients.view.cluster_view import ClusterView
+from stratalog.replication.metadata.image import Result
+from stratalog.replication.metadata.log import open_metadata
 from stratalog.replication.metadata.records import ConfigRecord
 from stratalog.replication.progress.progress import UNKNOWN
 from stratalog.storage.errors import (
@@ -210,3 +212,22 @@ def test_a_timestamp_finds_the_first_committed_record_at_or_after_it(cluster: Me
     assert view.offset_for_timestamp(T0, 150) == OffsetAndTimestamp(1, 200)
     assert view.offset_for_timestamp(T0, 0) == OffsetAndTimestamp(0, 100)
     assert view.offset_for_timestamp(T0, 250) is None
+
+
+@pytest.mark.parametrize("proposes", [False, True])
+def test_a_view_folds_the_metadata_anew_when_a_power_cut_took_what_it_had_folded(
+    cluster: MemoryCluster, proposes: bool
+) -> None:
+    lost = ConfigRecord("t", "retention.ms", "1")
+    cluster.commit(lost)
+    view = view_of(cluster)
+    commits = cluster.stores.disks[ROOT].tables["__cluster_metadata-0"].commits
+    del commits[max(commits)]
+    cluster.metadata = open_metadata(cluster.stores, ROOT, cluster.clock, cluster.ids)
+    cluster.commit(ConfigRecord("t", "retention.ms", "2"))
+    cluster.create_topic("u")
+    if proposes:
+        assert view.propose(lambda image: Result((), image.configs["t"])) == {"retention.ms": "2"}
+    view.refresh()
+    assert view.topics() == ["t", "u"]
+    assert view.topic_config("t").retention_ms == 2

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.follower.fetch_session import (
     FollowerSession,
     stop_path,
 )
-from stratalog.replication.metadata.records import FenceBrokerRecord, RemoveTopicRecord
+from stratalog.replication.metadata.records import (
+    AccessControlEntryRecord,
+    ConfigRecord,
+    ControllerRecord,
+    FenceBrokerRecord,
+    MetadataRecord,
+    ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveTopicRecord,
+)
 from stratalog.replication.progress.progress import ENDED
 from stratalog.storage.records import TopicPartition
+from stratalog.storage.upkeep.upkeep import Upkeep
 from tests.replication.following import CONFIG, FOLLOWER, FOLLOWER_EPOCH, Following
 from tests.replication.memory_stores import METADATA_ROOT, commit, create, led_by, register
 from tests.storage.logs import started, values, write
@@ -306,3 +320,39 @@ def test_one_partition_that_is_out_of_reach_is_tried_again_later() -> None:
     following.stores.disk("broker-1").fault = None
     following.turn(session)
     assert values(following.log(2, 0)) == "a"
+
+
+@pytest.mark.parametrize(
+    ("record", "concerned"),
+    [
+        (ProducerIdsRecord(1, 5_000), 0),
+        (ControllerRecord(1, 7), 0),
+        (AccessControlEntryRecord("1", "TOPIC", "t", "LITERAL", "User:a", "*", "READ", "ALLOW"), 0),
+        (RemoveAccessControlEntryRecord("1"), 0),
+        (ConfigRecord("t", "retention.ms", "1000"), 3),
+        (replace(led_by(1, partition=2), partition_epoch=1), 1),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, int) else str(value),
+)
+def test_metadata_concerns_only_the_partitions_that_it_can_change(record: MetadataRecord, concerned: int) -> None:
+    """A producer id block is recorded for every producer: it must not wake the upkeep of each partition."""
+    following = Following(partitions=3)
+    session = following.session("s")
+    following.turn(session)
+    checked: list[TopicPartition] = []
+
+    def check(topic_partition: TopicPartition, _upkeep: Upkeep, _is_busy: bool) -> None:
+        checked.append(topic_partition)
+
+    def run() -> None:
+        session.followed.upkeep.run(check, lambda _topic_partition, _reason: None)
+
+    run()
+    while checked:
+        checked.clear()
+        run()
+    commit(following.metadata, record)
+    following.stores.clock.now_ms += 50
+    session.followed.follow_metadata(following.stores.clock.monotonic_ms())
+    run()
+    assert len(checked) == concerned

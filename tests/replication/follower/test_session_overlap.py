@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.follower.fetch_session import (
     ACTIVE,
@@ -11,15 +13,16 @@ from stratalog.replication.follower.fetch_session import (
     CLOSE_UP_INTERVAL_MS,
     ENDING_MS,
     FOLD_AHEAD_INTERVAL_MS,
+    FORGOTTEN_MS,
     SILENCE_MS,
     STANDBY,
     FollowerSession,
 )
 from stratalog.replication.follower.replica import FOLD_AHEAD_COMMITS
-from stratalog.replication.progress.of_session import session_states_prefix
+from stratalog.replication.progress.of_session import KEPT_MS, SessionState, session_states_prefix
 from stratalog.replication.progress.progress import ENDED
 from stratalog.storage.log.partition_log import WHOLE_PRODUCERS_COMMITS
-from tests.replication.following import CONFIG, FOLLOWER_EPOCH, Following
+from tests.replication.following import CONFIG, FOLLOWER_EPOCH, Following, progress_path
 from tests.storage.logs import append, idempotent, values, write
 
 
@@ -221,3 +224,56 @@ def test_it_publishes_ahead_that_it_will_end() -> None:
     told = json.loads(following.stores.objects("broker-2").get_register(path) or b"")
     assert told["active_ms"] < told["ending_ms"]
     assert ENDING_MS // 2 < told["ended_ms"] - told["ending_ms"] < 2 * ENDING_MS
+
+
+@pytest.mark.parametrize("store_ahead_ms", [-3_600_000, 0, 3_600_000])
+def test_a_live_session_is_not_forgotten_whatever_the_clock_of_its_store_shows(store_ahead_ms: int) -> None:
+    following = Following()
+    following.stores.objects("broker-2")._now_ms = lambda: following.stores.clock.wall_ms() + store_ahead_ms
+    elder, younger = overlapping(following)
+    following.turn(elder, younger, ms=2 * FORGOTTEN_MS)
+    assert (elder.state, younger.state) == (ACTIVE, STANDBY)
+    assert following.stores.objects("broker-2").exists(progress_path("elder"))
+    write(following.log(1), "a")
+    following.turn(elder, younger)
+    assert len(following.progress("elder").entries) == 1
+
+
+@pytest.mark.parametrize("store_ahead_ms", [-3_600_000, 0, 3_600_000])
+def test_a_session_that_has_been_silent_for_long_is_forgotten(store_ahead_ms: int) -> None:
+    following = Following()
+    following.stores.objects("broker-2")._now_ms = lambda: following.stores.clock.wall_ms() + store_ahead_ms
+    _, younger = overlapping(following)
+    youngest = following.session("youngest")
+    following.turn(younger, youngest, ms=FORGOTTEN_MS - 5_000)
+    assert following.stores.objects("broker-2").exists(progress_path("elder"))
+    following.turn(younger, youngest, ms=10_000)
+    found = [meta.path for meta in following.stores.objects("broker-2").list("progress/")]
+    assert [path for path in found if path.endswith("0-elder")] == []
+    assert progress_path("younger") in found
+
+
+def test_sessions_that_slept_with_this_one_are_not_forgotten() -> None:
+    """As when a laptop is closed, or a machine with all sessions is paused."""
+    following = Following()
+    elder, younger = overlapping(following)
+    following.stores.clock.now_ms += 10 * FORGOTTEN_MS
+    younger.step()
+    assert following.stores.objects("broker-2").exists(progress_path("elder"))
+    following.turn(elder, younger, ms=2_000)
+    assert following.stores.objects("broker-2").exists(progress_path("elder"))
+
+
+@pytest.mark.parametrize("store_ahead_ms", [-2 * KEPT_MS, 0, 2 * KEPT_MS])
+def test_session_states_are_kept_for_an_hour_of_the_store(store_ahead_ms: int) -> None:
+    following = Following()
+    store, clock = following.stores.objects("broker-2"), following.stores.clock
+    store._now_ms = lambda: clock.wall_ms() + store_ahead_ms
+    states = {name: SessionState(store, FOLLOWER_EPOCH, name, clock) for name in ("0-old", "0-live", "0-new")}
+    states["0-old"].publish("ended")
+    clock.now_ms += KEPT_MS
+    states["0-live"].publish("active")
+    clock.now_ms += 1_000
+    states["0-new"].publish("standby")
+    states["0-new"].delete_old()
+    assert [meta.path.rpartition("/")[2] for meta in store.list("fetch/")] == ["0-live", "0-new"]

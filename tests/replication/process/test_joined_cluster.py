@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -117,3 +121,47 @@ def test_a_place_that_takes_no_lock_file_is_named(tmp_path: Path) -> None:
 def test_an_object_store_s_lock_is_in_this_machine_s_temporary_folder(tmp_path: Path) -> None:
     assert folder_here(open_store(str(tmp_path))) == tmp_path
     assert folder_here(MemoryStore()).parent.name.startswith("stratalog-")
+
+
+@pytest.mark.parametrize("left", [b"", bytes(700), b'{"commitInfo":{"torn'])
+def test_a_commit_that_a_power_cut_tore_is_dropped_when_the_first_broker_returns(tmp_path: Path, left: bytes) -> None:
+    before = join(tmp_path, 1)
+    before.close()
+    log = tmp_path / "metadata" / "__cluster_metadata-0" / "_delta_log"
+    next_version = 1 + max(int(path.stem) for path in log.glob("*.json"))
+    (log / f"{next_version:020}.json").write_bytes(left)
+    again = join(tmp_path, 1)
+    again.close()
+    assert again.cluster_id == before.cluster_id
+
+
+def test_the_lock_file_can_be_read_and_written(tmp_path: Path) -> None:
+    """NFSv4 keeps flock(2) by byte-range locks of the whole file: a shared one needs a descriptor that can read, an
+    exclusive one a descriptor that can write."""
+    for lock in (lock_shared(tmp_path, lambda: None), lock_alone(tmp_path / "other", "taken")):
+        flags = fcntl.fcntl(lock.fileno(), fcntl.F_GETFL)
+        assert flags & os.O_ACCMODE == os.O_RDWR
+        lock.close()
+
+
+def test_a_lock_is_taken_where_a_shared_one_needs_a_readable_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = fcntl.flock
+
+    def flock(lock: IO[str], how: int) -> None:
+        """As `nfs4_proc_setlk`: EBADF unless the file is open for what the lock allows."""
+        mode = fcntl.fcntl(lock.fileno(), fcntl.F_GETFL) & os.O_ACCMODE
+        if mode == (os.O_WRONLY if how & fcntl.LOCK_SH else os.O_RDONLY):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        real(lock, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    lock_shared(tmp_path, lambda: None).close()
+    lock_alone(tmp_path, "taken").close()
+
+
+def test_a_lock_leaves_what_the_file_holds(tmp_path: Path) -> None:
+    (tmp_path / LOCK_FILE).write_text("note of an administrator")
+    lock_alone(tmp_path, "taken").close()
+    assert (tmp_path / LOCK_FILE).read_text() == "note of an administrator"

@@ -7,12 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stratalog.replication.progress.progress import (
+    ENDED,
     ReplicaProgress,
     fetch_progress_path,
     follower_progress_path,
     full_state_path,
     leader_ends_path,
     leader_progress_path,
+    writer_state,
 )
 from stratalog.replication.progress.progress_object import ProgressReader, ProgressWriter
 from stratalog.storage.records import TopicPartition
@@ -174,3 +176,27 @@ def test_one_object_a_writer() -> None:
     paths += [fetch_progress_path(4, "a"), fetch_progress_path(4, "b")]
     paths += [follower_progress_path(4, 1, "a"), follower_progress_path(4, 11, "a"), follower_progress_path(4, 1, "b")]
     assert len(set(paths) | {full_state_path(path) for path in paths}) == 2 * len(paths)
+
+
+SPOILT = [b"", bytes(4_096), b"\xff\x00", b"[12", b"{}", b"[1,2]", b'["a","b","c","d"]', b"null"]
+"""What a power cut may leave of a file whose name was durable before its content."""
+
+
+@pytest.mark.parametrize("left", SPOILT)
+def test_an_object_that_a_power_cut_spoilt_is_an_empty_one_until_it_is_written_anew(left: bytes) -> None:
+    writer, reader, store = pair()
+    store.put(PATH, left)
+    assert reader.poll() == reader.poll() == []
+    assert writer_state(left) == ENDED
+    writer.update([entry(0)])
+    writer.publish()
+    assert reader.poll() == [entry(0)]
+
+
+def test_a_spoilt_full_state_leaves_the_recent_changes() -> None:
+    writer, _, store = pair(recent_changes=2)
+    writer.update([entry(partition) for partition in range(6)])
+    writer.publish()
+    store.put(full_state_path(PATH), b"\n[zeros" + bytes(10))
+    late = ProgressReader(store, PATH)
+    assert late.poll() == [entry(4), entry(5)]

@@ -60,3 +60,11 @@ def test_the_states_of_ended_sessions_are_read_once() -> None:
     assert not own.is_superseded()
     states.objects.put_register(f"{session_states_prefix(BROKER_EPOCH)}0-other", b"not to be read")
     assert not own.is_superseded()
+
+
+@pytest.mark.parametrize("left", [b"", bytes(64), b"\xff", b"[]", b'{"state"'])
+def test_a_state_that_a_power_cut_spoilt_is_that_of_no_session(left: bytes) -> None:
+    states = States()
+    own = states.published("0-own", "active")
+    states.objects.put_register(f"{session_states_prefix(BROKER_EPOCH)}0-other", left)
+    assert not own.is_superseded()

@@ -13,10 +13,10 @@ from stratalog.storage.errors import KafkaStorageError, StoreUnavailableError
 from stratalog.storage.log.flush import FlushState
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.objects.local import LocalStore
-from stratalog.storage.topic_config import LONG_MAX, LogConfig
+from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits, UpkeepWork
 from stratalog.storage.upkeep.upkeep import Upkeep
-from tests.storage.logs import CountingIds, FakeClock, contents, started, write
+from tests.storage.logs import CountingIds, FakeClock, Replicas, contents, started, write
 from tests.storage.power_cut_store import PowerCutStore
 
 QUIET = UpkeepLimits(checkpoint_commits=1_000, merge_files_min=1_000)
@@ -61,18 +61,15 @@ def test_a_flush_is_due_by_time():
     assert (flush.record_count, flush.wait_ms(each_second)) == (2, 1_000)
 
 
-@pytest.mark.parametrize(
-    ("properties", "owed"),
-    [({}, None), ({"flush_messages": LONG_MAX}, None), ({"flush_messages": 5}, 7), ({"flush_ms": 5}, 7)],
-)
-def test_a_sync_covers_others_commits_if_the_topic_is_flushed(properties, owed):
+def test_a_sync_covers_others_commits():
     flush = FlushState(FakeClock())
-    assert flush.first_owed(config(**properties)) is None
+    assert flush.others_from is None
     flush.others_committed(7)
     flush.others_committed(9)
-    assert flush.first_owed(config(**properties)) == owed
+    flush.committed(1, is_synced=False)
+    assert flush.others_from == 7
     flush.committed(1, is_synced=True)
-    assert flush.first_owed(config(**properties)) is None
+    assert flush.others_from is None
 
 
 class Calls(LocalStore):
@@ -224,3 +221,40 @@ def test_directories_that_another_process_made_are_synced_once(tmp_path, monkeyp
     calls.calls.clear()
     store.sync(["t-0/segment=0/1.parquet"])
     assert calls.calls == expected[0]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_epoch_start_survives_with_all_that_it_builds_on(seed):
+    """On a topic that is never flushed. The writer before, another process, synced nothing."""
+    store, clock, ids = PowerCutStore(random.Random(seed)), FakeClock(), CountingIds()
+
+    def opened() -> PartitionLog:
+        log = PartitionLog(DeltaLogTable(store, "t-0", ids), config(), clock, ids)
+        log.exists_or_create("topic-id")
+        return log
+
+    before = opened()
+    started(before, 0)
+    write(before, "a", "b")
+    new = opened()
+    write(before, "c")
+    new.refresh()
+    started(new, 1)
+    store.restart()
+    DeltaLogTable(store, "t-0", ids).recover_tail()
+    log = opened()
+    assert (log.leader_epoch, contents(log)) == (1, [(0, "a"), (1, "b"), (2, "c")])
+
+
+def test_an_epoch_start_above_unsynced_commits_survives_in_memory():
+    """The memory table, which the simulation uses, loses what the disk would."""
+    replicas = Replicas.new()
+    before = replicas.leader()
+    write(before, "a", "b")
+    log = replicas.log()
+    write(before, "c")
+    log.refresh()
+    started(log, 1)
+    replicas.disks["1"].lose_unsynced()
+    log = replicas.log()
+    assert (log.leader_epoch, contents(log)) == (1, [(0, "a"), (1, "b"), (2, "c")])

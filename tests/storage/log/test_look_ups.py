@@ -21,8 +21,8 @@ class CountingStore(LocalStore):
     """A local disk that records which objects, and which parts of them, are read."""
 
     def __init__(self, root: str) -> None:
-        super().__init__(root, create=True)
         self.reads: list[tuple[str, int | None]] = []
+        super().__init__(root, create=True)
 
     def get_optional(self, path: str) -> bytes | None:
         self.reads.append((path, None))

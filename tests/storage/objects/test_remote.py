@@ -150,6 +150,20 @@ def test_a_disk_without_hard_links_is_refused(tmp_path: Path, monkeypatch: pytes
     assert list((tmp_path / "b").iterdir()) == []
 
 
+def test_a_disk_that_links_no_new_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel finds a name that exists before it asks the file system, as one of FUSE without link."""
+
+    def refuse(source: str, target: str, **options: object) -> None:
+        if os.path.exists(target):
+            raise FileExistsError(errno.EEXIST, "File exists")
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(KafkaStorageError, match="hard links"):
+        open_store(str(tmp_path), "b", create=True)
+    assert list((tmp_path / "b").iterdir()) == []
+
+
 @pytest.mark.parametrize("fault", [errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL])
 def test_a_disk_without_unnamed_files_creates_by_a_second_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: int

@@ -10,7 +10,7 @@
 #   make exactly-once  a million records read, processed, written while processes are killed: docs/EXACTLY_ONCE.md
 #   make simulate   the seeded simulation, SEEDS=20000 FIRST_SEED=0
 #   make bench      side by side with a real Kafka, about 20 minutes: docs/BENCHMARKS.md; needs mvn and java
-#   make soak       100,000 commits to one log, and ten minutes of full load under retention: docs/BENCHMARKS.md
+#   make soak       100,000 commits, ten minutes under retention, half an hour of 400 commits/s: docs/BENCHMARKS.md
 #   make bench-long the benches that take minutes each: memory, 500 partitions; needs mvn and java
 #   make oracle     what Kafka's own classes answer, for tests/replication/oracle; needs mvn and java
 #   make wheel      dist/stratalog-*.whl

@@ -1,9 +1,9 @@
 """The marks of a broker's root: its identity, its last clean stop, and the lock of the process that uses it.
 
 I/O: through the root's object store; flock(2). `meta.properties` and `.lock` are as Kafka's files of these names, the
-mark of a clean stop as `.kafka_cleanshutdown`. A lock ends with its process, however that ends, and stays while the
-process is stopped (SIGSTOP). Roots on object stores have their locks in this machine's temporary folder; processes on
-other machines are kept out by broker epochs alone.
+mark of a clean stop as `.kafka_cleanshutdown`: both name a broker epoch. A lock ends with its process, however that
+ends, and stays while the process is stopped (SIGSTOP). Roots on object stores have their locks in this machine's
+temporary folder; processes on other machines are kept out by broker epochs alone.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from stratalog.replication.metadata.image import BrokerState
+from stratalog.replication.metadata.records import NO_BROKER_EPOCH
 from stratalog.replication.stores import replica_of
 from stratalog.storage.errors import (
     CorruptMessageError,
@@ -28,6 +29,7 @@ from stratalog.storage.errors import (
 from stratalog.storage.objects.port import ObjectStore
 
 META_PROPERTIES = "meta.properties"
+DIRECTORY_ID = "directory.id"
 FORMAT_VERSION = 1
 CLEAN_SHUTDOWN = "clean-shutdown"
 LOCK_FILE = ".lock"
@@ -68,6 +70,18 @@ def check_meta_properties(store: ObjectStore, cluster_id: str, broker_id: int, f
         )
 
 
+def directory_id(store: ObjectStore, new_id: str) -> str:
+    """The id of this very directory (Kafka: `directory.id`): a replaced or emptied disk has another one. A root without
+    one, as of an earlier release, gets `new_id`, durably."""
+    found = _decode(store.get_optional(META_PROPERTIES) or b"")
+    known = found.get(DIRECTORY_ID)
+    if known:
+        return known
+    store.put(META_PROPERTIES, _encode({**found, DIRECTORY_ID: new_id}))
+    store.sync([META_PROPERTIES])
+    return new_id
+
+
 def cluster_id_of(store: ObjectStore) -> str | None:
     """The id of the root's cluster; None for a new root."""
     data = store.get_optional(META_PROPERTIES)
@@ -102,15 +116,22 @@ def mark_clean_shutdown(objects: ObjectStore, broker_epoch: int) -> None:
     objects.sync([CLEAN_SHUTDOWN])
 
 
-def was_shut_down(objects: ObjectStore, known: BrokerState | None) -> bool:
-    """Whether all writes of the broker's last registration (`known`; None: it had none) are durable.
+def clean_shutdown_epoch(objects: ObjectStore) -> int:
+    """The broker epoch of the newest clean stop that is marked in the root; NO_BROKER_EPOCH without a readable mark."""
+    mark = objects.get_optional(CLEAN_SHUTDOWN) or b""
+    return int(mark) if mark.isdigit() else NO_BROKER_EPOCH
+
+
+def was_shut_down(clean_epoch: int, known: BrokerState | None) -> bool:
+    """Whether all writes of the broker's last registration (`known`; None: it had none) are durable. `clean_epoch`: of
+    the mark.
 
     A controlled shutdown is not enough: fetch sessions may have copied until the power was cut. The mark has the broker
-    epoch of that registration, so it needs no removal.
+    epoch of that registration, so it needs no removal; Kafka deletes its file when the broker starts.
     """
     if known is None:
         return True
-    return known.clean_shutdown and objects.get_optional(CLEAN_SHUTDOWN) == b"%d" % known.broker_epoch
+    return known.clean_shutdown and clean_epoch == known.broker_epoch
 
 
 # -- lock ----------------------------------------------------------------------------------------------------------

@@ -53,6 +53,12 @@ def replica_of(directory: str) -> TopicPartition | None:
     return TopicPartition(topic, int(partition)) if dash and topic and partition.isdecimal() else None
 
 
+def replica_of_leftover(directory: str) -> TopicPartition | None:
+    """The replica whose deletion left this directory (`ObjectStore.leftovers`): partition 3 of `access-log` for
+    `access-log-3.0123456789abcdef0123456789abcdef-delete`."""
+    return replica_of(directory.rpartition(".")[0])
+
+
 class DeltaStores:
     """Delta tables on object stores, one cached connection a root. `cache` keeps the newest files' rows."""
 

@@ -437,6 +437,10 @@ class ForeignCommitError(KafkaStorageError, retriable=False):
     """A commit in a live table was not written by stratalog: the replica goes offline."""
 
 
+class LogLostError(KafkaStorageError):
+    """The replica's table is gone, although it had records: it must not lead an empty log."""
+
+
 class TableReplacedError(KafkaStorageError):
     """The table that was read before is gone and another one is in its place: the replica was deleted and made anew."""
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         TopicDescription,
     )
     from stratalog.clients.admin.configs import ConfigInForce
-    from stratalog.clients.admin.erasure import ErasureReport, ReplicaErasure
+    from stratalog.clients.admin.erasure import ErasureLeftover, ErasureReport, ReplicaErasure
     from stratalog.clients.admin.groups import GroupAdmin, LiveGroups, StoredGroups
     from stratalog.clients.admin.log_dirs import LogDirDescription, ReplicaInfo
     from stratalog.clients.admin.replica_verification import PartitionVerified, ReplicaVerification
@@ -83,7 +83,8 @@ __all__ = [
     "Admin", "GroupAdmin", "LiveGroups", "StoredGroups",
     "NewTopic", "ElectionType", "OffsetSpec", "AclBinding", "AclFilter", "Operation", "PatternType", "Permission",
     "ResourceType",
-    "BrokerDescription", "ClusterDescription", "ConfigEntry", "ConfigInForce", "ErasureReport", "LogDirDescription",
+    "BrokerDescription", "ClusterDescription", "ConfigEntry", "ConfigInForce", "ErasureLeftover", "ErasureReport",
+    "LogDirDescription",
     "PartitionReassignment", "PartitionVerified", "ReplicaErasure", "ReplicaInfo", "ReplicaVerification",
     "TopicDescription",
     # views
@@ -96,7 +97,7 @@ __all__ = [
 _MODULES = {
     "clients.admin.admin": "Admin BrokerDescription ClusterDescription ConfigEntry NewTopic TopicDescription",
     "clients.admin.configs": "ConfigInForce",
-    "clients.admin.erasure": "ErasureReport ReplicaErasure",
+    "clients.admin.erasure": "ErasureLeftover ErasureReport ReplicaErasure",
     "clients.admin.groups": "GroupAdmin LiveGroups StoredGroups",
     "clients.admin.log_dirs": "LogDirDescription ReplicaInfo",
     "clients.admin.replica_verification": "PartitionVerified ReplicaVerification",

@@ -1,6 +1,7 @@
 """Proof of an erasure: what every replica of a topic did, and what its files still hold.
 
-I/O: reads every replica's table and lists its files, whether its broker runs or not. Nothing is written.
+I/O: reads every replica's table and lists its files, whether its broker runs or not, and lists what deletions of
+replicas left on any broker's root. Nothing is written.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.replication.metadata.erasures import erase_of, request_erase
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.records import EraseRecord
+from stratalog.replication.stores import replica_of_leftover
 from stratalog.storage.errors import InvalidRequestError, ObjectNotFoundError, StratalogError
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.records import TopicPartition
@@ -59,13 +61,28 @@ class ReplicaErasure:
 
 
 @dataclass(frozen=True, slots=True)
+class ErasureLeftover:
+    """What the deletion of a replica left on a broker's root: data files that may hold an erased record. The broker
+    deletes them when it starts.
+
+    error  why the root could not be listed; it may hold some then
+    """
+
+    broker_id: int
+    directory: str = ""
+    file_count: int = 0
+    error: StratalogError | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ErasureReport:
-    """An erasure on every replica of its topic, by partition and broker."""
+    """An erasure on every replica of its topic, by partition and broker, and on what was a replica."""
 
     topic: str
     erase_id: int
     predicate: str
     replicas: tuple[ReplicaErasure, ...]
+    leftovers: tuple[ErasureLeftover, ...] = ()
 
     @property
     def is_erased(self) -> bool:
@@ -73,7 +90,7 @@ class ErasureReport:
 
     @property
     def is_gone(self) -> bool:
-        return all(replica.is_gone for replica in self.replicas)
+        return all(replica.is_gone for replica in self.replicas) and not self.leftovers
 
 
 def request_erasure(view: ClusterView, topic: str, predicate: str | Mapping[str, Any], timeout_ms: int | None) -> int:
@@ -103,7 +120,25 @@ def erasure_report(view: ClusterView, topic: str, erase_id: int) -> ErasureRepor
         for place in places
         for broker_id in sorted(image.partition(place).replicas)
     ]
-    return ErasureReport(topic, erase_id, record.predicate, tuple(replicas))
+    leftovers = [
+        leftover
+        for broker_id, broker in sorted(image.brokers.items())
+        for leftover in _leftovers(view, topic, broker_id, broker.registration.root)
+    ]
+    return ErasureReport(topic, erase_id, record.predicate, tuple(replicas), tuple(leftovers))
+
+
+def _leftovers(view: ClusterView, topic: str, broker_id: int, root: str) -> list[ErasureLeftover]:
+    """Those of the topic's name: they do not show which topic of that name they were of."""
+    try:
+        objects, found = view.stores.objects(root), []
+        for directory in objects.leftovers():
+            place = replica_of_leftover(directory)
+            if place is not None and place.topic == topic:
+                found.append(ErasureLeftover(broker_id, directory, len(objects.list(f"{directory}/segment="))))
+        return found
+    except StratalogError as error:
+        return [ErasureLeftover(broker_id, error=error)]
 
 
 def _replica_erasure(

@@ -177,7 +177,7 @@ class _Pass:
             own, leader = replica.log, self._replicas[0].log
             ends = (own.epochs, own.log_end_offset, leader.epochs, leader.log_end_offset, leader.log_start_offset)
             replica.end_offset = LeaderEpochCache.agreed_end(*ends)
-            self._absent_end = max(self._absent_end, own.state.cleaner.first_dirty_offset)
+            self._absent_end = max(self._absent_end, own.state.cleaner.cleaned_end)
 
     def compare_next(self, fetch_bytes: int) -> bool:
         """Compare the next range; False when there is none. A replica that cannot be read is left out from then on."""

@@ -9,7 +9,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from stratalog.clients.admin.erasure import ErasureReport, ReplicaErasure
+from stratalog.clients.admin.erasure import ErasureLeftover, ErasureReport, ReplicaErasure
 from stratalog.jobs.command.arguments import CLUSTER, open_admin
 from stratalog.jobs.command.flags import Command, Flag, Rule
 from stratalog.jobs.command.terminal import DONE
@@ -46,10 +46,11 @@ RULES = (
 
 
 def report_lines(report: ErasureReport) -> list[str]:
-    """A line of headings, a line for each replica, and a summary."""
-    lines = ["\t".join(HEADINGS), *map(_replica_line, report.replicas)]
+    """A line of headings, a line for each replica and for each deleted one that is not gone, and a summary."""
+    lines = ["\t".join(HEADINGS), *map(_replica_line, report.replicas), *map(_leftover_line, report.leftovers)]
     open_count = sum(not replica.is_erased for replica in report.replicas)
     waiting_count = sum(replica.files_waiting for replica in report.replicas)
+    waiting_count += sum(leftover.file_count for leftover in report.leftovers)
     if open_count:
         lines.append(f"Not done yet on {open_count} of {len(report.replicas)} replicas.")
     elif not report.is_gone:
@@ -67,6 +68,15 @@ def _replica_line(replica: ReplicaErasure) -> str:
         return f"{place}\t{replica.version}\tnot applied yet, {replica.records_left} records left"
     records = (replica.files_rewritten, replica.records_erased, replica.records_left)
     return "\t".join(map(str, (place, replica.version, *records, replica.files_waiting)))
+
+
+def _leftover_line(leftover: ErasureLeftover) -> str:
+    if leftover.error is not None:
+        return f"broker {leftover.broker_id}: what deleted replicas left there is not known: {leftover.error}"
+    return (
+        f"broker {leftover.broker_id}: {leftover.file_count} files of a deleted replica in {leftover.directory}, "
+        "which the broker deletes when it starts"
+    )
 
 
 def awaited(read: Callable[[], ErasureReport], wait_ms: int, clock: Clock) -> ErasureReport:

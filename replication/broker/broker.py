@@ -16,7 +16,13 @@ from stratalog.replication.broker.hosted_replicas import STATE_CHANGE_LOG, Broke
 from stratalog.replication.broker.inbox import BrokerInbox
 from stratalog.replication.broker.turn import Turn
 from stratalog.replication.broker_root import was_shut_down
-from stratalog.replication.controller.brokers import alter_partition, register_broker, report_offline, shut_down_broker
+from stratalog.replication.controller.brokers import (
+    NOTHING_FOUND,
+    alter_partition,
+    register_broker,
+    report_offline,
+    shut_down_broker,
+)
 from stratalog.replication.controller.sessions import encode_session, session_path
 from stratalog.replication.controller.topic_deletion import deleted_partitions
 from stratalog.replication.coordinator.runtime.kinds import COORDINATOR_KINDS, CoordinatorKind
@@ -27,6 +33,7 @@ from stratalog.replication.leader.delete_records import RecordDeletions
 from stratalog.replication.leader.partition import isr_changes, isr_expansions, proposed_isr
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import LeaderReplica, WaitingAppend
+from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import METADATA_COMMITS, open_metadata
 from stratalog.replication.metadata.records import NO_BROKER_EPOCH
 from stratalog.replication.metrics import Metric
@@ -84,6 +91,9 @@ class Broker:
         self.broker_id = setup.identity.broker_id
         self.root = setup.identity.root
         self.broker_epoch = NO_BROKER_EPOCH
+        self._found = NOTHING_FOUND
+        self._is_known = False
+        """Whether this process has registered, perhaps as one that recovers."""
         self.incarnation_id = ports.ids.new_id()
         self.stopped_by: StratalogError | None = None
         self.metadata = open_metadata(ports.stores, setup.metadata_root, ports.clock, ports.ids, acts=True)
@@ -120,25 +130,54 @@ class Broker:
     # -- registration and end --------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Register under a new broker epoch (promise 13, KIP-380). Raises what the metadata log answers.
+        """Register under a new broker epoch (promise 13, KIP-380). Raises what the metadata log answers: call it again.
 
-        Before that, after an unclean stop, its tables lose what a power cut may have torn (promise 5), and replicas
-        that are not assigned to this broker any more are removed.
+        Its tables lose what a power cut may have torn (promise 5), and replicas that are not assigned to this broker
+        any more are removed. After an unclean stop an earlier process, or its fetch tasks, may still be at work there:
+        so it registers first, which fences these, but as fenced. It leads and publishes nothing until it has
+        recovered and registers again. If it dies before, there is no mark of a clean stop for that broker epoch either.
         """
         self.metadata.refresh()
-        image = self.metadata.image
-        was_clean = was_shut_down(self._objects, image.brokers.get(self.broker_id))
-        self._hosted.open_after_stop(image, was_clean=was_clean)
+        known = self.metadata.image.brokers.get(self.broker_id)
+        self._hosted.remember_committed(self.metadata.image)
+        self._found = self._hosted.found_in_root(self.metadata.image, self._found.directory_id)
+        if not was_shut_down(self._found.previous_broker_epoch, known):
+            self.metadata.propose(lambda image: self._registration(image, recovers=True))
+            self._is_known = True
+            self._hosted.recover(self.metadata.image, self._clock.monotonic_ms())
+        self._hosted.remove_unknown(self._newest_image)
         self._register()
+
+    def _newest_image(self) -> ClusterImage:
+        self.metadata.refresh_image()
+        self._check_not_replaced(self.metadata.image)
+        return self.metadata.image
 
     def _register(self) -> None:
         self._put_session(0)
-        self.broker_epoch = self.metadata.propose(
-            lambda image: register_broker(
-                image, self.broker_id, self.incarnation_id, self.root, self.identity.rack
-            )
-        )
+        self.broker_epoch = self.metadata.propose(self._registration)
+        self._is_known = True
         self._announce()
+
+    def _registration(self, image: ClusterImage, *, recovers: bool = False) -> Result[int]:
+        self._check_not_replaced(image)
+        rack, found = self.identity.rack, self._found
+        return register_broker(
+            image, self.broker_id, self.incarnation_id, self.root, rack, found=found, recovers=recovers
+        )
+
+    def _check_not_replaced(self, image: ClusterImage) -> None:
+        known = image.brokers.get(self.broker_id)
+        if self._is_known and known is not None and known.registration.incarnation_id != self.incarnation_id:
+            raise self._replaced_by(known.registration.incarnation_id)
+
+    def _replaced_by(self, incarnation_id: str) -> StratalogError:
+        """Stop for good: a later process of this broker has registered, and must not be fenced in turn."""
+        reason = DuplicateBrokerRegistrationError(
+            f"broker {self.broker_id} runs elsewhere as incarnation {incarnation_id}"
+        )
+        self.stop(reason)
+        return reason
 
     def _announce(self) -> None:
         """Begin to publish under the new broker epoch. `step` retries it when the store failed in between."""
@@ -317,8 +356,7 @@ class Broker:
         """False when this registration is over: fenced (register anew) or replaced (stop for good)."""
         known = self.metadata.image.brokers.get(self.broker_id)
         if known is not None and known.registration.incarnation_id != self.incarnation_id:
-            reason = f"broker {self.broker_id} runs elsewhere as incarnation {known.registration.incarnation_id}"
-            self.stop(DuplicateBrokerRegistrationError(reason))
+            self._replaced_by(known.registration.incarnation_id)
             return False
         if self.metadata.image.is_current(self.broker_id, self.broker_epoch):
             return True
@@ -433,8 +471,8 @@ class Broker:
         if not self._hosted.offline or now_ms < self._offline_due_ms:
             return
         self._offline_due_ms = now_ms + OFFLINE_INTERVAL_MS
-        offline = self._hosted.record_damage()
-        self.metadata.propose(lambda image: report_offline(image, self.broker_id, self.broker_epoch, offline))
+        offline, lost = self._hosted.record_damage(), self._hosted.lost()
+        self.metadata.propose(lambda image: report_offline(image, self.broker_id, self.broker_epoch, offline, lost))
         self._follow_metadata(now_ms)
 
     def _publish(self, turn: Turn) -> bool:

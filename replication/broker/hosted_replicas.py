@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -22,7 +22,9 @@ from stratalog.replication.broker.leader_and_isr import (
     UpdateIsr,
     decide_leader_and_isr,
 )
+from stratalog.replication.broker_root import clean_shutdown_epoch, directory_id
 from stratalog.replication.config import BrokerConfig
+from stratalog.replication.controller.brokers import FoundRoot
 from stratalog.replication.leader.purgatory import ProducePurgatory
 from stratalog.replication.leader.replica import LeaderPorts, LeaderReplica
 from stratalog.replication.metadata.configs import TopicConfigs
@@ -30,12 +32,27 @@ from stratalog.replication.metadata.erasures import erases_of
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import PartitionRecord
 from stratalog.replication.metrics import BrokerMetrics
-from stratalog.replication.progress.known_committed import KnownCommitted, known_committed, published_before
-from stratalog.replication.replica.removal import Leaving, Sealed, delete_stray, is_of_topic, is_sealed, seal
+from stratalog.replication.progress.known_committed import (
+    KnownCommitted,
+    had_records,
+    known_committed,
+    published_before,
+)
+from stratalog.replication.replica.removal import (
+    Leaving,
+    Sealed,
+    delete_stray,
+    delete_unknown,
+    has_begun,
+    is_of_topic,
+    is_sealed,
+    seal,
+)
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds, limits_of, most_live_files
 from stratalog.replication.stores import Ports
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.errors import (
+    LogLostError,
     NotLeaderOrFollowerError,
     StoreError,
     StoreFullError,
@@ -44,6 +61,7 @@ from stratalog.storage.errors import (
 )
 from stratalog.storage.files.damage import damage_in
 from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import TopicPartition
 from stratalog.storage.upkeep.chore import UpkeepDone, UpkeepLimits, UpkeepWork
 from stratalog.storage.upkeep.upkeep import Upkeep
@@ -122,12 +140,19 @@ class HostedReplicas:
         )
         self._broker_id = setup.identity.broker_id
         self._root = setup.identity.root
+        self._objects = ports.stores.objects(self._root)
         self._ports = ports
         self._clock = ports.clock
         self._configs = TopicConfigs(setup.topic_defaults)
         self._upkeep_limits = limits_of(setup.config, setup.upkeep_limits)
         self._leader_ports = LeaderPorts(
-            self._broker_id, ports.clock, purgatory, self.metrics, self._set_offline, self.upkeep.append_pause_ms
+            self._broker_id,
+            ports.clock,
+            purgatory,
+            self.metrics,
+            self._set_offline,
+            self.upkeep.append_pause_ms,
+            partial(had_records, self._objects),
         )
         self._on_stopped = on_stopped
         self._replicas: dict[TopicPartition, LocalReplica | StoppedReplica] = {}
@@ -150,21 +175,63 @@ class HostedReplicas:
     def _table(self, topic_partition: TopicPartition) -> LogTable:
         return self._ports.stores.table(self._root, topic_partition)
 
-    def open_after_stop(self, image: ClusterImage, *, was_clean: bool) -> None:
-        """At start: remove what is not assigned to this broker any more; after an unclean stop cut off what a power
-        cut may have torn (promise 5), and remove tables that were to be deleted. What the earlier process published as
-        committed is remembered."""
-        self._committed |= published_before(self._ports.stores.objects(self._root), image, self._broker_id)
+    def remember_committed(self, image: ClusterImage) -> None:
+        """At start: remember what the earlier process published as committed."""
+        self._committed |= published_before(self._objects, image, self._broker_id)
+
+    def found_in_root(self, image: ClusterImage, known_id: str | None) -> FoundRoot:
+        """At start: what the root shows of the broker's last life. `known_id`: the id of its directory, if this process
+        has seen it before. Tables are only looked for where they matter: on another disk, or where one was lost."""
+        objects = self._objects
+        directory = known_id or directory_id(objects, self._ports.ids.new_id())
+        before = image.brokers.get(self._broker_id)
+        is_another = before is not None and before.registration.directory_id not in (None, directory)
+        has_lost = any(self._broker_id in state.lost for state in image.partitions.values())
+        held = self._held() if is_another or has_lost else None
+        return FoundRoot(clean_shutdown_epoch(objects), directory, held)
+
+    def _held(self) -> frozenset[TopicPartition]:
+        tables = self._ports.stores.replicas(self._root)
+        return frozenset(tp for tp in tables if has_begun(self._table(tp), self._clock, self._ports.ids))
+
+    def recover(self, image: ClusterImage, now_ms: int) -> None:
+        """At start after an unclean stop, once earlier processes are fenced: cut off what a power cut may have torn
+        (promise 5). Where writes are durable once they are answered nothing is torn.
+
+        Tables that were to be deleted are found here or later, and are deleted by the broker's loop: a later process
+        may have replaced this one meanwhile, and made them anew.
+        """
+        if self._objects.durable_on_answer:
+            return
         for topic_partition in self._ports.stores.replicas(self._root):
             table = self._table(topic_partition)
-            if not self._is_assigned(image.partitions.get(topic_partition)):
-                self._log(f"removes stray replica {topic_partition}")
-                table.drop()
-            elif not was_clean:
+            if self._is_assigned(image.partitions.get(topic_partition)):
                 table.recover_tail()
                 if is_sealed(table, self._clock, self._ports.ids):
                     self._log(f"removes replica {topic_partition}, which was to be deleted: it is copied anew")
-                    table.drop()
+                    self._removals[topic_partition] = Sealed(now_ms)
+
+    def remove_unknown(self, image: Callable[[], ClusterImage]) -> None:
+        """At start: remove tables of topics that there are no more, and what deletions left. The newest `image` is
+        asked for after the tables were listed, so that it shows each topic for which one was made. The broker's loop
+        finds tables of partitions that are assigned elsewhere."""
+        self._delete_leftovers()
+        tables = self._ports.stores.replicas(self._root)
+        partitions = image().partitions
+        for topic_partition in tables:
+            if topic_partition in partitions:
+                continue
+            if delete_unknown(self._table(topic_partition), self._clock, self._ports.ids):
+                self._log(f"removed replica {topic_partition}, whose topic is unknown")
+
+    def _delete_leftovers(self) -> None:
+        """Delete what deletions of tables left that ended with their process, as Kafka's `LogManager` does at start.
+        Beside the start, where there is an executor: a large table takes long."""
+        leftovers = self._objects.leftovers()
+        if leftovers and self._ports.executor is not None:
+            self._ports.executor.submit(_delete_leftovers, self._objects, leftovers)
+        elif leftovers:
+            _delete_leftovers(self._objects, leftovers)
 
     def _is_assigned(self, state: PartitionRecord | None) -> bool:
         return state is not None and self._broker_id in state.replicas
@@ -283,7 +350,8 @@ class HostedReplicas:
         self._strays_due_ms = now_ms + STRAYS_INTERVAL_MS
         for topic_partition in self._ports.stores.replicas(self._root):
             state, removal = self._image.partitions.get(topic_partition), self._removals.get(topic_partition)
-            if state is None or self._is_assigned(state) or isinstance(removal, Sealed):
+            is_applied = topic_partition in self._replicas  # it may still lead: `apply` stops it first
+            if state is None or self._is_assigned(state) or isinstance(removal, Sealed) or is_applied:
                 continue
             if self._table(topic_partition).snapshot() is not None:
                 topic_id = self._image.topic_ids.get(topic_partition.topic, "")
@@ -430,6 +498,10 @@ class HostedReplicas:
             elif isinstance(self.offline.get(each), StoreFullError):
                 del self.offline[each]
 
+    def lost(self) -> set[TopicPartition]:
+        """Those of `offline` whose table is gone."""
+        return {tp for tp, reason in self.offline.items() if isinstance(reason, LogLostError)}
+
     def record_damage(self) -> list[TopicPartition]:
         """The replicas that are offline, in order. Their damage is recorded beside their tables before it is reported:
         a follower that uses the table later has to know it."""
@@ -444,4 +516,15 @@ class HostedReplicas:
         STATE_CHANGE_LOG.info("[Broker %d] %s", self._broker_id, what)
 
     def _log_state(self, state: PartitionRecord, what: str) -> None:
-        self._log(f"{state.topic_partition} {what}: {state.state_json()}")
+        lost = f", whose log is lost on brokers {list(state.lost)}" if state.lost else ""
+        self._log(f"{state.topic_partition} {what}: {state.state_json()}{lost}")
+
+
+def _delete_leftovers(objects: ObjectStore, directories: Sequence[str]) -> None:
+    """What cannot be deleted is tried again at the next start."""
+    for directory in directories:
+        try:
+            objects.delete_leftover(directory)
+            _LOG.info("deleted %s/%s, which an earlier process had begun to delete", objects.url, directory)
+        except StratalogError as reason:
+            _LOG.warning("%s/%s is left of a deletion: %s", objects.url, directory, reason)

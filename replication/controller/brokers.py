@@ -12,7 +12,7 @@ Each ISR change also updates the eligible leaders: see `eligible_leaders`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -31,6 +31,7 @@ from stratalog.replication.controller.leader_election import (
 from stratalog.replication.controller.reassignment import with_isr
 from stratalog.replication.metadata.image import BrokerState, ClusterImage, Result, check_broker_epoch
 from stratalog.replication.metadata.records import (
+    NO_BROKER_EPOCH,
     NO_LEADER,
     FenceBrokerRecord,
     MetadataRecord,
@@ -63,6 +64,23 @@ class IsrChange(NamedTuple):
     broker_epochs: Mapping[int, int] = MappingProxyType({})
 
 
+@dataclass(frozen=True, slots=True)
+class FoundRoot:
+    """What a starting broker process found in its root.
+
+    previous_broker_epoch  of the registration whose clean stop is marked there; Kafka's field of the registration
+    directory_id           of this very directory (KIP-858); None: unknown
+    held                   the replicas with a table; None: it was not looked
+    """
+
+    previous_broker_epoch: int = NO_BROKER_EPOCH
+    directory_id: str | None = None
+    held: frozenset[TopicPartition] | None = None
+
+
+NOTHING_FOUND = FoundRoot()
+
+
 def register_broker(
     image: ClusterImage,
     broker_id: int,
@@ -70,15 +88,24 @@ def register_broker(
     root: str,
     rack: str | None = None,
     endpoint: str | None = None,
+    *,
+    found: FoundRoot = NOTHING_FOUND,
+    recovers: bool = False,
 ) -> Result[int]:
     """Register a broker process; the answer is its broker epoch (KIP-380, KIP-966).
 
     The same commit bumps the leader epoch of every partition that the broker leads, so that an earlier process of the
     same broker is fenced. It also removes the broker from every ISR with another member, from every ELR, and from an
     ISR of its own where other replicas are eligible: its disk may have lost records that it acknowledged. Not so after
-    a clean stop, or for the same process, fenced meanwhile, on the same root. An incarnation that is registered and not
-    fenced gets its epoch again. Raises DuplicateBrokerRegistrationError (the id is live on another root),
-    InvalidRequestError (the root belongs to another broker, or a negative id).
+    a clean stop whose mark was found, or for the same process, fenced meanwhile, on the same root. Where the broker is
+    all that remains and its table went with an earlier disk, the partition stays offline with the broker as `lost`,
+    until it returns with the table.
+
+    recovers  register as fenced: earlier processes are fenced now, and the broker leads nothing until it has recovered
+              its tables and registers again, as the same incarnation
+
+    An incarnation that is registered and not fenced gets its epoch again. Raises DuplicateBrokerRegistrationError (the
+    id is live on another root), InvalidRequestError (the root belongs to another broker, or a negative id).
     """
     known = image.brokers.get(broker_id)
     if known and not known.fenced and known.registration.incarnation_id == incarnation_id:
@@ -86,13 +113,20 @@ def register_broker(
     _check_registration(image, broker_id, root)
     epoch = image.last_broker_epoch + 1
     records: list[MetadataRecord] = [
-        RegisterBrokerRecord(broker_id, epoch, incarnation_id, root, rack=rack, endpoint=endpoint)
+        RegisterBrokerRecord(broker_id, epoch, incarnation_id, root, rack, endpoint, found.directory_id)
     ]
-    is_intact = known is not None and _has_kept_log(known, incarnation_id, root)
-    live = {*image.live_brokers(), broker_id}
-    after = (_after_restart(p, broker_id, live, is_intact, image.controller_epoch) for p in image.partitions.values())
-    records += filter(None, after)
-    return Result(update_eligible_leaders(image, records, lost=() if is_intact else (broker_id,)), epoch)
+    restart = _Restart(
+        broker_id,
+        live=frozenset(image.live_brokers().keys() - {broker_id}),
+        is_intact=known is not None and _has_kept_log(known, incarnation_id, root, found),
+        is_another_disk=known is not None and _is_another_disk(known, found),
+        found=found,
+        recovers=recovers,
+        controller_epoch=image.controller_epoch,
+    )
+    records += filter(None, map(restart.applied_to, image.partitions.values()))
+    updated = update_eligible_leaders(image, records, lost=() if restart.is_intact else (broker_id,))
+    return Result((*updated, FenceBrokerRecord(broker_id, epoch)) if recovers else updated, epoch)
 
 
 def _check_registration(image: ClusterImage, broker_id: int, root: str) -> None:
@@ -109,30 +143,81 @@ def _check_registration(image: ClusterImage, broker_id: int, root: str) -> None:
             raise InvalidRequestError(f"broker {broker_id} cannot use the root {root}: it is broker {other_id}'s")
 
 
-def _has_kept_log(known: BrokerState, incarnation_id: str, root: str) -> bool:
+def _has_kept_log(known: BrokerState, incarnation_id: str, root: str, found: FoundRoot) -> bool:
+    """The metadata alone does not show it: a controlled shutdown is recorded before the last write, and the disk may
+    be another one since."""
     is_same_process = known.registration.incarnation_id == incarnation_id
-    return (known.clean_shutdown or is_same_process) and _same_root(known.registration.root, root)
+    was_clean = known.clean_shutdown and found.previous_broker_epoch == known.broker_epoch
+    is_same_place = _same_root(known.registration.root, root) and not _is_another_disk(known, found)
+    return (was_clean or is_same_process) and is_same_place
+
+
+def _is_another_disk(known: BrokerState, found: FoundRoot) -> bool:
+    before = known.registration.directory_id
+    return before is not None and found.directory_id is not None and before != found.directory_id
 
 
 def _same_root(one: str, other: str) -> bool:
     return one.rstrip("/") == other.rstrip("/")
 
 
-def _after_restart(
-    partition: PartitionRecord, broker_id: int, live: Collection[int], is_intact: bool, controller_epoch: int
-) -> PartitionRecord | None:
-    """The partition after broker `broker_id` has registered a new process; None when nothing changes."""
+@dataclass(frozen=True, slots=True)
+class _Restart:
+    """A registration of a broker, and the brokers that are `live` besides."""
+
+    broker_id: int
+    live: frozenset[int]
+    is_intact: bool
+    is_another_disk: bool
+    found: FoundRoot
+    recovers: bool
+    controller_epoch: int
+
+    def applied_to(self, partition: PartitionRecord) -> PartitionRecord | None:
+        """The partition after the registration; None when nothing changes."""
+        if self.broker_id not in partition.isr:
+            is_eligible = self.broker_id in partition.elr and not self.is_intact
+            return self._changed(partition) if is_eligible else None
+        if not self.is_intact and _others(partition, self.broker_id):
+            return _without_log(partition, self.broker_id, self.live, self.controller_epoch)
+        lost = self._is_lost(partition)
+        if lost and self.broker_id not in partition.lost:
+            return _without_log(partition, self.broker_id, self.live, self.controller_epoch)
+        if not lost and self.broker_id in partition.lost:
+            return replace(self._changed(partition), lost=())
+        if partition.leader != self.broker_id:
+            return None
+        leader = NO_LEADER if self.recovers else self.broker_id
+        return partition.changed(controller_epoch=self.controller_epoch, leader=leader, bump_leader_epoch=True)
+
+    def _changed(self, partition: PartitionRecord) -> PartitionRecord:
+        return partition.changed(controller_epoch=self.controller_epoch, bump_leader_epoch=False)
+
+    def _is_lost(self, partition: PartitionRecord) -> bool:
+        """Whether the table of a member of the ISR is gone. An absent table alone does not show it: the partition may
+        be so new that there was none yet."""
+        is_held = self.found.held is not None and partition.topic_partition in self.found.held
+        return not is_held and (self.is_another_disk or self.broker_id in partition.lost)
+
+
+def _others(partition: PartitionRecord, broker_id: int) -> tuple[int, ...]:
+    """The replicas besides the broker that have every committed record: the rest of the ISR, else the ELR."""
     staying = tuple(r for r in partition.isr if r != broker_id)
-    others = staying or tuple(r for r in partition.elr if r != broker_id)
-    leaves = broker_id in partition.isr and bool(others) and not is_intact
-    if not leaves:
-        if partition.leader == broker_id:
-            return partition.changed(controller_epoch=controller_epoch, bump_leader_epoch=True)
-        if broker_id in partition.elr and not is_intact:
-            return partition.changed(controller_epoch=controller_epoch, bump_leader_epoch=False)
-        return None
+    return staying or tuple(r for r in partition.elr if r != broker_id)
+
+
+def _without_log(
+    partition: PartitionRecord, broker_id: int, live: Collection[int], controller_epoch: int
+) -> PartitionRecord:
+    """The partition when the log of a member of its ISR cannot be counted on any more. The others lead, or are waited
+    for; without others nobody leads, and the member stays as a lost one."""
+    others = _others(partition, broker_id)
+    if not others:
+        offline = partition.changed(controller_epoch=controller_epoch, leader=NO_LEADER, bump_leader_epoch=True)
+        return replace(offline, lost=(broker_id,))
     if partition.leader != broker_id:
         return partition.changed(controller_epoch=controller_epoch, isr=others, bump_leader_epoch=True)
+    staying = tuple(r for r in partition.isr if r != broker_id)
     election = elect_offline(replace(partition, isr=staying), [r for r in live if r != broker_id], unclean=False)
     leader, isr = (election.leader, election.isr) if election else (NO_LEADER, others)
     return partition.changed(controller_epoch=controller_epoch, leader=leader, isr=isr, bump_leader_epoch=True)
@@ -211,18 +296,29 @@ def shut_down_broker(image: ClusterImage, broker_id: int, broker_epoch: int) -> 
 
 
 def report_offline(
-    image: ClusterImage, broker_id: int, broker_epoch: int, topic_partitions: Iterable[TopicPartition]
+    image: ClusterImage,
+    broker_id: int,
+    broker_epoch: int,
+    topic_partitions: Iterable[TopicPartition],
+    lost: Collection[TopicPartition] = (),
 ) -> Result[tuple[TopicPartition, ...]]:
     """The broker cannot serve these replicas, as with a damaged table: live ISR members lead, or eligible replicas.
 
-    The answer names the moved partitions. One without another live candidate stays. Kafka's brokers report a whole log
-    directory. StaleBrokerEpochError when `broker_epoch` is not the broker's live registration.
+    The answer names the moved partitions. One without another live candidate stays, unless its table is gone (`lost`):
+    then nobody leads it, rather than an empty log. Kafka's brokers report a whole log directory. StaleBrokerEpochError
+    when `broker_epoch` is not the broker's live registration.
     """
     check_broker_epoch(image, broker_id, broker_epoch)
     live = image.live_brokers().keys()
-    led = (p for tp in topic_partitions if (p := image.partitions.get(tp)) is not None and p.leader == broker_id)
-    after = (_elected(p, elect_controlled_shutdown(p, live, {broker_id}), image.controller_epoch) for p in led)
-    moved = [p for p in after if p is not None and p.leader != NO_LEADER]
+    moved: list[PartitionRecord] = []
+    for partition in filter(None, map(image.partitions.get, topic_partitions)):
+        if partition.leader != broker_id:
+            continue
+        election = elect_controlled_shutdown(partition, live, {broker_id})
+        if election is not None and election.changes(partition):
+            moved.append(election.applied_to(partition, image.controller_epoch))
+        elif election is None and partition.topic_partition in lost:
+            moved.append(_without_log(partition, broker_id, live, image.controller_epoch))
     records = update_eligible_leaders(image, moved, lost=(broker_id,))
     return Result(records, tuple(p.topic_partition for p in moved))
 

@@ -4,7 +4,8 @@ Each returns an `Election` for a partition, or None when no replica may lead: th
 offline, and **its ISR stays**, since no leader could ever be elected from an empty one. Candidates are tried in the
 order of the assigned replicas, as in Kafka since 2.4 (before: the order of the ISR), so that the preferred replica wins
 when it can. If no member of the ISR may lead, an eligible leader replica leads, alone in the ISR (KIP-966): it has
-every committed record, though others may have more uncommitted ones.
+every committed record, though others may have more uncommitted ones. A replica that has lost its log (`lost`) is no
+candidate of a clean election, and of an unclean one only if no other replica is live.
 """
 
 from __future__ import annotations
@@ -52,12 +53,20 @@ def elect_offline(partition: PartitionRecord, live: Collection[int], unclean: bo
     If none is live and `unclean` (`unclean.leader.election.enable`), any live replica leads, alone in the ISR; first
     one that was eligible before its last restart, since it probably lacks the fewest records.
     """
-    clean = _elect_clean(partition, [r for r in partition.isr if r in live], [r for r in partition.elr if r in live])
+    clean = _elect_clean(partition, _whole(partition, live), [r for r in partition.elr if r in live])
     if clean is not None or not unclean:
         return clean
-    leader = _first(partition.replicas, [r for r in partition.last_known_elr if r in live])
-    leader = _first(partition.replicas, live) if leader is None else leader
+    choices = (partition.last_known_elr, [r for r in partition.replicas if r not in partition.lost], partition.lost)
+    for preferred in choices:
+        leader = _first(partition.replicas, [r for r in preferred if r in live])
+        if leader is not None:
+            break
     return None if leader is None else Election(leader, (leader,), unclean=True)
+
+
+def _whole(partition: PartitionRecord, live: Collection[int]) -> list[int]:
+    """The live members of the ISR that have their log."""
+    return [r for r in partition.isr if r in live and r not in partition.lost]
 
 
 def _elect_clean(partition: PartitionRecord, isr: Sequence[int], eligible: Collection[int]) -> Election | None:
@@ -70,7 +79,7 @@ def _elect_clean(partition: PartitionRecord, isr: Sequence[int], eligible: Colle
 
 def elect_reassigned(partition: PartitionRecord, live: Collection[int], target: Sequence[int]) -> Election | None:
     """A reassignment ends: the first replica of `target` (RAR) that is live and in sync leads; the ISR stays."""
-    leader = _first(target, [r for r in partition.isr if r in live])
+    leader = _first(target, _whole(partition, live))
     return None if leader is None else Election(leader, partition.isr)
 
 
@@ -80,7 +89,7 @@ def elect_preferred(partition: PartitionRecord, live: Collection[int]) -> Electi
     When it leads already, the election changes nothing: see `Election.changes`.
     """
     preferred = partition.replicas[0]
-    if preferred not in live or preferred not in partition.isr:
+    if preferred not in _whole(partition, live):
         return None
     return Election(preferred, partition.isr)
 
@@ -92,7 +101,7 @@ def elect_controlled_shutdown(
 
     A remaining leader keeps the partition. None when no other member can lead.
     """
-    staying = tuple(r for r in partition.isr if r in live and r not in shutting_down)
+    staying = tuple(r for r in _whole(partition, live) if r not in shutting_down)
     if partition.leader in staying:
         return Election(partition.leader, staying)
     return _elect_clean(partition, staying, [r for r in partition.elr if r in live and r not in shutting_down])

@@ -201,8 +201,10 @@ class FollowerSession:
         if self._job.config.stratalog_metrics_port and self._is_due("metrics", now_ms, INTERVAL_MS):
             self._publish_copy_times(now_ms)
         interval_ms = self._job.config.stratalog_upkeep_interval_ms
-        if self._is_due("upkeep", now_ms, interval_ms) or self.followed.upkeep.is_pressing:
-            self.followed.keep_up()
+        is_ending = self.state == ENDING  # what is done by then is committed, the next session begins the rest
+        is_pressing = self.followed.upkeep.has_result if is_ending else self.followed.upkeep.is_pressing
+        if self._is_due("upkeep", now_ms, interval_ms) or is_pressing:
+            self.followed.keep_up(may_begin=not is_ending)
         return moved
 
     def _publish_copy_times(self, now_ms: int) -> None:

@@ -82,7 +82,6 @@ class FetchJob:
 class FollowedPartitions:
     """One fetcher's partitions under one broker epoch. One session at a time uses it, from `resume` on."""
 
-    upkeep: UpkeepRounds
     _wakeup: Wakeup
     _progress: SessionProgress
 
@@ -96,6 +95,9 @@ class FollowedPartitions:
         self.is_over = False
         """Whether another registration of the broker took this one's place, or this one was fenced."""
         self.fetcher_id = fetcher_id
+        self.upkeep = UpkeepRounds(ports.clock)
+        """Outlives the session as its folds do: what is under way is committed by the next one in this process."""
+        self._may_begin_upkeep = True
         self._upkeep_limits = limits_of(job.config, upkeep_limits)
         self._metadata = open_metadata(ports.stores, job.metadata_root, ports.clock, ports.ids, acts=True)
         self._repair = ReplicaRepair(job.broker_id, job.broker_epoch, self._metadata, ports.stores)
@@ -116,8 +118,9 @@ class FollowedPartitions:
             replica.has_started = False
             if replica.failure is not None:
                 del self.replicas[topic_partition]
+                self.upkeep.drop(topic_partition)
         self.copied_count = 0
-        self.upkeep = UpkeepRounds(self.ports.clock)
+        self.upkeep.wake_all()
         self._wakeup, self._progress = wakeup, progress
         self._queue = LookQueue()
         self._turn_interval = TurnInterval()
@@ -130,8 +133,6 @@ class FollowedPartitions:
         self._is_listening = False
         for leader in self._leaders.values():
             leader.unwatch(None)
-        for topic_partition, replica in self.replicas.items():
-            self._begin_upkeep(topic_partition, replica)
 
     def begin_work(self, elder: str) -> None:
         """The session copies from now on, after the session `elder`, if there was one.
@@ -454,8 +455,9 @@ class FollowedPartitions:
 
     # -- upkeep ------------------------------------------------------------------------------------------
 
-    def keep_up(self) -> None:
-        """A round of upkeep."""
+    def keep_up(self, *, may_begin: bool = True) -> None:
+        """A round of upkeep. `may_begin` False: what was begun is ended, nothing else."""
+        self._may_begin_upkeep = may_begin
         self.upkeep.run(self._keep_one_up, self._repair_or_retry)
 
     def _keep_one_up(self, topic_partition: TopicPartition, upkeep: Upkeep, is_busy: bool) -> UpkeepDone | None:
@@ -463,7 +465,8 @@ class FollowedPartitions:
         if not replica.has_started or replica.failure is not None:
             return None
         now_ms, high_watermark = self.ports.clock.wall_ms(), self._high_watermark(replica)
-        done = upkeep.step(now_ms, high_watermark, replica.leader_epoch, is_busy=is_busy)
+        may_begin = self._may_begin_upkeep
+        done = upkeep.step(now_ms, high_watermark, replica.leader_epoch, is_busy=is_busy, may_begin=may_begin)
         if done is not None and done.work is UpkeepWork.RETENTION:
             self._update_progress(replica)
         return done

@@ -32,6 +32,7 @@ from stratalog.storage.errors import (
     FencedLeaderEpochError,
     InconsistentTopicIdError,
     InvalidRequiredAcksError,
+    LogLostError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
     StoreFullError,
@@ -86,6 +87,7 @@ class LeaderPorts:
 
     on_offline       called with the reason when a replica cannot be served, with None when it can again
     append_pause_ms  how long upkeep lets a replica's next append wait after one that added so many files
+    had_records      whether this broker had records of the partition, of this topic id, as far as it has published
     """
 
     broker_id: int
@@ -94,6 +96,7 @@ class LeaderPorts:
     metrics: BrokerMetrics = field(default_factory=BrokerMetrics)
     on_offline: Callable[[TopicPartition, StratalogError | None], None] = lambda _topic_partition, _reason: None
     append_pause_ms: Callable[[TopicPartition, int], int] = lambda _topic_partition, _file_count: 0
+    had_records: Callable[[PartitionRecord, str], bool] = lambda _state, _topic_id: False
 
 
 class LeaderReplica:
@@ -149,8 +152,10 @@ class LeaderReplica:
         if self.partition is not None or self.failure is not None or now_ms < self._retry_at_ms:
             return self.partition is not None
         try:
-            self.log.exists_or_create(self.topic_id)
+            self.log.exists_or_create(self.topic_id, self._check_not_lost)
             self.log.refresh()
+            if self.log.leader_epoch < 0:
+                self._check_not_lost()
             self._check_table()
             if isinstance(self.log.start_epoch(self.leader_epoch, as_leader=True), Conflict):
                 return False
@@ -173,6 +178,22 @@ class LeaderReplica:
         )
         self.partition.appended(self.log.log_end_offset, now_ms)
         return True
+
+    def _check_not_lost(self) -> None:
+        """The table is absent, or was just made: it leads only if the partition has no past. LogLostError.
+
+        A member of the ISR has none where nothing was committed since it is one, as soon after the topic's creation.
+        While another member remains that one may lead: it has a table, or is as good.
+        """
+        if self.leader_epoch == 0:
+            return
+        may_have_more = len(self.state.isr) > 1 or bool(self.state.elr)
+        had_records = self._known_committed > 0 or self._ports.had_records(self.state, self.topic_id)
+        if may_have_more or had_records:
+            raise LogLostError(
+                f"{self.log.name}: there is no log here, but leader epoch {self.leader_epoch} is to begin, ISR "
+                f"{list(self.state.isr)}. If its disk is lost, too, an unclean election lets another replica lead."
+            )
 
     def _check_table(self) -> None:
         """A replica that is known to be damaged does not lead while another one of the ISR may: DamagedFileError.

@@ -269,6 +269,7 @@ def _partition(
         controller_epoch=controller_epoch,
         elr=(),  # eligible at the time of the backup only
         last_known_elr=(),
+        lost=(),
     )
     if not holders:
         messages.append(f"no replica of {before.topic_partition} has a table: it comes back empty")

@@ -50,7 +50,10 @@ class ClusterRecord:
 
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerRecord:
-    """A broker process starts under a new broker epoch (KIP-380, KIP-631). `root`: the URL of its storage domain."""
+    """A broker process starts under a new broker epoch (KIP-380, KIP-631). `root`: the URL of its storage domain.
+
+    directory_id  of the directory there (KIP-858): a replaced or emptied disk has another one. None: not recorded yet
+    """
 
     type: ClassVar[str] = "RegisterBroker"
     broker_id: int
@@ -59,6 +62,7 @@ class RegisterBrokerRecord:
     root: str
     rack: str | None = None
     endpoint: str | None = None
+    directory_id: str | None = None
 
     @property
     def key(self) -> str:
@@ -203,6 +207,8 @@ class PartitionRecord:
     `elr`, eligible leader replicas (KIP-966): outside the ISR, but with every committed record, since the high
     watermark has stood still since they left. `last_known_elr`: those of them that lost this by an unclean restart.
     Members of the ISR and replicas that are no longer assigned are in neither: see `eligible_leaders`.
+    `lost`: members of the ISR whose table is gone. They lead only by an unclean election; while nobody else may lead,
+    the partition is offline.
     """
 
     type: ClassVar[str] = "Partition"
@@ -219,8 +225,11 @@ class PartitionRecord:
     unclean: int = 0
     elr: tuple[int, ...] = ()
     last_known_elr: tuple[int, ...] = ()
+    lost: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.lost:
+            object.__setattr__(self, "lost", tuple(r for r in self.isr if r in self.lost))
         if self.elr or self.last_known_elr:
             outside = [r for r in self.replicas if r not in self.isr]
             object.__setattr__(self, "elr", tuple(r for r in self.elr if r in outside))
@@ -270,6 +279,7 @@ class PartitionRecord:
             leader_epoch=self.leader_epoch + bump_leader_epoch,
             partition_epoch=self.partition_epoch + 1,
             unclean=self.unclean + unclean,
+            lost=() if unclean else self.lost,
         )
 
 
@@ -300,8 +310,8 @@ MetadataRecord = (
 
 _RECORD_TYPES: dict[str, type[Any]] = {each.type: each for each in get_args(MetadataRecord)}
 _FIELD_NAMES = {name: tuple(f.name for f in fields(t)) for name, t in _RECORD_TYPES.items()}
-_TUPLE_FIELDS = ("replicas", "isr", "adding", "removing", "end_offsets", "elr", "last_known_elr", "brokers")
-_LEFT_OUT_WHEN_EMPTY = ("elr", "last_known_elr")
+_TUPLE_FIELDS = ("replicas", "isr", "adding", "removing", "end_offsets", "elr", "last_known_elr", "lost", "brokers")
+_LEFT_OUT_WHEN_EMPTY = ("directory_id", "elr", "last_known_elr", "lost")
 """Fields that are mostly empty, and that records of earlier versions lack."""
 
 

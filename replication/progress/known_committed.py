@@ -1,8 +1,9 @@
 """Offsets that a broker knows to be committed of partitions that it is about to lead again.
 
-I/O: `published_before` reads the broker's own progress object. A leader whose ISR is under `min.insync.replicas` at the
-start of its epoch publishes no high watermark (KIP-966), perhaps for long. Records committed before may be read all the
-same: every clean leader has them. Kafka keeps a high watermark checkpoint for that.
+I/O: `published_before` and `had_records` read the broker's own progress objects. A leader whose ISR is under
+`min.insync.replicas` at the start of its epoch publishes no high watermark (KIP-966), perhaps for long. Records
+committed before may be read all the same: every clean leader has them. For that Kafka keeps a high watermark
+checkpoint.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 
 from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import PartitionRecord
-from stratalog.replication.progress.progress import UNKNOWN, leader_progress_path
+from stratalog.replication.progress.progress import PROGRESS_PREFIX, UNKNOWN, leader_progress_path
 from stratalog.replication.progress.progress_object import ProgressReader
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import TopicPartition
@@ -53,3 +54,23 @@ def published_before(objects: ObjectStore, image: ClusterImage, broker_id: int) 
         if state is not None and state.unclean == 0 and offset != UNKNOWN:
             found[topic_partition] = KnownCommitted(entry.topic_id, 0, offset)
     return found
+
+
+def had_records(objects: ObjectStore, state: PartitionRecord, topic_id: str) -> bool:
+    """Whether this broker ever published, as a leader or as a follower, that it has records of the partition: evidence
+    that a table which is absent is lost. The root keeps what the last two registrations published.
+
+    Not after an unclean election, whose leader may begin anew.
+    """
+    if state.unclean:
+        return False
+    for meta in objects.list(PROGRESS_PREFIX):
+        kind = meta.path.split("/", 2)[2]
+        if kind not in ("leader", "leader-ends") and not (kind.startswith("for-") and "/fetch-" in kind):
+            continue  # a full state, which is read with its object, or a session's own object
+        reader = ProgressReader(objects, meta.path)
+        reader.poll()
+        entry = reader.entries.get(state.topic_partition)
+        if entry is not None and entry.topic_id == topic_id and entry.log_end_offset > 0:
+            return True
+    return False

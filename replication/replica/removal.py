@@ -66,6 +66,11 @@ def is_sealed(table: LogTable, clock: Clock, ids: Ids, *, if_unreadable: bool = 
     return _of_newest(table, lambda log: log.leader_epoch == SEALED_EPOCH, clock, ids, if_unreadable=if_unreadable)
 
 
+def has_begun(table: LogTable, clock: Clock, ids: Ids) -> bool:
+    """Whether a leader epoch ever began in this table, or it cannot be read: so it is not one that was just made."""
+    return _of_newest(table, lambda log: 0 <= log.leader_epoch < SEALED_EPOCH, clock, ids, if_unreadable=True)
+
+
 def is_of_topic(table: LogTable, topic_ids: Collection[str], clock: Clock, ids: Ids) -> bool:
     """Whether the table is of one of these topics, not of a newer one of the name. True for an unreadable table."""
     return _of_newest(table, lambda log: log.topic_id in topic_ids, clock, ids, if_unreadable=True)
@@ -114,6 +119,23 @@ def delete_stray(table: LogTable, topic_id: str, clock: Clock, ids: Ids) -> bool
         return False
     table.drop()
     return True
+
+
+def delete_unknown(table: LogTable, clock: Clock, ids: Ids) -> bool:
+    """Delete a table of a topic that there is no more; False when another process deletes it. One that is absent,
+    cannot be read, or is sealed already is deleted as it is: nothing can write to it."""
+    log = PartitionLog(table, LogConfig(), clock, ids)
+    try:
+        log.refresh()
+        is_ended = log.leader_epoch == SEALED_EPOCH
+    except StoreError:
+        raise
+    except (UnknownTopicOrPartitionError, CorruptMessageError, KafkaStorageError):
+        is_ended = True
+    if is_ended:
+        table.drop()
+        return True
+    return delete_stray(table, log.topic_id, clock, ids)
 
 
 def _seal(log: PartitionLog, leaving: Leaving) -> bool:

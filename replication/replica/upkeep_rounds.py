@@ -59,7 +59,7 @@ def most_live_files(logs: Iterable[PartitionLog]) -> int:
 
 
 class UpkeepRounds:
-    """The upkeep of one broker's or one session's replicas."""
+    """The upkeep of one broker's or one fetcher's replicas."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -68,6 +68,7 @@ class UpkeepRounds:
         self._later: list[tuple[int, int, TopicPartition]] = []
         self._later_ms: dict[TopicPartition, int] = {}
         self._overdue: set[TopicPartition] = set()
+        self._working: set[TopicPartition] = set()
         self._pauses_ms: dict[TopicPartition, int] = {}
         self._warned_ms = clock.monotonic_ms() - WARN_MS
         self._serial = 0
@@ -89,6 +90,10 @@ class UpkeepRounds:
         if topic_partition in self._upkeep:
             self._due[topic_partition] = None
 
+    def wake_all(self) -> None:
+        """Check every replica in the next rounds: another session has done their upkeep meanwhile."""
+        self._due.update(dict.fromkeys(self._upkeep))
+
     def drop(self, topic_partition: TopicPartition) -> None:
         """End the upkeep of this replica."""
         upkeep = self._upkeep.pop(topic_partition, None)
@@ -97,6 +102,7 @@ class UpkeepRounds:
         self._due.pop(topic_partition, None)
         self._later_ms.pop(topic_partition, None)
         self._overdue.discard(topic_partition)
+        self._working.discard(topic_partition)
         self._pauses_ms.pop(topic_partition, None)
 
     def append_pause_ms(self, topic_partition: TopicPartition, file_count: int) -> int:
@@ -126,6 +132,11 @@ class UpkeepRounds:
         interval."""
         return self._is_cut or any(tp in self._due or self._upkeep[tp].has_result for tp in self._overdue)
 
+    @property
+    def has_result(self) -> bool:
+        """Whether work that was begun is done, and waits for its commit."""
+        return any(self._upkeep[topic_partition].has_result for topic_partition in self._working)
+
     def _committed(self, topic_partition: TopicPartition, upkeep: Upkeep, commit: Commit) -> None:
         self._commits += 1
         if commit.data_change:
@@ -144,7 +155,7 @@ class UpkeepRounds:
         end_ms = now_ms + self._piece_ms()
         is_busy = self._was_busy(now_ms)
         self._come_due(now_ms)
-        self._due.update((tp, None) for tp in self._overdue if self._upkeep[tp].has_result)
+        self._due.update((tp, None) for tp in sorted(self._working) if self._upkeep[tp].has_result)
         while self._due:
             topic_partition = next(iter(self._due))
             del self._due[topic_partition]
@@ -198,10 +209,13 @@ class UpkeepRounds:
     ) -> int | None:
         """How long the replica may rest; None when there may be more work at once."""
         self._overdue.discard(topic_partition)
+        self._working.discard(topic_partition)
         try:
             is_done = step(topic_partition, upkeep, is_busy) is not None
             if upkeep.is_overdue and topic_partition in self._upkeep:
                 self._overdue.add(topic_partition)
+            if upkeep.is_working and topic_partition in self._upkeep:
+                self._working.add(topic_partition)
             if topic_partition in self._pauses_ms:
                 self.append_pause_ms(topic_partition, 1)
             return None if is_done else upkeep.rest_ms(self._clock.wall_ms())

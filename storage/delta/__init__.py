@@ -7,6 +7,7 @@ commits           `_delta_log` of one table on storage
 newest            where a fold begins, and what the checkpoint pointer names
 commit_json       one commit as Delta's JSON lines
 snapshot          the fold of commits into a snapshot
+tail_recovery     what is cut off after a power loss
 checkpoint        Delta's checkpoints
 removed           objects that left the log, until they are deleted
 """

@@ -35,6 +35,23 @@ TABLE_PROPERTIES: Mapping[str, str] = {
 }
 """Properties of every table: only stratalog cleans up its log, and checkpoints do not keep tombstones for a week."""
 
+DELTA_ACTIONS = frozenset(
+    (
+        "commitInfo",
+        "protocol",
+        "metaData",
+        "add",
+        "remove",
+        "txn",
+        "cdc",
+        "domainMetadata",
+        "checkpointMetadata",
+        "sidecar",
+    )
+)
+"""The kinds of actions of Delta's protocol. A file with none of them is no commit, neither ours nor a foreign one: a
+power cut may leave the content of another JSON file in it."""
+
 _DELTA_TYPES = {
     pa.int8(): "byte",
     pa.int16(): "short",
@@ -92,8 +109,8 @@ def decode_commit(data: bytes, name: str) -> StoredCommit:
         for action in _parsed(f"[{lines}]"):
             for kind, body in action.items():
                 bodies.setdefault(kind, []).append(body)
-        if not bodies:
-            raise ValueError("no actions")
+        if DELTA_ACTIONS.isdisjoint(bodies):
+            raise ValueError(f"no actions of Delta, but {sorted(bodies)[:3]}")
         info: dict[str, Any] = bodies.get("commitInfo", [{}])[0]
         if "stratalogCommitId" in info:
             _check_crc(data)

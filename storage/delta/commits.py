@@ -131,16 +131,17 @@ class DeltaCommitLog:
         self._store.put(f"{self._log}/{name}", content)
         self._store.sync([f"{self._log}/{name}"])
 
-    def expired_versions(self, limit: int, keep_from_ms: int) -> tuple[int, int]:
-        """`[first, end)`: the versions below `limit` that were committed before `keep_from_ms`.
+    def expired_versions(self, limit: int, keep_from_ms: int, crowded_below: int = 0) -> tuple[int, int]:
+        """`[first, end)`: the versions below `limit` that were committed before `keep_from_ms`, or are below
+        `crowded_below`.
 
         Clean-up is ascending, so the versions that still exist, and a time among them, are found by bisection instead
         of a long listing.
         """
         versions = range(max(limit, 0))
         first = bisect_left(versions, True, key=lambda version: self._store.exists(self.path_of(version)))
-        end = bisect_left(versions, True, lo=first, key=lambda version: self._is_kept(version, keep_from_ms))
-        return first, end
+        young = max(first, crowded_below)
+        return first, bisect_left(versions, True, lo=young, key=lambda version: self._is_kept(version, keep_from_ms))
 
     def _is_kept(self, version: int, keep_from_ms: int) -> bool:
         """Whether a version is too young to be deleted; one that is gone or unreadable is not."""

@@ -29,6 +29,7 @@ from stratalog.storage.delta.table import (
     LogTable,
     TableSnapshot,
 )
+from stratalog.storage.delta.tail_recovery import TailCut, cut_above, settled_cut
 from stratalog.storage.errors import CorruptMessageError, KafkaStorageError, ObjectNotFoundError, StoreUnavailableError
 from stratalog.storage.files import batch_file
 from stratalog.storage.files.cache import CachedRows, FileCache, joined
@@ -44,7 +45,7 @@ from stratalog.storage.files.damage import (
 )
 from stratalog.storage.files.data_file import DataFile, FileEntry, RowsWanted
 from stratalog.storage.files.row_groups import Footers
-from stratalog.storage.objects.port import ObjectStore
+from stratalog.storage.objects.port import ObjectMeta, ObjectStore
 from stratalog.storage.producers import ProducerStates
 from stratalog.storage.records import FewRows
 
@@ -224,9 +225,10 @@ class DeltaLogTable(LogTable):
         self._owe_sync(full)
 
     def delete_objects(self, paths: Sequence[str]) -> None:
-        for path in paths:
-            self._store.delete(f"{self._directory}/{path}")
-            self._unsynced.pop(f"{self._directory}/{path}", None)
+        full = [f"{self._directory}/{path}" for path in paths]
+        self._store.delete_all(full)
+        for path in full:
+            self._unsynced.pop(path, None)
         if self._cache is not None:
             self._cache.discard(self.name, paths)
 
@@ -325,9 +327,10 @@ class DeltaLogTable(LogTable):
     def reopened(self) -> DeltaLogTable:
         return DeltaLogTable(self._store, self._directory, self._ids, self._cache)
 
-    def clean_log(self, keep_from_version: int, keep_from_ms: int) -> Iterator[int]:
+    def clean_log(self, keep_from_version: int, keep_from_ms: int, crowded_below: int = 0) -> Iterator[int]:
         """As the port says; checkpoints below the limits go too."""
-        first, limit = self._log.expired_versions(min(keep_from_version, self._log.checkpoint_hint()), keep_from_ms)
+        highest = min(keep_from_version, self._log.checkpoint_hint())
+        first, limit = self._log.expired_versions(highest, keep_from_ms, min(highest, crowded_below))
         for version in range(first, limit):
             self._log.delete_version(version)
             self._log.delete_checkpoint(version)
@@ -343,19 +346,25 @@ class DeltaLogTable(LogTable):
 
         Only commits above the newest usable checkpoint are examined: `checkpoint` made the rest durable.
         """
-        # Listed before it is read: a commit that another writer makes meanwhile is not of the stop.
-        versions = [commit_version(meta.path) for meta in self._log.list_log()]
-        base = newest_readable(self._log)
-        first = base.version + 1 if base else 0
-        readable = self._readable_commits(first)
-        last_id = self._log.id_at(base.version) if base else NO_COMMIT
-        kept = first + sound_commits(readable, last_id, self._is_whole, self._has_producers) - 1
-        for version in sorted((v for v in versions if v is not None and v > kept), reverse=True):
+        base: TableSnapshot | None = None
+
+        def examine(listed: list[ObjectMeta]) -> TailCut:
+            nonlocal base
+            versions = [commit_version(meta.path) for meta in listed]
+            base = newest_readable(self._log)
+            first = base.version + 1 if base else 0
+            readable = self._readable_commits(first)
+            last_id = self._log.id_at(base.version) if base else NO_COMMIT
+            kept = first + sound_commits(readable, last_id, self._is_whole, self._has_producers) - 1
+            return cut_above(kept, [version for version in versions if version is not None])
+
+        cut = settled_cut(self.name, self._log.list_log, examine)
+        for version in cut.dropped:
             self._log.delete_version(version)
         self._log.drop_checkpoints_except(base.version if base else -1)
-        self._store.sync([self._log.path_of(max(kept, 0))])
+        self._store.sync([self._log.path_of(max(cut.kept, 0))])
         self._race.forget()
-        return kept
+        return cut.kept
 
     def _readable_commits(self, first: int) -> list[StoredCommit]:
         readable: list[StoredCommit] = []

@@ -1,20 +1,22 @@
 """Objects that left a log and may still be on storage: replaced or truncated files, older producer states. Pure.
 
 Commits remove them, checkpoints carry them as Delta's tombstones, so every handle on the table knows what is left to
-delete. The handle that deletes an object forgets it, and its next checkpoint no longer names it.
+delete. None is forgotten before it is deleted, so there are as many as leave the log within `file.delete.delay.ms`. The
+handle that deletes an object forgets it, and its next checkpoint no longer names it. Its next commit states
+`txn stratalog.deleted`, by which the other handles forget it too: a standby fetch session folds the log for as long as
+the active one deletes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import takewhile
 
-from stratalog.storage.delta.table import PRODUCERS, Commit, RemovedObject
+from stratalog.storage.delta.table import DELETED, PRODUCERS, Commit, RemovedObject
 from stratalog.storage.files.data_file import FileEntry
 
 NO_PRODUCERS = 0
 """Value of `txn stratalog.producers` when no producer is known: there is no object."""
-REMOVED_KEPT = 20_000
-"""Removed objects that a fold remembers; the vacuum of unreferenced files finds those that it forgot."""
 
 
 def producers_path(number: int) -> str:
@@ -41,6 +43,11 @@ class RemovedObjects:
         """(path, what is known of it), oldest first."""
         return self._by_path.items()
 
+    @property
+    def oldest(self) -> RemovedObject | None:
+        """The object that left the log first."""
+        return next(iter(self._by_path.values()), None)
+
     def as_mapping(self) -> Mapping[str, RemovedObject]:
         """A copy that later commits do not change."""
         return dict(self._by_path)
@@ -52,6 +59,8 @@ class RemovedObjects:
 
     def replay(self, version: int, commit: Commit, gone: Iterable[FileEntry], producers_number: int) -> None:
         """Remember what a commit removed from the log: `gone` files, and the producer state named before it."""
+        if DELETED in commit.txns:
+            self._forget_up_to(commit.txns[DELETED])
         for entry in gone:
             self._by_path[entry.path] = RemovedObject(version, commit.timestamp_ms, entry.end_offset)
         number = commit.txns.get(PRODUCERS, producers_number)
@@ -61,5 +70,7 @@ class RemovedObjects:
             self._by_path.pop(entry.path, None)
         if PRODUCERS in commit.txns:
             self._by_path.pop(producers_path(number), None)
-        while len(self._by_path) > REMOVED_KEPT:
-            del self._by_path[next(iter(self._by_path))]
+
+    def _forget_up_to(self, version: int) -> None:
+        """Everything that versions up to this one removed is deleted, by this handle or another one."""
+        self.forget([path for path, _ in takewhile(lambda item: item[1].version <= version, self._by_path.items())])

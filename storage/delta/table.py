@@ -26,6 +26,8 @@ LOG_START = "stratalog.log-start"
 PRODUCERS = "stratalog.producers"
 PRODUCERS_VERSION = "stratalog.producers-version"
 """Name of the version whose producer state is in the object that `PRODUCERS` numbers; later commits carry changes."""
+DELETED = "stratalog.deleted"
+"""Name of the version up to which everything that commits removed from the log is deleted from storage."""
 ERASED = "stratalog.erased"
 """Name of the id up to which every erasure is done in this replica."""
 ERASE_PREFIX = "stratalog.erase."
@@ -199,7 +201,7 @@ class LogTable(Protocol):
         ...
 
     def delete_objects(self, paths: Sequence[str]) -> None:
-        """Delete data files or small objects; absent ones are fine."""
+        """Delete data files or small objects, in bulk where the store can; absent ones are fine."""
         ...
 
     def list_objects(self, prefix: str) -> list[tuple[str, int]]:
@@ -227,9 +229,9 @@ class LogTable(Protocol):
         """Another handle on the same table, for another thread."""
         ...
 
-    def clean_log(self, keep_from_version: int, keep_from_ms: int) -> Iterator[int]:
+    def clean_log(self, keep_from_version: int, keep_from_ms: int, crowded_below: int = 0) -> Iterator[int]:
         """Delete commits below both limits and below the newest checkpoint, ascending: one for each step, whose
-        version it yields."""
+        version it yields. Those below version `crowded_below` are deleted however young they are."""
         ...
 
     def recover_tail(self) -> int:

@@ -1,7 +1,8 @@
 """The log cleaner's position, and when it was reached, which decides how long tombstones live. Pure.
 
 Kafka keeps the position in the file `cleaner-offset-checkpoint`, and the time as a delete horizon in each batch
-(KIP-534). Here both are `txn` actions of the log's own table, in the commit that ends a pass of the cleaner.
+(KIP-534). Here both are `txn` actions of the log's own table, in the commit that ends a pass of the cleaner. A pass may
+last longer than the process that began it, so the commits before state how far it has come.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ GONE_ABORTED = "stratalog.cleaner.gone.aborted"
 """The offset below which aborted records may be gone, and their transactions from producer state."""
 PASS_END = "stratalog.cleaner.pass.end."
 PASS_MS = "stratalog.cleaner.pass.ms."
+UNDER_WAY_END = "stratalog.cleaner.under.way.end"
+"""The end of the pass under way, 0 when there is none."""
+UNDER_WAY_CLEANED = "stratalog.cleaner.under.way.cleaned"
+"""The offset below which the pass under way has cleaned."""
 PASSES_MAX = 20
 """Slots `0..19` of `PASS_END` and `PASS_MS`; of more passes the later ones are remembered."""
 NO_PASS = -1
@@ -33,18 +38,27 @@ class CleanerPass(NamedTuple):
     cleaned_ms: int
 
 
+class PassUnderWay(NamedTuple):
+    """A pass over all below `end_offset` has cleaned what lies below `cleaned_end`."""
+
+    end_offset: int
+    cleaned_end: int
+
+
 @dataclass(frozen=True, slots=True)
 class CleanerCheckpoint:
     """The cleaner's position.
 
     passes               of the offsets that may still hold tombstones, ascending in both numbers
     gone_tombstones_end  below it tombstones may be gone; `gone_aborted_end`: aborted records
+    under_way            the pass that has begun to commit and not ended, if any
     """
 
     first_dirty_offset: int = 0
     passes: tuple[CleanerPass, ...] = ()
     gone_tombstones_end: int = 0
     gone_aborted_end: int = 0
+    under_way: PassUnderWay | None = None
 
     @staticmethod
     def from_txns(txns: Mapping[str, int]) -> CleanerCheckpoint:
@@ -52,7 +66,15 @@ class CleanerCheckpoint:
         ends = [(slot, txns.get(f"{PASS_END}{slot}", NO_PASS)) for slot in range(PASSES_MAX)]
         passes = (CleanerPass(end, txns.get(f"{PASS_MS}{slot}", 0)) for slot, end in ends if end != NO_PASS)
         gone_ends = txns.get(GONE_TOMBSTONES, 0), txns.get(GONE_ABORTED, 0)
-        return CleanerCheckpoint(txns.get(FIRST_DIRTY, 0), tuple(passes), *gone_ends)
+        under_way = PassUnderWay(txns.get(UNDER_WAY_END, 0), txns.get(UNDER_WAY_CLEANED, 0))
+        return CleanerCheckpoint(
+            txns.get(FIRST_DIRTY, 0), tuple(passes), *gone_ends, under_way=under_way if under_way.end_offset else None
+        )
+
+    @property
+    def cleaned_end(self) -> int:
+        """The offset below which records may have been removed."""
+        return max(self.first_dirty_offset, self.under_way.cleaned_end if self.under_way else 0)
 
     def txns_after(self, before: CleanerCheckpoint) -> dict[str, int]:
         """The `txn` actions that lead from the position `before` to this one."""
@@ -61,7 +83,10 @@ class CleanerCheckpoint:
             (GONE_TOMBSTONES, before.gone_tombstones_end, self.gone_tombstones_end),
             (GONE_ABORTED, before.gone_aborted_end, self.gone_aborted_end),
         )
-        txns = {name: now for name, was, now in ends if now != was}
+        none = PassUnderWay(0, 0)
+        was, now = before.under_way or none, self.under_way or none
+        of_pass = (UNDER_WAY_END, was.end_offset, now.end_offset), (UNDER_WAY_CLEANED, was.cleaned_end, now.cleaned_end)
+        txns = {name: after for name, earlier, after in (*ends, *of_pass) if after != earlier}
         for slot in range(max(len(self.passes), len(before.passes))):
             each = self.passes[slot] if slot < len(self.passes) else CleanerPass(NO_PASS, 0)
             if slot >= len(before.passes) or before.passes[slot] != each:
@@ -89,9 +114,12 @@ class CleanerCheckpoint:
         if len(kept) > 1 and now_ms - kept[-2].cleaned_ms <= interval_ms:
             kept.pop()
         kept.append(CleanerPass(end_offset, now_ms))
-        return replace(
-            self.without_tombstones(gone_end), first_dirty_offset=end_offset, passes=tuple(kept[-PASSES_MAX:])
-        )
+        after = replace(self.without_tombstones(gone_end), first_dirty_offset=end_offset, under_way=None)
+        return replace(after, passes=tuple(kept[-PASSES_MAX:]))
+
+    def within_pass(self, end_offset: int, cleaned_end: int) -> CleanerCheckpoint:
+        """The position when a pass over all below `end_offset` has cleaned what lies below `cleaned_end`."""
+        return replace(self, under_way=PassUnderWay(end_offset, cleaned_end))
 
     def without_tombstones(self, end_offset: int) -> CleanerCheckpoint:
         """The position when the removal of tombstones below `end_offset` begins."""
@@ -107,5 +135,6 @@ class CleanerCheckpoint:
         whole = [each for each in self.passes if each.end_offset < end_offset]
         cut = [CleanerPass(end_offset, each.cleaned_ms) for each in self.passes[len(whole) :][:1]]
         ends = self.first_dirty_offset, self.gone_tombstones_end, self.gone_aborted_end
-        first_dirty, *gone_ends = (min(each, end_offset) for each in ends)
-        return CleanerCheckpoint(first_dirty, (*whole, *cut), *gone_ends)
+        first_dirty, gone_tombstones, gone_aborted = (min(each, end_offset) for each in ends)
+        under_way = self.under_way if self.under_way is not None and self.under_way.end_offset <= end_offset else None
+        return CleanerCheckpoint(first_dirty, (*whole, *cut), gone_tombstones, gone_aborted, under_way)

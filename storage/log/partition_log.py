@@ -101,9 +101,13 @@ class PartitionLog(LogReader):
         self._uncommitted: tuple[tuple[NewRecordBatch, ...], DataFile] | None = None
         self._producers_shift = crc32(table.name.rpartition("/")[2].encode())
 
-    def exists_or_create(self, topic_id: str) -> None:
-        """Create the table unless it exists. Raises InconsistentTopicIdError when it belongs to another topic."""
+    def exists_or_create(self, topic_id: str, check_absent: Callable[[], None] = lambda: None) -> None:
+        """Create the table unless it exists; `check_absent` is called before and may raise.
+
+        Raises InconsistentTopicIdError when it belongs to another topic.
+        """
         if self.table.snapshot() is None:
+            check_absent()
             self.table.create({TOPIC_ID_PROPERTY: topic_id}, self.clock.wall_ms(), self._ids.new_id())
         self._load()
         if self.topic_id != topic_id:
@@ -408,7 +412,7 @@ class PartitionLog(LogReader):
     ) -> _PreparedCommit:
         """A commit on top of the fold."""
         changes, producer_txns = self._producers_of_commit(producers)
-        all_txns = {**self.state.position_txns, **txns, **producer_txns}
+        all_txns = {**self.state.position_txns, **self.state.deleted_txns, **txns, **producer_txns}
         records = sum([entry.file.record_count for entry in adds]) if data_change else 0
         commit = Commit(self._ids.new_id(), operation, now_ms, adds, removes, all_txns, data_change, producers=changes)
         is_synced = sync or self.flushing.is_due(self.config, records)

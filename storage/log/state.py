@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from stratalog.storage.delta.removed import NO_PRODUCERS, RemovedObjects
 from stratalog.storage.delta.snapshot import note_producer_changes
 from stratalog.storage.delta.table import (
+    DELETED,
     EPOCH_PREFIX,
     ERASED,
     LEADER_EPOCH,
@@ -65,6 +66,7 @@ class LogState:
         self.removed = RemovedObjects(snapshot.removed if remembers_removed else {})
         self._remembers_removed = remembers_removed
         self.garbage_bytes = 0
+        self._deleted_version = 0
         self.log_end_offset, self.log_start_offset, self.leader_epoch = 0, 0, -1
         self._txns: dict[str, int] = {}
         self._epoch_starts: dict[int, int] = {}
@@ -124,7 +126,12 @@ class LogState:
     @property
     def oldest_removed(self) -> RemovedObject | None:
         """The object that left the log first, of those that may still lie on storage."""
-        return next((removed for _, removed in self.removed.items()), None)
+        return self.removed.oldest
+
+    @property
+    def deleted_txns(self) -> dict[str, int]:
+        """The txn of the next commit by which other handles forget what this one has deleted since the last."""
+        return {DELETED: self._deleted_version} if self._deleted_version > self.txn_number(DELETED) else {}
 
     def txn_number(self, name: str) -> int:
         """The last value of a txn; 0 if there is none."""
@@ -172,6 +179,19 @@ class LogState:
         """A checkpoint of this version was written: everything up to it survives a power cut."""
         self.durable_version = max(self.durable_version, version)
         self.garbage_bytes = 0
+
+    def deleted(self, paths: Iterable[str]) -> None:
+        """These removed objects are not on storage any more.
+
+        What was removed below the checkpoint that the fold began with has the checkpoint's version here, not its own.
+        While such an object is left, no version is known up to which everything is deleted.
+        """
+        self.removed.forget(paths)
+        oldest = self.removed.oldest
+        if oldest is None:
+            self._deleted_version = self.version
+        elif oldest.version > self.folded_from:
+            self._deleted_version = oldest.version - 1
 
     def snapshot(self) -> TableSnapshot:
         """The fold as an immutable value."""

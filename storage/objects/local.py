@@ -39,6 +39,7 @@ from stratalog.storage.objects.probe import probe_create_if_absent
 from stratalog.storage.objects.sync import WritesLostError, sync_files, sync_tree
 
 _TEMPORARY = re.compile(r"#\d+$")
+_LEFTOVER = re.compile(r"\.[0-9a-f]{32}-delete$")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 SMALL_BYTES = 8_192
 """Bytes of the first read of a whole object: only for larger ones its size is asked for."""
@@ -255,6 +256,16 @@ class LocalStore(ObjectStore):
         known = tuple(self._durable_directories)
         self._durable_directories.difference_update(x for x in known if x == tree or x.startswith(f"{tree}/"))
         shutil.rmtree(tombstone, ignore_errors=True)
+
+    def leftovers(self) -> Sequence[str]:
+        return [name for name in self.directories() if _LEFTOVER.search(name)]
+
+    def delete_leftover(self, directory: str) -> None:
+        if not _LEFTOVER.search(directory):
+            raise KafkaStorageError(f"{self.root}/{directory} is not what a deletion left")
+        shutil.rmtree(f"{self.root}/{directory}", ignore_errors=True)  # another process may be at it, too
+        if os.path.isdir(f"{self.root}/{directory}"):
+            raise StoreUnavailableError(f"delete {self.root}/{directory}: some of it is still there")
 
     def sync(self, paths: Sequence[str]) -> None:
         """Make files, their directories and those above them durable, whoever made them."""

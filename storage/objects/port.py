@@ -73,10 +73,24 @@ class ObjectStore(Protocol):
         """Delete an object; absent is fine."""
         ...
 
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Delete objects, by few requests where the store can; absent ones are fine. After an error some may be
+        left."""
+        for path in paths:
+            self.delete(path)
+
     def delete_tree(self, path: str, tombstone_id: str, /) -> None:
         """Delete everything below a directory. A local disk renames it `<path>.<tombstone_id>-delete` first."""
         for meta in self.list(path + "/"):
             self.delete(meta.path)
+
+    def leftovers(self) -> Sequence[str]:
+        """The directories directly below the root that a `delete_tree` renamed and did not delete to its end."""
+        return ()
+
+    def delete_leftover(self, directory: str) -> None:
+        """Delete one of these to its end; absent is fine."""
+        return
 
     def put_register(self, path: str, data: bytes) -> None:
         """Write a small object that one writer replaces often, as cheaply as the store can. A reader finds one

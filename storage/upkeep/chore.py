@@ -60,6 +60,7 @@ class UpkeepLimits:
     garbage_bytes       and when the files that wait for one are so large together
     keep_commits        commits that clean-up leaves at least
     keep_ms             age up to which clean-up leaves all commits
+    keep_commits_max    but no more of them than so many: a busy log makes thousands a minute
     unreferenced_ms     age at which a file that no commit names is deleted: a slow writer may still hand it over
     retention_check_ms  interval of retention checks (`log.retention.check.interval.ms`)
     scrub_ms            interval in which every data file on a local disk is read and its checksums verified
@@ -78,6 +79,7 @@ class UpkeepLimits:
     garbage_bytes: int = 256 << 20
     keep_commits: int = 1_000
     keep_ms: int = HOUR_MS
+    keep_commits_max: int = 50_000
     unreferenced_ms: int = 7 * DAY_MS
     retention_check_ms: int = 300_000
     scrub_ms: int = DAY_MS

@@ -39,8 +39,13 @@ from stratalog.storage.upkeep.chore import (
 )
 from stratalog.storage.upkeep.retention import expired_segments
 
+CHECKPOINT_ENTRIES = 20
+"""Entries of a checkpoint (live and removed files) for each commit since the one before, at most. A checkpoint costs as
+much as it has entries; so each commit pays for a constant number of them, however many files wait for deletion."""
 DELETIONS_MAX = 500
 """Objects that one piece of work deletes at most."""
+DELETIONS_BULK = 100
+"""Objects of one call to the store, between two of which the time is checked."""
 DELETIONS_MS = 500
 """Time that one piece of work spends on deletions, which are slow on a busy disk: merges must have their turn."""
 DELETE_INTERVAL_MS_MAX = 1_000
@@ -107,7 +112,9 @@ class Checkpoints(Chore):
                 return None
             self._cleaned_ms = view.now_ms
             keep_from = min(log.version - self._limits.keep_commits, _oldest_version_needed(log.state))
-            self._cleaning = log.table.reopened().clean_log(keep_from, view.now_ms - self._limits.keep_ms)
+            crowded_below = log.version - self._limits.keep_commits_max
+            keep_from_ms = view.now_ms - self._limits.keep_ms
+            self._cleaning = log.table.reopened().clean_log(keep_from, keep_from_ms, crowded_below)
             self._cleaning_pieces, self._cleaning_began = 0, log.version
             self._cleaning_owed = log.version - self._left_over
         cleaning = self._cleaning
@@ -117,13 +124,19 @@ class Checkpoints(Chore):
         """Commits are counted from the last checkpoint, so that restarts neither skip nor repeat one. A table's first
         checkpoint is earlier by a number of its own, which spreads those of tables that were made together: each one
         makes durable what all tables have written."""
-        state, every = view.log.state, self._limits.checkpoint_commits
+        state, every = view.log.state, self._commits_between
         jitter = crc32(view.log.name.encode()) % (every - every // 10) if state.durable_version < 0 else 0
         self._due_version = max(state.durable_version, 0) + every - jitter
         if self._is_backlog_large(state):
             return True
         garbage_due_ms = self._garbage_due_ms(view)
         return garbage_due_ms is not None and view.now_ms >= garbage_due_ms
+
+    @property
+    def _commits_between(self) -> int:
+        """Commits between two checkpoints."""
+        state = self._log.state
+        return max(self._limits.checkpoint_commits, (len(state.files) + len(state.removed)) // CHECKPOINT_ENTRIES)
 
     def _garbage_due_ms(self, view: UpkeepView) -> int | None:
         """When the removal of the oldest removed object has to be durable; None if it is, or there is none."""
@@ -157,7 +170,7 @@ class Checkpoints(Chore):
     @property
     def is_overdue(self) -> bool:
         overdue = self._log.version - self._due_version
-        return self._cleaning_pieces > OVERDUE_BACKLOG or overdue > OVERDUE_BACKLOG * self._limits.checkpoint_commits
+        return self._cleaning_pieces > OVERDUE_BACKLOG or overdue > OVERDUE_BACKLOG * self._commits_between
 
     @property
     def overdue_count(self) -> int:
@@ -165,7 +178,7 @@ class Checkpoints(Chore):
         plus those that the one before left, less those deleted: a long clean-up after a pause does not slow appends,
         unless it deletes fewer than are made."""
         state = self._log.state
-        unfolded = state.version - max(state.durable_version, 0) - self._limits.checkpoint_commits
+        unfolded = state.version - max(state.durable_version, 0) - self._commits_between
         return max(unfolded, state.version - self._cleaning_owed if self._cleaning is not None else 0)
 
     def needs_step(self, _commit: Commit) -> bool:
@@ -185,40 +198,47 @@ class Deletion(Chore):
     """Deletes files and older producer states that left the log `file.delete.delay.ms` ago.
 
     The commit that removed them has to be durable (a checkpoint is above it): after a power cut the log must not name
-    them again. Files above the log end stay: a copy may bring back their records.
+    them again. Files above the log end stay: a copy may bring back their records. If fewer objects are deleted than
+    become due, appends wait (`overdue_count`); no object is forgotten.
     """
 
     def __init__(self, log: PartitionLog) -> None:
         self._log = log
         self._checked_ms: int | None = None
         self._full_pieces = 0
-        self._removed_before = 0
+        self._counted_ms = self._due_count = self._due_count_first = 0
 
-    def begin(self, view: UpkeepView) -> Work[tuple[int, bool]] | None:
+    def begin(self, view: UpkeepView) -> Work[int] | None:
         if self._checked_ms is None:
             self._checked_ms = view.now_ms
         log = view.log
         if not log.state.removed or view.now_ms - self._checked_ms < _delete_interval_ms(log):
             return None
-        if not _due_objects(log, view.now_ms):
+        if next(_due_objects(log, view.now_ms), None) is None:
             self._checked_ms = view.now_ms
             return None
         log.refresh()
-        due = _due_objects(log, view.now_ms)
-        if not self._full_pieces:
-            self._removed_before = len(log.state.removed)
+        due = list(islice(_due_objects(log, view.now_ms), DELETIONS_MAX))
         if log.leader_epoch != view.leader_epoch or not due:
             self._checked_ms, self._full_pieces = view.now_ms, 0
             return None
+        self._count_due(view)
         self._full_pieces += 1
-        deleting = _deletions(log.table.reopened(), due)
-        return Work(partial(_advance, deleting, log.clock), partial(self._deleted, view, due))
+        return Work(partial(_delete, log.table.reopened(), due, log.clock), partial(self._deleted, view, due))
 
-    def _deleted(self, view: UpkeepView, due: Sequence[str], deleted: tuple[int, bool]) -> UpkeepDone:
-        count, is_over = deleted
-        if is_over:
+    def _count_due(self, view: UpkeepView) -> None:
+        """Count them at the first of several full pieces, then once a second: the count goes over all of them."""
+        if self._full_pieces and view.now_ms - self._counted_ms < DELETE_INTERVAL_MS_MAX:
+            return
+        self._counted_ms, self._due_count = view.now_ms, sum(1 for _ in _due_objects(view.log, view.now_ms))
+        if not self._full_pieces:
+            self._due_count_first = self._due_count
+
+    def _deleted(self, view: UpkeepView, due: Sequence[str], count: int) -> UpkeepDone:
+        if count == len(due) < DELETIONS_MAX:
             self._checked_ms, self._full_pieces = view.now_ms, 0
-        view.log.state.removed.forget(due[:count])
+        view.log.state.deleted(due[:count])
+        self._due_count -= count
         return view.done(UpkeepWork.DELETE_FILES, count)
 
     def rest_ms(self, view: UpkeepView) -> int | None:
@@ -236,34 +256,37 @@ class Deletion(Chore):
 
     @property
     def overdue_count(self) -> int:
-        """Growth of the number of removed objects since one full piece of work follows another."""
-        return len(self._log.state.removed) - self._removed_before if self._full_pieces else 0
+        """Growth of the number of due objects since one full piece of work follows another: those of a retention, or
+        of the time before a start, slow no append."""
+        return self._due_count - self._due_count_first if self._full_pieces else 0
 
 
 def _delete_interval_ms(log: PartitionLog) -> int:
     return max(100, min(log.config.file_delete_delay_ms // 4, DELETE_INTERVAL_MS_MAX))
 
 
-def _due_objects(log: PartitionLog, now_ms: int) -> list[str]:
+def _due_objects(log: PartitionLog, now_ms: int) -> Iterator[str]:
     """The removed objects to delete, oldest first: the search ends at the first that is too young."""
     state, due_ms = log.state, now_ms - log.config.file_delete_delay_ms
-    due: list[str] = []
     for path, removed in state.removed.items():
-        if removed.removed_ms > due_ms or removed.version > state.durable_version or len(due) == DELETIONS_MAX:
-            break
+        if removed.removed_ms > due_ms or removed.version > state.durable_version:
+            return
         if removed.end_offset <= state.log_end_offset:
-            due.append(path)
-    return due
+            yield path
 
 
-def _deletions(table: LogTable, paths: Sequence[str]) -> Iterator[str]:
-    for path in paths:
-        table.delete_objects([path])
-        yield path
+def _delete(table: LogTable, paths: Sequence[str], clock: Clock) -> int:
+    """Delete these objects for one piece of work; how many of them, from the first on."""
+    end_ms, count = clock.monotonic_ms() + DELETIONS_MS, 0
+    while count < len(paths) and clock.monotonic_ms() < end_ms:
+        bulk = paths[count : count + DELETIONS_BULK]
+        table.delete_objects(bulk)
+        count += len(bulk)
+    return count
 
 
 def _advance(deletions: Iterator[object], clock: Clock) -> tuple[int, bool]:
-    """Run deletions for one piece of work: (how many, whether none is left)."""
+    """Run deletions of commits for one piece of work: (how many, whether none is left)."""
     end_ms, count = clock.monotonic_ms() + DELETIONS_MS, 0
     for _ in islice(deletions, DELETIONS_MAX):
         count += 1

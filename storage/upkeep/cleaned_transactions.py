@@ -112,6 +112,8 @@ class CleanedTransactions:
                     if the last one is above the high watermark, since the one before it is not known
     tombstones_end  markers below this offset whose horizon is before `now_ms` are removed
     horizon_ms      the delete horizon that markers are given now
+    is_whole        False when the pass skips what an earlier one has cleaned: whether a marker has records there is not
+                    known, so that markers stay as they are
     """
 
     aborted: AbortedRecords = field(default_factory=AbortedRecords)
@@ -119,6 +121,7 @@ class CleanedTransactions:
     tombstones_end: int = 0
     now_ms: int = 0
     horizon_ms: int = 0
+    is_whole: bool = True
     _open: set[int] = field(default_factory=set)
 
     @staticmethod
@@ -140,7 +143,7 @@ class CleanedTransactions:
         """The decision on the markers among the next rows of the log; `stays`: the other rows that stay."""
         cleaned = CleanedMarkers(np.zeros(len(stays), np.bool_), np.zeros(len(stays), np.bool_))
         matter = np.flatnonzero((rows.is_data & stays) | rows.is_marker)
-        if len(matter) == 0:
+        if len(matter) == 0 or not self.is_whole:
             return cleaned
         matter = matter[np.argsort(rows.producer_ids[matter], kind="stable")]
         producer_ids, is_marker = rows.producer_ids[matter], rows.is_marker[matter]

@@ -3,17 +3,18 @@
 A pass reads the keys of the dirty section into an offset map, then cleans the log group by group, oldest first: the
 records of a group that stay are written as new files, which replace the group's files in one commit, so a reader finds
 the old group or the new one. The last commit carries the cleaner's position, and removes the aborted transactions below
-it from producer state, since none of their records is left. A pass that is interrupted does no harm: the next one does
-the rest. Kafka's `LogCleaner` and `Cleaner`; the rules are in `storage.upkeep.compaction`.
+it from producer state, since none of their records is left. Each commit before states how far the pass has come: a
+cleaner of another process maps the same section, and continues with the groups that are left. Kafka's `LogCleaner` and
+`Cleaner`; the rules are in `storage.upkeep.compaction`.
 """
 
 from __future__ import annotations
 
 import threading
 import weakref
-from collections import deque
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -23,9 +24,11 @@ from stratalog.storage.delta.table import Commit, Conflict, LogTable
 from stratalog.storage.errors import ObjectNotFoundError
 from stratalog.storage.files.codecs import codec_of_merge
 from stratalog.storage.files.data_file import FileEntry, RowsWanted
+from stratalog.storage.log.cleaner_checkpoint import PassUnderWay
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.rows import merged_rows, rows_between
-from stratalog.storage.log.segments import LogSegment
+from stratalog.storage.log.segments import end_of
+from stratalog.storage.log.state import live_paths
 from stratalog.storage.topic_config import INT_MAX, LONG_MAX
 from stratalog.storage.upkeep.chore import RECHECK_MS, Chore, UpkeepDone, UpkeepView, UpkeepWork, Work
 from stratalog.storage.upkeep.cleaned_transactions import AbortedRecords, CleanedTransactions
@@ -59,6 +62,8 @@ OUTPUT_BYTES = 32 << 20
 """Arrow bytes of the rows that are gathered before they are written as a file."""
 LEASE_MS = 600_000
 """Time after which an idle cleaner loses its turn."""
+PROGRESS_BYTES = 256 << 20
+"""Bytes on storage of unchanged files after which a pass commits how far it has come."""
 COMMIT_TRIES = 5
 
 
@@ -194,22 +199,41 @@ class GroupRewrite:
 class _Pass:
     """A pass under way.
 
-    swapped_version  of the log: the pass ends if anything else removes files, as a truncation or retention does
-    unmapped         dirty files whose keys are not in the map yet
-    end_offset       the end of the map, and so of the pass
-    groups           the groups to be cleaned; empty until the map is complete
-    rewrite          the group that is being cleaned
+    first_dirty_offset  the cleaner's position when it began: the pass ends if another one reaches its end
+    end_offset          the end of the section to be mapped; once the map is complete or full that of the pass
+    mapped_end          the end of what is in the map
+    cleaned_end         the groups below it are cleaned
+    is_stated           whether a commit has stated the end of the pass: the map goes up to it, full or not
+    unstated_bytes      of files that were found unchanged since the last commit
+    rewrite             the group that is being cleaned
     """
 
-    to_clean: LogToClean
+    dirty_ratio: float
     rules: Cleaning
     leader_epoch: int
-    swapped_version: int
+    first_dirty_offset: int
     started_ms: int
-    unmapped: list[FileEntry]
     end_offset: int
-    groups: deque[tuple[LogSegment, ...]] = field(default_factory=deque)
+    mapped_end: int
+    cleaned_end: int = 0
+    is_stated: bool = False
+    unstated_bytes: int = 0
     rewrite: GroupRewrite | None = None
+
+    def skip_to(self, cleaned_end: int) -> None:
+        """Another process has cleaned what lies below."""
+        if cleaned_end > self.cleaned_end:
+            self.cleaned_end = cleaned_end
+            self.rules.transactions.is_whole = False
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupLeft:
+    """What is left of a group that is being cleaned: its files, and the end of the whole group."""
+
+    view: UpkeepView
+    files: Sequence[FileEntry]
+    group_end: int
 
 
 class Cleaner(Chore):
@@ -248,110 +272,174 @@ class Cleaner(Chore):
             return None
         under_way = self._pass
         if under_way is not None and self._may_continue(under_way, view.now_ms):
-            return self._next_group(under_way, view)
+            return self._continue(under_way, view)
         self._end()
         return self._begin_pass(view)
 
     def _may_continue(self, under_way: _Pass, now_ms: int) -> bool:
-        """Whether a pass is between two groups, and may clean the next one. A pass whose work or commit failed is
-        abandoned: its files are left to the vacuum, since its commit may have been made."""
-        is_between = bool(under_way.groups) and under_way.rewrite is None and self._stands(under_way)
-        return is_between and self._turn.acquire(self, under_way.to_clean.dirty_ratio, now_ms)
+        """Whether a pass may clean its next group. A pass whose work or commit failed is abandoned: its files are left
+        to the vacuum, since its commit may have been made."""
+        is_between = under_way.rewrite is None and self._stands(under_way)
+        return is_between and self._turn.acquire(self, under_way.dirty_ratio, now_ms)
 
-    def _begin_pass(self, view: UpkeepView) -> Work[int | None] | None:
+    def _begin_pass(self, view: UpkeepView) -> Work[int | None] | Work[bool] | UpkeepDone | None:
+        """Begin a pass, or continue the one that another process has begun."""
         log, high_watermark = self._log, min(view.high_watermark, self._cleans_below())
-        if not is_due(self._below(high_watermark), log.config, is_busy=view.is_busy):
+        stated = self._stated()
+        if stated is None and not is_due(self._below(high_watermark), log.config, is_busy=view.is_busy):
             self._is_waiting = is_due(self._below(LONG_MAX), log.config)
             return None
         producers = log.producers  # may fold, so before the plan
         last_offsets = last_batch_ends(producers, high_watermark)
         to_clean = self._below(log.last_stable_offset(high_watermark))
         state, now_ms, retention_ms = log.state, view.now_ms, log.config.delete_retention_ms
-        may_begin = is_due(to_clean, log.config, is_busy=view.is_busy)
+        stated = self._stated()
+        if stated is not None:
+            may_begin = stated.end_offset <= to_clean.end_offset
+        else:
+            may_begin = is_due(to_clean, log.config, is_busy=view.is_busy)
         if last_offsets is None or not may_begin or not self._turn.acquire(self, to_clean.dirty_ratio, now_ms):
             self._is_waiting = True
             return None
-        first_dirty = to_clean.first_dirty_offset
         tombstones_end = state.cleaner.due_tombstones_end(now_ms, retention_ms)
         transactions = CleanedTransactions.of(producers, high_watermark, tombstones_end, now_ms, retention_ms)
-        rules = Cleaning(OffsetMap(self._map_bytes_max), tombstones_end, last_offsets, transactions)
-        dirty = [entry for entry in state.files if first_dirty < entry.end_offset <= to_clean.end_offset]
-        self._pass = _Pass(to_clean, rules, view.leader_epoch, state.swapped_version, now_ms, dirty, first_dirty)
-        return self._map_some(self._pass, view)
+        begun = self._pass = _Pass(
+            to_clean.dirty_ratio,
+            Cleaning(OffsetMap(self._map_bytes_max), tombstones_end, last_offsets, transactions),
+            view.leader_epoch,
+            state.cleaner.first_dirty_offset,
+            now_ms,
+            to_clean.end_offset if stated is None else stated.end_offset,
+            to_clean.first_dirty_offset,
+            is_stated=stated is not None,
+        )
+        if stated is not None:
+            self._skip(begun, stated)
+        return self._continue(begun, view)
 
     def _below(self, stable_offset: int) -> LogToClean:
         state = self._log.state
         first_dirty = max(state.cleaner.first_dirty_offset, state.log_start_offset)
         return log_to_clean(state.segments, first_dirty, stable_offset)
 
-    def _stands(self, under_way: _Pass) -> bool:
-        """Whether the pass's decisions still hold for the log; appends do not matter."""
-        log = self._log
-        return (log.leader_epoch, log.state.swapped_version) == (under_way.leader_epoch, under_way.swapped_version)
+    def _stated(self) -> PassUnderWay | None:
+        """The pass that the log's commits state as under way, unless a merge has spanned its end since."""
+        cleaner = self._log.state.cleaner
+        stated = cleaner.under_way
+        if stated is None or stated.end_offset <= max(cleaner.first_dirty_offset, self._log.log_start_offset):
+            return None
+        return None if self._spans(stated.end_offset) else stated
 
-    def _map_some(self, under_way: _Pass, view: UpkeepView) -> Work[int | None]:
-        files = _first_files(under_way.unmapped)
-        run = partial(_map_files, self._log.table.reopened(), files, under_way.rules)
-        return Work(run, partial(self._mapped, under_way, view))
+    def _spans(self, offset: int) -> bool:
+        """Whether a file begins below this offset and ends above it."""
+        files = self._log.files
+        at = bisect_right(files, offset, key=end_of)
+        return at < len(files) and files[at].start_offset < offset
+
+    def _stands(self, under_way: _Pass) -> bool:
+        """Whether the pass may go on with the log as it is now; appends, merges and retention do not matter. Another
+        session of the same follower may have cleaned groups of the same pass meanwhile."""
+        log, stated = self._log, self._stated()
+        if (log.leader_epoch, log.state.cleaner.first_dirty_offset) != (
+            under_way.leader_epoch,
+            under_way.first_dirty_offset,
+        ):
+            return False
+        if log.log_end_offset < under_way.end_offset or self._spans(under_way.end_offset):
+            return False
+        if stated is None:
+            return not under_way.is_stated
+        if stated.end_offset != under_way.end_offset:
+            return False
+        under_way.is_stated = True
+        self._skip(under_way, stated)
+        return True
+
+    def _skip(self, under_way: _Pass, stated: PassUnderWay) -> None:
+        """Skip what another process has cleaned, unless tombstones that have become due since may lie there."""
+        if under_way.rules.tombstones_end <= self._log.state.cleaner.gone_tombstones_end:
+            under_way.skip_to(stated.cleaned_end)
+
+    def _continue(self, under_way: _Pass, view: UpkeepView) -> Work[int | None] | Work[bool] | UpkeepDone:
+        """The next part of the map, or the next group."""
+        is_full = under_way.rules.latest.is_full and not under_way.is_stated
+        unmapped = self._files_between(under_way.mapped_end, under_way.end_offset)
+        if unmapped and not is_full:
+            files = _first_files(unmapped)
+            run = partial(
+                _map_files, self._log.table.reopened(), files, under_way.rules, ends_full=not under_way.is_stated
+            )
+            return Work(run, partial(self._mapped, under_way, view, files))
+        if not under_way.is_stated:
+            under_way.end_offset = under_way.mapped_end
+        return self._next_group(under_way, view)
+
+    def _files_between(self, start_offset: int, end_offset: int) -> Sequence[FileEntry]:
+        """The live files that reach above the first offset and not above the last one."""
+        files = self._log.files
+        return files[bisect_right(files, start_offset, key=end_of) : bisect_right(files, end_offset, key=end_of)]
 
     def _mapped(
-        self, under_way: _Pass, view: UpkeepView, count: int | None
+        self, under_way: _Pass, view: UpkeepView, files: Sequence[FileEntry], count: int | None
     ) -> Work[int | None] | Work[bool] | UpkeepDone:
         if count is None or not self._stands(under_way):
             return self._lost(view)
-        under_way.end_offset = under_way.unmapped[count - 1].end_offset
-        del under_way.unmapped[:count]
-        if under_way.unmapped and not under_way.rules.latest.is_full:
-            return self._map_some(under_way, view)
-        below = (each for each in under_way.to_clean.segments if each.base_offset < under_way.end_offset)
-        under_way.groups = deque(grouped(below, under_way.end_offset, self._log.config))
-        return self._next_group(under_way, view)
+        under_way.mapped_end = files[count - 1].end_offset
+        return self._continue(under_way, view)
 
     def _next_group(self, under_way: _Pass, view: UpkeepView) -> Work[bool]:
-        log, group, end_offset = self._log, under_way.groups.popleft(), under_way.end_offset
+        log, cleaned_end, end_offset = self._log, under_way.cleaned_end, under_way.end_offset
+        left = [each for each in log.segments if each.end_offset > cleaned_end and each.base_offset < end_offset]
+        group = next(iter(grouped(left, end_offset, log.config)), ())
         segments = {segment.base_offset for segment in group}
-        files = [entry for entry in log.files if entry.segment in segments and entry.end_offset <= end_offset]
+        files = [entry for entry in self._files_between(cleaned_end, end_offset) if entry.segment in segments]
         rewrite = under_way.rewrite = GroupRewrite(
             log.table.reopened(),
             under_way.rules,
-            group[0].base_offset,
+            group[0].base_offset if group else 0,
             codec_of_merge(log.config.compression_type),
             min(OUTPUT_BYTES, log.config.merged_bytes_max),
         )
-        return self._rewrite_some(under_way, rewrite, view, files)
+        group_end = files[-1].end_offset if files else end_offset
+        return self._rewrite_some(under_way, rewrite, _GroupLeft(view, files, group_end))
 
-    def _rewrite_some(
-        self, under_way: _Pass, rewrite: GroupRewrite, view: UpkeepView, files: Sequence[FileEntry]
-    ) -> Work[bool]:
-        some = _first_files(files)
-        rest = files[len(some) :]
-        run = partial(rewrite.clean, some, is_last=not rest)
-        return Work(run, partial(self._rewritten, under_way, rewrite, view, rest))
+    def _rewrite_some(self, under_way: _Pass, rewrite: GroupRewrite, left: _GroupLeft) -> Work[bool]:
+        some = _first_files(left.files)
+        rest = replace(left, files=left.files[len(some) :])
+        run = partial(rewrite.clean, some, is_last=not rest.files)
+        return Work(run, partial(self._rewritten, under_way, rewrite, rest, sum(each.file.size_bytes for each in some)))
 
     def _rewritten(
-        self, under_way: _Pass, rewrite: GroupRewrite, view: UpkeepView, rest: Sequence[FileEntry], is_whole: bool
+        self, under_way: _Pass, rewrite: GroupRewrite, left: _GroupLeft, size_bytes: int, is_whole: bool
     ) -> Work[bool] | UpkeepDone:
         if not is_whole or not self._stands(under_way):
-            return self._lost(view)
-        if rest:
-            return self._rewrite_some(under_way, rewrite, view, rest)
-        if not rewrite.removes and under_way.groups:
-            return self._next_group(under_way, view)
-        return self._swap(under_way, rewrite, view)
+            return self._lost(left.view)
+        under_way.unstated_bytes += size_bytes
+        if left.files:
+            return self._rewrite_some(under_way, rewrite, left)
+        is_last = not self._files_between(left.group_end, under_way.end_offset)
+        if not rewrite.removes and not is_last and under_way.unstated_bytes < PROGRESS_BYTES:
+            under_way.cleaned_end = left.group_end
+            return self._next_group(under_way, left.view)
+        return self._swap(under_way, rewrite, left)
 
-    def _swap(self, under_way: _Pass, rewrite: GroupRewrite, view: UpkeepView) -> UpkeepDone:
-        """Commit the group's new files, and with the last group the new position."""
-        log, end_offset = self._log, under_way.end_offset
-        producers = log.producers  # may fold
-        if not self._stands(under_way):
-            return self._lost(view)
-        before = log.state.cleaner
-        after, aborted_end = before.without_tombstones(under_way.rules.tombstones_end), 0
-        if not under_way.groups:
-            after = after.after_pass(end_offset, under_way.started_ms, log.config.delete_retention_ms)
-            if producers.without_aborted(end_offset) is not producers:
-                after, aborted_end = after.without_aborted(end_offset), end_offset
+    def _swap(self, under_way: _Pass, rewrite: GroupRewrite, left: _GroupLeft) -> UpkeepDone:
+        """Commit the group's new files and how far the pass has come, with the last group the new position."""
+        log, view = self._log, left.view
         for _ in range(COMMIT_TRIES):
+            producers = log.producers  # may fold
+            live = live_paths(log.files)
+            if not self._stands(under_way) or not all(entry.path in live for entry in rewrite.removes):
+                break
+            before, end_offset = log.state.cleaner, under_way.end_offset
+            is_last = not self._files_between(left.group_end, end_offset)
+            after, aborted_end = before.without_tombstones(under_way.rules.tombstones_end), 0
+            if not is_last:
+                after = after.within_pass(end_offset, left.group_end)
+            else:
+                after = after.after_pass(end_offset, under_way.started_ms, log.config.delete_retention_ms)
+                if producers.without_aborted(end_offset) is not producers:
+                    after, aborted_end = after.without_aborted(end_offset), end_offset
             outcome = log.replace_files(
                 rewrite.removes,
                 rewrite.adds,
@@ -362,22 +450,25 @@ class Cleaner(Chore):
                 aborted_end=aborted_end,
             )
             if not isinstance(outcome, Conflict):
-                under_way.rewrite, under_way.swapped_version = None, log.state.swapped_version
-                if not under_way.groups:
+                under_way.rewrite, under_way.is_stated, under_way.unstated_bytes = None, True, 0
+                under_way.cleaned_end = left.group_end
+                if is_last:
                     self._end()
                 return view.done(UpkeepWork.COMPACTION, len(rewrite.removes))
             log.refresh()
-            if not self._stands(under_way):
-                break
         return self._lost(view)
 
     def _lost(self, view: UpkeepView) -> UpkeepDone:
-        """Delete the new files of a group that was not committed, end the pass and refresh."""
-        rewrite = self._pass.rewrite if self._pass is not None else None
+        """Delete the new files of a group that was not committed, and refresh. The pass ends if it no longer stands."""
+        under_way = self._pass
+        rewrite = under_way.rewrite if under_way is not None else None
         if rewrite is not None:
             self._log.table.delete_objects([entry.path for entry in rewrite.adds])
-        self._end()
         self._log.refresh()
+        if under_way is not None:
+            under_way.rewrite = None
+            if not self._stands(under_way):
+                self._end()
         return view.done(UpkeepWork.LOST_RACE, len(rewrite.removes) if rewrite is not None else 0)
 
     def _end(self) -> None:
@@ -420,11 +511,12 @@ def _first_files(files: Sequence[FileEntry]) -> Sequence[FileEntry]:
     return files
 
 
-def _map_files(table: LogTable, files: Sequence[FileEntry], rules: Cleaning) -> int | None:
-    """Add the keys of these files to the map until it is full: the number of files added; None when one is gone."""
+def _map_files(table: LogTable, files: Sequence[FileEntry], rules: Cleaning, *, ends_full: bool) -> int | None:
+    """Add the keys of these files to the map, with `ends_full` until it is full: the number of files added; None when
+    one is gone."""
     try:
         for count, entry in enumerate(files):
-            if count and rules.latest.is_full:
+            if count and ends_full and rules.latest.is_full:
                 return count
             for rows in keyed_rows(table, entry, MAP_COLUMNS, rules.transactions.aborted):
                 rules.latest.put(rows)

@@ -14,7 +14,6 @@ from stratalog.storage.delta.table import Commit, Conflict, LogTable
 from stratalog.storage.errors import ObjectNotFoundError
 from stratalog.storage.files.codecs import codec_of_merge
 from stratalog.storage.files.data_file import DataFile, FileEntry
-from stratalog.storage.log.cleaner_checkpoint import FIRST_DIRTY
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.reader import LogReader
 from stratalog.storage.log.rows import rebased_rows
@@ -96,7 +95,7 @@ class Merging(Chore):
         if leader.state.swapped_version > self._planned_version:
             self._planned_version = leader.state.swapped_version
             # Compacted records stay compacted: an emptied record must not come back, nor count for a transaction.
-            uncleaned = bisect_left(log.files, log.state.txn_number(FIRST_DIRTY), key=start_of)
+            uncleaned = bisect_left(log.files, log.state.cleaner.cleaned_end, key=start_of)
             plans = plan_copied_merges(log.files[uncleaned:], leader.files)[::-1]
             self._to_copy = [plan for plan in plans if plan.copied and plan.copied.path not in log.state.removed]
         if self._to_copy and self._to_copy[-1].end_offset <= high_watermark:

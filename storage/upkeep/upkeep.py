@@ -65,17 +65,19 @@ class Upkeep:
         self._running: tuple[Future[Any], Work[Any]] | None = None
         self._view: UpkeepView | None = None
 
-    def step(self, now_ms: int, high_watermark: int, leader_epoch: int, *, is_busy: bool = False) -> UpkeepDone | None:
+    def step(
+        self, now_ms: int, high_watermark: int, leader_epoch: int, *, is_busy: bool = False, may_begin: bool = True
+    ) -> UpkeepDone | None:
         """Begin or end at most one bounded piece of work; None when nothing is due.
 
-        Without work it costs no I/O. `is_busy`: the machine has more urgent work. Nothing is begun unless the log is at
-        `leader_epoch`. Raises StoreError as the table does.
+        Without work it costs no I/O. `is_busy`: the machine has more urgent work. `may_begin` False: only end what was
+        begun. Nothing is begun unless the log is at `leader_epoch`. Raises StoreError as the table does.
         """
         if self._running is not None:
             done = self._finish()
             if done is not None or self._running is not None:
                 return done
-        if self.log.leader_epoch != leader_epoch:
+        if self.log.leader_epoch != leader_epoch or not may_begin:
             return None
         self._view = UpkeepView(self.log, now_ms, high_watermark, leader_epoch, is_busy)
         for turn in range(self._next_chore, self._next_chore + len(self._chores)):
@@ -86,6 +88,11 @@ class Upkeep:
                 )  # so that a chore that always has work does not starve the others
                 return done
         return None
+
+    @property
+    def is_working(self) -> bool:
+        """Whether the executor has work of this log, or its result."""
+        return self._running is not None
 
     @property
     def has_result(self) -> bool:

@@ -6,7 +6,9 @@
                           `--only group` rebalances of 100 members over 1,000 partitions
 --rounds 1                how often each side is measured (3)
 --long                    the benches that take minutes, instead of the others
---soak                    a log after 100,000 commits, and disk under full load: ours alone, without the peer
+--soak                    a log after 100,000 commits, disk under load, and a busy log's files and memory: ours
+                          alone, without the peer
+--minutes 30, --commits-per-s 400   of `busy_log`
 --report docs             write BENCHMARKS.md and its charts there
 """
 
@@ -22,6 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.bench import machine
+from tests.bench.benches.busy_log import busy_log
 from tests.bench.benches.codec import codec
 from tests.bench.benches.group import group
 from tests.bench.benches.handler import handler
@@ -51,7 +54,7 @@ SHORT: dict[str, Bench] = {
     "idle_cpu": idle_cpu,
 }
 LONG: dict[str, Bench] = {"partitions_500": partitions_500, "memory": memory}
-SOAK: dict[str, Bench] = {"soak_commits": soak_commits, "soak_disk": soak_disk}
+SOAK: dict[str, Bench] = {"soak_commits": soak_commits, "soak_disk": soak_disk, "busy_log": busy_log}
 ASKED: dict[str, Bench] = {"profile": profile, "codec": codec, "handler": handler, "group": group}
 """The benches that run only when they are named."""
 
@@ -65,6 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--long", action="store_true")
     parser.add_argument("--soak", action="store_true")
+    parser.add_argument("--minutes", type=int, default=30)
+    parser.add_argument("--commits-per-s", type=int, default=400)
     parser.add_argument("--report", type=Path, metavar="FOLDER")
     given = parser.parse_args(arguments)
     regular = SOAK if given.soak else LONG if given.long else SHORT
@@ -87,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(benches: dict[str, Bench], given: argparse.Namespace) -> None:
     """Run the benches one after the other, in one folder that is deleted at the end."""
     began, outcomes = time.monotonic(), []
-    with data_folder() as folder, closing(Lab(folder, given.rounds)) as lab:
+    with data_folder() as folder, closing(_lab(folder, given)) as lab:
         described = machine.describe(folder, with_peer=not given.soak)
         show(f"data on {described['data on']}")
         for name, bench in benches.items():
@@ -103,6 +108,10 @@ def run(benches: dict[str, Bench], given: argparse.Namespace) -> None:
         day = f"{datetime.now(UTC):%Y-%m-%d}"
         whole = Run(command, day, round(time.monotonic() - began), described, rows, notes)
         write_report(given.report, whole, outcomes)
+
+
+def _lab(folder: Path, given: argparse.Namespace) -> Lab:
+    return Lab(folder, given.rounds, busy_minutes=given.minutes, busy_commits_per_s=given.commits_per_s)
 
 
 if __name__ == "__main__":

@@ -70,10 +70,16 @@ class Outcome:
 
 @dataclass
 class Lab:
-    """The surroundings of a run. `rounds`: how often each side is measured, ours and the peer in turns."""
+    """The surroundings of a run.
+
+    rounds                            how often each side is measured, ours and the peer in turns
+    busy_minutes, busy_commits_per_s  of `busy_log`
+    """
 
     folder: Path
     rounds: int = 3
+    busy_minutes: int = 30
+    busy_commits_per_s: int = 400
     _peer: Kafka | None = None
     _payloads: dict[int, Payload] = field(default_factory=dict)
     _count: int = 0

@@ -95,7 +95,7 @@ def cpu_s_by_process(roots: Iterable[int], without: Collection[int] = ()) -> dic
 def resident_mib(roots: Iterable[int]) -> dict[str, float]:
     """MiB of resident memory by the program's name (`java`, `python`), descendants included. A page that several
     processes share, as forked ones do, is counted once, in equal parts (`Pss`)."""
-    return _by_program(roots, _proportional_mib)
+    return _by_program(roots, proportional_mib)
 
 
 def resident_mib_of_each(roots: Iterable[int]) -> dict[str, float]:
@@ -111,7 +111,7 @@ def _by_program(roots: Iterable[int], mib_of: Callable[[int], float]) -> dict[st
     return found
 
 
-def _proportional_mib(pid: int) -> float:
+def proportional_mib(pid: int) -> float:
     """MiB of a process, shared pages in parts (`Pss`); 0 when it has ended."""
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8")

@@ -66,13 +66,20 @@ partition has its new owner and every member knows; `kill` counts from the end o
     "soak": (
         "After 100,000 commits",
         """`make soak`. One log with its upkeep takes 100,000 commits of ten records of 100 bytes as fast as it goes,
-after 5,000 until upkeep is at work; clean-up keeps the commits of one second instead of an hour. Three runs.
+at default settings, after 55,000 or more until the oldest files and commits are deleted. Three runs.
 `soak_commit`: the last tenth against the first, each by its own run's. `soak_live_files`, `soak_delta_log_entries`,
 `soak_data_files`: the most from the second tenth on, against the most in the second tenth. Look-ups and `soak_reopen`
-are of a fresh reader, the files in the page cache. `soak_disk`: ten minutes at full load over six partitions with three
-replicas, `retention.bytes` 32 MiB, `segment.bytes` 8 MiB,
-`file.delete.delay.ms` and `log.retention.check.interval.ms` 1,000; disk blocks of all replicas, the second half's most
-against the first half's.""",
+are of a fresh reader, the files in the page cache. `soak_disk`: ten minutes of 200,000 records/s over six partitions
+with three replicas, `retention.bytes` 32 MiB, `segment.bytes` 8 MiB, `log.retention.check.interval.ms` 1,000; disk
+blocks of all replicas, the second half's most against the first half's.""",
+    ),
+    "busy": (
+        "A busy log",
+        """`make soak`. Half an hour of 400 commits a second to one partition with two replicas, one record of 100 bytes
+each, acks=1, at default settings; only fetch sessions are shorter, so that the follower hands over more than ten times.
+The second half's most against the first half's: files and directories of both replicas, tombstones of the newest
+checkpoint, and resident memory (`Pss`) of the process with both brokers and the producer, and of the Python workers in
+which the follower's sessions run.""",
     ),
 }
 """Sections by the first part of a bench's name: title and what was measured."""
@@ -81,7 +88,7 @@ _SECTION_OF = {
     "produce": "produce", "consume": "produce", "producers": "produce", "latency": "latency", "partitions": "latency",
     "time": "latency",
     "spark": "spark", "delta": "spark", "idle": "standing", "disk": "standing", "memory": "standing",
-    "soak": "soak", "group": "group",
+    "soak": "soak", "busy": "busy", "group": "group",
 }  # fmt: skip
 
 

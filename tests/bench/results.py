@@ -17,7 +17,7 @@ from tests.bench.measures import Row
 from tests.bench.report import Run, report
 
 CHARTS = "benchmarks"
-CHARTS_OF = {"latency": ("latency.svg",), "soak": ("soak-commits.png", "soak-disk.png")}
+CHARTS_OF = {"latency": ("latency.svg",), "soak": ("soak-commits.png", "soak-disk.png"), "busy": ("busy-log.png",)}
 """The charts by section of the document."""
 
 

@@ -510,6 +510,29 @@ def test_recovery_checks_only_above_the_checkpoint(lab: Lab, table: Table) -> No
     assert lab.open().recover_tail() == 1
 
 
+def test_recovery_does_not_cut_a_log_that_another_process_writes(
+    lab: Lab, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier process merges a file away while the log is examined: the file is gone, and the log is whole."""
+    entry = append(table, 1, 0, b"a")
+    recovering = lab.open()
+    is_whole, examined = recovering._is_whole, []
+
+    def looked_at(asked: FileEntry) -> bool:
+        if not examined:
+            examined.append(asked.path)
+            table.commit(2, Commit("c2", "MERGE", 1, removes=(entry.path,)))
+            table.delete_objects([entry.path])
+        return is_whole(asked)
+
+    monkeypatch.setattr(recovering, "_is_whole", looked_at)
+    assert recovering.recover_tail() == 2
+    assert examined == [entry.path]
+    snapshot = lab.open().snapshot()
+    assert snapshot is not None
+    assert snapshot.version == 2
+
+
 def test_files_are_read_whole_and_by_column(lab: Lab, table: Table) -> None:
     written = rows(b"a", b"b", b"c")
     file = table.write_file(written, 0)

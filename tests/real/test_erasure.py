@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -129,6 +130,25 @@ def test_the_tool_erases_waits_and_reports(cluster: Cluster) -> None:
         [*tool, "--report", "1"], cwd=PROJECT, capture_output=True, text=True, timeout=60, check=False
     )
     assert (again.returncode, again.stdout.splitlines()[-1]) == (0, lines[-1])
+
+
+def test_what_the_deletion_of_a_replica_left_is_reported_and_deleted_at_the_next_start(cluster: Cluster) -> None:
+    """A process that ended while it deleted a table leaves files under a name that nobody reads."""
+    admin = Admin(cluster)
+    send(cluster, 3, "first")
+    admin.delete_where("events", BOB)
+    wait_until(lambda: admin.describe_erasure("events", 1).is_gone, "all of it gone from every replica", 90)
+    root = cluster.path / "broker-1"
+    left = root / f"events-0.{'0123456789abcdef' * 2}-delete"
+    shutil.copytree(root / "events-0", left)
+    report = admin.describe_erasure("events", 1)
+    files = len(list(left.glob("segment=*/*.parquet")))
+    assert [(each.broker_id, each.directory, each.file_count) for each in report.leftovers] == [(1, left.name, files)]
+    assert (report.is_erased, report.is_gone, files > 0) == (True, False, True)
+    cluster.kill(1)
+    cluster.restart(1)
+    wait_until(lambda: not left.exists(), "the leftover deleted")
+    assert admin.describe_erasure("events", 1).is_gone
 
 
 def test_what_cannot_be_erased_is_refused(cluster: Cluster) -> None:

@@ -9,7 +9,14 @@ import pytest
 
 from stratalog.clients.admin.admin import Admin, NewTopic
 from stratalog.clients.producer.producer import Producer
-from stratalog.replication.broker_root import CLEAN_SHUTDOWN, mark_clean_shutdown, was_shut_down
+from stratalog.replication.broker_root import (
+    CLEAN_SHUTDOWN,
+    META_PROPERTIES,
+    clean_shutdown_epoch,
+    directory_id,
+    mark_clean_shutdown,
+    was_shut_down,
+)
 from stratalog.replication.metadata.image import BrokerState
 from stratalog.replication.metadata.records import RegisterBrokerRecord
 from stratalog.replication.process.cluster import Cluster
@@ -39,7 +46,17 @@ def test_a_stop_was_clean_if_that_life_left_its_isrs_and_its_mark(marked_epoch, 
     objects = MemoryStore()
     if marked_epoch is not None:
         mark_clean_shutdown(objects, marked_epoch)
-    assert was_shut_down(objects, state) is was_clean
+    assert was_shut_down(clean_shutdown_epoch(objects), state) is was_clean
+
+
+def test_a_directory_keeps_its_id_and_an_emptied_one_gets_another():
+    objects = MemoryStore()
+    objects.put(META_PROPERTIES, b"version=1\ncluster.id=c\nbroker.id=1\n")  # of a release without directory ids
+    assert directory_id(objects, "first") == "first"
+    assert directory_id(objects, "second") == "first"
+    assert objects.get(META_PROPERTIES) == b"version=1\ncluster.id=c\nbroker.id=1\ndirectory.id=first\n"
+    objects.objects.clear()
+    assert directory_id(objects, "third") == "third"
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -54,7 +71,7 @@ def test_where_the_mark_survived_a_power_cut_everything_did(seed):
     except PowerFailure:
         assert seed % 4 < 3
     store.restart()
-    if was_shut_down(store, known(7)):
+    if was_shut_down(clean_shutdown_epoch(store), known(7)):
         assert {path: store.objects.get(path) for path in written} == written
 
 

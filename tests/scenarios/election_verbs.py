@@ -39,10 +39,9 @@ def partition_assignment(text: str) -> dict[int, tuple[int, ...]]:
 
 
 def eligible_lines(state: PartitionRecord) -> list[str]:
-    """The eligible replicas outside the ISR, where it matters."""
-    if not state.elr and not state.last_known_elr:
-        return []
-    return [f"eligible {list(state.elr)}, before {list(state.last_known_elr)}"]
+    """The eligible replicas outside the ISR, and those in it that lost their log, where it matters."""
+    lines = [f"eligible {list(state.elr)}, before {list(state.last_known_elr)}"]
+    return (lines if state.elr or state.last_known_elr else []) + ([f"lost {list(state.lost)}"] if state.lost else [])
 
 
 class ElectionVerbs:

@@ -19,7 +19,7 @@ cut 1 metadata 2000ms                             a machine, broker-1 or fetch-1
 stop-fetching 3 · resume-fetching 3 · wait 1500ms
 fence-as 1 3 · alter-isr-as old-1 t-0 1,2,3       requests of a deposed controller, or leader
 truncate-by high-watermark                        Kafka before 0.11
-and those of `election_verbs`.
+and those of `election_verbs` and `disk_verbs`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from stratalog.clients.admin.reassignment import alter_reassignments, list_reass
 from stratalog.clients.admin.record_deletion import RecordDeletion
 from stratalog.clients.view.cluster_view import ClusterView
 from stratalog.jobs.text.reassignment import under_way_line
+from stratalog.replication.broker_root import mark_clean_shutdown
 from stratalog.replication.controller.brokers import IsrChange, alter_partition, fence_brokers
 from stratalog.replication.controller.topics import alter_config, create_topic, delete_topic
 from stratalog.replication.metadata.records import PartitionRecord
@@ -44,10 +45,11 @@ from stratalog.storage.log.reader import LogReader
 from stratalog.storage.objects.port import ObjectStore
 from stratalog.storage.records import NewRecordBatch, TopicPartition, payload_table
 from stratalog.storage.topic_config import LogConfig
+from tests.scenarios.disk_verbs import DiskVerbs
 from tests.scenarios.election_verbs import ElectionVerbs, eligible_lines, partition_assignment, settings
 from tests.scenarios.high_watermark_truncation import truncation_by_high_watermark
 from tests.scenarios.scenario_cluster import ScenarioCluster
-from tests.simulation.cluster import METADATA_ROOT
+from tests.simulation.cluster import METADATA_ROOT, Disk
 
 ACKS = {"0": ACKS_NONE, "1": ACKS_LEADER, "all": ACKS_ALL}
 SHORT_CONFIGS = {"min-isr": "min.insync.replicas", "unclean": "unclean.leader.election.enable"}
@@ -92,7 +94,7 @@ class WaitingClock:
         self._sim.wait(int(duration_ms))
 
 
-class Stage(ElectionVerbs):
+class Stage(ElectionVerbs, DiskVerbs):
     """One scenario's cluster and the verbs that act on it."""
 
     def __init__(self, seed: int) -> None:
@@ -100,6 +102,7 @@ class Stage(ElectionVerbs):
         self._seed = seed
         self._later: dict[str, tuple[Future[ProduceResponse], list[str]]] = {}
         self._views: dict[str, ClusterView] = {}
+        self._taken_out: dict[int, Disk] = {}
         self._patches = ExitStack()
         self._verbs: dict[str, Callable[..., list[str]]] = {
             name.removeprefix("do_").replace("_", "-"): getattr(self, name) for name in dir(self) if name[:3] == "do_"
@@ -162,6 +165,7 @@ class Stage(ElectionVerbs):
         running.shut_down()
         self.sim.wait(200)
         self.sim.kill_machines([int(broker)])
+        mark_clean_shutdown(self.sim.objects(running.root), running.broker_epoch)
         return []
 
     def do_pause(self, target: str, duration: str, options: dict[str, str]) -> list[str]:
@@ -377,7 +381,8 @@ class Stage(ElectionVerbs):
         topic_partition = state.topic_partition
         head = f"{broker_id} {self._role(broker_id, state):<8}"
         host = self.sim.hosts[broker_id]
-        if not host.disk.tables.get(str(topic_partition)):
+        files = host.disk.tables.get(str(topic_partition))
+        if files is None or not files.commits:
             return f"{head} no table"
         log = LogReader(self.sim.table(host.root, topic_partition), self.sim.clock)
         line = f"{head} epoch {log.leader_epoch}  end {log.log_end_offset} "

@@ -12,6 +12,7 @@ from typing import Protocol
 from stratalog.replication.broker.broker import Broker
 from stratalog.replication.broker.calls import BrokerCalls
 from stratalog.replication.broker.hosted_replicas import BrokerIdentity, BrokerSetup
+from stratalog.replication.broker_root import mark_clean_shutdown
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.controller import Controller
 from stratalog.replication.controller.sessions import session_path
@@ -40,7 +41,7 @@ from stratalog.storage.upkeep.chore import UpkeepLimits
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Invariants, Violation
 from tests.simulation.metadata_model import MetadataModel
-from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimIds
+from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimExecutor, SimIds
 from tests.simulation.stores import OTHER_TABLE, SimDisk, SimObjects, continues_log
 from tests.storage.memory_table import MemoryFiles, MemoryLogTable
 
@@ -70,6 +71,7 @@ PROPERTIES = {
 }
 CONFIG = BrokerConfig.from_properties(PROPERTIES)
 FETCH_SESSION_MS = 1_500
+COMPACTED = (("cleanup.policy", "compact"), ("segment.files.max", "3"), ("min.cleanable.dirty.ratio", "0.1"))
 POLL_MS = 15
 """Poll interval of an idle broker on storage without notifications."""
 UPKEEP = UpkeepLimits(
@@ -92,6 +94,10 @@ QUICK_UPKEEP = UpkeepLimits(
 )
 
 
+Disk = tuple[dict[str, MemoryFiles], dict[str, bytes]]
+"""What is on a machine's disk: its tables and its small objects."""
+
+
 @dataclass(slots=True)
 class Host:
     """One machine: its disk stays, its processes come and go."""
@@ -102,6 +108,7 @@ class Host:
     broker: Broker | None = None
     actors: list[Actor] = field(default_factory=list)
     zombies: list[Broker] = field(default_factory=list)
+    is_leaving: bool = False
     lives: int = 0
 
     @property
@@ -124,6 +131,7 @@ class Setting:
     coordinators  those that the brokers host
     workload      the clients of these coordinators, besides the clients of every run
     producers     the number of producers of every run
+    is_durable    whether writes survive a power cut once they are answered, as on an object store
     """
 
     brokers: int = 3
@@ -135,6 +143,7 @@ class Setting:
     coordinators: Mapping[CoordinatorType, CoordinatorKind] = field(default_factory=dict)
     workload: Callable[[SimCluster], Workload] | None = None
     producers: int = 2
+    is_durable: bool = False
 
 
 class Workload(Protocol):
@@ -195,8 +204,10 @@ class SimCluster:
     def objects(self, root: str) -> SimObjects:
         if root not in self._objects:
             seen = self.object_written, self._object_read
-            notifies = self.setting.notifies
-            self._objects[root] = SimObjects(root, self.scheduler, self.clock, *seen, reports_writes=notifies)
+            notifies, is_durable = self.setting.notifies, self.setting.is_durable
+            self._objects[root] = SimObjects(
+                root, self.scheduler, self.clock, *seen, reports_writes=notifies, is_durable=is_durable
+            )
         return self._objects[root]
 
     def table(self, root: str, topic_partition: TopicPartition) -> LogTable:
@@ -314,6 +325,7 @@ class SimCluster:
         """A new process on the host: broker loop and controller candidate; fetch sessions once registered."""
         host = self.hosts[broker_id]
         host.lives += 1
+        host.is_leaving = False
         broker = Broker(
             BrokerSetup(
                 BrokerIdentity(broker_id, host.root),
@@ -340,17 +352,21 @@ class SimCluster:
         self._controllers[name] = controller
         host.broker = broker
         host.actors = [
-            self.scheduler.spawn(f"b{broker_id}.{host.lives}", host.process, lambda: self._run_broker(broker)),
+            self.scheduler.spawn(f"b{broker_id}.{host.lives}", host.process, lambda: self._run_broker(host, broker)),
             self.scheduler.spawn(name, host.controller, lambda: self._run_controller(controller, broker)),
         ]
 
-    def _run_broker(self, broker: Broker) -> None:
+    def _run_broker(self, host: Host, broker: Broker) -> None:
         started = False
         while broker.stopped_by is None:
             try:
                 if not started:
                     broker.start()
                     started = True
+                elif host.is_leaving and host.broker is broker:
+                    host.is_leaving = False  # it is tried once
+                    broker.shut_down()
+                    break
                 moved = broker.step()
                 pause_ms = broker.wait_ms(moved=moved) if self.setting.notifies else 0 if moved else POLL_MS
                 rest_ms = broker.rest_ms()
@@ -380,11 +396,11 @@ class SimCluster:
 
     def _run_sessions(self, host: Host, broker_epoch: int, slot: int) -> None:
         job = FetchJob(host.broker_id, broker_epoch, host.root, METADATA_ROOT, CONFIG)
-        ports = Ports(self, self.clock, self.ids)
         followed: FollowedPartitions | None = None
         for number in range(10_000):
             name = f"{slot}-{number}-{self.ids.new_id()[:6]}"
-            followed = followed or FollowedPartitions(job, 0, ports, self.setting.upkeep)
+            if followed is None:
+                followed = FollowedPartitions(job, 0, self._ports_of_worker(host, job, slot), self.setting.upkeep)
             session = FollowerSession(followed, name)
             try:
                 session.run(FETCH_SESSION_MS)
@@ -395,6 +411,13 @@ class SimCluster:
             if session.is_over:
                 return
             self.clock.sleep_ms(self.scheduler.random.randrange(10, 100))
+
+    def _ports_of_worker(self, host: Host, job: FetchJob, slot: int) -> Ports:
+        """Those of a new worker, with an executor of its own where upkeep is slow."""
+        name = f"{host.broker_id}.{job.broker_epoch}.{slot}"
+        slow_ms = self.scheduler.faults.slow_work_ms
+        executor = SimExecutor(self.scheduler, f"u{name}", f"fetch-{name}", slow_ms) if slow_ms else None
+        return Ports(self, self.clock, self.ids, executor)
 
     def sessions_of(self, broker_id: int | None = None) -> list[Actor]:
         """Fetch sessions that run, of one broker or of all."""
@@ -408,6 +431,27 @@ class SimCluster:
     def cut(self, name: str, root: str, duration_ms: int) -> None:
         self.log_event(f"{name} cannot reach {root} for {duration_ms} ms")
         self.scheduler.cut(name, root, duration_ms)
+
+    def replace_disk(self, broker_id: int, new: Disk) -> Disk:
+        """Replace what is on the disk of a machine that has stopped; the answer is what was on it."""
+        host = self.hosts[broker_id]
+        objects = self.objects(host.root)
+        before = (dict(host.disk.tables), dict(objects.objects))
+        for live, content in ((host.disk.tables, new[0]), (objects.objects, new[1])):
+            live.clear()
+            live.update(content)  # type: ignore[arg-type]
+        return before
+
+    def has_left(self, host: Host) -> bool:
+        """Whether the controlled shutdown of the host's broker is over."""
+        return not host.is_leaving and (host.broker is None or host.broker.stopped_by is not None)
+
+    def mark_clean(self, host: Host, broker: Broker) -> None:
+        """After a controlled shutdown and the end of the fetch tasks."""
+        self.crash(host.broker_id)
+        self.scheduler.kill(self.sessions_of(host.broker_id))
+        host.disk.sync_all()
+        mark_clean_shutdown(self.objects(host.root), broker.broker_epoch)
 
     def crash(self, broker_id: int) -> None:
         """The process dies; its fetch tasks, elsewhere in the Spark cluster, live on as zombies."""

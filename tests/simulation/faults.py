@@ -21,6 +21,8 @@ TROUBLES = (
     "clock jump",
     "machine sleeps",
     "damage",
+    "shut down",
+    "another disk",
 )
 """The larger troubles; `tests.simulation.troubles` has a function for each."""
 
@@ -55,6 +57,7 @@ class Faults:
     failed_copy   the copy of a file fails half way
     doubled       a commit's request arrives twice: the answer is a lost race, or the second one arrives late
     stale         a progress object is read as it was before its last write
+    slow_work_ms  the longest time of one piece of a follower's upkeep, in the executor of its process; 0: none has one
     trouble_ms    the mean pause between two larger troubles; `weights`: the probability of each of `TROUBLES`, by name
     """
 
@@ -70,6 +73,7 @@ class Faults:
     trouble_ms: int = 600
     weights: Mapping[str, int] = field(default_factory=dict)
     failed_copy: float = 0.0
+    slow_work_ms: int = 0
     is_on: bool = True
 
     @classmethod
@@ -90,6 +94,7 @@ class Faults:
             trouble_ms=rng.choice([150, 300]),
             weights={name: rng.choice([0, 1, 3]) for name in TROUBLES},
             failed_copy=rng.choice([0.0, 0.01, 0.1]),
+            slow_work_ms=rng.choice([0, 0, 300, 1_000]),
         )
 
     def aimed(self, rng: random.Random, **changes: object) -> Faults:

@@ -13,6 +13,8 @@ LeaderCompleteness        every ISR and every publication: each member of the IS
 AckedRecordsNotLost       every acknowledgement (it is below a published high watermark), every epoch start, the end
 ConsistentRead            every publication and every read: one offset has one value for ever
 NoDuplicates, NoDuplicateSequence   every record when a high watermark passes it
+NothingForgotten          every commit that states what is deleted, and the end: a file that left a log is deleted, or
+                          known to whoever opens the table
 CommittedFilesStand       every commit and every deletion of a data file: the files that a table names are there, whole
 OneController             every metadata commit that only a controller makes: it is the newest one
 SessionExpiry             every broker that is fenced: its session was silent for long when its controller looked
@@ -35,7 +37,8 @@ from stratalog.replication.metadata.records import (
     TopicRecord,
 )
 from stratalog.replication.progress.progress import ReplicaProgress
-from stratalog.storage.delta.table import LEADER_EPOCH, Commit
+from stratalog.storage.delta.snapshot import TableFold
+from stratalog.storage.delta.table import DELETED, LEADER_EPOCH, Commit
 from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.records import TopicPartition
 from tests.simulation.shadow import RowsCache, Shadow, ShadowMarker, ShadowRecord, folded, topic_id_of
@@ -93,7 +96,7 @@ class Invariants:
     only_leaders   a record that a member of the ISR lacks is a violation only when it leads
     live        broker epochs of the brokers that are registered and not fenced
     controller  broker id and controller epoch of the newest one
-    torn        brokers whose disk lost unsynced files and that have not registered since
+    torn        brokers whose disk lost unsynced files and that have not registered since; `wiped`: all files
     compacted   topic ids whose records may be removed: a later committed one has the same key, or they are aborted
     """
 
@@ -108,6 +111,8 @@ class Invariants:
     live: dict[int, int] = field(default_factory=dict)
     controller: tuple[int, int] = (NO_LEADER, 0)
     torn: set[int] = field(default_factory=set)
+    wiped: set[int] = field(default_factory=set)
+    ever_wiped: set[int] = field(default_factory=set)
     leader_changes: int = 0
     acked_count: int = 0
     _shadows: dict[tuple[int, TopicPartition], Shadow] = field(default_factory=dict)
@@ -170,9 +175,11 @@ class Invariants:
         if broker_id not in self.torn:
             return
         self.torn.discard(broker_id)
+        is_wiped = broker_id in self.wiped
+        self.wiped.discard(broker_id)
         for topic_partition, state in self.partitions.items():
             history = self.history(topic_partition)
-            if history is not None and set(state.isr) <= {broker_id} | self.torn:
+            if history is not None and not is_wiped and set(state.isr) <= {broker_id} | self.torn:
                 history.lossy = True
             elif history is not None:
                 self._check_members(topic_partition, state, history, history.committed)
@@ -196,6 +203,10 @@ class Invariants:
             raise Violation("MonotonicLeaderEpoch", f"partition epoch: {previous} then {state}")
         if previous is not None and history is not None and set(state.replicas) < set(previous.replicas):
             history.lossy |= set(state.isr) <= self.torn  # the others were lost before the election
+        if not set(state.lost) <= self.ever_wiped:
+            raise Violation("Liveness", f"a log is taken for lost, but no disk was: {state}")
+        if previous is not None and history is not None and state.unclean > previous.unclean:
+            history.lossy |= bool(previous.lost)  # an operator preferred an empty partition to an offline one
         self.leader_changes += previous is not None and state.leader_epoch > previous.leader_epoch
         self.partitions[topic_partition] = state
 
@@ -240,6 +251,12 @@ class Invariants:
         if shadow.leader_epoch < before:
             where = f"{topic_partition} on {broker_id}"
             raise Violation("MonotonicLeaderEpoch", f"{where}: table of epoch {before} then {shadow.leader_epoch}")
+        if DELETED in commit.txns and (left := shadow.not_deleted(commit.txns[DELETED])):
+            raise Violation(
+                "NothingForgotten",
+                f"{topic_partition} on {broker_id}: all that versions up to {commit.txns[DELETED]} removed is said to "
+                f"be deleted, but {sorted(left)} are on storage",
+            )
         for entry in commit.adds:
             self._check_matching(broker_id, shadow, history, entry)
         if commit.operation == "TRUNCATE":
@@ -296,6 +313,13 @@ class Invariants:
             shadow = self._shadows[broker_id, topic_partition] = folded(files, self._rows)
         return shadow if shadow.topic_id == self.topic_ids.get(topic_partition.topic) else None
 
+    def was_wiped(self, broker_id: int) -> None:
+        """The broker's disk is empty: unlike a lost tail, this is known when it returns, so it leads nothing that had a
+        record, unless by an unclean election."""
+        self.lost_power(broker_id)
+        self.wiped.add(broker_id)
+        self.ever_wiped.add(broker_id)
+
     def lost_power(self, broker_id: int) -> None:
         """The broker's disk lost unsynced files."""
         self.torn.add(broker_id)
@@ -313,9 +337,9 @@ class Invariants:
         if history.lossy or not records or self.only_leaders:
             return
         for member in state.isr:
-            shadow = None if member in self.torn else self.shadow(member, topic_partition)
-            if member in self.torn:
+            if member in self.torn or member in state.lost:
                 continue
+            shadow = self.shadow(member, topic_partition)
             for offset, record in records.items():
                 if not self._holds(shadow, topic_partition, offset, record):
                     has = shadow.records.get(offset) if shadow is not None else "no table"
@@ -434,7 +458,9 @@ class Invariants:
     # -- the end -----------------------------------------------------------------------------------------
 
     def check_end(self) -> None:
-        """After all faults every replica holds all that was committed, acknowledged and read."""
+        """After all faults every replica holds all that was committed, acknowledged and read, and knows what it has to
+        delete."""
+        self._check_nothing_is_forgotten()
         for topic_partition, state in self.partitions.items():
             history = self.history(topic_partition)
             if history is None or history.lossy:
@@ -445,6 +471,20 @@ class Invariants:
                     if not self._holds(shadow, topic_partition, offset, record):
                         name = "AckedRecordsNotLost" if offset in history.acked else "LeaderCompleteness"
                         raise Violation(name, f"{topic_partition}: at the end {member} lacks {record} at {offset}")
+
+    def _check_nothing_is_forgotten(self) -> None:
+        for (broker_id, topic_partition), shadow in self._shadows.items():
+            files = self.disks[broker_id].tables.get(str(topic_partition))
+            if files is None or shadow.files is not files:
+                continue
+            fold = TableFold(files.checkpoint, str(topic_partition))
+            while (stored := files.commits.get(fold.version + 1)) is not None:
+                fold.apply(stored)
+            if left := shadow.not_deleted(fold.version) - set(fold.snapshot().removed):
+                raise Violation(
+                    "NothingForgotten",
+                    f"{topic_partition} on {broker_id}: {sorted(left)} left the log, are on storage and not known",
+                )
 
 
 def _check_files(where: str, files: MemoryFiles, adds: Iterable[FileEntry]) -> None:

@@ -6,31 +6,43 @@ history is likely (random and seeded like any other). Seeds that find them are i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Any, TypeVar
 from unittest.mock import patch
 
-from stratalog.replication.broker.broker import register_broker
+from stratalog.replication.broker.broker import Broker, register_broker
+from stratalog.replication.broker_root import was_shut_down
+from stratalog.replication.controller.brokers import FoundRoot
 from stratalog.replication.controller.sessions import SessionObserver
+from stratalog.replication.follower.partitions import FollowedPartitions
 from stratalog.replication.follower.replica import FollowedReplica
 from stratalog.replication.leader.partition import UNKNOWN, Partition
 from stratalog.replication.leader.purgatory import ProducePurgatory
-from stratalog.replication.metadata.image import Result
+from stratalog.replication.metadata.image import BrokerState, Result
 from stratalog.replication.metadata.log import MetadataLog
 from stratalog.replication.metadata.records import NO_LEADER, PartitionRecord, RegisterBrokerRecord
+from stratalog.replication.progress.of_session import SessionProgress
 from stratalog.replication.progress.progress import ProgressHeader, ReplicaProgress, encode_progress
 from stratalog.replication.progress.progress_object import ProgressWriter
 from stratalog.storage.delta import newest
 from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
+from stratalog.storage.delta.removed import RemovedObjects
 from stratalog.storage.delta.table import LEADER_EPOCH, Conflict
+from stratalog.storage.delta.tail_recovery import TailCut
+from stratalog.storage.log.cleaner_checkpoint import PassUnderWay
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.log.state import LogState
+from stratalog.storage.objects.wakeup import Wakeup
 from stratalog.storage.producers import Accept, ProducerStates
-from tests.simulation.cluster import QUICK_UPKEEP, Setting
+from stratalog.storage.upkeep.cleaner import Cleaner
+from tests.simulation.cluster import COMPACTED, QUICK_UPKEEP, Setting
 from tests.simulation.faults import Faults, Focus
 from tests.storage.memory_table import MemoryLogTable
+
+T = TypeVar("T")
 
 Patches = Callable[[], AbstractContextManager[object]]
 
@@ -128,6 +140,39 @@ def registration_changes_nothing() -> Iterator[None]:
         yield
 
 
+def clean_stop_without_its_mark() -> AbstractContextManager[object]:
+    """Promise 13: a controlled shutdown that the metadata remembers is believed, whatever the disk shows."""
+
+    def has_kept_log(known: BrokerState, incarnation_id: str, _root: str, _found: FoundRoot) -> bool:
+        return known.clean_shutdown or known.registration.incarnation_id == incarnation_id
+
+    return patch("stratalog.replication.controller.brokers._has_kept_log", has_kept_log)
+
+
+def empty_logs_lead() -> AbstractContextManager[object]:
+    """Promise 13: the last member of an ISR leads, though its table went with its disk."""
+    return patch("stratalog.replication.controller.brokers._Restart._is_lost", lambda self, partition: False)
+
+
+@contextmanager
+def recovery_among_writers() -> Iterator[None]:
+    """Promise 5: a broker recovers its tables before it registers, and cuts them while an earlier process writes."""
+
+    def start(self: Broker) -> None:
+        self.metadata.refresh()
+        image = self.metadata.image
+        self._found = self._hosted.found_in_root(image, self._found.directory_id)
+        if not was_shut_down(self._found.previous_broker_epoch, image.brokers.get(self.broker_id)):
+            self._hosted.recover(image, self._clock.monotonic_ms())
+        self._register()
+
+    def cut_at_once(_name: str, list_log: Callable[[], T], examine: Callable[[T], TailCut]) -> TailCut:
+        return examine(list_log())
+
+    with patch.object(Broker, "start", start), patch("tests.storage.memory_table.settled_cut", cut_at_once):
+        yield
+
+
 def no_gap_between_polls() -> AbstractContextManager[object]:
     """Promise 14: an observer that was paused expires every session."""
     original = SessionObserver.observe
@@ -137,6 +182,30 @@ def no_gap_between_polls() -> AbstractContextManager[object]:
         return original(self, now_ms, contents)
 
     return patch.object(SessionObserver, "observe", observe)
+
+
+# -- upkeep ----------------------------------------------------------------------------------------------
+
+
+def removed_files_are_forgotten() -> AbstractContextManager[object]:
+    """A log remembers the newest two files that left it, as it remembered 20,000."""
+    original = RemovedObjects.replay
+
+    def replay(self: RemovedObjects, *arguments: Any) -> None:
+        original(self, *arguments)
+        self.forget(list(self)[:-2])
+
+    return patch.object(RemovedObjects, "replay", replay)
+
+
+def deleted_up_to_the_newest_commit() -> AbstractContextManager[object]:
+    """A commit states that all is deleted that left the log before, as soon as something is."""
+
+    def deleted(self: LogState, paths: Iterable[str]) -> None:
+        self.removed.forget(paths)
+        self._deleted_version = self.version
+
+    return patch.object(LogState, "deleted", deleted)
 
 
 # -- the high watermark and the ISR ----------------------------------------------------------------------
@@ -289,6 +358,24 @@ def producers_stay_when_the_log_is_cut() -> AbstractContextManager[object]:
     return patch.object(PartitionLog, "_producers_after", lambda self, state, cut, sliced: None)
 
 
+@contextmanager
+def upkeep_ends_with_its_session() -> Iterator[None]:
+    """Each fetch session begins its upkeep anew, and a pass of the cleaner states nothing before its end."""
+    original = FollowedPartitions.resume
+
+    def resume(followed: FollowedPartitions, progress: SessionProgress, wakeup: Wakeup) -> None:
+        original(followed, progress, wakeup)
+        for topic_partition, replica in followed.replicas.items():
+            followed._begin_upkeep(topic_partition, replica)
+
+    def stated(cleaner: Cleaner) -> PassUnderWay | None:
+        own = cleaner._pass
+        return PassUnderWay(own.end_offset, 0) if own is not None and own.is_stated else None
+
+    with patch.object(FollowedPartitions, "resume", resume), patch.object(Cleaner, "_stated", stated):
+        yield
+
+
 def sequences_are_not_checked() -> AbstractContextManager[object]:
     """A batch that is sent again is appended again."""
     return patch.object(ProducerStates, "check", lambda self, *arguments: Accept())
@@ -428,6 +515,20 @@ MUTATIONS: dict[str, Mutation] = {
     "registration": Mutation(
         registration_changes_nothing, _COMPLETE, _mix(second_process=3, power_cut=2, restart_all=2)
     ),
+    "clean by the metadata": Mutation(
+        clean_stop_without_its_mark,
+        _COMPLETE,
+        _mix(shut_down=4, another_disk=4, crash=2, restart_all=2),
+        _TWO_NEEDED,
+    ),
+    "empty logs": Mutation(empty_logs_lead, _COMPLETE, _mix(another_disk=4, crash=3, restart_all=2)),
+    "recovery among writers": Mutation(
+        recovery_among_writers,
+        (*_COMPLETE, "Liveness", "MonotonicHighWatermark"),
+        _mix(Focus("head", 0.5, "b", "/t-0/"), 2_500, second_process=4, crash=1, restart_all=2),
+        Setting(upkeep=QUICK_UPKEEP, pause_ms_max=30),
+        6_000,
+    ),
     "read back": Mutation(conflicts_are_not_read_back, ("NoDuplicates", *_COMPLETE), _doubled),
     "followed high watermark": Mutation(
         high_watermark_read_as_a_follower,
@@ -471,11 +572,20 @@ MUTATIONS: dict[str, Mutation] = {
     "cut at the high watermark": Mutation(
         truncation_to_the_high_watermark, _COMPLETE, _mix(crash=2, restart_all=1, cut_broker=1)
     ),
+    "removed files": Mutation(removed_files_are_forgotten, ("NothingForgotten",), _mix(crash=1, restart_all=1)),
+    "deleted version": Mutation(deleted_up_to_the_newest_commit, ("NothingForgotten",), _mix(crash=1, pause_session=1)),
     "failed copies": Mutation(
         failed_copies_remove_by_name,
         ("CommittedFilesStand",),
         _half_copied,
         duration_ms=8_000,
+    ),
+    "upkeep of a session": Mutation(
+        upkeep_ends_with_its_session,
+        ("UpkeepEnds",),
+        lambda rng: Faults().aimed(rng, slow_work_ms=1_300),
+        Setting(configs=(*COMPACTED, ("min.insync.replicas", "1")), pause_ms_max=30),
+        6_000,
     ),
     "sequences": Mutation(sequences_are_not_checked, ("NoDuplicateSequence", "NoDuplicates"), _mix(cut_broker=2)),
 }

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from random import Random
 from unittest.mock import patch
 
+from stratalog.replication.controller.preferred_leaders import ElectionType, elect_leaders
 from stratalog.replication.controller.reassignment import is_reassigning
-from stratalog.replication.metadata.log import METADATA_CONFIG
+from stratalog.replication.metadata.log import METADATA_CONFIG, open_metadata
 from stratalog.replication.metadata.records import NO_LEADER, record_from_json
+from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.records import TopicPartition
 from stratalog.storage.topic_config import LogConfig
-from stratalog.storage.upkeep.cleaner import SHARED_TURN
+from stratalog.storage.upkeep.cleaner import CleanerTurn
+from stratalog.storage.upkeep.compaction import is_due, log_to_clean
 from tests.simulation.clients import start_clients
-from tests.simulation.cluster import QUICK_UPKEEP, UPKEEP, Setting, SimCluster
+from tests.simulation.cluster import (
+    COMPACTED,
+    METADATA_ROOT,
+    QUICK_UPKEEP,
+    TOPIC,
+    UPKEEP,
+    Host,
+    Setting,
+    SimCluster,
+)
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Violation
 from tests.simulation.shadow import Shadow
@@ -28,6 +41,8 @@ STEPS_MIN = 300
 """The fewest steps of a run: it lasts longer if its hosts are down or paused for long."""
 TROUBLE_MS_MAX = 60_000
 RECOVERY_MS = 20_000
+UPKEEP_MS = 90_000
+"""The longest time that slow upkeep may need after a run; a session lasts a sixtieth of it."""
 METADATA_UPKEEP_MS = 400
 """Real controllers do upkeep of the metadata log every five seconds, longer than a run."""
 
@@ -36,7 +51,6 @@ WHOLE_PRODUCERS_COMMITS = 5
 
 PLAIN: tuple[tuple[str, str], ...] = ()
 RETAINED = (("segment.files.max", "3"), ("retention.bytes", "1500"))
-COMPACTED = (("cleanup.policy", "compact"), ("segment.files.max", "3"), ("min.cleanable.dirty.ratio", "0.1"))
 
 QUICK_METADATA = LogConfig.from_properties(
     {
@@ -73,6 +87,7 @@ def setting_of(seed: int) -> Setting:
         upkeep=rng.choice([UPKEEP, QUICK_UPKEEP]),
         notifies=rng.random() < 0.85,
         pause_ms_max=rng.choice([80, 80, 300, 1_000]),
+        is_durable=rng.random() < 0.15,
     )
 
 
@@ -111,12 +126,12 @@ def simulate(
 
 @contextmanager
 def _repeatable() -> Iterator[None]:
-    """Reset what runs share within a process: the turn to clean a log.
+    """Without what runs share within a process: the turn to clean a log, which each real process has for itself.
 
     A dozen parts fold the same metadata: each record is decoded once.
     """
-    SHARED_TURN.reset()
     with (
+        patch.object(CleanerTurn, "acquire", lambda *_: True),
         patch("stratalog.replication.controller.controller.UPKEEP_INTERVAL_MS", METADATA_UPKEEP_MS),
         patch("stratalog.storage.log.partition_log.WHOLE_PRODUCERS_COMMITS", WHOLE_PRODUCERS_COMMITS),
         patch("stratalog.storage.upkeep.chores.WHOLE_PRODUCERS_COMMITS", WHOLE_PRODUCERS_COMMITS),
@@ -160,14 +175,51 @@ def _recover(sim: SimCluster) -> None:
     """No more faults: every partition gets a leader, every follower catches up (liveness)."""
     scheduler = sim.scheduler
     scheduler.end_faults()
-    for host in sim.hosts.values():
-        if host.broker is None or host.broker.stopped_by is not None:
-            scheduler.kill(host.actors)
-            restart(sim, host)
-    scheduler.run_until(scheduler.now_ms + RECOVERY_MS, lambda: not _ailing(sim), poll_ms=50)
-    ailing = _ailing(sim)
-    if ailing:
-        raise Violation("Liveness", f"{RECOVERY_MS} ms after the last fault: {ailing}")
+    end_ms = scheduler.now_ms + RECOVERY_MS
+    while scheduler.now_ms < end_ms:
+        _restart_stopped(sim)
+        if lost := _lost(sim):
+            _elect_unclean(sim, lost)
+            end_ms = scheduler.now_ms + RECOVERY_MS
+        scheduler.run_until(end_ms, lambda: not _ailing(sim) or bool(_stopped(sim) or _lost(sim)), poll_ms=50)
+        if not _ailing(sim):
+            _await_upkeep(sim)
+            return
+    raise Violation("Liveness", f"{RECOVERY_MS} ms after the last fault: {_ailing(sim)}")
+
+
+def _await_upkeep(sim: SimCluster) -> None:
+    """Slow upkeep ends, though its pieces last longer than sessions."""
+    scheduler = sim.scheduler
+    if scheduler.faults.slow_work_ms:
+        scheduler.run_until(scheduler.now_ms + UPKEEP_MS, lambda: not _uncompacted(sim), poll_ms=250)
+        if uncompacted := _uncompacted(sim):
+            raise Violation("UpkeepEnds", f"{UPKEEP_MS} ms after the recovery: {uncompacted}")
+
+
+def _stopped(sim: SimCluster) -> list[Host]:
+    """Hosts without a broker that runs: a controlled shutdown may have taken until now."""
+    return [host for host in sim.hosts.values() if host.broker is None or host.broker.stopped_by is not None]
+
+
+def _restart_stopped(sim: SimCluster) -> None:
+    for host in _stopped(sim):
+        sim.scheduler.kill(host.actors)
+        restart(sim, host)
+
+
+def _elect_unclean(sim: SimCluster, lost: Sequence[TopicPartition]) -> None:
+    """An operator prefers what is left to an offline partition."""
+    sim.log_event(f"unclean elections for {lost}")
+    metadata = open_metadata(sim, METADATA_ROOT, sim.clock, sim.ids)
+    metadata.propose(lambda image: elect_leaders(image, ElectionType.UNCLEAN, lost))
+
+
+def _lost(sim: SimCluster) -> list[TopicPartition]:
+    """Partitions that nobody leads since the only member of their ISR has lost its log, once all brokers are back."""
+    if len(sim.invariants.live) < len(sim.hosts):
+        return []
+    return [tp for tp, state in sim.invariants.partitions.items() if state.leader == NO_LEADER and state.lost]
 
 
 def _ailing(sim: SimCluster) -> str:
@@ -190,6 +242,23 @@ def _ailing(sim: SimCluster) -> str:
         if not sim.is_compacted(state.topic) and not _are_equal([shadow for shadow in shadows if shadow is not None]):
             return f"{topic_partition}: the records of {state.replicas} differ"
     return "" if invariants.partitions else "no partition"
+
+
+def _uncompacted(sim: SimCluster) -> str:
+    """A replica with a pass of the cleaner that is due or under way; empty when there is none."""
+    for topic_partition, state in sim.invariants.partitions.items():
+        if topic_partition.topic != TOPIC or not sim.is_compacted(TOPIC):
+            continue
+        config = LogConfig.from_properties(dict(sim.setting.configs))
+        for broker_id in state.replicas:
+            log = PartitionLog(sim.table(sim.hosts[broker_id].root, topic_partition), config, sim.clock, sim.ids)
+            log.refresh()
+            position = log.state.cleaner
+            first_dirty = max(position.first_dirty_offset, log.log_start_offset)
+            left = log_to_clean(log.segments, first_dirty, log.log_end_offset)
+            if position.under_way is not None or is_due(left, config):
+                return f"{topic_partition} of broker {broker_id}: {position}, log end {log.log_end_offset}"
+    return ""
 
 
 def _are_equal(shadows: list[Shadow]) -> bool:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from typing import Any
 
 import greenlet
 
@@ -259,6 +261,29 @@ class Scheduler:
                 due_ms = self.now_ms + poll_ms
             if not self.step():
                 return
+
+
+class SimExecutor(Executor):
+    """The executor of one process: each piece of work begins after some time, on its host."""
+
+    def __init__(self, scheduler: Scheduler, name: str, host: str, duration_ms_max: int) -> None:
+        self._scheduler = scheduler
+        self._name = name
+        self._host = host
+        self._duration_ms_max = duration_ms_max
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(work(*args, **kwargs))
+            except Exception as failure:  # noqa: BLE001 - its owner raises it
+                future.set_exception(failure)
+
+        duration_ms = self._scheduler.random.randrange(self._duration_ms_max // 2, self._duration_ms_max)
+        self._scheduler.spawn(self._name, self._host, run, duration_ms)
+        return future
 
 
 class SimEvent:

@@ -43,6 +43,13 @@ class ShadowMarker(NamedTuple):
 COLUMNS = ("offset_delta", "attributes", "value", "key", "producer_id", "producer_epoch", "sequence")
 
 
+class ShadowRemoval(NamedTuple):
+    """The removal of a file from the log: by which version at the latest, and when."""
+
+    version: int
+    at_ms: int
+
+
 @dataclass(slots=True)
 class Shadow:
     """The fold of one replica's table, naive and independent of the product's."""
@@ -52,6 +59,7 @@ class Shadow:
     records: dict[int, ShadowRecord] = field(default_factory=dict)
     markers: dict[int, ShadowMarker] = field(default_factory=dict)
     entries: dict[str, FileEntry] = field(default_factory=dict)
+    removed: dict[str, ShadowRemoval] = field(default_factory=dict)
     log_start: int = 0
     log_end: int = 0
     leader_epoch: int = -1
@@ -61,18 +69,30 @@ class Shadow:
         """Fold the next version."""
         for path in commit.removes:
             entry = self.entries.pop(path, None)
+            self.removed[path] = ShadowRemoval(version, self.files.modified_ms.get(version, 0))
             for offset, _ in rows.of(self.files, entry) if entry is not None else ():
                 self.records.pop(offset, None)
             for offset in rows.markers_of(self.files, entry) if entry is not None else ():
                 self.markers.pop(offset, None)
         for entry in commit.adds:
             self.entries[entry.path] = entry
+            self.removed.pop(entry.path, None)
             self.records.update(rows.of(self.files, entry))
             self.markers.update(rows.markers_of(self.files, entry))
         self.log_start = commit.txns.get(LOG_START, self.log_start)
         self.log_end = commit.txns.get(LOG_END, self.log_end)
         self.leader_epoch = commit.txns.get(LEADER_EPOCH, self.leader_epoch)
         self.version = version
+
+    def not_deleted(self, version: int) -> set[str]:
+        """The files that versions up to this one removed and that are on storage. One that was written again since is
+        not counted: a session that slept copied it, and its commit lost the race."""
+        stored = self.files.modified_ms
+        return {
+            path
+            for path, removal in self.removed.items()
+            if removal.version <= version and path in self.files.data_files and stored[path] <= removal.at_ms
+        }
 
     def readable(self) -> dict[int, ShadowRecord]:
         """The records that a reader may receive."""
@@ -118,6 +138,8 @@ def folded(files: MemoryFiles, rows: RowsCache, end_version: int | None = None) 
     if checkpoint is not None:
         commit = Commit("", "CHECKPOINT", 0, adds=checkpoint.files, txns=checkpoint.txns)
         shadow.apply(checkpoint.version, commit, rows)
+        for path, removed in checkpoint.removed.items():
+            shadow.removed[path] = ShadowRemoval(checkpoint.version, removed.removed_ms)
     for version, commit in _readable_commits(files, shadow.version + 1):
         if version == end_version:
             break

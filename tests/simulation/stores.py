@@ -38,8 +38,11 @@ class SimObjects(MemoryStore):
         looked_at: Callable[[str], None],
         *,
         reports_writes: bool,
+        is_durable: bool = False,
     ) -> None:
+        """`is_durable`: as an object store, nothing is lost with the power."""
         super().__init__({}, clock.wall_ms, root, reports_writes=reports_writes)
+        self.durable_on_answer = is_durable
         self._root = root
         self._scheduler = scheduler
         self._written = written

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from stratalog.replication.metadata.records import NO_LEADER
+from stratalog.storage.errors import BrokerNotAvailableError
 from stratalog.storage.files.damage import DAMAGE_PATH, Damage
 from tests.simulation.cluster import METADATA_ROOT, Host, SimCluster
 from tests.simulation.faults import TROUBLES
 
 CLOCK_JUMP_MS_MAX = 90_000
+SHUT_DOWN_MS = 1_500
 
 
 def make_trouble(sim: SimCluster) -> None:
@@ -110,6 +112,8 @@ def _power_cut(sim: SimCluster) -> None:
     host.zombies = []
     sim.scheduler.kill([actor for actor in list(sim.scheduler.actors) if _runs_on(actor.host, host.broker_id)])
     sim.log_event(f"power cut of broker {host.broker_id}")
+    if sim.setting.is_durable:
+        return
     sim.invariants.lost_power(host.broker_id)
     host.disk.power_cut(sim.scheduler.random)
 
@@ -159,6 +163,37 @@ def _damage(sim: SimCluster) -> None:
         files.objects.setdefault(DAMAGE_PATH, Damage("simulated: a commit decayed").to_json())
 
 
+def _shut_down(sim: SimCluster) -> None:
+    """A controlled shutdown, unless the broker dies first."""
+    host = _any_host(sim)
+    broker = host.broker
+    if broker is None:
+        return
+    sim.log_event(f"controlled shutdown of broker {host.broker_id}")
+    host.is_leaving = True
+    sim.scheduler.run_until(sim.scheduler.now_ms + SHUT_DOWN_MS, lambda: sim.has_left(host), poll_ms=10)
+    if isinstance(broker.stopped_by, BrokerNotAvailableError):
+        sim.log_event(f"broker {host.broker_id} has shut down")
+        sim.mark_clean(host, broker)
+
+
+def _another_disk(sim: SimCluster) -> None:
+    """The machine stops, at best after a controlled shutdown, and returns with an empty disk. One at a time."""
+    stopped = [host for host in sim.hosts.values() if host.broker is None]
+    host = sim.scheduler.random.choice(stopped) if stopped else _any_host(sim)
+    if sim.invariants.torn:
+        return
+    if host.broker is not None:
+        sim.crash(host.broker_id)
+    host.zombies = []
+    sim.scheduler.kill([actor for actor in list(sim.scheduler.actors) if _runs_on(actor.host, host.broker_id)])
+    sim.log_event(f"the disk of broker {host.broker_id} is replaced by an empty one")
+    sim.invariants.was_wiped(host.broker_id)
+    sim.replace_disk(host.broker_id, ({}, {}))
+    if sim.scheduler.random.random() < 0.5:
+        restart(sim, host)
+
+
 _MAKERS: Mapping[str, Callable[[SimCluster], None]] = {
     "crash": _crash_or_restart,
     "restart all": _restart_all,
@@ -174,4 +209,6 @@ _MAKERS: Mapping[str, Callable[[SimCluster], None]] = {
     "clock jump": _clock_jump,
     "machine sleeps": _machine_sleeps,
     "damage": _damage,
+    "shut down": _shut_down,
+    "another disk": _another_disk,
 }

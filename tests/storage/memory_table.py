@@ -7,6 +7,7 @@ a simulation switches actors, or loses a request or its response.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -19,11 +20,12 @@ from stratalog.storage.delta.newest import newest_fold, point_to
 from stratalog.storage.delta.removed import producers_path
 from stratalog.storage.delta.snapshot import INITIAL_TXNS, NO_COMMIT, sound_commits
 from stratalog.storage.delta.table import Commit, Committed, Conflict, LogTable, TableSnapshot
+from stratalog.storage.delta.tail_recovery import TailCut, cut_above, settled_cut
 from stratalog.storage.errors import CorruptMessageError, ObjectNotFoundError, StoreUnavailableError
 from stratalog.storage.files.batch_file import describe
 from stratalog.storage.files.codecs import ZSTD
 from stratalog.storage.files.damage import DAMAGE_PATH, Damage, check_whole
-from stratalog.storage.files.data_file import DataFile, RowsWanted
+from stratalog.storage.files.data_file import DataFile, FileEntry, RowsWanted
 from stratalog.storage.records import FewRows, table_of_rows
 
 
@@ -89,6 +91,11 @@ class MemoryDisk:
     def commit_log(self, table: str) -> MemoryCommitLog:
         """The commits of one table."""
         return MemoryCommitLog(self, table)
+
+    def sync_all(self) -> None:
+        """Everything survives a power loss."""
+        for files in self.tables.values():
+            files.synced.update(files.commits)
 
     def answered(self, table: str, version: int, stored: Commit) -> None:
         """Called with every commit whose writer is answered that it is part of the log."""
@@ -191,7 +198,10 @@ class MemoryCommitLog:
         """Everything up to it is then durable."""
         detail = f"_delta_log/{checkpoint_file(snapshot.version)}"
         self.disk.access("put", self._name, detail)
-        self.files.checkpoints[snapshot.version] = replace(snapshot, durable_version=snapshot.version)
+        # As tombstones on a disk, which do not carry the version that removed their object.
+        removed = {path: each._replace(version=snapshot.version) for path, each in snapshot.removed.items()}
+        stored = replace(snapshot, durable_version=snapshot.version, removed=removed)
+        self.files.checkpoints[snapshot.version] = stored
         self.made_durable(snapshot.version)
         self.disk.access("put:done", self._name, detail)
 
@@ -393,11 +403,11 @@ class MemoryLogTable(LogTable):
     def reopened(self) -> MemoryLogTable:
         return MemoryLogTable(self._disk, self._name, self._ids)
 
-    def clean_log(self, keep_from_version: int, keep_from_ms: int) -> Iterator[int]:
+    def clean_log(self, keep_from_version: int, keep_from_ms: int, crowded_below: int = 0) -> Iterator[int]:
         limit = min(keep_from_version, self._log.checkpoint_hint())
         files = self._log.files
         for version in sorted(v for v in files.commits if v < limit):
-            if files.modified_ms.get(version, 0) >= keep_from_ms:
+            if files.modified_ms.get(version, 0) >= keep_from_ms and version >= crowded_below:
                 return
             self._log.delete_version(version)
             self._log.delete_checkpoint(version)
@@ -410,23 +420,35 @@ class MemoryLogTable(LogTable):
         self._disk.access("delete:done", self._name, "_delta_log")
 
     def recover_tail(self) -> int:
-        files = self._log.files
-        first = files.checkpoint.version + 1 if files.checkpoint else 0
-        readable: list[StoredCommit] = []
-        while (stored := files.commits.get(first + len(readable))) is not None:
-            readable.append(stored)
-        last = files.commits.get(first - 1)
-        sound = sound_commits(
-            readable,
-            (last.commit.commit_id if last else None) if first else NO_COMMIT,
-            lambda entry: entry.path in files.data_files,
-            lambda number: producers_path(number) in files.objects,
-        )
-        kept = first + sound - 1
-        for version in sorted((v for v in files.commits if v > kept), reverse=True):
+        cut = settled_cut(self.name, self._listed, self._examined)
+        for version in cut.dropped:
             self._log.delete_version(version)
         self._race.forget()
-        return kept
+        return cut.kept
+
+    def _listed(self) -> tuple[tuple[int, ...], int]:
+        self._disk.access("list", self._name, "_delta_log")
+        checkpoint = self._log.files.checkpoint
+        return tuple(sorted(self._log.files.commits)), checkpoint.version if checkpoint else -1
+
+    def _examined(self, listed: tuple[tuple[int, ...], int]) -> TailCut:
+        versions, base = listed
+        readable: list[StoredCommit] = []
+        with suppress(CorruptMessageError):
+            while (stored := self._log.read_version(base + 1 + len(readable))) is not None:
+                readable.append(stored)
+        last = self._log.files.commits.get(base)
+        last_id = NO_COMMIT if base < 0 else last.commit.commit_id if last else None
+        sound = sound_commits(readable, last_id, self._is_whole, self._has_producers)
+        return cut_above(base + sound, versions)
+
+    def _is_whole(self, entry: FileEntry) -> bool:
+        self._disk.access("head", self._name, entry.path)
+        return entry.path in self._log.files.data_files
+
+    def _has_producers(self, number: int) -> bool:
+        self._disk.access("head", self._name, producers_path(number))
+        return producers_path(number) in self._log.files.objects
 
     def _put_file(self, path: str, table: pa.Table) -> None:
         self._disk.access("put", self._name, path)

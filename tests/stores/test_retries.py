@@ -75,3 +75,13 @@ def test_a_retried_create_that_meets_its_own_object_is_false(s3: S3Double, store
     s3.fault(wrong, "PUT", "a/2")
     assert store.create("a/2", b"mine") is False
     assert store.get("a/2") == b"mine"
+
+
+def test_many_objects_are_deleted_by_one_request(s3: S3Double, store: ObjectStore) -> None:
+    paths = [f"t-0/segment=0/{number}.parquet" for number in range(150)]
+    for path in paths[:-1]:
+        store.put(path, b"x")
+    s3.requests.clear()
+    store.delete_all(paths)
+    assert [method for method, _ in s3.requests] == ["POST"]
+    assert [meta.path for meta in store.list("")] == ["a/1"]

@@ -1,6 +1,7 @@
-"""`soak_commits`: a log's speed after very many commits; `soak_disk`: disk use at full load with `retention.bytes`.
+"""`soak_commits`: a log's speed after very many commits; `soak_disk`: disk use under load with `retention.bytes`.
 
-I/O: one log with its upkeep on the local disk, as a broker runs it; then a cluster of three brokers.
+I/O: one log with its upkeep on the local disk, as a broker runs it; then a cluster of three brokers. Settings of upkeep
+are the defaults: with shorter ones a fault showed in no bench that deleted nothing at the default.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,17 +38,17 @@ from tests.bench.lab import BROKERS, PARTITIONS, Curve, Lab, Outcome, show
 from tests.bench.measures import Row, Spread, quantile
 
 RUNS, COMMITS, SHORTER_TIMES = 3, 100_000, 100
-WARM_COMMITS = 5_000
-"""Commits before the measured ones: upkeep has nothing to do in the first 3,000, so they are left out."""
+WARM_COMMITS, WARM_S = 55_000, 80
+"""Commits before the measured ones, and their time at least. After so many the oldest commits are deleted, and after so
+long (`file.delete.delay.ms` and the time of a few checkpoints) the oldest files, so that all upkeep is at work."""
 RECORDS_A_COMMIT, VALUE_BYTES, DISTINCT_RECORDS = 10, 100, 100_000
-SAMPLE_COMMITS = 250
+SAMPLE_COMMITS = 1_000
 UPKEEP_MS, REST_MS = 1_000, 3_000
-KEEP_MS = 1_000
-"""The retention of commits: one second instead of an hour, so that all upkeep is at work within the first tenth of the
-run. Otherwise the last tenth would be compared with one in which nothing is deleted."""
 LOOK_UPS, REOPENS = 300, 5
 FIRST_MS = 1_700_000_000_000
 LOAD_S, LOAD_SAMPLE_S = 600, 2
+LOAD_PER_S = 200_000
+"""Records a second at most, of 100 bytes."""
 RETENTION_BYTES, SEGMENT_BYTES = 32 << 20, 8 << 20
 PARTITION = TopicPartition("soak", 0)
 
@@ -64,14 +65,16 @@ class Moment:
 
 @dataclass(slots=True)
 class Grown:
-    """A log after its commits: the milliseconds of each, and what was on storage in between."""
+    """A log after its commits: the milliseconds of each, and what was on storage in between. `warm_count`: of the
+    commits that are not measured."""
 
     root: Path
     append_ms: list[float]
     moments: list[Moment]
+    warm_count: int = 0
 
     def tenths_ms(self) -> list[list[float]]:
-        counted = self.append_ms[WARM_COMMITS:]
+        counted = self.append_ms[self.warm_count :]
         tenth = len(counted) // 10
         return [counted[start : start + tenth] for start in range(0, 10 * tenth, tenth)]
 
@@ -81,7 +84,7 @@ class Grown:
 
 def soak_commits(lab: Lab) -> Outcome:
     """100,000 commits to one log with upkeep on: what a commit, a look-up and opening cost first and last."""
-    runs = [grow(lab.folder / lab.fresh("soak"), WARM_COMMITS + COMMITS) for _ in range(RUNS)]
+    runs = [grow(lab.folder / lab.fresh("soak"), COMMITS, WARM_COMMITS, WARM_S) for _ in range(RUNS)]
     whole = runs[-1]
     short = grow(lab.folder / lab.fresh("soak"), COMMITS // SHORTER_TIMES)
     tenths = [run.tenths_ms() for run in runs]
@@ -104,7 +107,7 @@ def soak_commits(lab: Lab) -> Outcome:
     commits = [moment.commits for moment in whole.moments]
     p50 = [quantile(whole.append_ms[max(0, at - SAMPLE_COMMITS) : at], 0.5) for at in commits]
     curves = (
-        Curve("commit, p50 of 250 [ms]", commits, p50),
+        Curve(f"commit, p50 of {SAMPLE_COMMITS:,} [ms]", commits, p50),
         Curve("live files", commits, [moment.live_files for moment in whole.moments]),
         Curve("entries of _delta_log", commits, [moment.delta_log_entries for moment in whole.moments]),
         Curve("data files on storage", commits, [moment.data_files for moment in whole.moments]),
@@ -116,18 +119,19 @@ def _table(root: Path, cache: FileCache | None = None) -> DeltaLogTable:
     return DeltaLogTable(open_store(str(root), create=True), str(PARTITION), RandomIds(), cache)
 
 
-def grow(root: Path, commits: int) -> Grown:
-    """Make commits as fast as upkeep allows, with a broker's upkeep, and return when that has nothing left to do."""
+def grow(root: Path, commits: int, warm_commits: int = 0, warm_s: int = 0) -> Grown:
+    """Make commits as fast as upkeep allows, with a broker's upkeep, and return when that has nothing left to do.
+    Before them at least `warm_commits`, for at least `warm_s`."""
     share_interpreter()  # as brokers do
     clock, ids = SystemClock(), RandomIds()
-    config = LogConfig.from_properties({"file.delete.delay.ms": 1_000, "retention.ms": -1})
+    config = LogConfig.from_properties({"retention.ms": -1})
     log = PartitionLog(_table(root, FileCache(BrokerConfig().stratalog_tail_cache_bytes)), config, clock, ids)
     log.exists_or_create(ids.new_id())
     log.start_epoch(0, as_leader=True)
     batches, grown = _batches(), Grown(root, [], [])
     with ThreadPoolExecutor(1) as executor:
         rounds, due_ms, worked_ms = UpkeepRounds(clock), 0, 0
-        rounds.add(PARTITION, Upkeep(log, UpkeepLimits(keep_ms=KEEP_MS), executor))
+        rounds.add(PARTITION, Upkeep(log, UpkeepLimits(), executor))
 
         def step(_: TopicPartition, upkeep: Upkeep, is_busy: bool) -> UpkeepDone | None:
             nonlocal worked_ms
@@ -135,7 +139,7 @@ def grow(root: Path, commits: int) -> Grown:
             worked_ms = clock.monotonic_ms() if done is not None else worked_ms
             return done
 
-        for number in range(commits):
+        for number in _numbers(grown, commits, warm_commits, warm_s):
             batch = batches(number)
             began = time.perf_counter()
             if pause_ms := rounds.append_pause_ms(PARTITION, 1):
@@ -153,6 +157,15 @@ def grow(root: Path, commits: int) -> Grown:
             rounds.run(step, _broken)
             clock.sleep_ms(20)
     return grown
+
+
+def _numbers(grown: Grown, commits: int, warm_commits: int, warm_s: int) -> Iterator[int]:
+    """The numbers of the commits; `warm_count` is set once it is known."""
+    end_s = time.perf_counter() + warm_s
+    while grown.warm_count < warm_commits or time.perf_counter() < end_s:
+        yield grown.warm_count
+        grown.warm_count += 1
+    yield from range(grown.warm_count, grown.warm_count + commits)
 
 
 def _broken(topic_partition: TopicPartition, reason: StratalogError) -> None:
@@ -190,8 +203,8 @@ def _against(
 
 
 def _most(bench: str, runs: Sequence[Grown], count: Callable[[Moment], int]) -> Row:
-    """The largest count after the first tenth of each run, beside the one in its second tenth."""
-    counts = [[count(moment) for moment in run.moments] for run in runs]
+    """The largest count after the first tenth of each run's measured commits, beside the one in its second tenth."""
+    counts = [[count(each) for each in run.moments if each.commits > run.warm_count] for run in runs]
     tenth = len(counts[0]) // 10
     steady, second = ([max(each[tenth:end]) for each in counts] for end in (None, 2 * tenth))
     return Row(bench, "most", "", True, Spread.of(steady), Spread.of(second), peer_is="the second tenth")
@@ -231,7 +244,11 @@ def _look_ups(whole: Grown, short: Grown) -> list[Row]:
 
 
 def soak_disk(lab: Lab) -> Outcome:
-    """Ten minutes as fast as it goes with `retention.bytes`: what the topic takes on the disks of three brokers."""
+    """Ten minutes of `LOAD_PER_S` with `retention.bytes`: what the topic takes on the disks of three brokers.
+
+    What retention removes stays for the default `file.delete.delay.ms`, so the rate decides what the disk has to hold.
+    Retention is checked each second, not each five minutes, for the same reason.
+    """
     sampled: list[tuple[float, float]] = []
     with lab.cluster(log_retention_check_interval_ms=1_000) as cluster:
         topic = lab.topic(
@@ -239,23 +256,23 @@ def soak_disk(lab: Lab) -> Outcome:
             "soak",
             retention_bytes=RETENTION_BYTES,
             segment_bytes=SEGMENT_BYTES,
-            file_delete_delay_ms=1_000,
         )
         folders = [
             cluster.path / f"broker-{broker}" / f"{topic}-{partition}"
             for broker in range(1, BROKERS + 1)
             for partition in range(PARTITIONS)
         ]
-        payload, sent = lab.payload(100), 0
+        payload, sent, records = lab.payload(100), 0, 0
         began = time.perf_counter()
         with Producer(cluster, acks="all") as producer:
             while (passed_s := time.perf_counter() - began) < LOAD_S:
                 producer.send_table(topic, payload.table(sent))
+                records += payload.table(sent).num_rows
                 sent += 1
                 if passed_s >= len(sampled) * LOAD_SAMPLE_S:
                     sampled.append((passed_s, machine.allocated_bytes(folders) / (1 << 20)))
+                time.sleep(max(0.0, records / LOAD_PER_S - passed_s))
             producer.flush()
-    records = sum(payload.table(number).num_rows for number in range(sent))
     show(f"soak_disk: {records / LOAD_S:.0f}/s, MiB {[round(mib) for _, mib in sampled[:: len(sampled) // 20]]}")
     half = len(sampled) // 2
     early, late = ([mib for _, mib in part] for part in (sampled[half // 5 : half], sampled[half:]))

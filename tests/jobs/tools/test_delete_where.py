@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.clients.admin.erasure import ErasureReport, ReplicaErasure
+from stratalog.clients.admin.erasure import ErasureLeftover, ErasureReport, ReplicaErasure
 from stratalog.jobs.tools.delete_where import awaited, main, report_lines
 from stratalog.storage.errors import StoreUnavailableError
 from stratalog.storage.records import TopicPartition
@@ -45,6 +45,18 @@ def test_a_replica_is_a_line() -> None:
         "events-0\t3\t7\tnot applied yet, 40 records left",
         "events-0\t4\terror: disk gone",
     ]
+
+
+def test_what_a_deletion_left_is_not_gone() -> None:
+    made = ErasureReport("events", 1, "{}", (GONE,), (ErasureLeftover(2, "events-0.ab-delete", 3),))
+    assert report_lines(made)[-2:] == [
+        "broker 2: 3 files of a deleted replica in events-0.ab-delete, which the broker deletes when it starts",
+        "Erased on all 1 replicas; 3 files wait for their deletion.",
+    ]
+    assert (made.is_erased, made.is_gone) == (True, False)
+    away = ErasureReport("events", 1, "{}", (GONE,), (ErasureLeftover(2, error=StoreUnavailableError("disk gone")),))
+    assert report_lines(away)[-2] == "broker 2: what deleted replicas left there is not known: disk gone"
+    assert not away.is_gone
 
 
 def test_a_record_that_is_left_is_not_erased_whatever_the_replica_says() -> None:

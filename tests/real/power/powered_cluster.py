@@ -29,9 +29,9 @@ class BrokerEndedError(Exception):
 
 
 class PoweredCluster:
-    """A new cluster below `folder`."""
+    """A new cluster below `folder`. `forgets`: what its brokers never sync, as `zygote` says."""
 
-    def __init__(self, folder: Path, rules: Rules, settings: Mapping[str, object]) -> None:
+    def __init__(self, folder: Path, rules: Rules, settings: Mapping[str, object], forgets: str = "") -> None:
         self.folder = folder
         self.metadata_root = str(folder / METADATA)
         self.disks = Disks(rules)
@@ -39,7 +39,7 @@ class PoweredCluster:
         self._pids: dict[int, int] = {}
         self._output_begin: dict[int, int] = {}
         self._zygote = subprocess.Popen(
-            [sys.executable, "-m", "tests.real.power.zygote"],
+            [sys.executable, "-m", "tests.real.power.zygote", *([forgets] if forgets else [])],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=PROJECT, start_new_session=True,
             env={**os.environ, "PYTHONPATH": str(PROJECT), "PYTHONUNBUFFERED": "1"},
         )  # fmt: skip

@@ -27,8 +27,8 @@ is any that the file had, or one between. The kernel writes back by itself after
 
 After every {every} cuts the tables of all in-sync replicas are read by deltalake and compared with every
 acknowledgement and every read: lost, doubled and changed records, holes, two values of one offset in one leader epoch,
-two leaders of one epoch, replicas that differ. After {topic_cuts} cuts every table is also read by stratalog, the
-last ones by delta-spark, too; then the topics are deleted and others are written.
+two leaders of one epoch, replicas that differ. After {topic_cuts} cuts every table is also read by
+stratalog{spark}; then the topics are deleted and others are written.
 
 **With `flush.messages=1`**: {flushed_verdict}
 
@@ -82,7 +82,7 @@ def report_text(result: PowerResult, command: str) -> str:
     )
     text = TEXT.format(
         command=command, every=CHECK_EVERY, topic_cuts=CUTS_A_TOPIC, order=rules.order,
-        rules=ORDERS[rules.order], block=BLOCK_BYTES, sector=SECTOR_BYTES,
+        spark=", the last ones by delta-spark, too" if result.tables_by_spark else "", rules=ORDERS[rules.order], block=BLOCK_BYTES, sector=SECTOR_BYTES,
         writeback_s=rules.writeback_ms / 1000, rows=rows, plain_verdict=plain,
         flushed_verdict=f"{lost}, also when all three brokers and the metadata root lost power at once.",
         findings="none" if not result.findings else "; ".join(f"{x.rule}: {x.text}" for x in result.findings[:20]),

@@ -33,7 +33,7 @@ from stratalog.storage.errors import StratalogError
 from tests.real.power.disks import why_not
 from tests.real.power.judge import Finding, Judge, Loss, Place, Row
 from tests.real.power.load import Ledger, LedgerReader, LedgerWriter
-from tests.real.power.powered_cluster import METADATA, PoweredCluster
+from tests.real.power.powered_cluster import METADATA, BrokerEndedError, PoweredCluster
 from tests.real.power.readers import (
     UnreadableError,
     recovered_end,
@@ -57,7 +57,7 @@ are checked often stay small, and cuts meet deletions."""
 CHECK_EVERY = 4
 """Cuts between two comparisons with the tables."""
 LOAD_S = (0.1, 1.0)
-PAUSE_S = 0.03
+PAUSE_S = 0.05
 IN_SYNC_S = 60
 ONE, TWO, ROOM = "one broker", "two brokers", "all brokers and the metadata root"
 
@@ -89,13 +89,20 @@ class Run:
     """One cluster, many cuts. `findings` ends the run."""
 
     def __init__(
-        self, folder: Path, seed: int, rules: Rules, chances: Sequence[float], *, reads_by_spark: bool = True
+        self,
+        folder: Path,
+        seed: int,
+        rules: Rules,
+        chances: Sequence[float],
+        *,
+        reads_by_spark: bool = True,
+        forgets: str = "",
     ) -> None:
         self._reads_by_spark, self._is_ended = reads_by_spark, False
         self.result = PowerResult(seed, rules)
         self.judge = Judge()
         self._folder, self._seed, self._chances = folder, seed, chances
-        self._cluster = PoweredCluster(folder / "cluster", rules, SETTINGS)
+        self._cluster = PoweredCluster(folder / "cluster", rules, SETTINGS, forgets)
         self._ledger = Ledger()
         self._rng = random.Random(seed)
         self._view: ClusterView | None = None
@@ -113,7 +120,9 @@ class Run:
             try:
                 while self._left(cuts) and not self.judge.findings:
                     self._cuts_of_topics(cuts)
-            except AssertionError as reason:
+            except KeyboardInterrupt:  # Spark takes Ctrl-C for itself: what it has not read is missing in the count
+                self.end()
+            except (AssertionError, BrokerEndedError) as reason:
                 self.judge.findings.append(Finding("not-available", str(reason)))
             finally:
                 if self.judge.findings or sys.exc_info()[0] is not None:
@@ -315,6 +324,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--writeback-ms", type=int, default=5_000, help="age at which the kernel writes back; 0: never")
     parser.add_argument("--kinds", default="4,1,5", help="weights of: one broker, two, all with the metadata root")
     parser.add_argument("--without-spark", action="store_true", help="do not read the tables by delta-spark in the end")
+    parser.add_argument("--forget", choices=("files", "directories"), help="brokers never sync these: must find losses")
     parser.add_argument("--folder", type=Path, help="keep what is left here (a temporary folder, deleted)")
     parser.add_argument("--report", type=Path, help="folder for POWER_CUTS.md")
     given = parser.parse_args(arguments)
@@ -324,7 +334,7 @@ def main(arguments: list[str] | None = None) -> int:
     folder = given.folder or Path(tempfile.mkdtemp(prefix="stratalog-power-"))
     rules = Rules(given.order, given.stale_blocks, given.writeback_ms)
     weights = [float(weight) for weight in given.kinds.split(",")]
-    run = Run(folder, given.seed, rules, weights, reads_by_spark=not given.without_spark)
+    run = Run(folder, given.seed, rules, weights, reads_by_spark=not given.without_spark, forgets=given.forget or "")
     signal.signal(signal.SIGINT, lambda *_: run.end())
     result = run.run(given.cuts)
     print(result, flush=True)

@@ -60,6 +60,16 @@ def test_six_cuts_lose_nothing_that_was_promised(tmp_path: Path) -> None:
     assert sum(result.cuts.values()) == 6
 
 
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("forgets", ["files", "directories"])
+def test_a_product_that_forgets_syncs_is_found(tmp_path: Path, forgets: str) -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+    result = Run(tmp_path, 3, NO_WRITEBACK, (0, 0, 1), reads_by_spark=False, forgets=forgets).run(20)
+    assert result.findings != []
+
+
 def rows(*values: str, epoch: int = 0) -> list[Row]:
     return [Row(offset, epoch, value) for offset, value in enumerate(values)]
 

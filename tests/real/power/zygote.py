@@ -1,5 +1,7 @@
 """The process that brokers are forked from: their modules are imported once. `python -m tests.real.power.zygote`.
 
+With an argument, `files` or `directories`, the brokers never sync these: a run must then find losses.
+
 I/O: one JSON command a line on standard input, answers on standard output; fork(2), SIGKILL. This process never has a
 second thread and never uses the disks.
 """
@@ -17,6 +19,21 @@ from pathlib import Path
 import pyarrow.parquet  # noqa: F401 - imported for the children
 
 from stratalog.jobs.broker import main as broker_main
+from stratalog.storage.objects import sync
+
+FILES, DIRECTORIES = "files", "directories"
+
+
+def forget_syncs(forgotten: str) -> None:
+    """Leave out fsync of files, or of directories."""
+    whole = sync._sync_file
+
+    def sync_file(path: str) -> None:
+        if os.path.isdir(path) is (forgotten == FILES):
+            whole(path)
+
+    sync._sync_file = sync_file
+    sync._SYNCFS = None
 
 
 def start(arguments: list[str], output: str) -> int:
@@ -50,6 +67,8 @@ def kill(pids: list[int]) -> None:
 
 
 def main() -> int:
+    if sys.argv[1:]:
+        forget_syncs(sys.argv[1])
     gc.freeze()
     alive: set[int] = set()
     for line in sys.stdin:

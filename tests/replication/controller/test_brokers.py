@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.replication.controller.brokers import fence_brokers, online_partitions, register_broker, shut_down_broker
+from stratalog.replication.controller.brokers import (
+    FoundRoot,
+    fence_brokers,
+    online_partitions,
+    register_broker,
+    shut_down_broker,
+)
 from stratalog.replication.metadata.records import FenceBrokerRecord, PartitionRecord, RegisterBrokerRecord
 from stratalog.storage.errors import (
     DuplicateBrokerRegistrationError,
@@ -138,7 +144,8 @@ RESTART = [
 @pytest.mark.parametrize(("leader", "isr", "fenced", "expected"), RESTART)
 def test_restart(leader: int, isr: tuple[int, ...], fenced: dict[int, bool], expected: tuple[int, object, int]) -> None:
     image = image_of([1, 2, 3], partition((1, 2, 3), leader, isr), fenced=fenced)
-    decision = register_broker(image, 1, "run-1b", "/data/1", rack="r", endpoint="h:9092")
+    found = FoundRoot(previous_broker_epoch=11)  # the mark counts only after a clean stop of that registration
+    decision = register_broker(image, 1, "run-1b", "/data/1", rack="r", endpoint="h:9092", found=found)
     assert decision.records[0] == RegisterBrokerRecord(1, 14, "run-1b", "/data/1", rack="r", endpoint="h:9092")
     assert commit(image, decision) == 14
     assert image.is_current(1, 14)
@@ -172,7 +179,7 @@ def test_a_process_that_was_only_fenced_keeps_its_place_in_the_isr() -> None:
 
 def test_a_clean_stop_does_not_count_on_another_root() -> None:
     image = image_of([1, 2], partition((1, 2), -1, (1, 2)), fenced={1: True, 2: False})
-    commit(image, register_broker(image, 1, "run-1b", "/new/1"))
+    commit(image, register_broker(image, 1, "run-1b", "/new/1", found=FoundRoot(11)))
     assert brief(state(image)) == (-1, (2,), 6)
 
 
@@ -229,7 +236,7 @@ def test_controlled_shutdown(
 def test_a_clean_stop_of_the_last_member_and_its_return_lose_nothing() -> None:
     image = image_of([1, 2], partition((1, 2), 1, (1,)))
     commit(image, shut_down_broker(image, 1, 11))
-    commit(image, register_broker(image, 1, "run-1b", "/data/1"))
+    commit(image, register_broker(image, 1, "run-1b", "/data/1", found=FoundRoot(11)))
     commit(image, online_partitions(image))
     assert brief(state(image)) == (1, (1,), 7)
     assert state(image).unclean == 0

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from stratalog.replication.controller.brokers import (
+    FoundRoot,
     IsrChange,
     alter_partition,
     fence_brokers,
@@ -139,7 +140,7 @@ def test_an_unclean_restart_ends_a_brokers_eligibility(
 def test_who_was_only_fenced_or_stopped_cleanly_stays_eligible(incarnation: str, clean: bool) -> None:
     old = partition(REPLICAS, 1, (1,), elr=(2,))
     image = image_of(REPLICAS, old, fenced={2: clean}, min_isr=2)
-    commit(image, register_broker(image, 2, incarnation, "/data/2"))
+    commit(image, register_broker(image, 2, incarnation, "/data/2", found=FoundRoot(12)))
     assert state(image) == old
 
 
@@ -161,7 +162,7 @@ def test_a_controlled_shutdown_leaves_eligible_replicas_behind_and_the_leadershi
     image = image_of(REPLICAS, partition(REPLICAS, 1, (1, 2)), min_isr=2)
     assert commit(image, shut_down_broker(image, 2, 12)) == ()
     assert (brief(state(image)), eligible(image)) == ((1, (1,), 6), ((2,), ()))
-    commit(image, register_broker(image, 2, "again", "/data/2"))
+    commit(image, register_broker(image, 2, "again", "/data/2", found=FoundRoot(12)))
     assert commit(image, shut_down_broker(image, 1, 11)) == ()
     assert (brief(state(image)), eligible(image)) == ((2, (2,), 7), ((1,), ()))
 

@@ -210,6 +210,19 @@ def test_a_table_that_a_session_made_after_the_end_is_found_and_deleted() -> Non
     assert not hosting.is_there
 
 
+def test_a_replica_that_leads_is_no_stray_before_its_end_was_applied() -> None:
+    """The image is newer than what was applied, as when a store was away in between."""
+    hosting = Hosting()
+    hosting.apply(replace(LED, leader=1, leader_epoch=6, partition_epoch=1))
+    left = replace(LEFT, leader_epoch=7, partition_epoch=2)
+    hosting.image.replay(left)
+    hosting.pass_time(STRAYS_INTERVAL_MS)
+    assert not hosting.is_sealed
+    hosting.apply(left)
+    assert hosting.hosted.leaders == {}
+    assert hosting.is_sealed
+
+
 def test_a_table_of_a_topic_that_is_not_known_yet_is_left_alone() -> None:
     hosting = Hosting()
     other = TopicPartition("newer", 0)
@@ -221,16 +234,61 @@ def test_a_table_of_a_topic_that_is_not_known_yet_is_left_alone() -> None:
 
 def test_a_start_after_a_crash_deletes_a_sealed_table_though_it_is_assigned_again() -> None:
     hosting = Hosting()
+    hosting.stores.objects("root").durable_on_answer = False
     hosting.apply(LEFT)
     hosting.image.replay(AGAIN)
-    hosting.opened().open_after_stop(hosting.image, was_clean=False)
+    hosting.hosted = hosting.opened()
+    hosting.hosted.recover(hosting.image, 0)
+    assert hosting.is_there, "the broker is not registered yet: a later process may have made the table anew"
+    hosting.apply(AGAIN)
     assert not hosting.is_there
 
 
 def test_a_start_after_a_crash_keeps_what_is_not_sealed() -> None:
     hosting = Hosting()
-    hosting.opened().open_after_stop(hosting.image, was_clean=False)
+    hosting.stores.objects("root").durable_on_answer = False
+    hosting.hosted = hosting.opened()
+    hosting.hosted.recover(hosting.image, 0)
+    hosting.hosted.remove_unknown(lambda: hosting.image)
+    hosting.apply(LED)
     assert hosting.is_there
+
+
+def test_a_start_removes_a_table_of_an_unknown_topic_and_asks_which_are_known_after_it_listed_the_tables() -> None:
+    hosting = Hosting()
+    new, old = TopicPartition("new", 0), TopicPartition("old", 0)
+    for named in (new, old):
+        table = hosting.stores.table("root", named)
+        PartitionLog(table, LogConfig(), hosting.stores.clock, hosting.stores.ids).exists_or_create("id")
+
+    def newest() -> ClusterImage:
+        hosting.image.replay(replace(LED, topic="new"))
+        return hosting.image
+
+    hosting.opened().remove_unknown(newest)
+    assert hosting.stores.replicas("root") == [TP, new]
+
+
+def test_a_table_that_is_assigned_elsewhere_is_removed_by_the_loop() -> None:
+    hosting = Hosting()
+    hosting.hosted = hosting.opened()
+    hosting.hosted.remove_unknown(lambda: hosting.image)
+    hosting.apply(LEFT)
+    hosting.pass_time(STRAYS_INTERVAL_MS)
+    assert hosting.is_sealed
+    hosting.pass_time(DELAY_MS)
+    assert not hosting.is_there
+
+
+def test_where_writes_are_durable_once_answered_a_start_after_a_crash_opens_no_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A recovery of many tables on an object store takes hours, and has nothing to cut."""
+    hosting = Hosting()
+    opened: list[str] = []
+    monkeypatch.setattr(hosting.stores, "table", lambda root, named: opened.append(f"{root}/{named}"))
+    hosting.opened().recover(hosting.image, 0)
+    assert opened == []
 
 
 def test_a_table_that_another_process_of_this_broker_sealed_is_deleted_while_its_replica_is_out_of_sync() -> None:

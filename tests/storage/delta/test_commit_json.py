@@ -67,7 +67,7 @@ def test_every_cut_and_every_flipped_bit_is_noticed() -> None:
         assert found.is_foreign, f"byte {at} bit {bit}"  # our mark itself was hit: refused all the same
 
 
-@pytest.mark.parametrize("data", [b"", b"\0" * 100, b"{", b"[]", b'"text"', b"\xff\xfe"])
+@pytest.mark.parametrize("data", [b"", b"\0" * 100, b"{", b"[]", b'"text"', b"\xff\xfe", b'{"producers":{}}'])
 def test_garbage_is_corrupt(data: bytes) -> None:
     with pytest.raises(CorruptMessageError, match=r"^t: "):
         decode_commit(data, "t")

@@ -9,6 +9,7 @@ from typing import Any
 
 import obstore.store
 import pytest
+from obstore.exceptions import GenericError
 
 from stratalog.storage.errors import KafkaStorageError, LogDirNotFoundError, ObjectNotFoundError, StoreUnavailableError
 from stratalog.storage.objects.local import SMALL_BYTES, LocalStore
@@ -44,6 +45,36 @@ def test_a_new_object_is_written_once_more_after_a_failed_try(store: ObjectStore
         store.put_new("a/b/1", data)
         assert store.get("a/b/1") == bytes(data)
     assert [m.path for m in store.list("")] == ["a/b/1"]
+
+
+def test_many_objects_are_deleted_by_one_call_and_absent_ones_are_fine(store: ObjectStore) -> None:
+    for number in range(5):
+        store.put(f"a/{number}", b"x")
+    store.delete_all(["a/0", "a/2", "a/9", "b/0", "a/3"])
+    assert [m.path for m in store.list("a/")] == ["a/1", "a/4"]
+    store.delete_all(["a/1"])
+    store.delete_all([])
+    assert [m.path for m in store.list("a/")] == ["a/4"]
+
+
+def test_a_store_that_refuses_to_delete_in_bulk_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    original = obstore.delete
+
+    def delete(store: Any, paths: Any) -> None:
+        if not isinstance(paths, str):
+            asked.append(len(paths))
+            raise GenericError("501 Not Implemented")
+        original(store, paths)
+
+    monkeypatch.setattr(obstore, "delete", delete)
+    store = ObstoreStore(obstore.store.MemoryStore(), "memory:///")
+    for _ in range(2):
+        for number in range(3):
+            store.put(f"a/{number}", b"x")
+        store.delete_all([f"a/{number}" for number in range(3)])
+        assert store.list("a/") == []
+    assert asked == [3]
 
 
 def test_a_register_is_one_object_with_its_newest_value(store: ObjectStore) -> None:

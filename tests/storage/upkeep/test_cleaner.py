@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,12 +10,14 @@ from deltalake import DeltaTable
 
 from stratalog.storage.delta.table import Conflict
 from stratalog.storage.errors import StoreUnavailableError
+from stratalog.storage.files.data_file import FileEntry
 from stratalog.storage.log.cleaner_checkpoint import CleanerCheckpoint, CleanerPass
 from stratalog.storage.log.partition_log import PartitionLog
+from stratalog.storage.log.rows import rebased_rows
 from stratalog.storage.records import CONTROL_ATTRIBUTE
 from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import RECHECK_MS, UpkeepDone, UpkeepLimits, UpkeepWork, Work
-from stratalog.storage.upkeep.cleaner import BACKOFF_MS, LEASE_MS, Cleaner, CleanerTurn
+from stratalog.storage.upkeep.cleaner import BACKOFF_MS, LEASE_MS, Cleaner, CleanerTurn, GroupRewrite
 from stratalog.storage.upkeep.upkeep import Upkeep
 from tests.storage.keyed import clean, cleaner_of, compacted, keyed, shown, step, view_of, words
 from tests.storage.logs import Replicas, append, list_files
@@ -369,3 +372,74 @@ def test_a_foreign_reader_sees_the_compacted_log_with_its_offsets(tmp_path):
 def replicas_position(root: Path) -> CleanerCheckpoint:
     """The log as opened from the table's checkpoint."""
     return Replicas.new(root).log().state.cleaner
+
+
+@pytest.mark.parametrize("segment_count", [2, 5])
+def test_a_pass_that_each_process_continues_for_one_group_ends_and_cleans_each_group_once(
+    replicas, segment_count: int, monkeypatch: pytest.MonkeyPatch
+):
+    log = replicas.leader(config=compacted())
+    put(log, *[f"a={n} b={n}" for n in range(3 * segment_count + 1)])
+    log.config = compacted(segment_bytes=log.segments[0].size_bytes)
+    end_offset, cleaned = log.segments[-1].base_offset, []
+    clean_files = GroupRewrite.clean
+
+    def noted(rewrite: GroupRewrite, files: Sequence[FileEntry], *, is_last: bool) -> bool:
+        cleaned.extend(entry.start_offset for entry in files)
+        return clean_files(rewrite, files, is_last=is_last)
+
+    monkeypatch.setattr(GroupRewrite, "clean", noted)
+    for number in range(segment_count):
+        own = replicas.log(config=log.config)
+        done = step(cleaner_of(own), view_of(own, number))
+        assert done.work == UpkeepWork.COMPACTION
+        log.refresh()
+        put(log, "a=x b=x", "c=x d=x", "e=x f=x")
+        assert log.state.cleaner.cleaned_end == 6 * (number + 1)
+    assert log.state.cleaner.first_dirty_offset == end_offset
+    assert log.state.cleaner.under_way is None
+    assert cleaned == sorted(set(cleaned))
+
+
+def test_two_processes_share_a_pass(replicas):
+    log = filled(replicas)
+    log.config = compacted(segment_bytes=log.segments[0].size_bytes)
+    other = replicas.log(config=log.config)
+    one, two = cleaner_of(log), cleaner_of(other)
+    here, there = one.begin(view_of(log, 1)), two.begin(view_of(other, 1))
+    there = there.finish(there.run())
+    assert there.finish(there.run()).work == UpkeepWork.COMPACTION
+    here = here.finish(here.run())
+    assert here.finish(here.run()).work == UpkeepWork.LOST_RACE, "the same group"
+    assert step(one, view_of(log, 2)).work == UpkeepWork.COMPACTION
+    other.refresh()
+    assert step(two, view_of(other, 3)) is None
+    assert words(shown(log)) == words(shown(other)) == CLEANED
+    assert log.state.cleaner.first_dirty_offset == 12
+
+
+def test_merges_of_another_session_do_not_end_a_pass(replicas):
+    log = filled(replicas)
+    log.config = compacted(segment_bytes=log.segments[0].size_bytes)
+    cleaner, other = cleaner_of(log), replicas.log(config=log.config)
+    assert step(cleaner, view_of(log, 1)).work == UpkeepWork.COMPACTION
+    files = [entry for entry in other.files if 6 <= entry.start_offset < 10]
+    rows = other.table.read_files([entry.file for entry in files])
+    bases = [(entry.file.record_count, entry.base_offset) for entry in files]
+    merged = other.table.write_file(rebased_rows(rows, bases, 6), files[0].segment)
+    other.replace_files(
+        files, [replace(files[0], file=merged)], leader_epoch=0, operation="OPTIMIZE", now_ms=1, data_change=False
+    )
+    log.refresh()
+    assert step(cleaner, view_of(log, 2)).work == UpkeepWork.COMPACTION
+    assert log.state.cleaner.first_dirty_offset == 12
+    assert words(shown(log)) == words(shown(replicas.log())) == CLEANED
+
+
+def test_a_truncation_below_its_end_forgets_the_pass_under_way():
+    position = CleanerCheckpoint().within_pass(100, 40)
+    assert CleanerCheckpoint.from_txns(position.txns_after(CleanerCheckpoint())) == position
+    assert position.truncated(100).under_way == position.under_way
+    assert position.truncated(99).under_way is None
+    assert position.after_pass(100, 1, 5).under_way is None
+    assert (position.cleaned_end, position.after_pass(100, 1, 5).cleaned_end) == (40, 100)

@@ -1,0 +1,36 @@
+"""The commands of a scenario that change what is on a machine's disk.
+
+wipe 2                              machine 2 stops, and its disk is replaced by an empty one
+put-back 2                          machine 2 stops, and the disk before the last `wipe` is in it again
+remove-table 2 t-0                  somebody removes the directory of one replica
+"""
+
+from __future__ import annotations
+
+from tests.scenarios.scenario_cluster import ScenarioCluster
+from tests.simulation.cluster import Disk
+
+
+class DiskVerbs:
+    """A part of the stage."""
+
+    sim: ScenarioCluster
+    _taken_out: dict[int, Disk]
+
+    def do_wipe(self, machine: str, options: dict[str, str]) -> list[str]:
+        self._taken_out[int(machine)] = self._replaced(int(machine), ({}, {}))
+        self.sim.invariants.was_wiped(int(machine))
+        return []
+
+    def do_put_back(self, machine: str, options: dict[str, str]) -> list[str]:
+        self._replaced(int(machine), self._taken_out.pop(int(machine)))
+        return []
+
+    def do_remove_table(self, machine: str, table: str, options: dict[str, str]) -> list[str]:
+        self.sim.hosts[int(machine)].disk.tables.pop(table)
+        self.sim.invariants.ever_wiped.add(int(machine))
+        return []
+
+    def _replaced(self, broker_id: int, new: Disk) -> Disk:
+        self.sim.kill_machines([broker_id])
+        return self.sim.replace_disk(broker_id, new)

@@ -41,7 +41,7 @@ from stratalog.storage.upkeep.chore import UpkeepLimits
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Invariants, Violation
 from tests.simulation.metadata_model import MetadataModel
-from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimExecutor, SimIds
+from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimExecutor, SimIds, SimTurn
 from tests.simulation.stores import OTHER_TABLE, SimDisk, SimObjects, continues_log
 from tests.storage.memory_table import MemoryFiles, MemoryLogTable
 
@@ -144,6 +144,18 @@ class Setting:
     workload: Callable[[SimCluster], Workload] | None = None
     producers: int = 2
     is_durable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SimThreads:
+    """`replication.stores.Threads`: each thread is an actor of the process `host`, and dies with its `actors`."""
+
+    scheduler: Scheduler
+    host: str
+    actors: list[Actor]
+
+    def start(self, name: str, run: Callable[[], None]) -> None:
+        self.actors.append(self.scheduler.spawn(name, self.host, run))
 
 
 class Workload(Protocol):
@@ -325,6 +337,8 @@ class SimCluster:
         """A new process on the host: broker loop and controller candidate; fetch sessions once registered."""
         host = self.hosts[broker_id]
         host.lives += 1
+        host.actors = []
+        threads = SimThreads(self.scheduler, host.process, host.actors)
         host.is_leaving = False
         broker = Broker(
             BrokerSetup(
@@ -334,7 +348,7 @@ class SimCluster:
                 topic_defaults={"file.delete.delay.ms": 500},
                 upkeep_limits=self.setting.upkeep,
             ),
-            Ports(self, self.clock, self.ids),
+            Ports(self, self.clock, self.ids, threads=threads),
             on_registered=lambda epoch: self._start_sessions(host, epoch),
             coordinators=self.setting.coordinators,
             peers=self._peers,
@@ -351,7 +365,7 @@ class SimCluster:
         name = f"c{broker_id}.{host.lives}"
         self._controllers[name] = controller
         host.broker = broker
-        host.actors = [
+        host.actors += [
             self.scheduler.spawn(f"b{broker_id}.{host.lives}", host.process, lambda: self._run_broker(host, broker)),
             self.scheduler.spawn(name, host.controller, lambda: self._run_controller(controller, broker)),
         ]
@@ -417,7 +431,9 @@ class SimCluster:
         name = f"{host.broker_id}.{job.broker_epoch}.{slot}"
         slow_ms = self.scheduler.faults.slow_work_ms
         executor = SimExecutor(self.scheduler, f"u{name}", f"fetch-{name}", slow_ms) if slow_ms else None
-        return Ports(self, self.clock, self.ids, executor)
+        threads = SimThreads(self.scheduler, f"fetch-{name}", [])
+        turn = SimTurn(self.scheduler, (host.root, METADATA_ROOT))
+        return Ports(self, self.clock, self.ids, executor, threads=threads, turn=turn)
 
     def sessions_of(self, broker_id: int | None = None) -> list[Actor]:
         """Fetch sessions that run, of one broker or of all."""

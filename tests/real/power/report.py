@@ -82,7 +82,8 @@ def report_text(result: PowerResult, command: str) -> str:
     )
     text = TEXT.format(
         command=command, every=CHECK_EVERY, topic_cuts=CUTS_A_TOPIC, order=rules.order,
-        spark=", the last ones by delta-spark, too" if result.tables_by_spark else "", rules=ORDERS[rules.order], block=BLOCK_BYTES, sector=SECTOR_BYTES,
+        spark=", the last ones by delta-spark, too" if result.tables_by_spark else "",
+        rules=ORDERS[rules.order], block=BLOCK_BYTES, sector=SECTOR_BYTES,
         writeback_s=rules.writeback_ms / 1000, rows=rows, plain_verdict=plain,
         flushed_verdict=f"{lost}, also when all three brokers and the metadata root lost power at once.",
         findings="none" if not result.findings else "; ".join(f"{x.rule}: {x.text}" for x in result.findings[:20]),

@@ -49,6 +49,17 @@ def test_a_local_store_works_on_such_a_disk_and_keeps_what_it_synced(disks: Disk
             assert store.get("object") == b"whole" * 5_000, "syncfs reaches the disk"
 
 
+@pytest.mark.slow
+def test_a_file_that_is_open_over_a_cut_does_not_keep_the_old_file_system(disks: Disks, tmp_path: Path) -> None:
+    place = disks.mount("a", tmp_path / "disk")
+    (place / "x").write_bytes(b"one")
+    with (place / "x").open("rb"):
+        disks.cut("a", 1)
+        disks.restore("a")
+        (place / "y").write_bytes(b"two")
+        assert (place / "y").read_bytes() == b"two"
+
+
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_six_cuts_lose_nothing_that_was_promised(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ I/O: opens object stores. The simulation has an in-memory implementation of the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from stratalog.storage.clock import Clock, Ids
@@ -14,7 +16,7 @@ from stratalog.storage.delta.delta_table import DeltaLogTable
 from stratalog.storage.delta.table import LogTable
 from stratalog.storage.files.cache import SHARED_FILE_CACHE, FileCache
 from stratalog.storage.objects.port import ObjectStore
-from stratalog.storage.objects.remote import open_store
+from stratalog.storage.objects.remote import REQUEST_MS, open_store
 from stratalog.storage.records import TopicPartition
 
 
@@ -34,17 +36,49 @@ class Stores(Protocol):
         ...
 
 
+class Threads(Protocol):
+    """Threads beside the caller's, one for each root of another broker: a root that answers nothing blocks its own
+    thread alone."""
+
+    def start(self, name: str, run: Callable[[], None]) -> None:
+        """Run `run` in a thread of its own."""
+        ...
+
+
+class SessionTurn(AbstractContextManager[None], Protocol):
+    """Held by the one thread of a fetch session that works; a call to another broker's root gives it up meanwhile."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The dependencies of a part of a broker: storage, time, fresh ids, another thread.
+    """The dependencies of a part of a broker: storage, time, fresh ids, other threads.
 
-    executor  runs long upkeep of logs; None: it runs in the calling thread
+    executor      runs long upkeep of logs; None: it runs in the calling thread
+    threads       read the roots of other brokers; None: the calling thread does
+    turn          what a fetch session's threads hold while they work
+    executors     by a leader's root: runs the long upkeep that reads from there; None: `executor` does
     """
 
     stores: Stores
     clock: Clock
     ids: Ids
     executor: Executor | None = None
+    threads: Threads | None = None
+    turn: SessionTurn = field(default_factory=nullcontext)
+    executors: Callable[[str], Executor] | None = None
+
+    def executor_at(self, leader_root: str) -> Executor | None:
+        """Runs upkeep that reads a leader's table: one that answers nothing blocks no other upkeep."""
+        return self.executors(leader_root) if self.executors is not None else self.executor
+
+
+def request_ms_max(session_timeout_ms: int) -> int:
+    """The deadline of a broker's requests: with their retries they end within a third of its session.
+
+    >>> request_ms_max(9_000), request_ms_max(1_500)
+    (1000, 250)
+    """
+    return max(1, min(REQUEST_MS, session_timeout_ms // 6))
 
 
 def replica_of(directory: str) -> TopicPartition | None:
@@ -62,15 +96,20 @@ def replica_of_leftover(directory: str) -> TopicPartition | None:
 class DeltaStores:
     """Delta tables on object stores, one cached connection a root. `cache` keeps the newest files' rows."""
 
-    def __init__(self, ids: Ids, cache: FileCache = SHARED_FILE_CACHE) -> None:
+    def __init__(self, ids: Ids, cache: FileCache = SHARED_FILE_CACHE, *, request_ms: int = REQUEST_MS) -> None:
+        """`request_ms`: the deadline of a request to an object store."""
         self._ids = ids
+        self._request_ms = request_ms
         self._cache = cache
         self._objects: dict[str, ObjectStore] = {}
 
     def objects(self, root: str) -> ObjectStore:
         if root not in self._objects:
-            self._objects[root] = open_store(root)
+            self._objects[root] = self._open(root)
         return self._objects[root]
+
+    def _open(self, root: str) -> ObjectStore:
+        return open_store(root, request_ms=self._request_ms)
 
     def table(self, root: str, topic_partition: TopicPartition) -> LogTable:
         return DeltaLogTable(self.objects(root), str(topic_partition), self._ids, self._cache)

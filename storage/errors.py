@@ -446,7 +446,7 @@ class TableReplacedError(KafkaStorageError):
 
 
 class UnsupportedTableFeatureError(KafkaStorageError, retriable=False):
-    """The table's protocol or properties name a feature outside reader 1 / writer 2."""
+    """The table's protocol or properties name a feature that a log does not have."""
 
 
 def _kafka_name(error: type[StratalogError]) -> str:

@@ -96,7 +96,7 @@ class Broker:
         """Whether this process has registered, perhaps as one that recovers."""
         self.incarnation_id = ports.ids.new_id()
         self.stopped_by: StratalogError | None = None
-        self.metadata = open_metadata(ports.stores, setup.metadata_root, ports.clock, ports.ids)
+        self.metadata = open_metadata(ports.stores, setup.metadata_root, ports.clock, ports.ids, acts=True)
         self.wakeup = Wakeup(ports.clock)
         self.turn_interval = TurnInterval()
         self._clock = ports.clock
@@ -113,7 +113,7 @@ class Broker:
             self, self._hosted, ports.clock, ports.ids, coordinators, own if peers is None else peers
         )
         self.calls = own[self.broker_id] = BrokerCalls(self.append, self._coordinators)
-        self._followers = FollowerWatch(self.broker_id, ports.stores, self.wakeup)
+        self._followers = FollowerWatch(self.broker_id, ports, self.wakeup, self._progress_poll_ms)
         self._deletions = RecordDeletions(self._objects, self.leaders, ports.clock)
         self._removed_topics = ReplicaDeletions(self.broker_id, self.root, ports, self.metadata)
         self._inbox = BrokerInbox(self._objects, self.calls.append, self._hosted.examine, self._deletions)
@@ -204,6 +204,7 @@ class Broker:
     def stop(self, reason: StratalogError) -> None:
         """Stop leading at once; nothing is written any more."""
         self.stopped_by = reason
+        self._followers.close()
         self._hosted.stop_all(str(reason))
         self._coordinators.stop(str(reason))
         self._queue.refuse_all(self._down())
@@ -270,8 +271,10 @@ class Broker:
         self._poll("metadata", self._metadata_watch, poll_ms, now_ms, lambda: self._follow_metadata(now_ms))
 
     def _has_root(self, now_ms: int) -> bool:
-        """A broker that cannot write to its own root lets its session expire: others should lead."""
-        return now_ms - self._root_seen_ms <= self.config.broker_session_timeout_ms
+        """A broker that cannot write to its own root lets its session expire: others should lead. It waits for one more
+        write than is due, so that it is fenced about one session after its root was lost."""
+        heartbeat_ms, session_ms = self.config.broker_heartbeat_interval_ms, self.config.broker_session_timeout_ms
+        return now_ms - self._root_seen_ms <= min(session_ms, max(2 * heartbeat_ms, session_ms // 3))
 
     def _poll_inbox(self, now_ms: int) -> bool:
         if self._is_due("answers", now_ms, ANSWER_CLEAN_INTERVAL_MS):
@@ -303,14 +306,18 @@ class Broker:
         """How long the loop may wait for its `wakeup` after a turn in which nothing moved: where everything is watched,
         until the next thing that time alone brings; else as long as polling allows."""
         if not self.wakeup.is_active:
-            config, is_idle = self.config, self._purgatory.is_empty
-            return config.stratalog_progress_poll_max_ms if is_idle else config.stratalog_progress_poll_min_ms
+            return self._progress_poll_ms()
         if self._has_left or self._announced_epoch != self.broker_epoch:
             return min(RETRY_MS, self._queue.held_ms or RETRY_MS)  # nothing moved: a store is away, or upkeep is first
         now_ms = self._clock.monotonic_ms()
         soonest_ms = min([now_ms + WATCHED_POLL_MS, *self._due_ms.values()])
         soonest_ms = min(soonest_ms, self._coordinators.next_due_ms or soonest_ms)
         return max(1, min(soonest_ms, self._purgatory.next_deadline_ms or soonest_ms) - now_ms)
+
+    def _progress_poll_ms(self) -> int:
+        """Where storage cannot be watched: the pause between two polls, short while a request waits for followers."""
+        config, is_idle = self.config, self._purgatory.is_empty
+        return config.stratalog_progress_poll_max_ms if is_idle else config.stratalog_progress_poll_min_ms
 
     def _poll(self, name: str, place: WatchedPlace, poll_ms: int, now_ms: int, poll: Callable[[], bool | None]) -> bool:
         """Poll a place when it was written, and at intervals: long ones while it is watched."""
@@ -420,10 +427,6 @@ class Broker:
         self._turn.to_complete.add(topic_partition)
 
     def _follow_followers(self, now_ms: int) -> bool:
-        is_active, poll_ms = self.wakeup.is_active, self.config.stratalog_progress_poll_max_ms
-        is_due = self._is_due("followers", now_ms, WATCHED_POLL_MS if is_active else poll_ms)
-        if not is_due and not is_active and self._purgatory.is_empty:
-            return False
         return self._follow(self._followers.poll(now_ms), now_ms)
 
     def _follow(self, published: Iterable[tuple[int, ReplicaProgress]], now_ms: int) -> bool:

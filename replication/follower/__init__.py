@@ -4,6 +4,8 @@ runner         keeps fetch sessions running: in threads, or (`replication/spark/
 fetch_place    where sessions run: on Spark, or in threads while Spark cannot run them
 fetch_session  one session: its turns, and how two sessions of a fetcher overlap
 partitions     what a fetcher follows, folded; it outlives its sessions
+leader_fetcher  what is fetched from one leader, and by whom
+turn_stores    its stores: calls to other brokers' roots give up the session's turn
 look_queue     which partition comes next
 replica        one followed replica: truncation check, copy, commit
 repair         damage: copy anew, or report to the leader

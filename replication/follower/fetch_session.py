@@ -4,6 +4,10 @@ I/O: through its stores. Spark (or a thread, or the simulator) schedules it, and
 watches one progress object per leader broker, copies what moved, commits to the broker's own tables and publishes one
 progress object of its own: the commit, then the progress, is the acknowledgement.
 
+What is fetched from one leader is the work of one `LeaderFetcher`. With `Ports.threads` each has a thread: the
+session's own thread waits for the own root and the metadata root alone, and a leader's root that answers nothing stops
+only its own fetcher.
+
 A follower's partitions are divided among several fetchers (`num.replica.fetchers`); each watches all leaders. Two
 sessions of a fetcher overlap: the younger is on standby and folds what it will need. It becomes active when the elder
 ends or falls silent, which hides the gap between two micro-batches. Two active sessions are safe (promise 7), only
@@ -14,7 +18,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
+from stratalog.replication.follower.leader_fetcher import LeaderFetcher
 from stratalog.replication.follower.metrics import INTERVAL_MS, CopyClock, fetch_metrics_prefix
 from stratalog.replication.follower.partitions import FollowedPartitions
 from stratalog.replication.progress.of_session import (
@@ -49,6 +55,8 @@ CLOSE_UP_INTERVAL_MS = 100
 FOLD_AHEAD_REST_MS = 20
 IDLE_WAIT_MS = 100
 """Longest wait of an active session, for its heartbeats, where all that matters is watched."""
+FETCHERS_END_MS = 1_000
+"""Longest wait for the fetchers at a session's end: one whose leader's root answers nothing is left behind."""
 
 
 def stop_path(broker_epoch: int) -> str:
@@ -73,9 +81,13 @@ class FollowerSession:
         self._wakeup = Wakeup(clock)
         self._states = self._wakeup.watch(self._objects, session_states_prefix(job.broker_epoch))
         self._stop = self._wakeup.watch(self._objects, stop_path(job.broker_epoch))
+        self._turn = followed.ports.turn
+        self._threads = followed.ports.threads
+        self._started: list[LeaderFetcher] = []
+        """The fetchers that have a thread."""
+        self._defect: Exception | None = None
         self._is_published = False
         self._is_stopped = False
-        self._has_more_to_fold = True
         self._is_end_near = False
         self._due_ms: dict[str, int] = {}
         self._metadata_seen_ms = clock.monotonic_ms()
@@ -99,8 +111,14 @@ class FollowerSession:
     def run(self, duration_ms: int, is_wanted: Callable[[], bool] = lambda: True) -> None:
         """Follow until the deadline, until the registration is over, the broker stops or it is no longer wanted."""
         try:
-            self._run(duration_ms, is_wanted)
-            self.end()
+            try:
+                self._run(duration_ms, is_wanted)
+            except Exception:
+                self._end_fetchers()
+                raise
+            self._end_fetchers()
+            with self._turn:
+                self.end()
         finally:
             self._wakeup.close()
 
@@ -110,16 +128,17 @@ class FollowerSession:
         idle_since_ms = self._clock.monotonic_ms()
         while (now_ms := self._clock.monotonic_ms()) < deadline_ms and not self.is_over and is_wanted():
             try:
-                if self.state == ACTIVE and deadline_ms - now_ms < ending_ms:
-                    self.announce_end()
-                moved = self.step()
+                with self._turn:
+                    if self.state == ACTIVE and deadline_ms - now_ms < ending_ms:
+                        self.announce_end()
+                    moved = self.step()
             except StratalogError as reason:
                 _LOG.warning("fetch session %s of broker %d, trying again: %s", self.name, self._job.broker_id, reason)
                 self._clock.sleep_ms(self._job.config.replica_fetch_backoff_ms)
                 if self._is_blind():
                     break
                 continue
-            rest_ms = self.followed.rest_ms(now_ms)
+            rest_ms = 0 if self._threads else self._rest_ms(now_ms)
             if rest_ms:
                 self._clock.sleep_ms(rest_ms)
             now_ms = self._clock.monotonic_ms()
@@ -132,6 +151,75 @@ class FollowerSession:
         if timeout_ms > 0 or self._wakeup.is_active:
             self._wakeup.wait_ms(timeout_ms)
 
+    def _rest_ms(self, begun_ms: int) -> int:
+        return min((self.followed.rest_ms(each, begun_ms) for each in self.followed.fetchers.values()), default=0)
+
+    # -- fetchers with threads ---------------------------------------------------------------------------
+
+    def _start_fetchers(self) -> None:
+        """A thread for each leader that is followed; those of other leaders end."""
+        if self._threads is None:
+            return
+        for fetcher in list(self.followed.fetchers.values()):
+            if fetcher.leader_id not in self.followed.followed_leaders:
+                fetcher.close()
+            if fetcher.is_over and fetcher.has_ended:
+                self._started.remove(fetcher)
+                del self.followed.fetchers[fetcher.leader_id]
+            elif fetcher not in self._started and not fetcher.is_over:
+                self._started.append(fetcher)
+                name = f"fetch-{self._job.broker_id}-from-{fetcher.leader_id}"
+                self._threads.start(name, partial(self._run_fetcher, fetcher))
+
+    def _run_fetcher(self, fetcher: LeaderFetcher) -> None:
+        """The body of a fetcher's thread."""
+        idle_since_ms = self._clock.monotonic_ms()
+        try:
+            while not fetcher.is_over:
+                begun_ms, failure_ms = self._clock.monotonic_ms(), 0
+                with self._turn:
+                    try:
+                        moved = self._fetch(fetcher, begun_ms)
+                    except StratalogError as reason:
+                        who = self.name, self._job.broker_id, fetcher.leader_id
+                        _LOG.warning("fetch session %s of broker %d from leader %d, trying again: %s", *who, reason)
+                        moved, failure_ms = False, self._job.config.replica_fetch_backoff_ms
+                    now_ms = self._clock.monotonic_ms()
+                    rest_ms = self.followed.rest_ms(fetcher, begun_ms)
+                    idle_since_ms = now_ms if moved else idle_since_ms
+                    pause_ms = self._fetcher_pause_ms(fetcher, now_ms, idle_since_ms)
+                if failure_ms or rest_ms:
+                    self._clock.sleep_ms(failure_ms or rest_ms)
+                is_at_once = moved and not fetcher.wakeup.is_active
+                if not is_at_once and (pause_ms > 0 or fetcher.wakeup.is_active):
+                    fetcher.wakeup.wait_ms(pause_ms)
+        except Exception as defect:  # noqa: BLE001 - raised by the session's own thread
+            self._defect = defect
+        finally:
+            fetcher.has_ended = True
+            fetcher.wakeup.close()
+            self._wakeup.wake()
+
+    def _fetcher_pause_ms(self, fetcher: LeaderFetcher, now_ms: int, idle_since_ms: int) -> int:
+        if self.state == STANDBY:
+            return FOLD_AHEAD_REST_MS if fetcher.has_more_to_fold else CLOSE_UP_INTERVAL_MS
+        if fetcher.wakeup.is_active:
+            due_ms = self.followed.due_in_ms(fetcher, now_ms)
+            return min(IDLE_WAIT_MS, due_ms)
+        return self._polling_pause_ms(now_ms, idle_since_ms)
+
+    def _end_fetchers(self) -> None:
+        for fetcher in self._started:
+            fetcher.close()
+        deadline_ms = self._clock.monotonic_ms() + FETCHERS_END_MS
+        while not all(fetcher.has_ended for fetcher in self._started):
+            left_ms = deadline_ms - self._clock.monotonic_ms()
+            if left_ms <= 0:
+                break
+            self._wakeup.wait_ms(min(left_ms, BEAT_INTERVAL_MS))
+        with self._turn:
+            self.followed.end_work()
+
     def _is_blind(self) -> bool:
         """Whether the metadata log has been out of reach for a session timeout: another session may reach it."""
         blind_ms = self._clock.monotonic_ms() - self._metadata_seen_ms
@@ -139,12 +227,18 @@ class FollowerSession:
 
     def _pause_ms(self, now_ms: int, idle_since_ms: int) -> int:
         """Longest wait; where writes are not watched, short right after work and longer when long idle."""
-        if self.state == STANDBY and self._has_more_to_fold:
+        fetchers = [] if self._threads else list(self.followed.fetchers.values())
+        if self.state == STANDBY and any(fetcher.has_more_to_fold for fetcher in fetchers):
             return FOLD_AHEAD_REST_MS
         if self._wakeup.is_active:
             if self.state == STANDBY:
                 return CLOSE_UP_INTERVAL_MS if self._is_end_near else BEAT_INTERVAL_MS
-            return min(IDLE_WAIT_MS, self.followed.due_in_ms(now_ms))
+            return min([IDLE_WAIT_MS, *(self.followed.due_in_ms(fetcher, now_ms) for fetcher in fetchers)])
+        if self._threads and self.state != STANDBY:
+            return self._job.config.stratalog_progress_poll_max_ms
+        return self._polling_pause_ms(now_ms, idle_since_ms)
+
+    def _polling_pause_ms(self, now_ms: int, idle_since_ms: int) -> int:
         config = self._job.config
         shortest, longest = config.stratalog_progress_poll_min_ms, config.stratalog_progress_poll_max_ms
         if self.state == STANDBY:
@@ -175,9 +269,12 @@ class FollowerSession:
 
     def step(self) -> bool:
         """One turn; True when something was copied or there is more to do at once."""
+        if self._defect is not None:
+            raise self._defect
         now_ms = self._clock.monotonic_ms()
         if self.followed.follow_metadata(now_ms):
             self._metadata_seen_ms = now_ms
+        self._start_fetchers()
         if self._is_stop_due(now_ms) and self._objects.exists(stop_path(self._job.broker_epoch)):
             self._is_stopped = True
         if self.is_over:
@@ -190,27 +287,46 @@ class FollowerSession:
         if self._is_superseded(now_ms):
             self._return_to_standby()
             return False
-        self.followed.poll_leaders(now_ms)
-        copied_before, begun_ms = self.followed.copied_count, self._clock.monotonic_ms()
-        moved = self.followed.catch_up(now_ms)
-        self._publish_progress(now_ms, BEAT_INTERVAL_MS)
-        if self.followed.copied_count != copied_before:
+        moved = self._fetch_without_threads(now_ms)
+        self._beat(now_ms, BEAT_INTERVAL_MS)
+        if self._job.config.stratalog_metrics_port and self._is_due("metrics", now_ms, INTERVAL_MS):
+            self._publish_copy_times(now_ms)
+        return moved
+
+    def _fetch_without_threads(self, now_ms: int) -> bool:
+        if self._threads is not None:
+            return False
+        followed = self.followed
+        fetchers = [each for each in followed.fetchers.values() if each.leader_id in followed.followed_leaders]
+        moved = [self._fetch(fetcher, now_ms) for fetcher in fetchers]  # all of them, whichever moved
+        return any(moved)
+
+    def _fetch(self, fetcher: LeaderFetcher, now_ms: int) -> bool:
+        """A turn for one leader; True when something was copied or there is more to do at once."""
+        followed = self.followed
+        followed.prepare(fetcher, now_ms)
+        if self.state == STANDBY:
+            self._fold_ahead(fetcher, now_ms)
+            return False
+        followed.poll_leader(fetcher, now_ms)
+        copied_before, begun_ms = fetcher.copied_count, self._clock.monotonic_ms()
+        moved = followed.catch_up(fetcher, now_ms)
+        self._progress.publish(fetcher.leader_id, now_ms)
+        if fetcher.copied_count != copied_before:
             self._last_work_ms = self._clock.wall_ms()
             self._first_work_ms = self._first_work_ms or self._last_work_ms
             self._copy_clock.copied(self._clock.monotonic_ms() - begun_ms)
-        if self._job.config.stratalog_metrics_port and self._is_due("metrics", now_ms, INTERVAL_MS):
-            self._publish_copy_times(now_ms)
         interval_ms = self._job.config.stratalog_upkeep_interval_ms
         is_ending = self.state == ENDING  # what is done by then is committed, the next session begins the rest
-        is_pressing = self.followed.upkeep.has_result if is_ending else self.followed.upkeep.is_pressing
-        if self._is_due("upkeep", now_ms, interval_ms) or is_pressing:
-            self.followed.keep_up(may_begin=not is_ending)
+        is_pressing = fetcher.upkeep.has_result if is_ending else fetcher.upkeep.is_pressing
+        if fetcher.is_due("upkeep", now_ms, interval_ms) or is_pressing:
+            followed.keep_up(fetcher, may_begin=not is_ending)
         return moved
 
     def _publish_copy_times(self, now_ms: int) -> None:
         followed = self.followed
         live_files = most_live_files(replica.own for replica in followed.replicas.values())
-        times = self._copy_clock.read(now_ms, self._clock.wall_ms(), live_files, followed.upkeep.pause_ms_max)
+        times = self._copy_clock.read(now_ms, self._clock.wall_ms(), live_files, followed.pause_ms_max)
         path = f"{fetch_metrics_prefix(self._job.broker_epoch)}{followed.fetcher_id}"
         self._objects.put_register(path, times.to_json())
 
@@ -225,8 +341,7 @@ class FollowerSession:
             return True
         return self._is_due("stop", now_ms, OTHERS_WATCHED_INTERVAL_MS if self._stop.is_active else BEAT_INTERVAL_MS)
 
-    def _publish_progress(self, now_ms: int, beat_interval_ms: int) -> None:
-        self._progress.publish(now_ms)
+    def _beat(self, now_ms: int, beat_interval_ms: int) -> None:
         if self._is_due("beat", now_ms, beat_interval_ms):
             self._progress.beat(now_ms)
 
@@ -262,20 +377,23 @@ class FollowerSession:
         self.followed.stop_work()
 
     def _run_standby(self, now_ms: int) -> None:
-        """Fold ahead what copying will need, a little at a time; more often once the elder is about to end."""
-        self._publish_progress(now_ms, STANDBY_BEAT_INTERVAL_MS)
+        self._beat(now_ms, STANDBY_BEAT_INTERVAL_MS)
         if not self._is_published:
             self._is_published = True
             self._publish_state(STANDBY)
             self._published_state.delete_old()
+        self._fetch_without_threads(now_ms)
+
+    def _fold_ahead(self, fetcher: LeaderFetcher, now_ms: int) -> None:
+        """Fold ahead what copying will need, a little at a time; more often once the elder is about to end."""
         if self._is_end_near:
-            is_poll_due = self._is_due("close up", now_ms, CLOSE_UP_INTERVAL_MS)
+            is_poll_due = fetcher.is_due("close up", now_ms, CLOSE_UP_INTERVAL_MS)
         else:
-            is_poll_due = self._is_due("fold ahead", now_ms, FOLD_AHEAD_INTERVAL_MS)
+            is_poll_due = fetcher.is_due("fold ahead", now_ms, FOLD_AHEAD_INTERVAL_MS)
         if is_poll_due:
-            self.followed.poll_leaders(now_ms)
-        if is_poll_due or self._has_more_to_fold:
-            self._has_more_to_fold = self.followed.fold_ahead(now_ms)
+            self.followed.poll_leader(fetcher, now_ms)
+        if is_poll_due or fetcher.has_more_to_fold:
+            fetcher.has_more_to_fold = self.followed.fold_ahead(fetcher, now_ms)
 
     def _find_others(self, now_ms: int) -> None:
         prefix = fetch_progress_path(self._job.broker_epoch, f"{self.followed.fetcher_id}-")

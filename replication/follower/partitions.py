@@ -1,7 +1,8 @@
 """What one fetcher follows, folded: metadata, the leaders' progress, its own and the leaders' tables.
 
-I/O: through its stores. A fetch session works on it, a slice at a time. It outlives the session: the next one in the
-same process resumes it, checks every table again, and reads only what is new.
+I/O: through its stores. A fetch session works on it, a slice at a time: metadata decide which partition is fetched from
+which leader, and all that reads a leader's root is done for one `LeaderFetcher`, by its thread if it has one. It
+outlives the session: the next one in the same process resumes it, checks every table again, and reads only what is new.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import partial
 from zlib import crc32
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.follower.look_queue import LookQueue
+from stratalog.replication.follower.leader_fetcher import LeaderFetcher
 from stratalog.replication.follower.quota import ReplicationQuota
 from stratalog.replication.follower.repair import ReplicaRepair
 from stratalog.replication.follower.replica import FollowedReplica
@@ -37,7 +38,6 @@ from stratalog.replication.progress.progress import ReplicaProgress
 from stratalog.replication.replica.removal import delete_stray
 from stratalog.replication.replica.upkeep_rounds import UpkeepRounds, limits_of
 from stratalog.replication.stores import Ports
-from stratalog.replication.threads.turn_interval import TurnInterval
 from stratalog.storage.errors import InconsistentTopicIdError, StoreUnavailableError, StratalogError
 from stratalog.storage.log.partition_log import PartitionLog
 from stratalog.storage.objects.wakeup import Wakeup
@@ -80,7 +80,10 @@ class FetchJob:
 
 
 class FollowedPartitions:
-    """One fetcher's partitions under one broker epoch. One session at a time uses it, from `resume` on."""
+    """One fetcher's partitions under one broker epoch. One session at a time uses it, from `resume` on.
+
+    Its threads use it in turns (`Ports.turn`); after a call to a leader's root anything may have changed.
+    """
 
     _wakeup: Wakeup
     _progress: SessionProgress
@@ -90,22 +93,25 @@ class FollowedPartitions:
         self.job = job
         self.ports = ports
         self.replicas: dict[TopicPartition, FollowedReplica] = {}
-        self.copied_count = 0
-        """Copies of the session so far."""
+        self.fetchers: dict[int, LeaderFetcher] = {}
+        """Of the session, by leader."""
+        self.followed_leaders: frozenset[int] = frozenset()
+        """Those that partitions are to be fetched from."""
         self.is_over = False
         """Whether another registration of the broker took this one's place, or this one was fenced."""
         self.fetcher_id = fetcher_id
-        self.upkeep = UpkeepRounds(ports.clock)
-        """Outlives the session as its folds do: what is under way is committed by the next one in this process."""
-        self._may_begin_upkeep = True
+        self._upkeep: dict[int, UpkeepRounds] = {}
+        """By leader. Outlives the session as its folds do: what is under way is committed by the next one in this
+        process."""
         self._upkeep_limits = limits_of(job.config, upkeep_limits)
-        self._metadata = open_metadata(ports.stores, job.metadata_root, ports.clock, ports.ids)
+        self._metadata = open_metadata(ports.stores, job.metadata_root, ports.clock, ports.ids, acts=True)
         self._repair = ReplicaRepair(job.broker_id, job.broker_epoch, self._metadata, ports.stores)
         self._configs = TopicConfigs(job.topic_defaults)
         self._quota = ReplicationQuota(job.broker_id, job.config.num_replica_fetchers)
-        self._leaders: dict[tuple[int, int], FollowedLeader] = {}
-        """By broker id and broker epoch."""
-        self._followed_leaders: set[int] = set()
+        self._leader_of: dict[TopicPartition, int] = {}
+        """The leader that each partition is to be fetched from."""
+        self._kept: dict[int, dict[int, FollowedLeader]] = {}
+        """What earlier sessions read of the leaders, by broker id and broker epoch."""
 
     # -- from session to session -------------------------------------------------------------------------
 
@@ -118,49 +124,76 @@ class FollowedPartitions:
             replica.has_started = False
             if replica.failure is not None:
                 del self.replicas[topic_partition]
-                self.upkeep.drop(topic_partition)
-        self.copied_count = 0
-        self.upkeep.wake_all()
+                for rounds in self._upkeep.values():
+                    rounds.drop(topic_partition)
+        for rounds in self._upkeep.values():
+            rounds.wake_all()
+        self.fetchers = {}
         self._wakeup, self._progress = wakeup, progress
-        self._queue = LookQueue()
-        self._turn_interval = TurnInterval()
         self._published_by_elder: dict[TopicPartition, ReplicaProgress] = {}
-        self._to_fold: OrderedDict[TopicPartition, None] = OrderedDict.fromkeys(self.replicas)
-        self._rescan_ms = self._rescanned = 0
         self._is_assignment_due = True
         self._metadata_watch = wakeup.watch(self.ports.stores.objects(self.job.metadata_root), METADATA_COMMITS)
         self._metadata_ms = 0
         self._is_listening = False
-        for leader in self._leaders.values():
+        self._leader_of.clear()
+        for leader in (each for kept in self._kept.values() for each in kept.values()):
             leader.unwatch(None)
+        for topic_partition, replica in self.replicas.items():
+            self._fetcher_of(replica.state.leader).to_fold[topic_partition] = None
+
+    def end_work(self) -> None:
+        """The session is over. What is fetched from a leader whose root answers nothing is forgotten: the call that is
+        under way still uses it."""
+        for fetcher in self.fetchers.values():
+            if fetcher.under_way is not None or (self.ports.threads is not None and not fetcher.has_ended):
+                self._kept.pop(fetcher.leader_id, None)
+                self._upkeep.pop(fetcher.leader_id, None)
+                for topic_partition, replica in list(self.replicas.items()):
+                    if replica.state.leader == fetcher.leader_id:
+                        del self.replicas[topic_partition]
+
+    def _fetcher_of(self, leader_id: int) -> LeaderFetcher:
+        fetcher = self.fetchers.get(leader_id)
+        if fetcher is None:
+            wakeup = self._wakeup if self.ports.threads is None else Wakeup(self.ports.clock)
+            retry_ms = self.job.config.replica_fetch_backoff_ms
+            fetcher = self.fetchers[leader_id] = LeaderFetcher(leader_id, wakeup, self.ports.clock, retry_ms)
+            fetcher.upkeep = self._upkeep.setdefault(leader_id, fetcher.upkeep)
+            fetcher.leaders = self._kept.setdefault(leader_id, {})
+        return fetcher
+
+    @property
+    def copied_count(self) -> int:
+        """Copies of the session so far."""
+        return sum(fetcher.copied_count for fetcher in self.fetchers.values())
+
+    @property
+    def pause_ms_max(self) -> int:
+        """The longest pause of copies for upkeep."""
+        return max((fetcher.upkeep.pause_ms_max for fetcher in list(self.fetchers.values())), default=0)
 
     def begin_work(self, elder: str) -> None:
         """The session copies from now on, after the session `elder`, if there was one.
 
         All tables are checked, those with something to copy first: their records do not wait for the others' checks.
         """
-        self.listen()
-        self._queue.clear()
+        self._is_listening = True
         if elder:
             objects = self.ports.stores.objects(self.job.root)
-            self._published_by_elder = published_by(objects, self.job.broker_epoch, elder, self._followed_leaders)
-        self._queue.check(self.replicas)
-        self._queue_lagging()
+            self._published_by_elder = published_by(objects, self.job.broker_epoch, elder, self.followed_leaders)
+        for fetcher in self.fetchers.values():
+            fetcher.queue.clear()
+            fetcher.queue.check(self._fetched_by(fetcher))
+            self._queue_lagging(fetcher)
+            fetcher.wakeup.wake()
 
     def stop_work(self) -> None:
         """The session is on standby from now on: when it copies again, every table is checked anew."""
         self._is_listening = False
-        for leader in self._leaders.values():
-            leader.unwatch(self._wakeup)
         for replica in self.replicas.values():
             replica.has_started = False
-        self._queue.clear()
-
-    def listen(self) -> None:
-        """Be woken by what the leaders publish from now on."""
-        self._is_listening = True
-        for leader in self._leaders.values():
-            leader.watch(self._wakeup)
+        for fetcher in self.fetchers.values():
+            fetcher.queue.clear()
 
     @property
     def file_count(self) -> int:
@@ -194,34 +227,45 @@ class FollowedPartitions:
         records = [record for record in records if not isinstance(record, _UNCONCERNED)]
         moved = [record.topic_partition for record in records if isinstance(record, PartitionRecord)]
         if was_due or len(moved) < len(records):
-            self._find_leaders()
             self._assign(list(self._metadata.image.partitions))
             for topic_partition in set(self.replicas) - set(self._metadata.image.partitions):
                 self._forget(topic_partition)
         else:
             self._assign(moved)
+        self.followed_leaders = frozenset(self._leader_of.values())
 
-    def _find_leaders(self) -> None:
-        brokers = self._metadata.image.brokers
-        for broker_id, broker in brokers.items():
-            key = (broker_id, broker.broker_epoch)
-            if broker_id == self.job.broker_id or key in self._leaders:
-                continue
+    def prepare(self, fetcher: LeaderFetcher, now_ms: int) -> None:
+        """Open the leader's root, and follow what was assigned since the last call."""
+        current = self._metadata.image.brokers.get(fetcher.leader_id)
+        if current is not None and current.broker_epoch not in fetcher.leaders:
+            if not fetcher.back_off.is_due(now_ms):
+                return
             try:
-                leader = FollowedLeader(self.ports.stores.objects(broker.registration.root), broker.broker_epoch)
+                store = self.ports.stores.objects(current.registration.root)
             except StratalogError as reason:
-                self._assign_later(f"leader {broker_id}", reason)
-                continue
-            self._leaders[key] = leader
+                self._is_away(fetcher, reason)
+                return
+            fetcher.leaders[current.broker_epoch] = FollowedLeader(store, current.broker_epoch)
+        for epoch in [each for each in fetcher.leaders if current is None or each < current.broker_epoch]:
+            fetcher.leaders.pop(epoch).unwatch(fetcher.wakeup)
+        for leader in list(fetcher.leaders.values()):
             if self._is_listening:
-                leader.watch(self._wakeup)
-        for key in set(self._leaders) - {(i, b.broker_epoch) for i, b in brokers.items()}:
-            self._leaders.pop(key).unwatch(self._wakeup)
+                leader.watch(fetcher.wakeup)
+            else:
+                leader.unwatch(fetcher.wakeup)
+        while fetcher.to_follow:
+            topic_partition = next(iter(fetcher.to_follow))
+            state, topic_id = fetcher.to_follow.pop(topic_partition)
+            try:
+                self._follow(fetcher, state, topic_id)
+            except StratalogError as reason:
+                self._assign_later(str(topic_partition), reason)
 
     def _assign_later(self, what: str, reason: StratalogError) -> None:
         """One storage domain is out of reach: the rest is followed, this is tried again."""
         _LOG.warning("broker %d cannot follow %s: %s", self.job.broker_id, what, reason)
         self._is_assignment_due = True
+        self._wakeup.wake()
 
     def _assign(self, topic_partitions: list[TopicPartition]) -> None:
         image = self._metadata.image
@@ -230,11 +274,13 @@ class FollowedPartitions:
             if state is None or not self._follows(state):
                 self._forget(topic_partition)
                 continue
-            try:
-                self._follow(state, image.topic_ids.get(state.topic, ""))
-            except StratalogError as reason:
-                self._assign_later(str(topic_partition), reason)
-        self._followed_leaders = {replica.state.leader for replica in self.replicas.values()}
+            self._leader_of[topic_partition] = state.leader
+            fetcher = self._fetcher_of(state.leader)
+            fetcher.to_follow[topic_partition] = (state, image.topic_ids.get(state.topic, ""))
+            fetcher.wakeup.wake()
+
+    def _fetched_by(self, fetcher: LeaderFetcher) -> list[TopicPartition]:
+        return [tp for tp, replica in self.replicas.items() if replica.state.leader == fetcher.leader_id]
 
     def _follows(self, state: PartitionRecord) -> bool:
         broker_id, fetchers = self.job.broker_id, self.job.config.num_replica_fetchers
@@ -242,7 +288,7 @@ class FollowedPartitions:
             return False
         return fetchers == 1 or crc32(str(state.topic_partition).encode()) % fetchers == self.fetcher_id
 
-    def _follow(self, state: PartitionRecord, topic_id: str) -> None:
+    def _follow(self, fetcher: LeaderFetcher, state: PartitionRecord, topic_id: str) -> None:
         topic_partition = state.topic_partition
         config = self._configs.of(state.topic, self._metadata.image)
         known = self.replicas.get(topic_partition)
@@ -250,79 +296,104 @@ class FollowedPartitions:
             known = None
         if known is not None and known.leader_epoch >= state.leader_epoch:
             known.own.config = config
-            self.upkeep.wake(topic_partition)
+            fetcher.upkeep.wake(topic_partition)
             return
         stores, clock, ids = self.ports.stores, self.ports.clock, self.ports.ids
         leader_root = self._metadata.image.brokers[state.leader].registration.root
-        own = known.own if known else PartitionLog(stores.table(self.job.root, topic_partition), config, clock, ids)
         leader = PartitionLog(stores.table(leader_root, topic_partition), config, clock, ids)
         leader.remembers_removed = False
+        if known is not None and not self._is_under_way_elsewhere(topic_partition, fetcher):
+            own = known.own
+        else:
+            own = PartitionLog(stores.table(self.job.root, topic_partition), config, clock, ids)
         replica = FollowedReplica(state, topic_id, own, leader, self.job.broker_id)
+        for other in self.fetchers.values():
+            if other is not fetcher:
+                other.drop(topic_partition)
+        for rounds in self._upkeep.values():
+            rounds.drop(topic_partition)
         self.replicas[topic_partition] = replica
-        self._begin_upkeep(topic_partition, replica)
-        self._to_fold[topic_partition] = None
-        self._queue.release(topic_partition)
-        self._queue.add(topic_partition)
+        self._begin_upkeep(fetcher, topic_partition, replica)
+        fetcher.to_fold[topic_partition] = None
+        fetcher.queue.release(topic_partition)
+        fetcher.queue.add(topic_partition)
 
-    def _begin_upkeep(self, topic_partition: TopicPartition, replica: FollowedReplica) -> None:
+    def _is_under_way_elsewhere(self, topic_partition: TopicPartition, fetcher: LeaderFetcher) -> bool:
+        """Whether another leader's fetcher waits amid this partition: it still uses the fold of the own log."""
+        others = (each for each in self.fetchers.values() if each is not fetcher)
+        return any(other.under_way == topic_partition for other in others)
+
+    def _begin_upkeep(self, fetcher: LeaderFetcher, topic_partition: TopicPartition, replica: FollowedReplica) -> None:
         erases = partial(erases_of, self._metadata.image, topic_partition)
+        leader = self._metadata.image.brokers.get(fetcher.leader_id)
         limits, executor = self._upkeep_limits, self.ports.executor
-        self.upkeep.add(topic_partition, Upkeep(replica.own, limits, executor, leader=replica.leader, erases=erases))
+        if leader is not None:
+            executor = self.ports.executor_at(leader.registration.root)
+        upkeep = Upkeep(replica.own, limits, executor, leader=replica.leader, erases=erases)
+        fetcher.upkeep.add(topic_partition, upkeep)
 
     def _forget(self, topic_partition: TopicPartition) -> None:
+        self._leader_of.pop(topic_partition, None)
+        for fetcher in self.fetchers.values():
+            fetcher.drop(topic_partition)
+        for rounds in self._upkeep.values():
+            rounds.drop(topic_partition)
         if self.replicas.pop(topic_partition, None) is not None:
-            self.upkeep.drop(topic_partition)
             self._progress.forget(topic_partition)
 
     # -- leaders -----------------------------------------------------------------------------------------
 
-    def poll_leaders(self, now_ms: int) -> None:
-        """Queue what leaders published, where their objects were written."""
-        is_rescan_due = now_ms >= self._rescan_ms
-        for (broker_id, _), leader in self._leaders.items():
-            if broker_id not in self._followed_leaders or now_ms < leader.retry_at_ms:
-                continue
+    def poll_leader(self, fetcher: LeaderFetcher, now_ms: int) -> None:
+        """Queue what the leader published, where its objects were written."""
+        is_rescan_due = now_ms >= fetcher.rescan_ms
+        if fetcher.back_off.is_due(now_ms):
             try:
-                self._queue_published(broker_id, leader.moved())
-                if is_rescan_due:
-                    leader.poll_high_watermarks()
+                for leader in list(fetcher.leaders.values()):
+                    self._queue_published(fetcher, leader.moved())
+                    if is_rescan_due:
+                        leader.poll_high_watermarks()
+                fetcher.back_off = fetcher.back_off.answered()
             except StratalogError as reason:
-                # Its storage domain is out of reach: the other leaders must be followed all the same.
-                _LOG.warning("broker %d cannot read progress of leader %d: %s", self.job.broker_id, broker_id, reason)
-                leader.retry_at_ms = now_ms + self.job.config.replica_fetch_backoff_ms
+                self._is_away(fetcher, reason)
         if is_rescan_due:
-            self._rescan_ms = now_ms + RESCAN_INTERVAL_MS
-            self._rescan()
+            fetcher.rescan_ms = now_ms + RESCAN_INTERVAL_MS
+            self._rescan(fetcher)
 
-    def _queue_published(self, leader_id: int, moved: list[ReplicaProgress]) -> None:
+    def _is_away(self, fetcher: LeaderFetcher, reason: StratalogError) -> None:
+        """The leader's root did not answer: it is tried again later, ever less often."""
+        _LOG.warning("broker %d cannot follow leader %d: %s", self.job.broker_id, fetcher.leader_id, reason)
+        fetcher.back_off = fetcher.back_off.failed(self.ports.clock.monotonic_ms())
+
+    def _queue_published(self, fetcher: LeaderFetcher, moved: list[ReplicaProgress]) -> None:
         for progress in moved:
             replica = self.replicas.get(progress.topic_partition)
-            if replica is None or replica.state.leader != leader_id or replica.has_all_of(progress):
+            if replica is None or replica.state.leader != fetcher.leader_id or replica.has_all_of(progress):
                 continue
-            self._to_fold[progress.topic_partition] = None
-            self._queue.published(progress.topic_partition)
-            self._enqueue(replica, progress)
+            fetcher.to_fold[progress.topic_partition] = None
+            fetcher.queue.published(progress.topic_partition)
+            self._enqueue(fetcher, replica, progress)
 
-    def _rescan(self) -> None:
+    def _rescan(self, fetcher: LeaderFetcher) -> None:
         """Check replicas that lag behind what their leader published, and a few others each time."""
-        order = list(self.replicas)
+        order = self._fetched_by(fetcher)
         count = max(RESCAN_MIN, -(-len(order) // RESCAN_ROUNDS))
-        begin = self._rescanned % max(len(order), 1)
-        self._rescanned = begin + count
-        self._queue.check(order[begin : begin + count])
-        self._queue_lagging()
+        begin = fetcher.rescanned % max(len(order), 1)
+        fetcher.rescanned = begin + count
+        fetcher.queue.check(order[begin : begin + count])
+        self._queue_lagging(fetcher)
 
-    def _queue_lagging(self) -> None:
-        for replica in self.replicas.values():
+    def _queue_lagging(self, fetcher: LeaderFetcher) -> None:
+        for topic_partition in self._fetched_by(fetcher):
+            replica = self.replicas[topic_partition]
             if (published := self._missing(replica)) is not None:
-                self._enqueue(replica, published)
+                self._enqueue(fetcher, replica, published)
 
-    def _enqueue(self, replica: FollowedReplica, published: ReplicaProgress) -> None:
+    def _enqueue(self, fetcher: LeaderFetcher, replica: FollowedReplica, published: ReplicaProgress) -> None:
         """Soon; those that are only to be started come after those with something to copy."""
         if replica.has_started or self._lacks_records(replica, published):
-            self._queue.add(replica.state.topic_partition)
+            fetcher.queue.add(replica.state.topic_partition)
         else:
-            self._queue.check([replica.state.topic_partition])
+            fetcher.queue.check([replica.state.topic_partition])
 
     def _lacks_records(self, replica: FollowedReplica, published: ReplicaProgress) -> bool:
         """Whether the leader published more than the own log is known to hold, by its fold or by the elder session."""
@@ -341,44 +412,55 @@ class FollowedPartitions:
 
     def _leaders_of(self, replica: FollowedReplica) -> list[FollowedLeader]:
         """The registrations of its leader that are known."""
-        return [leader for (broker_id, _), leader in self._leaders.items() if broker_id == replica.state.leader]
+        fetcher = self.fetchers.get(replica.state.leader)
+        return [] if fetcher is None else list(fetcher.leaders.values())
 
     # -- copying -----------------------------------------------------------------------------------------
 
-    def catch_up(self, now_ms: int) -> bool:
-        """Copy for about a slice; True when something was copied or there is more to do at once."""
-        self._queue.release_due(now_ms)
-        end_ms = now_ms + self._turn_interval.work_ms(SLICE_MS, now_ms)
-        copied = self._drain(self._queue.soon, end_ms) | self._drain(self._queue.checks, end_ms)
-        return copied or bool(self._queue)
+    def catch_up(self, fetcher: LeaderFetcher, now_ms: int) -> bool:
+        """Copy from this leader for about a slice; True when something was copied or there is more to do at once."""
+        queue = fetcher.queue
+        queue.release_due(now_ms)
+        end_ms = now_ms + fetcher.turn_interval.work_ms(SLICE_MS, now_ms)
+        copied = self._drain(fetcher, queue.soon, end_ms) | self._drain(fetcher, queue.checks, end_ms)
+        return copied or bool(queue)
 
-    def rest_ms(self, begun_ms: int) -> int:
+    def rest_ms(self, fetcher: LeaderFetcher, begun_ms: int) -> int:
         """How long to rest after a turn that began at `begun_ms`; 0 if it left something to copy."""
-        return 0 if self._queue.soon else self._turn_interval.rest_ms(begun_ms, self.ports.clock.monotonic_ms())
+        now_ms = self.ports.clock.monotonic_ms()
+        return 0 if fetcher.queue.soon else fetcher.turn_interval.rest_ms(begun_ms, now_ms)
 
-    def due_in_ms(self, now_ms: int) -> int:
+    def due_in_ms(self, fetcher: LeaderFetcher, now_ms: int) -> int:
         """How long until a delayed partition is due; 0 while there is more to do at once."""
-        return self._queue.due_in_ms(now_ms, METADATA_WATCHED_INTERVAL_MS)
+        return fetcher.queue.due_in_ms(now_ms, METADATA_WATCHED_INTERVAL_MS)
 
-    def _delay(self, topic_partition: TopicPartition, delay_ms: int, *, is_held: bool = False) -> None:
-        self._queue.delay(topic_partition, self.ports.clock.monotonic_ms() + delay_ms, is_held=is_held)
+    def _delay(
+        self, fetcher: LeaderFetcher, topic_partition: TopicPartition, delay_ms: int, *, is_held: bool = False
+    ) -> None:
+        fetcher.queue.delay(topic_partition, self.ports.clock.monotonic_ms() + delay_ms, is_held=is_held)
 
-    def _drain(self, queue: OrderedDict[TopicPartition, None], end_ms: int) -> bool:
+    def _drain(self, fetcher: LeaderFetcher, queue: OrderedDict[TopicPartition, None], end_ms: int) -> bool:
         copied = False
         for _ in range(len(queue)):
+            if not queue:  # cleared while the leader's root was waited for
+                break
             topic_partition, _ = queue.popitem(last=False)
             replica = self.replicas.get(topic_partition)
-            if replica is None or self._queue.is_delayed(topic_partition):
+            if replica is None or replica.state.leader != fetcher.leader_id:
                 continue
-            count_before = self.copied_count
-            has_more = self._catch_up_one(topic_partition, replica)
-            if has_more or self.copied_count > count_before:
+            if fetcher.queue.is_delayed(topic_partition):
+                continue
+            count_before = fetcher.copied_count
+            has_more = self._catch_up_one(fetcher, topic_partition, replica)
+            if self.replicas.get(topic_partition) is not replica:
+                continue
+            if has_more or fetcher.copied_count > count_before:
                 copied = True
-                self._turn_interval.moved(topic_partition, end_ms)
+                fetcher.turn_interval.moved(topic_partition, end_ms)
                 if has_more or self._missing(replica) is not None:
-                    self._queue.add(topic_partition)
-            elif not (replica.has_started or replica.failure or self._queue.is_delayed(topic_partition)):
-                self._delay(topic_partition, min(REPLICA_BACKOFF_MS << replica.waits, REPLICA_BACKOFF_MS_MAX))
+                    fetcher.queue.add(topic_partition)
+            elif not (replica.has_started or replica.failure or fetcher.queue.is_delayed(topic_partition)):
+                self._delay(fetcher, topic_partition, min(REPLICA_BACKOFF_MS << replica.waits, REPLICA_BACKOFF_MS_MAX))
                 replica.waits += 1
             self._update_progress(replica)
             if self.ports.clock.monotonic_ms() >= end_ms:
@@ -389,45 +471,52 @@ class FollowedPartitions:
         if (progress := replica.progress()) is not None:
             self._progress.update(replica.state.leader, progress)
 
-    def _catch_up_one(self, topic_partition: TopicPartition, replica: FollowedReplica) -> bool:
+    def _catch_up_one(self, fetcher: LeaderFetcher, topic_partition: TopicPartition, replica: FollowedReplica) -> bool:
+        fetcher.under_way = topic_partition
         try:
             if not replica.has_started and not replica.stands():
-                self._reopen(topic_partition)
+                self._reopen(topic_partition, replica)
                 return True
             if delay_ms := self._quota.delay_ms(self._metadata.image, topic_partition, self.ports.clock.monotonic_ms()):
-                self._delay(topic_partition, delay_ms)
+                self._delay(fetcher, topic_partition, delay_ms)
                 return False
-            return self._copy_within_quota(topic_partition, replica)
+            return self._copy_within_quota(fetcher, topic_partition, replica)
         except StoreUnavailableError as reason:
             _LOG.warning("%s on broker %d, trying again: %s", topic_partition, self.job.broker_id, reason)
-            self._delay(topic_partition, self.job.config.replica_fetch_backoff_ms, is_held=True)
+            self._delay(fetcher, topic_partition, self.job.config.replica_fetch_backoff_ms, is_held=True)
         except InconsistentTopicIdError as reason:
-            self._drop_stray(replica, reason)
+            self._drop_stray(fetcher, replica, reason)
         except StratalogError as reason:
-            self._repair_or_retry(topic_partition, reason)
+            self._repair_or_retry(fetcher, replica, reason)
+        finally:
+            fetcher.under_way = None
         return False
 
-    def _copy_within_quota(self, topic_partition: TopicPartition, replica: FollowedReplica) -> bool:
+    def _copy_within_quota(
+        self, fetcher: LeaderFetcher, topic_partition: TopicPartition, replica: FollowedReplica
+    ) -> bool:
         image, count_before, bytes_before = self._metadata.image, replica.copied_count, replica.copied_bytes
         max_bytes = self._quota.max_bytes(image, topic_partition, self.job.config.replica_fetch_max_bytes)
         moved = replica.catch_up(max_bytes)
         if replica.copied_count > count_before:
-            self.copied_count += replica.copied_count - count_before
+            fetcher.copied_count += replica.copied_count - count_before
             now_ms = self.ports.clock.monotonic_ms()
             self._quota.consume(image, topic_partition, replica.copied_bytes - bytes_before, now_ms)
-            if pause_ms := self.upkeep.append_pause_ms(topic_partition, replica.copied_files):
-                self._delay(topic_partition, pause_ms, is_held=True)
+            if pause_ms := fetcher.upkeep.append_pause_ms(topic_partition, replica.copied_files):
+                self._delay(fetcher, topic_partition, pause_ms, is_held=True)
         return moved
 
-    def _reopen(self, topic_partition: TopicPartition) -> None:
+    def _reopen(self, topic_partition: TopicPartition, replica: FollowedReplica) -> None:
         """A table is not the one that was folded: it was made anew or deleted, or clean-up has passed the fold.
 
         Whether it is still to be followed is decided by the newest metadata, or a deleted replica would be made again.
         """
-        self._forget(topic_partition)
+        if self.replicas.get(topic_partition) is replica:
+            self._forget(topic_partition)
         self._metadata_ms, self._is_assignment_due = 0, True
+        self._wakeup.wake()
 
-    def _drop_stray(self, replica: FollowedReplica, reason: StratalogError) -> None:
+    def _drop_stray(self, fetcher: LeaderFetcher, replica: FollowedReplica, reason: StratalogError) -> None:
         """The own table is of a deleted topic of this name. A session that lags may itself know the old topic only."""
         self._is_assignment_due = True
         self._metadata.refresh_image()
@@ -436,48 +525,65 @@ class FollowedPartitions:
             if delete_stray(replica.own.table, replica.own.topic_id, self.ports.clock, self.ports.ids):
                 _LOG.warning("broker %d drops a stray replica: %s", self.job.broker_id, reason)
             else:
-                self._delay(replica.state.topic_partition, self.job.config.replica_fetch_backoff_ms)
-            self._reopen(replica.state.topic_partition)
+                self._delay(fetcher, replica.state.topic_partition, self.job.config.replica_fetch_backoff_ms)
+            self._reopen(replica.state.topic_partition, replica)
 
     # -- standby -----------------------------------------------------------------------------------------
 
-    def fold_ahead(self, now_ms: int) -> bool:
+    def fold_ahead(self, fetcher: LeaderFetcher, now_ms: int) -> bool:
         """Fold for about a slice what copying would need, without a write; True when there is more to fold."""
         end_ms = now_ms + SLICE_MS
-        for _ in range(len(self._to_fold)):
-            topic_partition, _ = self._to_fold.popitem(last=False)
+        for _ in range(len(fetcher.to_fold)):
+            if not fetcher.to_fold:
+                break
+            topic_partition, _ = fetcher.to_fold.popitem(last=False)
             replica = self.replicas.get(topic_partition)
-            if replica is not None and replica.fold_ahead():
-                self._to_fold[topic_partition] = None
+            if replica is not None and replica.state.leader == fetcher.leader_id:
+                fetcher.under_way = topic_partition
+                try:
+                    if replica.fold_ahead():
+                        fetcher.to_fold[topic_partition] = None
+                finally:
+                    fetcher.under_way = None
             if self.ports.clock.monotonic_ms() >= end_ms:
                 break
-        return bool(self._to_fold)
+        return bool(fetcher.to_fold)
 
     # -- upkeep ------------------------------------------------------------------------------------------
 
-    def keep_up(self, *, may_begin: bool = True) -> None:
-        """A round of upkeep. `may_begin` False: what was begun is ended, nothing else."""
-        self._may_begin_upkeep = may_begin
-        self.upkeep.run(self._keep_one_up, self._repair_or_retry)
+    def keep_up(self, fetcher: LeaderFetcher, *, may_begin: bool = True) -> None:
+        """A round of upkeep of the replicas that are fetched from this leader. `may_begin` False: what was begun is
+        ended, nothing else."""
+        fetcher.upkeep.run(
+            partial(self._keep_one_up, fetcher, may_begin),
+            lambda topic_partition, reason: self._repair_or_retry(fetcher, self.replicas[topic_partition], reason),
+        )
 
-    def _keep_one_up(self, topic_partition: TopicPartition, upkeep: Upkeep, is_busy: bool) -> UpkeepDone | None:
-        replica = self.replicas[topic_partition]
-        if not replica.has_started or replica.failure is not None:
+    def _keep_one_up(
+        self, fetcher: LeaderFetcher, may_begin: bool, topic_partition: TopicPartition, upkeep: Upkeep, is_busy: bool
+    ) -> UpkeepDone | None:
+        replica = self.replicas.get(topic_partition)
+        if replica is None or not replica.has_started or replica.failure is not None:
             return None
         now_ms, high_watermark = self.ports.clock.wall_ms(), self._high_watermark(replica)
-        may_begin = self._may_begin_upkeep
-        done = upkeep.step(now_ms, high_watermark, replica.leader_epoch, is_busy=is_busy, may_begin=may_begin)
-        if done is not None and done.work is UpkeepWork.RETENTION:
+        fetcher.under_way = topic_partition
+        try:
+            done = upkeep.step(now_ms, high_watermark, replica.leader_epoch, is_busy=is_busy, may_begin=may_begin)
+        finally:
+            fetcher.under_way = None
+        if done is not None and done.work is UpkeepWork.RETENTION and self.replicas.get(topic_partition) is replica:
             self._update_progress(replica)
         return done
 
-    def _repair_or_retry(self, topic_partition: TopicPartition, reason: StratalogError) -> None:
-        replica = self.replicas[topic_partition]
+    def _repair_or_retry(self, fetcher: LeaderFetcher, replica: FollowedReplica, reason: StratalogError) -> None:
+        topic_partition = replica.state.topic_partition
+        if self.replicas.get(topic_partition) is not replica:
+            return
         if self._repair.begin(replica.state, replica.own.table, replica.leader.name, reason):
             replica.failure = reason
         else:
             replica.has_started = False
-            self._delay(topic_partition, self.job.config.replica_fetch_backoff_ms)
+            self._delay(fetcher, topic_partition, self.job.config.replica_fetch_backoff_ms)
 
     def _high_watermark(self, replica: FollowedReplica) -> int:
         """The one that the leader published for this epoch, as of the last rescan; -1 when none."""

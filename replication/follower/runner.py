@@ -14,8 +14,11 @@ from typing import Protocol
 
 from stratalog.replication.follower.fetch_session import FollowerSession, stop_path
 from stratalog.replication.follower.partitions import FetchJob, FollowedPartitions
-from stratalog.replication.stores import DeltaStores, Ports
-from stratalog.replication.threads.upkeep_thread import UpkeepThread
+from stratalog.replication.follower.turn_stores import TurnStores
+from stratalog.replication.stores import Ports, request_ms_max
+from stratalog.replication.threads.daemon_threads import DaemonThreads, is_done_within
+from stratalog.replication.threads.turn_lock import TurnLock
+from stratalog.replication.threads.upkeep_thread import UpkeepThreads
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.objects.remote import open_store
@@ -24,6 +27,8 @@ _LOG = logging.getLogger("stratalog.fetcher")
 
 THREAD_SESSION = "thread-"
 """The beginning of the names of sessions in threads."""
+END_WAIT_S = 10
+"""Longest wait for a broker's own root, and for each thread, when fetch sessions are to end."""
 
 
 class FetchRunner(Protocol):
@@ -78,9 +83,25 @@ _FOLDED = FoldedPartitions()
 
 
 @cache
-def _upkeep_thread() -> UpkeepThread:
+def _upkeep_threads() -> UpkeepThreads:
     """For all sessions of this process, made after Spark forked its worker."""
-    return UpkeepThread(SystemClock())
+    return UpkeepThreads(SystemClock())
+
+
+def _ports(job: FetchJob) -> Ports:
+    """The stores of a fetcher, whose threads take turns; one that waits for another broker's root gives its turn up."""
+    ids, turn = RandomIds(), TurnLock((job.root, job.metadata_root))
+    request_ms = request_ms_max(job.config.broker_session_timeout_ms)
+    upkeep = _upkeep_threads()
+    return Ports(
+        TurnStores(ids, turn, request_ms),
+        SystemClock(),
+        ids,
+        upkeep.at(job.root),
+        threads=DaemonThreads(),
+        turn=turn,
+        executors=lambda leader_root: upkeep.at(job.root, leader_root),
+    )
 
 
 def run_session(
@@ -89,8 +110,7 @@ def run_session(
     """Run one session to its end, in the calling thread. It ends early when it is no longer wanted."""
     followed = _FOLDED.pop(job, fetcher_id)
     if followed is None:
-        ids = RandomIds()
-        followed = FollowedPartitions(job, fetcher_id, Ports(DeltaStores(ids), SystemClock(), ids, _upkeep_thread()))
+        followed = FollowedPartitions(job, fetcher_id, _ports(job))
     session = FollowerSession(followed, name)
     session.run(duration_ms, is_wanted)
     if not session.is_over:
@@ -106,11 +126,13 @@ def end_sessions(job: FetchJob) -> None:
 def could_end_sessions(job: FetchJob) -> bool:
     """`end_sessions`; False when the broker's root takes no write."""
     try:
-        end_sessions(job)
-    except StratalogError as reason:
-        _LOG.warning("fetch sessions of broker %d cannot be ended: %s", job.broker_id, reason)
-        return False
-    return True
+        if is_done_within(END_WAIT_S, f"end-fetch-{job.broker_id}", lambda: end_sessions(job)):
+            return True
+        reason: object = f"its root did not answer in {END_WAIT_S} s"
+    except StratalogError as failure:
+        reason = failure
+    _LOG.warning("fetch sessions of broker %d cannot be ended: %s", job.broker_id, reason)
+    return False
 
 
 class FollowerThreads:
@@ -155,7 +177,7 @@ class FollowerThreads:
     def join(self) -> bool:
         """Wait for the sessions to end, each at most 10 s. False when one may still be at work."""
         for thread in self._threads:
-            thread.join(timeout=10)
+            thread.join(timeout=END_WAIT_S)
         return not any(thread.is_alive() for thread in self._threads)
 
 

@@ -20,7 +20,7 @@ from stratalog.replication.process.joined_cluster import join_cluster
 from stratalog.replication.process.metrics_server import MetricsServer
 from stratalog.replication.process.running_broker import RunningBroker, SharedParts, await_up
 from stratalog.replication.process.text_logs import close_text_logs, open_text_logs
-from stratalog.replication.threads.upkeep_thread import UpkeepThread
+from stratalog.replication.threads.upkeep_thread import UpkeepThreads
 from stratalog.storage.clock import SystemClock
 from stratalog.storage.files.cache import SHARED_FILE_CACHE
 
@@ -73,12 +73,12 @@ class BrokerHost:
             self.joined.close()
             raise
         SHARED_FILE_CACHE.resize(config.stratalog_tail_cache_bytes)
-        self._executor = UpkeepThread(SystemClock())
+        self._upkeep = UpkeepThreads(SystemClock())
         self._metrics: MetricsServer | None = None
         self._peers: MutableMapping[int, Appends] = {} if peers is None else peers
         topic_defaults = flatten_toml(TOPICS_TOML.read_text(encoding="utf-8"))
         self._shared = SharedParts(
-            hosted.metadata_root, config, topic_defaults, self.runner, self._executor, self._peers
+            hosted.metadata_root, config, topic_defaults, self.runner, self._upkeep, self._peers
         )
 
     @property
@@ -115,10 +115,12 @@ class BrokerHost:
             self._metrics.close()
         running, in_order = list(self.running.values()), self.hosted.config.controlled_shutdown_enable
         for each in running:
+            each.ask_to_end()
+        for each in running:
             each.join()
         left = [in_order and each.move_leaderships() for each in running]
         have_ended = self.runner.stop()
-        self._executor.shutdown(wait=True)
+        self._upkeep.shutdown()
         for each, left_in_order in zip(running, left, strict=True):
             each.close(left_in_order=left_in_order and have_ended)
         close_text_logs(self._text_logs)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -21,7 +20,9 @@ from stratalog.replication.coordinator.runtime.remote_appends import Appends
 from stratalog.replication.follower.partitions import FetchJob
 from stratalog.replication.follower.runner import FetchRunner
 from stratalog.replication.progress.progress import fetch_progress_path, progress_prefix
-from stratalog.replication.stores import DeltaStores, Ports
+from stratalog.replication.stores import DeltaStores, Ports, request_ms_max
+from stratalog.replication.threads.daemon_threads import DaemonThreads, is_done_within
+from stratalog.replication.threads.upkeep_thread import UpkeepThreads
 from stratalog.storage.clock import RandomIds, SystemClock
 from stratalog.storage.errors import (
     BrokerNotAvailableError,
@@ -37,6 +38,8 @@ _LOG = logging.getLogger("stratalog.cluster")
 START_WAIT_MS = 60_000
 TRY_AGAIN_S = 0.1
 JOIN_WAIT_S = 30
+END_WAIT_S = 20
+"""Longest time of each part of a broker's end: a root that answers nothing must not keep the process."""
 TURN_WAIT_S = 0.02
 """Longest wait for another broker's turn, so that a stuck disk does not block the others."""
 
@@ -61,7 +64,7 @@ class SharedParts:
     config: BrokerConfig
     topic_defaults: Mapping[str, object]
     runner: FetchRunner
-    executor: Executor
+    upkeep: UpkeepThreads
     peers: Mapping[int, Appends]
     turn_lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -83,7 +86,9 @@ class RunningBroker:
         """The failure that each thread logged last, until a turn succeeds: it is not logged for each try."""
         self._lock = lock
         try:
-            ports = Ports(DeltaStores(RandomIds()), SystemClock(), RandomIds(), shared.executor)
+            request_ms, upkeep = request_ms_max(shared.config.broker_session_timeout_ms), shared.upkeep
+            stores, clock, threads = DeltaStores(RandomIds(), request_ms=request_ms), SystemClock(), DaemonThreads()
+            ports = Ports(stores, clock, RandomIds(), upkeep.at(identity.root), threads=threads)
             self.broker = Broker(
                 BrokerSetup(identity, shared.config, shared.metadata_root, shared.topic_defaults),
                 ports,
@@ -95,7 +100,7 @@ class RunningBroker:
                 self.broker.incarnation_id,
                 shared.config,
                 shared.metadata_root,
-                Ports(DeltaStores(ports.ids), ports.clock, ports.ids, shared.executor),
+                Ports(DeltaStores(ports.ids, request_ms=request_ms), clock, ports.ids, upkeep.at(shared.metadata_root)),
             )
         except BaseException:
             self._lock.close()
@@ -195,19 +200,23 @@ class RunningBroker:
         """After `join`, a controlled shutdown: others lead what it led. False when that failed, or it was not part of
         the cluster."""
         is_member = self.registered.is_set() and self.broker.stopped_by is None
-        return is_member and self._is_done(self.broker.shut_down)
+        is_stuck = self._threads[0].is_alive()  # in a call to its own root: the loop still uses what would be moved
+        return is_member and not is_stuck and self._is_done(self.broker.shut_down)
 
     def close(self, *, left_in_order: bool) -> None:
         """After its fetch sessions have ended: mark the root as clean, if it is, and release it."""
         if left_in_order:
-            objects = open_store(self.broker.root)
-            self._is_done(lambda: mark_clean_shutdown(objects, self.broker.broker_epoch))
+            self._is_done(lambda: mark_clean_shutdown(open_store(self.broker.root), self.broker.broker_epoch))
         self._lock.close()
+
+    def ask_to_end(self) -> None:
+        """Let the threads end after the turn they are in."""
+        self._is_ending.set()
+        self.broker.wakeup.wake()
 
     def join(self) -> None:
         """End the threads after the turn they are in."""
-        self._is_ending.set()
-        self.broker.wakeup.wake()
+        self.ask_to_end()
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join(timeout=JOIN_WAIT_S)
@@ -215,13 +224,15 @@ class RunningBroker:
             self.broker.wakeup.close()
 
     def _is_done(self, part: Callable[[], None]) -> bool:
-        """One part of the end; the others follow even if it fails."""
+        """One part of the end; the others follow even if it fails, or takes too long."""
+        broker_id = self.broker.broker_id
         try:
-            part()
+            if is_done_within(END_WAIT_S, f"end-{broker_id}", part):
+                return True
+            _LOG.warning("broker %d did not shut down cleanly: no end after %d s", broker_id, END_WAIT_S)
         except StratalogError as reason:
-            _LOG.warning("broker %d did not shut down cleanly: %s", self.broker.broker_id, reason)
-            return False
-        return True
+            _LOG.warning("broker %d did not shut down cleanly: %s", broker_id, reason)
+        return False
 
 
 def await_up(running: Iterable[RunningBroker]) -> None:

@@ -54,10 +54,9 @@ class LeaderProgress:
 
 
 class FollowedLeader:
-    """A leader's progress as its followers read it. `retry_at_ms`: the next poll after its root was out of reach."""
+    """A leader's progress as its followers read it."""
 
     def __init__(self, store: ObjectStore, broker_epoch: int) -> None:
-        self.retry_at_ms = 0
         self._store = store
         self._path = leader_ends_path(broker_epoch)
         self._ends = ProgressReader(store, self._path)
@@ -67,7 +66,7 @@ class FollowedLeader:
     def watch(self, wakeup: Wakeup) -> None:
         """Let new log ends wake this process."""
         if self._watch is None:
-            self._watch = wakeup.watch(self._store, self._path)
+            self._watch = self._store.waiting_for(lambda: wakeup.watch(self._store, self._path))
 
     def unwatch(self, wakeup: Wakeup | None) -> None:
         """`wakeup` None: it is closed."""

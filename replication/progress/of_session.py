@@ -52,12 +52,12 @@ class SessionProgress:
         for writer in self._by_leader.values():
             writer.forget(topic_partition)
 
-    def publish(self, now_ms: int) -> None:
-        """Write the changes for each leader. Raises StoreUnavailableError: the next call writes the rest."""
-        for writer in self._by_leader.values():
-            if writer.is_unpublished:
-                writer.state = self.state
-                writer.publish(now_ms)
+    def publish(self, leader_id: int, now_ms: int) -> None:
+        """Write the changes for this leader. Raises StoreUnavailableError: the next call writes the rest."""
+        writer = self._by_leader.get(leader_id)
+        if writer is not None and writer.is_unpublished:
+            writer.state = self.state
+            writer.publish(now_ms)
 
     def beat(self, now_ms: int) -> None:
         """Write a heartbeat and the state for the other sessions."""

@@ -1,6 +1,9 @@
 """How the threads of one process share the interpreter and its memory, and how often their loops turn.
 
-interpreter    settings of Python's interpreter and garbage collector
-turn_interval  how far apart the turns of a loop begin while many partitions move
-upkeep_thread  the one thread that does the upkeep of all logs of a process
+back_off        when something that fails is tried again
+daemon_threads  threads that end with the process, whatever they wait for
+interpreter     settings of Python's interpreter and garbage collector
+turn_lock       what the threads of one fetch session hold while they work
+turn_interval   how far apart the turns of a loop begin while many partitions move
+upkeep_thread   the threads that do the upkeep of all logs of a process, one for each root
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +22,7 @@ from stratalog.storage.delta.commit_json import (
     file_stats,
     own_properties,
     partition_values,
+    protocol_of,
     time_tags,
 )
 from stratalog.storage.delta.table import RemovedObject, TableSnapshot
@@ -129,45 +130,41 @@ def pointed_version(data: bytes | None) -> int:
     return version if isinstance(version, int) else -1
 
 
-class Definition(NamedTuple):
-    """The bodies of a table's `protocol` and `metaData`, which each checkpoint repeats unchanged."""
-
-    protocol: dict[str, Any]
-    metadata: dict[str, Any]
+Metadata = dict[str, Any]
+"""The body of a table's `metaData`, which each checkpoint repeats unchanged."""
 
 
-def commit_definition(data: bytes, name: str) -> Definition:
-    """The definition in the first commit. Raises CorruptMessageError when it lacks one."""
+def commit_metadata(data: bytes, name: str) -> Metadata:
+    """The metadata in the first commit. Raises CorruptMessageError when it lacks one."""
     try:
         actions = [json.loads(line) for line in data.split(b"\n") if line]
         found = {kind: body for action in actions for kind, body in action.items()}
-        return Definition(found["protocol"], found["metaData"])
+        metadata: Metadata = found["metaData"]
+        return metadata
     except (ValueError, KeyError, TypeError, AttributeError) as reason:
         raise CorruptMessageError(f"{name}: version 0 defines no table: {reason}") from reason
 
 
-def decode_definition(data: bytes, name: str) -> tuple[Definition, set[str]]:
-    """The definition in a checkpoint, and the paths of its files. Raises CorruptMessageError when it lacks one."""
+def decode_metadata(data: bytes, name: str) -> tuple[Metadata, set[str]]:
+    """The metadata in a checkpoint, and the paths of its files. Raises CorruptMessageError when it lacks one."""
     try:
-        columns = ["metaData", "protocol", "add.path"]
-        table = pq.ParquetFile(pa.BufferReader(data)).read(columns=columns, use_threads=False)
-        (protocol,) = _rows(table, "protocol").to_pylist()
+        table = pq.ParquetFile(pa.BufferReader(data)).read(columns=["metaData", "add.path"], use_threads=False)
         (metadata,) = _rows(table, "metaData").to_pylist()
         paths = pc.struct_field(_rows(table, "add"), "path").to_pylist()
-        return Definition(protocol, metadata), set(paths)
+        return metadata, set(paths)
     except (OSError, pa.ArrowException, ValueError, KeyError) as reason:
         raise CorruptMessageError(f"{name}: the checkpoint defines no table: {reason}") from reason
 
 
-def encode_checkpoint(snapshot: TableSnapshot, definition: Definition) -> tuple[bytes, int]:
+def encode_checkpoint(snapshot: TableSnapshot, metadata: Metadata) -> tuple[bytes, int]:
     """(bytes of the checkpoint, number of its actions).
 
     Made column by column: thousands of tombstones as Python objects would take longer, and cause garbage collections.
     """
     txns = snapshot.txns
     actions = {
-        "protocol": pa.array([definition.protocol], _type_of("protocol")),
-        "metaData": pa.array([definition.metadata], _type_of("metaData")),
+        "protocol": pa.array([protocol_of(snapshot.writer_version)], _type_of("protocol")),
+        "metaData": pa.array([metadata], _type_of("metaData")),
         "txn": _bodies("txn", len(txns), {"appId": list(txns), "version": list(txns.values())}),
         "remove": _tombstones(snapshot.removed),
         "add": _adds(snapshot.files),
@@ -219,7 +216,8 @@ def decode_checkpoint(data: bytes, version: int, name: str) -> TableSnapshot:
         txns = {txn["appId"]: txn["version"] for txn in _rows(table, "txn").to_pylist()}
         properties = own_properties(dict(metadata["configuration"]))
         removed = _removed(_rows(table, "remove"), version)
-        return TableSnapshot(version, _entries(_rows(table, "add")), txns, properties, removed, version)
+        files, writer_version = _entries(_rows(table, "add")), protocol["minWriterVersion"]
+        return TableSnapshot(version, files, txns, properties, removed, version, writer_version=writer_version)
     except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as reason:
         raise CorruptMessageError(f"{name}: the checkpoint is unreadable: {reason}") from reason
 

@@ -17,7 +17,7 @@ import crc32c
 import pyarrow as pa
 
 from stratalog.storage.delta.commit_race import StoredCommit
-from stratalog.storage.delta.table import Commit
+from stratalog.storage.delta.table import OPEN_WRITER_VERSION, WRITER_VERSION, Commit
 from stratalog.storage.errors import CorruptMessageError, UnsupportedTableFeatureError
 from stratalog.storage.files.data_file import DataFile, FileEntry
 from stratalog.storage.producers import ProducerChanges
@@ -28,7 +28,12 @@ ISO_MIN_MS, ISO_MAX_MS = -62_135_596_800_000, 253_402_300_799_999
 """Timestamps of the years 1 to 9999; for others Delta has no text."""
 PARTITION_COLUMNS = ("segment", "leader_epoch", "base_offset")
 READER_VERSION = 1
-WRITER_VERSION = 2
+WRITER_FEATURE = "stratalog"
+"""Name of the writer feature of every table. No other engine knows it, so none that keeps Delta's protocol commits."""
+WRITER_FEATURES = ("invariants", WRITER_FEATURE)
+"""Names of the writer features of every table. Delta's older protocols imply `invariants`, and delta-spark does not
+read a table with columns that are not nullable unless it is listed."""
+_KNOWN_FEATURES = frozenset({*WRITER_FEATURES, "appendOnly"})
 TABLE_PROPERTIES: Mapping[str, str] = {
     "delta.enableExpiredLogCleanup": "false",
     "delta.deletedFileRetentionDuration": "interval 1 hours",
@@ -72,7 +77,7 @@ _quoted = json.encoder.encode_basestring_ascii
 
 
 def encode_commit(stored: StoredCommit) -> bytes:
-    """The log file of a commit; with `properties` (version 0) also protocol, schema and partition columns."""
+    """The log file of a commit; with `properties` (version 0) also schema and partition columns."""
     commit = stored.commit
     info: dict[str, Any] = {
         "timestamp": commit.timestamp_ms,
@@ -86,8 +91,9 @@ def encode_commit(stored: StoredCommit) -> bytes:
     if commit.producers is not None:
         info["stratalogProducers"] = commit.producers.to_value()
     lines = [_json({"commitInfo": info})]
+    if commit.writer_version is not None:
+        lines.append(_json({"protocol": protocol_of(commit.writer_version)}))
     if stored.properties is not None:
-        lines.append(_json({"protocol": {"minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION}}))
         lines.append(_json({"metaData": _metadata(commit, stored.properties)}))
     lines.extend(f'{{"txn":{{"appId":{_quoted(name)},"version":{number}}}}}' for name, number in commit.txns.items())
     after = f',"deletionTimestamp":{commit.timestamp_ms},"dataChange":{_json(commit.data_change)}}}}}'
@@ -101,7 +107,7 @@ def decode_commit(data: bytes, name: str) -> StoredCommit:
     """The commit in a log file; `name` is the table and version for messages.
 
     A file without our id is a foreign commit. Raises CorruptMessageError when the file is torn or changed,
-    UnsupportedTableFeatureError when it needs more than reader 1 / writer 2.
+    UnsupportedTableFeatureError as `check_protocol`.
     """
     try:
         bodies: dict[str, list[Any]] = {}
@@ -143,14 +149,21 @@ def file_entry(
 
 
 def check_protocol(protocol: Mapping[str, Any], name: str) -> None:
-    """Raises UnsupportedTableFeatureError when a table needs more than reader 1 / writer 2."""
+    """Raises UnsupportedTableFeatureError unless a table is reader 1 / writer 7 with our feature, or older."""
     reader, writer = protocol["minReaderVersion"], protocol["minWriterVersion"]
-    if reader > READER_VERSION or writer > WRITER_VERSION:
-        features = [*(protocol.get("readerFeatures") or []), *(protocol.get("writerFeatures") or [])]
+    features = {*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())}
+    is_known = writer <= OPEN_WRITER_VERSION or (writer == WRITER_VERSION and features <= _KNOWN_FEATURES)
+    if reader > READER_VERSION or not is_known:
         raise UnsupportedTableFeatureError(
-            f"{name}: the table needs Delta reader {reader} / writer {writer} {sorted(set(features))}; "
-            f"a log is reader {READER_VERSION} / writer {WRITER_VERSION}"
+            f"{name}: the table needs Delta reader {reader} / writer {writer} {sorted(features)}; "
+            f"a log is reader {READER_VERSION} / writer {WRITER_VERSION} {list(WRITER_FEATURES)}"
         )
+
+
+def protocol_of(writer_version: int) -> dict[str, Any]:
+    """Delta's `protocol` of a table of this writer version."""
+    versions = {"minReaderVersion": READER_VERSION, "minWriterVersion": writer_version}
+    return {**versions, "writerFeatures": list(WRITER_FEATURES)} if writer_version >= WRITER_VERSION else versions
 
 
 def own_properties(configuration: Mapping[str, str]) -> dict[str, str]:
@@ -180,8 +193,10 @@ def delta_schema() -> str:
 
 
 def _stored(bodies: Mapping[str, list[Any]], info: Mapping[str, Any], name: str) -> StoredCommit:
+    writer_version = None
     for protocol in bodies.get("protocol", ()):
         check_protocol(protocol, name)
+        writer_version = protocol["minWriterVersion"]
     is_foreign = "stratalogCommitId" not in info
     operation = str(info.get("operation", "unknown operation"))
     # a foreign add need not have our stats: its commit takes the replica offline anyway
@@ -196,6 +211,7 @@ def _stored(bodies: Mapping[str, list[Any]], info: Mapping[str, Any], name: str)
         data_change=bool(info.get("stratalogDataChange", True)),
         is_foreign=is_foreign,
         producers=ProducerChanges.from_value(changes) if (changes := info.get("stratalogProducers")) else None,
+        writer_version=writer_version,
     )
     metadata = bodies.get("metaData")
     properties = own_properties(metadata[0]["configuration"]) if metadata else None

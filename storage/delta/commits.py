@@ -11,14 +11,14 @@ from collections.abc import Iterator
 
 from stratalog.storage.delta.checkpoint import (
     LAST_CHECKPOINT,
-    Definition,
+    Metadata,
     action_count_of,
     checkpoint_file,
     checkpoint_versions,
-    commit_definition,
     commit_file,
+    commit_metadata,
     decode_checkpoint,
-    decode_definition,
+    decode_metadata,
     encode_checkpoint,
     encode_pointer,
     pointed_version,
@@ -94,16 +94,16 @@ class DeltaCommitLog:
     def delete_checkpoint(self, version: int) -> None:
         self._store.delete(f"{self._log}/{checkpoint_file(version)}")
 
-    def definition(self) -> tuple[Definition, set[str]]:
-        """The table's definition, which every checkpoint repeats, and the files that the newest checkpoint names."""
+    def metadata(self) -> tuple[Metadata, set[str]]:
+        """The table's metadata, which every checkpoint repeats, and the files that the newest checkpoint names."""
         for version in self._newest_first():
             data = self._store.get_optional(f"{self._log}/{checkpoint_file(version)}")
             try:
                 if data is not None:
-                    return decode_definition(data, f"{self.name} checkpoint {version}")
+                    return decode_metadata(data, f"{self.name} checkpoint {version}")
             except CorruptMessageError:
                 continue
-        return commit_definition(self._store.get(self.path_of(0)), self.name), set()
+        return commit_metadata(self._store.get(self.path_of(0)), self.name), set()
 
     def _newest_first(self) -> Iterator[int]:
         """The versions of checkpoints: the one pointed at, then those found by listing."""
@@ -113,9 +113,9 @@ class DeltaCommitLog:
             return
         yield from self.checkpoints()
 
-    def write_checkpoint(self, snapshot: TableSnapshot, definition: Definition) -> None:
+    def write_checkpoint(self, snapshot: TableSnapshot, metadata: Metadata) -> None:
         """Write and sync the checkpoint; `put_pointer` is next. What is pointed at outlives a power loss."""
-        data, action_count = encode_checkpoint(snapshot, definition)
+        data, action_count = encode_checkpoint(snapshot, metadata)
         self._put_synced(checkpoint_file(snapshot.version), data)
         self._pointer = snapshot.version, encode_pointer(snapshot.version, action_count, len(data))
 

@@ -23,6 +23,7 @@ from stratalog.storage.delta.snapshot import INITIAL_TXNS, NO_COMMIT, sound_comm
 from stratalog.storage.delta.table import (
     PRODUCERS,
     PRODUCERS_VERSION,
+    WRITER_VERSION,
     Commit,
     Committed,
     Conflict,
@@ -79,7 +80,7 @@ class DeltaLogTable(LogTable):
         return self._log.name
 
     def create(self, properties: Mapping[str, str], timestamp_ms: int, commit_id: str) -> bool:
-        commit = Commit(commit_id, "CREATE TABLE", timestamp_ms, txns=INITIAL_TXNS)
+        commit = Commit(commit_id, "CREATE TABLE", timestamp_ms, txns=INITIAL_TXNS, writer_version=WRITER_VERSION)
         created = self._race.create(commit, properties)
         if created:
             self._store.sync([self._log.path_of(0)])
@@ -264,13 +265,13 @@ class DeltaLogTable(LogTable):
             return version
         if not log.has_version(version, commit_id):
             raise StoreUnavailableError(f"{self.name}: version {version} is gone or replaced")
-        definition, known = log.definition()
+        metadata, known = log.metadata()
         if not self._store.durable_on_answer:
             fresh = [f"{self._directory}/{entry.path}" for entry in snapshot.files if entry.path not in known]
             objects = (path for path in owed if path.endswith(".json"))
             paths = [*fresh, *objects, *self._producer_paths(snapshot), log.path_of(version), self._directory]
             self._store.sync(list(dict.fromkeys(paths)))
-        log.write_checkpoint(snapshot, definition)
+        log.write_checkpoint(snapshot, metadata)
         point_to(log, version)
         return version
 

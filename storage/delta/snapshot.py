@@ -10,6 +10,7 @@ from stratalog.storage.delta.table import (
     LEADER_EPOCH,
     LOG_END,
     LOG_START,
+    OPEN_WRITER_VERSION,
     PRODUCERS,
     PRODUCERS_VERSION,
     Commit,
@@ -36,6 +37,7 @@ class TableFold:
         self._removed = RemovedObjects(base.removed if base else {})
         self._durable_version = self.version
         self._producer_changes: list[tuple[int, ProducerChanges]] = []
+        self._writer_version = base.writer_version if base else OPEN_WRITER_VERSION
         self._name = name
 
     def apply(self, stored: StoredCommit) -> None:
@@ -52,6 +54,7 @@ class TableFold:
             self._files[entry.path] = entry
         self._txns.update(commit.txns)
         note_producer_changes(self._producer_changes, version, commit)
+        self._writer_version = commit.writer_version or self._writer_version
         if stored.properties is not None:
             self._properties = dict(stored.properties)
         self.version = version
@@ -66,6 +69,7 @@ class TableFold:
             self._removed.as_mapping(),
             self._durable_version,
             tuple(self._producer_changes),
+            self._writer_version,
         )
 
 

@@ -32,6 +32,10 @@ ERASED = "stratalog.erased"
 """Name of the id up to which every erasure is done in this replica."""
 ERASE_PREFIX = "stratalog.erase."
 """`txn stratalog.erase.<id>` counts the records that the erasure removed here, `….<id>.files` the files."""
+WRITER_VERSION = 7
+"""Version of Delta's protocol for writers: features are listed by name, and a writer that lacks one must not commit."""
+OPEN_WRITER_VERSION = 2
+"""Writer version of tables that any Delta writer may commit to. Their next epoch start raises it."""
 EPOCH_PREFIX = "stratalog.epoch."
 REMOVED_EPOCH = -1
 """Value of `txn stratalog.epoch.<e>` once the entry of epoch e was truncated away."""
@@ -41,12 +45,13 @@ REMOVED_EPOCH = -1
 class Commit:
     """The content of one table version, as decided by its writer.
 
-    commit_id    the writer's own id, by which it finds its commit again after an ambiguous result
-    txns         names (`LOG_END` ...) -> 64-bit numbers; the last value of a name holds
-    data_change  False for upkeep that leaves the readable records as they were
-    is_foreign   True on read when no stratalog committer wrote the version
-    producers    what the commit adds to producer and sink state. None: nothing, unless `txns` has `PRODUCERS`; then the
-                 state is in that object
+    commit_id       the writer's own id, by which it finds its commit again after an ambiguous result
+    txns            names (`LOG_END` ...) -> 64-bit numbers; the last value of a name holds
+    data_change     False for upkeep that leaves the readable records as they were
+    is_foreign      True on read when no stratalog committer wrote the version
+    producers       what the commit adds to producer and sink state. None: nothing, unless `txns` has `PRODUCERS`; then
+                    the state is in that object
+    writer_version  of the table from this commit on; None: as before
     """
 
     commit_id: str
@@ -58,6 +63,7 @@ class Commit:
     data_change: bool = True
     is_foreign: bool = False
     producers: ProducerChanges | None = None
+    writer_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,7 @@ class TableSnapshot:
     removed: Mapping[str, RemovedObject] = field(default_factory=dict)
     durable_version: int = -1
     producer_changes: tuple[tuple[int, ProducerChanges], ...] = ()
+    writer_version: int = WRITER_VERSION
 
 
 class LogTable(Protocol):

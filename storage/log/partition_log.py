@@ -21,6 +21,7 @@ from stratalog.storage.delta.table import (
     LOG_START,
     PRODUCERS,
     PRODUCERS_VERSION,
+    WRITER_VERSION,
     Commit,
     Committed,
     Conflict,
@@ -121,6 +122,7 @@ class PartitionLog(LogReader):
         as_leader    also begin the epoch's entry at the (new) log end
         truncate_to  the log ends there or below; producer and sink state are truncated with it
         log_start    the log starts there or above
+        A table of an older release becomes one that foreign writers refuse (`WRITER_VERSION`), in the same commit.
         Raises FencedLeaderEpochError when the table is at a newer epoch. Writes nothing when nothing changes.
         """
         state = self.state
@@ -128,7 +130,8 @@ class PartitionLog(LogReader):
         cut = plan_cut(state, truncate_to, log_start)
         epochs = cut.epochs.assign(leader_epoch, cut.log_end_offset) if as_leader else cut.epochs
         txns = position_txns(cut.log_end_offset, leader_epoch, cut.log_start_offset)
-        if txns == state.position_txns and epochs == state.epochs and not cut.removes:
+        is_upgraded = state.writer_version >= WRITER_VERSION
+        if txns == state.position_txns and epochs == state.epochs and not cut.removes and is_upgraded:
             return Committed(state.version)
         sliced = self._sliced(cut)
         producers = self._producers_after(state, cut, sliced)
@@ -145,6 +148,7 @@ class PartitionLog(LogReader):
             },
             producers=producers,
             sync=True,
+            writer_version=None if is_upgraded else WRITER_VERSION,
         )
         return self._put(prepared)
 
@@ -409,12 +413,23 @@ class PartitionLog(LogReader):
         producers: ProducerStates | None = None,
         data_change: bool = True,
         sync: bool = False,
+        writer_version: int | None = None,
     ) -> _PreparedCommit:
         """A commit on top of the fold."""
         changes, producer_txns = self._producers_of_commit(producers)
         all_txns = {**self.state.position_txns, **self.state.deleted_txns, **txns, **producer_txns}
         records = sum([entry.file.record_count for entry in adds]) if data_change else 0
-        commit = Commit(self._ids.new_id(), operation, now_ms, adds, removes, all_txns, data_change, producers=changes)
+        commit = Commit(
+            self._ids.new_id(),
+            operation,
+            now_ms,
+            adds,
+            removes,
+            all_txns,
+            data_change,
+            producers=changes,
+            writer_version=writer_version,
+        )
         is_synced = sync or self.flushing.is_due(self.config, records)
         return _PreparedCommit(self._decided_on + 1, commit, producers, records, is_synced)
 

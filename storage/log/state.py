@@ -51,6 +51,7 @@ class LogState:
     swapped_version   of the newest commit that removed files
     producer_changes  those after `producers_version`, as far as they lie after `folded_from`
     times             the time index of `files`
+    writer_version    of Delta's protocol, that the table asks of those who commit
     garbage_bytes     size of the files that left the log since the last checkpoint that this fold knows of
     """
 
@@ -61,6 +62,7 @@ class LogState:
         self.producer_changes: list[tuple[int, ProducerChanges]] = list(snapshot.producer_changes)
         self.swapped_version = snapshot.version
         self.properties = snapshot.properties
+        self.writer_version = snapshot.writer_version
         self.files: list[FileEntry] = sorted(snapshot.files, key=start_of)
         self.times = TimeIndex()
         self.removed = RemovedObjects(snapshot.removed if remembers_removed else {})
@@ -170,6 +172,7 @@ class LogState:
         for entry in commit.adds:
             self._add(entry)
         self._record_txns(commit.txns)
+        self.writer_version = commit.writer_version or self.writer_version
         note_producer_changes(self.producer_changes, version, commit)
         if gone:
             self.garbage_bytes += sum(entry.file.size_bytes for entry in gone)
@@ -203,6 +206,7 @@ class LogState:
             self.properties,
             self.removed.as_mapping(),
             self.durable_version,
+            writer_version=self.writer_version,
         )
 
     def _add(self, entry: FileEntry) -> None:

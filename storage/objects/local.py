@@ -117,9 +117,13 @@ class LocalStore(ObjectStore):
         self, path: str, source: ObjectStore, source_path: str, tail_bytes: int, check: Callable[[bytes], bool]
     ) -> bool:
         """As the port says, by sendfile(2)."""
-        target, source_file = f"{self.root}/{path}", source.file_path(source_path)
+        source_file = source.file_path(source_path)
         if source_file is None:
             return False
+        return source.waiting_for(lambda: self._copy_file(path, source_file, tail_bytes, check))
+
+    def _copy_file(self, path: str, source_file: str, tail_bytes: int, check: Callable[[bytes], bool]) -> bool:
+        target = f"{self.root}/{path}"
         try:
             descriptor = os.open(source_file, os.O_RDONLY)
         except FileNotFoundError as reason:

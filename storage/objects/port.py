@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
+
+Answer = TypeVar("Answer")
 
 WriteListener = Callable[[str, bool], None]
 """Receives the path of an object that was written, and whether there was none before."""
@@ -112,6 +114,10 @@ class ObjectStore(Protocol):
     def sync_all(self) -> None:
         """Make everything below the root durable, whoever wrote it. Raises as `sync`."""
         return
+
+    def waiting_for(self, call: Callable[[], Answer]) -> Answer:
+        """Make a call that waits for this store although another object makes it, such as a copy's of a file here."""
+        return call()
 
     # -- abilities of some stores ------------------------------------------------------------------------
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
@@ -18,18 +19,25 @@ from stratalog.storage.objects.port import ObjectMeta, ObjectStore
 from stratalog.storage.objects.probe import probe_create_if_absent
 
 if TYPE_CHECKING:
-    from obstore.store import RetryConfig
+    from obstore.store import ClientConfig, RetryConfig
 
 Answer = TypeVar("Answer")
 
+REQUEST_MS = 1_000
+"""Deadline of a request that moves little: a store that answers nothing must not hold up a broker for its session."""
+BULK_BYTES = 1 << 20
+BULK_MS = 30_000
+"""Deadline of a request that moves `BULK_BYTES` or more, or whose size is not known before."""
+
 RETRY: RetryConfig = {
     "max_retries": 12,
-    "retry_timeout": timedelta(seconds=5),
+    "retry_timeout": timedelta(milliseconds=REQUEST_MS),
     "backoff": {"init_backoff": timedelta(milliseconds=50), "max_backoff": timedelta(seconds=1), "base": 2},
 }
 """Retries of throttled (429, 503 SlowDown), failed (5xx) and broken requests, each pause drawn from 50 ms up to twice
-the one before, at most 1 s. They end before `broker.session.timeout.ms`, since a broker's loop waits meanwhile; the
-caller retries later. A repeated create may find the object of its first request: `commit_race` reads back."""
+the one before, at most 1 s. None begins after another deadline, so that a call ends within two deadlines, which are a
+third of `broker.session.timeout.ms` at most; the caller retries later. A repeated create may find the object of its
+first request: `commit_race` reads back."""
 
 
 class ObstoreStore(ObjectStore):
@@ -37,38 +45,49 @@ class ObstoreStore(ObjectStore):
 
     durable_on_answer = True
 
-    def __init__(self, store: RemoteStore, url: str) -> None:
+    def __init__(
+        self, store: RemoteStore, url: str, uploads: RemoteStore | None = None, downloads: RemoteStore | None = None
+    ) -> None:
+        """`uploads`, `downloads`: the same store with longer deadlines, for large objects."""
         self.url = url.rstrip("/")
         self._store = store
+        self._uploads = uploads or store
+        self._downloads = downloads or store
         self._deletes_in_bulk = True
+
+    def _for_put(self, data: bytes | memoryview) -> RemoteStore:
+        return self._store if len(data) < BULK_BYTES else self._uploads
 
     def probe_create_if_absent(self) -> None:
         """Raises KafkaStorageError where a store ignores or refuses conditional puts; StoreUnavailableError."""
         probe_create_if_absent(self, RandomIds().new_id(), "conditional puts (If-None-Match: *, or the service's own)")
 
     def put(self, path: str, data: bytes) -> None:
-        self._call("put", path, lambda: obstore.put(self._store, path, data))
+        self._call("put", path, lambda: obstore.put(self._for_put(data), path, data))
 
     def put_new(self, path: str, data: bytes | memoryview) -> None:
-        self._call("put", path, lambda: obstore.put(self._store, path, data))
+        self._call("put", path, lambda: obstore.put(self._for_put(data), path, data))
 
     def create(self, path: str, data: bytes) -> bool:
         try:
-            self._call("create", path, lambda: obstore.put(self._store, path, data, mode="create"))
+            self._call("create", path, lambda: obstore.put(self._for_put(data), path, data, mode="create"))
         except FileExistsError:
             return False
         return True
 
     def get(self, path: str) -> bytes:
-        data = self.get_optional(path)
-        if data is None:
-            raise ObjectNotFoundError(f"{self.url}/{path} does not exist")
-        return data
+        try:
+            return self._call("get", path, lambda: obstore.get(self._downloads, path).bytes().to_bytes())
+        except FileNotFoundError as reason:
+            raise ObjectNotFoundError(f"{self.url}/{path} does not exist") from reason
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
+        store = self._store if length < BULK_BYTES else self._downloads
         try:
             return self._call(
-                "get", path, lambda: obstore.get_range(self._store, path, start=start, length=length).to_bytes()
+                "get",
+                path,
+                lambda: obstore.get_range(store, path, start=start, length=length).to_bytes(),
             )
         except FileNotFoundError as reason:
             raise ObjectNotFoundError(f"{self.url}/{path} does not exist") from reason
@@ -146,18 +165,45 @@ class ObstoreStore(ObjectStore):
             raise StoreUnavailableError(f"{operation} {self.url}/{path}: {str(reason).splitlines()[0]}") from reason
 
 
-def open_store(url_or_path: str, sub: str = "", *, create: bool = False) -> ObjectStore:
+def _remote(url: str, request_ms: int, whole_ms: int, silent_ms: int | None = None) -> RemoteStore:
+    """A client of which no request takes longer than `whole_ms`, and none is repeated after `request_ms`; no connection
+    is waited for longer than that, and no next byte of an answer longer than `silent_ms`."""
+    retry: RetryConfig = {**RETRY, "retry_timeout": timedelta(milliseconds=request_ms)}
+    connect, whole = timedelta(milliseconds=request_ms), timedelta(milliseconds=whole_ms)
+    options: ClientConfig = {**_client_options(os.environ), "connect_timeout": connect, "timeout": whole}
+    if silent_ms is not None:
+        options["read_timeout"] = timedelta(milliseconds=silent_ms)
+    return from_url(url, retry_config=retry, client_options=options)
+
+
+def _client_options(environment: Mapping[str, str]) -> ClientConfig:
+    """The options of HTTP clients in the environment (`AWS_ALLOW_HTTP=true`), which obstore reads only while none are
+    passed to it."""
+    found: dict[str, object] = {}
+    for name in ("allow_http", "allow_invalid_certificates", "proxy_url", "proxy_ca_certificate", "proxy_excludes"):
+        for provider in ("AWS", "AZURE", "GOOGLE"):
+            text = environment.get(f"{provider}_{name.upper()}")
+            if text is not None:
+                found[name] = text.lower() in ("1", "true", "on", "yes", "y") if name.startswith("allow_") else text
+    return cast("ClientConfig", found)
+
+
+def open_store(
+    url_or_path: str, sub: str = "", *, create: bool = False, request_ms: int = REQUEST_MS
+) -> ObjectStore:
     """The store at a URL (`s3://bucket/prefix`, `file:///x`) or plain path, or at the directory `sub` below it.
 
     `create` makes a local directory, and probes the store, into which logs will be written. Raises LogDirNotFoundError
     naming the place when it is not there or unknown; with `create` KafkaStorageError when the store does not refuse to
-    create an object that exists, StoreUnavailableError.
+    create an object that exists, StoreUnavailableError. `request_ms`:
+    the deadline of a small request to an object store.
     """
     place = f"{url_or_path.rstrip('/')}/{sub}" if sub else url_or_path
     if "://" not in place or place.startswith("file://"):
         return LocalStore(place, create=create)
     try:
-        store = ObstoreStore(from_url(place, retry_config=RETRY), place)
+        small, uploads = _remote(place, request_ms, request_ms), _remote(place, request_ms, BULK_MS)
+        store = ObstoreStore(small, place, uploads, _remote(place, request_ms, BULK_MS, silent_ms=request_ms))
     except (BaseError, ValueError) as reason:
         raise LogDirNotFoundError(f"{place}: {str(reason).splitlines()[0]}") from reason
     if create:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 from stratalog.clients.admin.admin import Admin, NewTopic
 from stratalog.clients.consumer.consumer import Consumer
@@ -50,9 +52,16 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def append_foreign_commit(table: Path) -> None:
-    """Append as a notebook does that uses a replica as an ordinary table."""
-    rows = DeltaTable(str(table)).to_pyarrow_table()
-    write_deltalake(str(table), rows.slice(0, 1), mode="append")
+    """Commit as a writer does that ignores the table's protocol; the ones that keep it refuse."""
+    commit = table / "foreign.json"
+    commit.write_text(json.dumps({"commitInfo": {"timestamp": 1, "operation": "WRITE", "engineInfo": "a notebook"}}))
+    while True:
+        newest = max(int(path.stem) for path in (table / "_delta_log").glob("*.json"))
+        try:
+            os.link(commit, table / "_delta_log" / f"{newest + 1:020}.json")
+        except FileExistsError:
+            continue
+        return
 
 
 def replica_of(cluster: Cluster, broker_id: int, partition: int) -> Path:

@@ -22,7 +22,13 @@ from stratalog.replication.follower.fetch_session import FollowerSession
 from stratalog.replication.follower.partitions import FetchJob, FollowedPartitions
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.metadata.log import METADATA_COMMITS, open_metadata
-from stratalog.replication.metadata.records import FenceBrokerRecord, MetadataRecord, TopicRecord, record_from_json
+from stratalog.replication.metadata.records import (
+    FenceBrokerRecord,
+    MetadataRecord,
+    TopicRecord,
+    record_from_json,
+    value_of_row,
+)
 from stratalog.replication.progress.progress import progress_rows
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.stores import Ports, replica_of
@@ -34,7 +40,8 @@ from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepLimits
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Invariants, Violation
-from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimExecutor, SimIds
+from tests.simulation.metadata_model import MetadataModel
+from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimExecutor, SimIds, SimTurn
 from tests.simulation.stores import OTHER_TABLE, SimDisk, SimObjects, continues_log
 from tests.storage.memory_table import MemoryFiles, MemoryLogTable
 
@@ -139,6 +146,18 @@ class Setting:
     is_durable: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class SimThreads:
+    """`replication.stores.Threads`: each thread is an actor of the process `host`, and dies with its `actors`."""
+
+    scheduler: Scheduler
+    host: str
+    actors: list[Actor]
+
+    def start(self, name: str, run: Callable[[], None]) -> None:
+        self.actors.append(self.scheduler.spawn(name, self.host, run))
+
+
 class Workload(Protocol):
     """Running clients of coordinators, and the invariants of their answers."""
 
@@ -175,6 +194,7 @@ class SimCluster:
         self._peers: dict[int, BrokerCalls] = {}
         self.on_crash: Callable[[Broker], None] = lambda _broker: None
         """Called with a process before it dies."""
+        self.metadata_model = MetadataModel()
         self.value_count = 0
         self.event_log: list[str] = []
 
@@ -223,13 +243,17 @@ class SimCluster:
         files = self.metadata_disk.tables[table]
         self.objects(METADATA_ROOT).report_write(f"{METADATA_COMMITS}{version}", is_new=True)
         commit = stored.commit
-        if not commit.data_change or not continues_log(files, version, stored):
+        if not continues_log(files, version, stored):
+            return
+        if commit.removes:  # a merge or compaction
+            self._check_metadata()
             return
         records = [
-            record_from_json(value)
+            record_from_json(value_of_row(key, value))
             for entry in commit.adds
-            for value in files.data_files[entry.path]["value"].to_pylist()
+            for key, value in zip(*(files.data_files[entry.path][n].to_pylist() for n in ("key", "value")), strict=True)
         ]
+        self.metadata_model.committed(records)
         self.metadata_committed(records)
         for record in records:
             if isinstance(record, TopicRecord) and self.is_compacted(record.name):
@@ -241,6 +265,13 @@ class SimCluster:
         for record in records:
             if isinstance(record, FenceBrokerRecord) and by is not None and actor is not None:
                 self._check_fence(actor, record.broker_id)
+
+    def _check_metadata(self) -> None:
+        """Fold the metadata log anew, in no time."""
+        faults = self.scheduler.faults
+        was_on, faults.is_on = faults.is_on, False
+        open_metadata(self, METADATA_ROOT, self.clock, self.ids).refresh()
+        faults.is_on = was_on
 
     def metadata_committed(self, records: Sequence[MetadataRecord]) -> None:
         """These records were committed to the metadata log."""
@@ -306,6 +337,8 @@ class SimCluster:
         """A new process on the host: broker loop and controller candidate; fetch sessions once registered."""
         host = self.hosts[broker_id]
         host.lives += 1
+        host.actors = []
+        threads = SimThreads(self.scheduler, host.process, host.actors)
         host.is_leaving = False
         broker = Broker(
             BrokerSetup(
@@ -315,7 +348,7 @@ class SimCluster:
                 topic_defaults={"file.delete.delay.ms": 500},
                 upkeep_limits=self.setting.upkeep,
             ),
-            Ports(self, self.clock, self.ids),
+            Ports(self, self.clock, self.ids, threads=threads),
             on_registered=lambda epoch: self._start_sessions(host, epoch),
             coordinators=self.setting.coordinators,
             peers=self._peers,
@@ -332,7 +365,7 @@ class SimCluster:
         name = f"c{broker_id}.{host.lives}"
         self._controllers[name] = controller
         host.broker = broker
-        host.actors = [
+        host.actors += [
             self.scheduler.spawn(f"b{broker_id}.{host.lives}", host.process, lambda: self._run_broker(host, broker)),
             self.scheduler.spawn(name, host.controller, lambda: self._run_controller(controller, broker)),
         ]
@@ -398,7 +431,9 @@ class SimCluster:
         name = f"{host.broker_id}.{job.broker_epoch}.{slot}"
         slow_ms = self.scheduler.faults.slow_work_ms
         executor = SimExecutor(self.scheduler, f"u{name}", f"fetch-{name}", slow_ms) if slow_ms else None
-        return Ports(self, self.clock, self.ids, executor)
+        threads = SimThreads(self.scheduler, f"fetch-{name}", [])
+        turn = SimTurn(self.scheduler, (host.root, METADATA_ROOT))
+        return Ports(self, self.clock, self.ids, executor, threads=threads, turn=turn)
 
     def sessions_of(self, broker_id: int | None = None) -> list[Actor]:
         """Fetch sessions that run, of one broker or of all."""

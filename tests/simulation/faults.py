@@ -18,6 +18,7 @@ TROUBLES = (
     "power cut",
     "disk full",
     "slow store",
+    "black hole",
     "clock jump",
     "machine sleeps",
     "damage",

@@ -7,7 +7,7 @@ actor continues, and may park an actor in the middle of any storage call for sec
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -20,6 +20,8 @@ from tests.simulation.faults import Faults
 
 WALL_MS = 1_700_000_000_000
 SLOW_MS_MAX = 150
+WAIT_MS_MAX = 100
+"""Time after which a waiting actor looks at the turn again, in case its holder was killed."""
 _WRITES = ("create", "put", "put:piece")
 """Operations that fail while the disk is full."""
 
@@ -35,6 +37,16 @@ class Actor:
     failure: BaseException | None = None
     is_over: bool = False
     is_parked: bool = False
+    turn: SimTurn | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """A storage root that answers nothing until `until_ms`. `deadline_ms`: how long a call waits before it fails, as a
+    request to an object store; None: it waits for the end and is applied then, as a system call on a mount."""
+
+    until_ms: int
+    deadline_ms: int | None
 
 
 class Killed(greenlet.GreenletExit):
@@ -58,6 +70,7 @@ class Scheduler:
     cut_until_ms: dict[tuple[str, str], int] = field(default_factory=dict)
     full_until_ms: dict[str, int] = field(default_factory=dict)
     slow_until_ms: dict[str, int] = field(default_factory=dict)
+    hung: dict[str, Hang] = field(default_factory=dict)
     wall_offset_ms: dict[str, int] = field(default_factory=dict)
     random: random.Random = field(init=False)
     current: Actor | None = None
@@ -109,6 +122,20 @@ class Scheduler:
         actor, faults = self.current, self.faults
         if actor is None or not faults.is_on:
             return
+        turn = actor.turn
+        if turn is None or root in turn.home:
+            self._access(actor, root, operation, table, detail)
+            return
+        turn.__exit__()
+        try:
+            self._access(actor, root, operation, table, detail)
+        finally:
+            turn.__enter__()
+
+    def _access(self, actor: Actor, root: str, operation: str, table: str, detail: str) -> None:
+        faults = self.faults
+        if self.hung:
+            self._wait_for_answer(actor, root, operation)
         is_done = operation.endswith(":done")
         if is_done and operation != faults.focus.operation and not operation.startswith(("create", "put")):
             return  # to lose the answer of a read is to lose the request
@@ -132,6 +159,18 @@ class Scheduler:
             if faults.outage_ms:
                 self.cut(actor.host, root, faults.outage_ms)
             raise StoreUnavailableError(f"simulated: the answer of {operation} {root}/{table}/{detail} was lost")
+
+    def _wait_for_answer(self, actor: Actor, root: str, operation: str) -> None:
+        """Block this actor, and no other, while the root answers nothing."""
+        while (hang := self.hung.get(root)) is not None and hang.until_ms > self.now_ms and self.faults.is_on:
+            is_failing = hang.deadline_ms is not None
+            wait_ms = hang.until_ms - self.now_ms
+            actor.wake_ms = self.now_ms + (wait_ms if hang.deadline_ms is None else min(wait_ms, hang.deadline_ms))
+            actor.is_parked = True
+            self.hub.switch()
+            actor.is_parked = False
+            if is_failing:
+                raise StoreUnavailableError(f"simulated: {root} did not answer {operation} of {actor.name}")
 
     def _is_hindered(self, actor: Actor, root: str, operation: str) -> bool:
         if self.cut_until_ms and self.cut_until_ms.get((actor.host, root), 0) > self.now_ms:
@@ -174,7 +213,7 @@ class Scheduler:
     def end_faults(self) -> None:
         """The end of all faults: paused and parked actors continue."""
         self.faults.is_on = False
-        for hindrance in (self.cut_until_ms, self.full_until_ms, self.slow_until_ms):
+        for hindrance in (self.cut_until_ms, self.full_until_ms, self.slow_until_ms, self.hung):
             hindrance.clear()
         for actor in self.actors:
             if actor.is_parked:
@@ -188,6 +227,10 @@ class Scheduler:
     def cut(self, host: str, root: str, duration_ms: int) -> None:
         """The host cannot reach a storage root for a while."""
         self.cut_until_ms[host, root] = self.now_ms + duration_ms
+
+    def hang(self, root: str, duration_ms: int, deadline_ms: int | None) -> None:
+        """A storage root answers nothing to anybody for a while; see `Hang`."""
+        self.hung[root] = Hang(self.now_ms + duration_ms, deadline_ms)
 
     def step(self) -> bool:
         """Run one actor until it yields; False when none is left."""
@@ -261,6 +304,36 @@ class Scheduler:
                 due_ms = self.now_ms + poll_ms
             if not self.step():
                 return
+
+
+class SimTurn:
+    """`replication.threads.turn_lock.TurnLock` on actors: `Scheduler.access` gives it up for roots that are not
+    `home`."""
+
+    def __init__(self, scheduler: Scheduler, home: Collection[str]) -> None:
+        self.home = frozenset(home)
+        self._scheduler = scheduler
+        self._holder: Actor | None = None
+        self._waiting: list[Actor] = []
+
+    def __enter__(self) -> None:
+        scheduler = self._scheduler
+        actor = scheduler.current
+        if actor is None:  # it is killed
+            return
+        while self._holder is not None and not self._holder.is_over:
+            self._waiting.append(actor)
+            scheduler.sleep(WAIT_MS_MAX)
+            if actor in self._waiting:
+                self._waiting.remove(actor)
+        self._holder, actor.turn = actor, self
+
+    def __exit__(self, *_: object) -> None:
+        holder, self._holder = self._holder, None
+        if holder is not None:
+            holder.turn = None
+        for waiting in self._waiting[:1]:
+            self._scheduler.wake(waiting)
 
 
 class SimExecutor(Executor):

@@ -11,6 +11,8 @@ from tests.simulation.cluster import METADATA_ROOT, Host, SimCluster
 from tests.simulation.faults import TROUBLES
 
 CLOCK_JUMP_MS_MAX = 90_000
+REQUEST_MS = 150
+"""The deadline of a request to an object store: less than a third of a simulated session."""
 SHUT_DOWN_MS = 1_500
 
 
@@ -135,6 +137,16 @@ def _slow_store(sim: SimCluster) -> None:
     sim.scheduler.slow_until_ms[root] = sim.scheduler.now_ms + duration_ms
 
 
+def _black_hole(sim: SimCluster) -> None:
+    """A broker's root answers nothing to anybody, for minutes: until the end of all faults, unless it returns before.
+    A mount blocks its callers, a request to an object store ends with its deadline."""
+    host, random = _any_host(sim), sim.scheduler.random
+    duration_ms = random.choice([_duration(sim, 200, 3_000), _duration(sim, 60_000, 600_000)])
+    deadline_ms = random.choice([None, REQUEST_MS])
+    sim.log_event(f"{host.root} answers nothing for {duration_ms} ms")
+    sim.scheduler.hang(host.root, duration_ms, deadline_ms)
+
+
 def _clock_jump(sim: SimCluster) -> None:
     """The wall clock of one machine is set, or one of its fetch tasks runs on a machine with another one."""
     host = _any_host(sim)
@@ -206,6 +218,7 @@ _MAKERS: Mapping[str, Callable[[SimCluster], None]] = {
     "power cut": _power_cut,
     "disk full": _disk_full,
     "slow store": _slow_store,
+    "black hole": _black_hole,
     "clock jump": _clock_jump,
     "machine sleeps": _machine_sleeps,
     "damage": _damage,

@@ -19,7 +19,7 @@ from stratalog.storage.delta.commit_race import CommitRace, StoredCommit
 from stratalog.storage.delta.newest import newest_fold, point_to
 from stratalog.storage.delta.removed import producers_path
 from stratalog.storage.delta.snapshot import INITIAL_TXNS, NO_COMMIT, sound_commits
-from stratalog.storage.delta.table import Commit, Committed, Conflict, LogTable, TableSnapshot
+from stratalog.storage.delta.table import WRITER_VERSION, Commit, Committed, Conflict, LogTable, TableSnapshot
 from stratalog.storage.delta.tail_recovery import TailCut, cut_above, settled_cut
 from stratalog.storage.errors import CorruptMessageError, ObjectNotFoundError, StoreUnavailableError
 from stratalog.storage.files.batch_file import describe
@@ -234,7 +234,7 @@ class MemoryLogTable(LogTable):
         return self._log.name
 
     def create(self, properties: Mapping[str, str], timestamp_ms: int, commit_id: str) -> bool:
-        commit = Commit(commit_id, "CREATE TABLE", timestamp_ms, txns=INITIAL_TXNS)
+        commit = Commit(commit_id, "CREATE TABLE", timestamp_ms, txns=INITIAL_TXNS, writer_version=WRITER_VERSION)
         created = self._race.create(commit, properties)
         if created:
             self._log.made_durable(0)

@@ -70,6 +70,9 @@ class S3Double:
     conditional_put: ConditionalPut = ConditionalPut.KEPT
     arrive: threading.Event = field(default_factory=threading.Event)
     applied_late: threading.Event = field(default_factory=threading.Event)
+    silent_below: str = ""
+    """Paths that begin with this are never answered, as if a network swallowed the requests; empty: none."""
+    answers_again: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def fault(self, wrong: Wrong, method: str, suffix: str, times: int = 1) -> None:
@@ -187,6 +190,9 @@ class _Handler(BaseHTTPRequestHandler):
         query = urllib.parse.parse_qs(url.query, keep_blank_values=True)
         data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         is_create = self.headers.get("If-None-Match") == "*"
+        asked = query.get("prefix", [path])[0] or path
+        if state.silent_below and asked.startswith(state.silent_below):
+            state.answers_again.wait()
         wrong = state.met_by(self.command, path)
         answer = _given(wrong, state, lambda: state.apply(self.command, path, query, data, is_create))
         if answer is None:

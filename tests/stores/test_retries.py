@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
 
+from stratalog.replication.config import BrokerConfig
+from stratalog.replication.stores import request_ms_max
 from stratalog.storage.errors import StoreUnavailableError
 from stratalog.storage.objects import remote as store_module
 from stratalog.storage.objects.port import ObjectStore
@@ -63,10 +66,30 @@ def test_a_store_that_never_answers_is_unavailable(s3: S3Double, monkeypatch: py
     assert s3.requests == [("PUT", "root/a/1")] * 3
 
 
-def test_retries_end_before_the_broker_s_session_would(store: ObjectStore) -> None:
-    from stratalog.replication.config import BrokerConfig
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_of_a_store_that_answers_nothing_ends_within_a_third_of_the_session(
+    s3: S3Double, store: ObjectStore, name: str
+) -> None:
+    """A server that takes every request and says nothing: what a broken network looks like."""
+    method, call, _ = CALLS[name]
+    s3.fault(Wrong.LATE, method, "", 1_000)
+    begun_s = time.monotonic()
+    with pytest.raises(StoreUnavailableError):
+        call(store)
+    took_ms = 1_000 * (time.monotonic() - begun_s)
+    s3.arrive.set()
+    assert took_ms < BrokerConfig().broker_session_timeout_ms / 3
 
-    assert store_module.RETRY["retry_timeout"].total_seconds() * 1_000 < BrokerConfig().broker_session_timeout_ms
+
+def test_a_short_session_has_short_requests(s3: S3Double) -> None:
+    opened = open_store(f"s3://{BUCKET}/root", request_ms=request_ms_max(1_500))
+    s3.fault(Wrong.LATE, "GET", "", 1_000)
+    begun_s = time.monotonic()
+    with pytest.raises(StoreUnavailableError):
+        opened.get_register("a/1")
+    took_ms = 1_000 * (time.monotonic() - begun_s)
+    s3.arrive.set()
+    assert took_ms < 750
 
 
 @pytest.mark.parametrize("wrong", [Wrong.LOSE_ANSWER, Wrong.FAIL_AFTER, Wrong.DOUBLE], ids=lambda wrong: wrong.name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -74,6 +75,13 @@ class Disks:
     def dump(self, name: str, folder: Path, prefix: str = "") -> None:
         """Copy the files below `prefix`: the present content, without power that which the cut left."""
         self._tell("dump", name, folder=str(folder), prefix=prefix)
+
+    def pause(self) -> None:
+        """No disk answers from now on: calls to them wait, uninterruptibly, until `resume`."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
 
     def stats(self, name: str) -> dict[str, int]:
         return self._tell("stats", name)

@@ -339,13 +339,14 @@ def test_metadata_concerns_only_the_partitions_that_it_can_change(record: Metada
     following = Following(partitions=3)
     session = following.session("s")
     following.turn(session)
+    followed, fetcher = session.followed, session.followed.fetchers[1]
     checked: list[TopicPartition] = []
 
     def check(topic_partition: TopicPartition, _upkeep: Upkeep, _is_busy: bool) -> None:
         checked.append(topic_partition)
 
     def run() -> None:
-        session.followed.upkeep.run(check, lambda _topic_partition, _reason: None)
+        fetcher.upkeep.run(check, lambda _topic_partition, _reason: None)
 
     run()
     while checked:
@@ -353,6 +354,7 @@ def test_metadata_concerns_only_the_partitions_that_it_can_change(record: Metada
         run()
     commit(following.metadata, record)
     following.stores.clock.now_ms += 50
-    session.followed.follow_metadata(following.stores.clock.monotonic_ms())
+    followed.follow_metadata(following.stores.clock.monotonic_ms())
+    followed.prepare(fetcher, following.stores.clock.monotonic_ms())
     run()
     assert len(checked) == concerned

@@ -220,9 +220,9 @@ def test_a_follower_copies_slowly_until_its_upkeep_has_caught_up() -> None:
         following.turn(session, ms=10 * STOPPED_MS)
         ends.append(own.log_end_offset)
     assert 1_003 < ends[0] < ends[1] < ends[2] <= 1_040
-    assert session.followed.upkeep.pause_ms_max == STOPPED_MS
+    assert session.followed.pause_ms_max == STOPPED_MS
     for _ in range(20):
         executor.work()
         following.turn(session, ms=1_000)
     assert (own.log_end_offset, len(own.files) < 200) == (1_100, True)
-    assert session.followed.upkeep.pause_ms_max == 0
+    assert session.followed.pause_ms_max == 0

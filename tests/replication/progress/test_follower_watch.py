@@ -6,7 +6,8 @@ import pytest
 
 from stratalog.replication.metadata.image import BrokerState
 from stratalog.replication.metadata.records import RegisterBrokerRecord
-from stratalog.replication.progress.follower_watch import LIST_INTERVAL_MS, RETRY_MS, FollowerWatch
+from stratalog.replication.progress.follower_reader import LIST_INTERVAL_MS, RETRY_MS
+from stratalog.replication.progress.follower_watch import FollowerWatch
 from stratalog.replication.progress.progress import (
     ENDED,
     ReplicaProgress,
@@ -37,7 +38,7 @@ class Watched:
 
     def __init__(self) -> None:
         self.stores = MemoryStores()
-        self.watch = FollowerWatch(1, self.stores, Wakeup(self.stores.clock))
+        self.watch = FollowerWatch(1, self.stores.ports(), Wakeup(self.stores.clock))
         self.brokers = {i: broker(i, 10 + i) for i in (1, 2, 3)}
         self.watch.update_brokers(self.brokers)
 
@@ -152,7 +153,7 @@ def test_progress_of_an_older_registration_does_not_count() -> None:
 
 
 def test_who_came_up_anew_is_told_once_and_never_oneself() -> None:
-    watch = FollowerWatch(1, MemoryStores(), Wakeup(FakeClock()))
+    watch = FollowerWatch(1, MemoryStores().ports(), Wakeup(FakeClock()))
     brokers = {1: broker(1, 11), 2: broker(2, 12)}
     assert watch.update_brokers(brokers) == [2]
     assert watch.update_brokers(brokers) == []

@@ -34,10 +34,11 @@ def test_each_leader_is_told_of_its_own_partitions_alone() -> None:
     progress = SessionProgress(store, 12, "0-a", ACTIVE)
     progress.update(1, entry(0, 5))
     progress.update(3, entry(1, 6))
-    progress.publish(1)
+    for leader_id in (1, 3):
+        progress.publish(leader_id, 1)
     others = store.get_register(FOR_3)
     progress.update(1, entry(0, 7))
-    progress.publish(2)
+    progress.publish(1, 2)
     assert ProgressReader(store, FOR_1).poll() == [entry(0, 7)]
     assert ProgressReader(store, FOR_3).poll() == [entry(1, 6)]
     assert store.get_register(FOR_3) == others
@@ -59,7 +60,7 @@ def test_the_end_is_told_to_everybody() -> None:
     store = MemoryStore()
     progress = SessionProgress(store, 12, "0-a", ACTIVE)
     progress.update(1, entry(0, 5))
-    progress.publish(1)
+    progress.publish(1, 1)
     progress.update(3, entry(1, 6))
     progress.end(2, ENDED)
     assert [state(store, path) for path in (OWN, FOR_1, FOR_3)] == [ENDED] * 3
@@ -72,7 +73,7 @@ def test_what_is_not_followed_any_more_is_not_told() -> None:
     progress.update(1, entry(0, 5))
     progress.update(1, entry(1, 5))
     progress.forget(TopicPartition("t", 0))
-    progress.publish(1)
+    progress.publish(1, 1)
     assert ProgressReader(store, FOR_1).poll() == [entry(1, 5)]
 
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from stratalog.replication.threads.upkeep_thread import LONG_MS, RELEASE_MS, UpkeepThread
+from stratalog.replication.threads.upkeep_thread import LONG_MS, RELEASE_MS, UpkeepThread, UpkeepThreads
 from tests.storage.logs import FakeClock
 
 
@@ -80,3 +80,21 @@ def test_one_piece_at_a_time() -> None:
     names = {thread.submit(lambda: threading.current_thread().name).result() for _ in range(5)}
     thread.shutdown(wait=True)
     assert names == {"upkeep_0"}
+
+
+def test_a_root_that_answers_nothing_stops_no_other_upkeep() -> None:
+    """Neither that of another root, nor what reads from another leader's root."""
+    threads, answers, is_begun = UpkeepThreads(FakeClock()), threading.Event(), threading.Event()
+
+    def hang() -> None:
+        is_begun.set()
+        answers.wait()
+
+    hung = threads.at("broker-1", "broker-3").submit(hang)
+    assert is_begun.wait(60)
+    assert threads.at("broker-1", "broker-2").submit(lambda: "copied").result(timeout=60) == "copied"
+    assert threads.at("broker-1").submit(lambda: "merged").result(timeout=60) == "merged"
+    assert not hung.done()
+    answers.set()
+    threads.shutdown()
+    assert hung.done()

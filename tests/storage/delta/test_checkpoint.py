@@ -9,23 +9,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stratalog.storage.delta.checkpoint import Definition, decode_checkpoint, decode_definition, encode_checkpoint
+from stratalog.storage.delta.checkpoint import decode_checkpoint, decode_metadata, encode_checkpoint
 from stratalog.storage.delta.commit_json import delta_schema
 from stratalog.storage.delta.table import LOG_END, RemovedObject, TableSnapshot
 from stratalog.storage.files.data_file import DataFile, FileEntry
 from stratalog.storage.records import TIMESTAMP_MS_LIMIT
 
-DEFINITION = Definition(
-    {"minReaderVersion": 1, "minWriterVersion": 2},
-    {
-        "id": "an id",
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": delta_schema(),
-        "partitionColumns": ["segment", "leader_epoch", "base_offset"],
-        "configuration": {"stratalog.topic-id": "t1"},
-        "createdTime": 7,
-    },
-)
+METADATA = {
+    "id": "an id",
+    "format": {"provider": "parquet", "options": {}},
+    "schemaString": delta_schema(),
+    "partitionColumns": ["segment", "leader_epoch", "base_offset"],
+    "configuration": {"stratalog.topic-id": "t1"},
+    "createdTime": 7,
+}
 PATH = "segment=00000000000000000007/ab.00000000.parquet"
 
 
@@ -40,7 +37,7 @@ def snapshot(
 
 
 def actions(of: TableSnapshot) -> list[tuple[str, dict[str, Any]]]:
-    data, count = encode_checkpoint(of, DEFINITION)
+    data, count = encode_checkpoint(of, METADATA)
     rows = pq.read_table(pa.BufferReader(data)).to_pylist()
     assert len(rows) == count
     return [(kind, body) for row in rows for kind, body in row.items() if body is not None]
@@ -61,10 +58,10 @@ def actions(of: TableSnapshot) -> list[tuple[str, dict[str, Any]]]:
     ],
 )
 def test_a_checkpoint_reads_back(given: TableSnapshot) -> None:
-    data, _ = encode_checkpoint(given, DEFINITION)
+    data, _ = encode_checkpoint(given, METADATA)
     assert decode_checkpoint(data, 9, "t") == given
-    definition, paths = decode_definition(data, "t")
-    again, _ = encode_checkpoint(given, definition)
+    metadata, paths = decode_metadata(data, "t")
+    again, _ = encode_checkpoint(given, metadata)
     assert decode_checkpoint(again, 9, "t") == given
     assert paths == {each.path for each in given.files}
 
@@ -129,7 +126,7 @@ def test_what_left_the_log_is_a_tombstone_that_says_where_it_ended() -> None:
 
 
 def test_tombstones_that_are_not_ours_are_passed_over() -> None:
-    data, _ = encode_checkpoint(snapshot(removed={name: RemovedObject(9, 1, 2) for name in "abc"}), DEFINITION)
+    data, _ = encode_checkpoint(snapshot(removed={name: RemovedObject(9, 1, 2) for name in "abc"}), METADATA)
     table = pq.read_table(pa.BufferReader(data))
     rows = [row for row in table.to_pylist() if row["remove"] is None or row["remove"]["path"] != "b"]
     tags = [None, [("engine", "1")], [("engine", "1"), ("stratalog.endOffset", "4")]]

@@ -73,6 +73,19 @@ def test_garbage_is_corrupt(data: bytes) -> None:
         decode_commit(data, "t")
 
 
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        {"minReaderVersion": 1, "minWriterVersion": 2},
+        {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["invariants", "stratalog"]},
+        {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["appendOnly", "invariants", "stratalog"]},
+    ],
+)
+def test_known_protocols_are_read(protocol: dict[str, object]) -> None:
+    found = decode_commit(json.dumps({"protocol": protocol}).encode(), "t").commit
+    assert found.writer_version == protocol["minWriterVersion"]
+
+
 def test_a_foreign_commit_names_its_engine() -> None:
     info = {"commitInfo": {"timestamp": 1, "operation": "DELETE", "engineInfo": "Apache-Spark/4.2.0"}}
     add = {"add": {"path": "x", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}}
@@ -86,6 +99,7 @@ def test_a_foreign_commit_names_its_engine() -> None:
     [
         {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"], "writerFeatures": []},
         {"minReaderVersion": 1, "minWriterVersion": 4},
+        {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["stratalog", "changeDataFeed"]},
         {"minReaderVersion": 2, "minWriterVersion": 5},
     ],
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
 from stratalog.storage.clock import RandomIds
 from stratalog.storage.delta.checkpoint import commit_file as _commit
@@ -109,7 +110,9 @@ def test_a_stale_handle_writes_no_checkpoint(lab: DeltaLab) -> None:
 def test_deltalake_sees_protocol_partitions_and_txns(lab: DeltaLab) -> None:
     append(lab, 1, 0, 2)
     table = DeltaTable(str(lab.root / TABLE))
-    assert (table.protocol().min_reader_version, table.protocol().min_writer_version) == (1, 2)
+    protocol = table.protocol()
+    assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 7)
+    assert (protocol.reader_features, protocol.writer_features) == (None, ["invariants", "stratalog"])
     assert table.metadata().partition_columns == ["segment", "leader_epoch", "base_offset"]
     assert table.metadata().configuration["stratalog.topic-id"] == "t1"
     assert table.transaction_version(LOG_END) == 2
@@ -126,11 +129,11 @@ def test_a_foreign_commit_takes_the_table_offline(lab: DeltaLab) -> None:
     assert commit.is_foreign
 
 
-def test_deltalake_writing_to_a_live_table_is_noticed(lab: DeltaLab) -> None:
+def test_deltalake_does_not_write_to_a_live_table(lab: DeltaLab) -> None:
     append(lab, 1, 0, 5)
-    DeltaTable(str(lab.root / TABLE)).delete("offset_delta >= 3")
-    with pytest.raises(ForeignCommitError, match="DELETE"):
-        lab.open().snapshot()
+    with pytest.raises(CommitFailedError, match=r"features required.*stratalog"):
+        DeltaTable(str(lab.root / TABLE)).delete("offset_delta >= 3")
+    assert offsets_by_deltalake(lab) == [0, 1, 2, 3, 4]
 
 
 def test_an_unreadable_checkpoint_falls_back_to_an_older_one_or_the_commits(lab: DeltaLab) -> None:

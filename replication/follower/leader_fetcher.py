@@ -1,0 +1,71 @@
+"""What a fetch session fetches from one leader: which partitions come next, and their upkeep. I/O: its wakeup.
+
+Each leader has its own, and with `Ports.threads` a thread of its own, so that a leader's root that answers nothing
+keeps no other leader's partitions waiting. Kafka: `ReplicaFetcherThread`, one for each leader broker.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from stratalog.replication.follower.look_queue import LookQueue
+from stratalog.replication.metadata.records import PartitionRecord
+from stratalog.replication.progress.of_leader import FollowedLeader
+from stratalog.replication.replica.upkeep_rounds import UpkeepRounds
+from stratalog.replication.threads.back_off import BackOff
+from stratalog.replication.threads.turn_interval import TurnInterval
+from stratalog.storage.clock import Clock
+from stratalog.storage.objects.wakeup import Wakeup
+from stratalog.storage.records import TopicPartition
+
+RETRY_MS_MAX = 10_000
+"""Longest pause after a leader's root did not answer."""
+
+
+class LeaderFetcher:
+    """The work for one leader.
+
+    wakeup        wakes who does it: its thread's own, or the session's
+    queue         its partitions that have something to copy or are to be checked
+    to_follow     partitions whose newest state it has to follow, with their topic ids
+    to_fold       partitions whose tables a standby session folds ahead
+    leaders       the leader's registrations, by broker epoch; `ended`: those that are over, still watched
+    under_way     the partition that is being worked on, perhaps waiting for the leader's root
+    copied_count  its copies so far
+    """
+
+    def __init__(self, leader_id: int, wakeup: Wakeup, clock: Clock, retry_ms: int) -> None:
+        """`retry_ms`: the first pause after the leader's root did not answer."""
+        self.leader_id = leader_id
+        self.wakeup = wakeup
+        self.queue = LookQueue()
+        self.turn_interval = TurnInterval()
+        self.upkeep = UpkeepRounds(clock)
+        self.to_follow: dict[TopicPartition, tuple[PartitionRecord, str]] = {}
+        self.to_fold: OrderedDict[TopicPartition, None] = OrderedDict()
+        self.leaders: dict[int, FollowedLeader] = {}
+        self.ended: list[FollowedLeader] = []
+        self.back_off = BackOff(max(1, retry_ms), max(retry_ms, RETRY_MS_MAX))
+        self.rescan_ms = self.rescanned = 0
+        self.under_way: TopicPartition | None = None
+        self.copied_count = 0
+        self.has_more_to_fold = True
+        self.is_over = self.has_ended = False
+        self._due_ms: dict[str, int] = {}
+
+    def is_due(self, name: str, now_ms: int, interval_ms: int) -> bool:
+        """Whether this periodic work is due; then it is next due an interval later."""
+        if now_ms < self._due_ms.get(name, 0):
+            return False
+        self._due_ms[name] = now_ms + interval_ms
+        return True
+
+    def drop(self, topic_partition: TopicPartition) -> None:
+        """This partition is fetched from here no more."""
+        self.to_follow.pop(topic_partition, None)
+        self.to_fold.pop(topic_partition, None)
+
+    def close(self) -> None:
+        """End its thread; a call that is under way is not waited for."""
+        self.is_over = True
+        self.wakeup.wake()

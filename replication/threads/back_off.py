@@ -1,0 +1,41 @@
+"""When something that fails is tried again: after a pause that doubles with each failure in a row. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class BackOff:
+    """The pauses of one place that fails now and then, from `first_ms` on, at most `most_ms` each.
+
+    >>> pauses = BackOff(first_ms=500, most_ms=1_500)
+    >>> pauses.is_due(now_ms=0)
+    True
+    >>> once = pauses.failed(now_ms=100)
+    >>> once.is_due(now_ms=599), once.is_due(now_ms=600)
+    (False, True)
+    >>> twice = once.failed(now_ms=600)
+    >>> twice.due_ms, twice.failed(now_ms=1_600).due_ms
+    (1600, 3100)
+    >>> twice.answered() == pauses
+    True
+    """
+
+    first_ms: int
+    most_ms: int
+    failures: int = 0
+    due_ms: int = 0
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether the pause after the last failure is over."""
+        return now_ms >= self.due_ms
+
+    def failed(self, now_ms: int) -> BackOff:
+        """The value after one more failure."""
+        pause_ms = min(self.most_ms, self.first_ms << min(self.failures, 20))
+        return BackOff(self.first_ms, self.most_ms, self.failures + 1, now_ms + pause_ms)
+
+    def answered(self) -> BackOff:
+        """The value after a success."""
+        return self if not self.failures else BackOff(self.first_ms, self.most_ms)

@@ -13,9 +13,7 @@ from stratalog.storage.clock import RandomIds
 from stratalog.storage.errors import StoreUnavailableError
 from tests.replication.memory_stores import MemoryStores
 
-CONFIG = BrokerConfig.from_properties(
-    {"broker.session.timeout.ms": 9_000, "broker.heartbeat.interval.ms": 2_000}
-)
+CONFIG = BrokerConfig.from_properties({"broker.session.timeout.ms": 9_000, "broker.heartbeat.interval.ms": 2_000})
 LOOK_MS = 750
 """The interval at which a controller's thread looks."""
 

@@ -110,6 +110,8 @@ class FollowedPartitions:
         self._quota = ReplicationQuota(job.broker_id, job.config.num_replica_fetchers)
         self._leader_of: dict[TopicPartition, int] = {}
         """The leader that each partition is to be fetched from."""
+        self._held: dict[TopicPartition, tuple[str, int]] = {}
+        """The topic id and the last leader epoch under which this process published that a replica holds records."""
         self._kept: dict[int, dict[int, FollowedLeader]] = {}
         """What earlier sessions read of the leaders, by broker id and broker epoch."""
 
@@ -230,6 +232,7 @@ class FollowedPartitions:
             self._assign(list(self._metadata.image.partitions))
             for topic_partition in set(self.replicas) - set(self._metadata.image.partitions):
                 self._forget(topic_partition)
+                self._held.pop(topic_partition, None)
         else:
             self._assign(moved)
         self.followed_leaders = frozenset(self._leader_of.values())
@@ -306,7 +309,9 @@ class FollowedPartitions:
             own = known.own
         else:
             own = PartitionLog(stores.table(self.job.root, topic_partition), config, clock, ids)
-        replica = FollowedReplica(state, topic_id, own, leader, self.job.broker_id)
+        replica = FollowedReplica(
+            state, topic_id, own, leader, self.job.broker_id, partial(self._is_relied_on, fetcher, state, topic_id)
+        )
         for other in self.fetchers.values():
             if other is not fetcher:
                 other.drop(topic_partition)
@@ -333,13 +338,16 @@ class FollowedPartitions:
         fetcher.upkeep.add(topic_partition, upkeep)
 
     def _forget(self, topic_partition: TopicPartition) -> None:
+        self._stop_fetching(topic_partition)
+        if self.replicas.pop(topic_partition, None) is not None:
+            self._progress.forget(topic_partition)
+
+    def _stop_fetching(self, topic_partition: TopicPartition) -> None:
         self._leader_of.pop(topic_partition, None)
         for fetcher in self.fetchers.values():
             fetcher.drop(topic_partition)
         for rounds in self._upkeep.values():
             rounds.drop(topic_partition)
-        if self.replicas.pop(topic_partition, None) is not None:
-            self._progress.forget(topic_partition)
 
     # -- leaders -----------------------------------------------------------------------------------------
 
@@ -469,7 +477,21 @@ class FollowedPartitions:
 
     def _update_progress(self, replica: FollowedReplica) -> None:
         if (progress := replica.progress()) is not None:
+            if progress.log_end_offset > 0:
+                self._held[progress.topic_partition] = (replica.topic_id, replica.leader_epoch)
             self._progress.update(replica.state.leader, progress)
+
+    def _is_relied_on(self, fetcher: LeaderFetcher, state: PartitionRecord, topic_id: str) -> bool:
+        """Whether the leader of this epoch may count on records of this replica: it was told that they are here, or has
+        published a high watermark, which a member of the ISR has reached."""
+        topic_partition, epoch = state.topic_partition, state.leader_epoch
+        if self._held.get(topic_partition) == (topic_id, epoch):
+            return True
+        elders = self._published_by_elder.get(topic_partition)
+        if elders is not None and (elders.topic_id, elders.leader_epoch) == (topic_id, epoch) and elders.log_end_offset:
+            return True
+        published = [leader.high_watermark(topic_partition, epoch) for leader in list(fetcher.leaders.values())]
+        return self.job.broker_id in state.isr and max(published, default=-1) > 0
 
     def _catch_up_one(self, fetcher: LeaderFetcher, topic_partition: TopicPartition, replica: FollowedReplica) -> bool:
         fetcher.under_way = topic_partition
@@ -511,8 +533,9 @@ class FollowedPartitions:
 
         Whether it is still to be followed is decided by the newest metadata, or a deleted replica would be made again.
         """
-        if self.replicas.get(topic_partition) is replica:
-            self._forget(topic_partition)
+        if self.replicas.get(topic_partition) is replica:  # what it has published stays: evidence, if its log is lost
+            self._stop_fetching(topic_partition)
+            del self.replicas[topic_partition]
         self._metadata_ms, self._is_assignment_due = 0, True
         self._wakeup.wake()
 

@@ -75,7 +75,7 @@ class FollowedReplica:
         broker_id: int = NO_LEADER,
         is_relied_on: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`broker_id` is the follower's. `is_relied_on`: whether it published under this epoch that it holds records."""
+        """`broker_id` is the follower's. `is_relied_on`: whether the leader may count on its records in this epoch."""
         self.state = state
         self.broker_id = broker_id
         self.topic_id = topic_id
@@ -164,7 +164,12 @@ class FollowedReplica:
                 f"{self.leader_epoch}, ISR {list(self.state.isr)}, ELR {list(self.state.elr)}: this replica leaves both"
                 " and is copied anew. Find out what removed the directory."
             )
-        self.own.exists_or_create(self.topic_id)
+        try:
+            self.own.exists_or_create(self.topic_id)
+        except UnknownTopicOrPartitionError:
+            _LOG.warning("%s has no commits, but names a checkpoint: the rest of a removed table is dropped", self.own.name)
+            self.own.table.drop()
+            self.own.exists_or_create(self.topic_id)
 
     def _start(self) -> bool:
         damage = self._damage()

@@ -209,10 +209,15 @@ class Invariants:
             raise Violation("Liveness", f"a log is taken for lost, but no disk was: {state}")
         if previous is not None and history is not None and state.unclean > previous.unclean:
             history.lossy |= bool(previous.lost)  # an operator preferred an empty partition to an offline one
-        if previous is not None and state.leader_epoch > previous.leader_epoch:
-            self.removed -= {(i, topic_partition) for i in set(state.replicas) - {*state.isr, *state.elr}}
+        self._new_epoch(previous, state)
         self.leader_changes += previous is not None and state.leader_epoch > previous.leader_epoch
         self.partitions[topic_partition] = state
+
+    def _new_epoch(self, previous: PartitionRecord | None, state: PartitionRecord) -> None:
+        """If an epoch begins, those outside ISR and ELR have to catch up before they count again."""
+        if previous is not None and state.leader_epoch > previous.leader_epoch:
+            outside = set(state.replicas) - {*state.isr, *state.elr}
+            self.removed -= {(broker_id, state.topic_partition) for broker_id in outside}
 
     def _check_state(self, topic_partition: TopicPartition) -> None:
         state = self.partitions.get(topic_partition)
@@ -261,15 +266,19 @@ class Invariants:
                 f"{topic_partition} on {broker_id}: all that versions up to {commit.txns[DELETED]} removed is said to "
                 f"be deleted, but {sorted(left)} are on storage",
             )
-        newest = self.partitions.get(topic_partition)
-        if newest is not None and shadow.leader_epoch == newest.leader_epoch:
-            self.removed.discard((broker_id, topic_partition))
+        self._made_anew(broker_id, topic_partition, shadow)
         for entry in commit.adds:
             self._check_matching(broker_id, shadow, history, entry)
         if commit.operation == "TRUNCATE":
             self._check_truncated(broker_id, shadow, history)
         if commit.operation in ("START EPOCH", "TRUNCATE"):
             self._check_leader(broker_id, topic_partition, history, commit.txns[LEADER_EPOCH])
+
+    def _made_anew(self, broker_id: int, topic_partition: TopicPartition, shadow: Shadow) -> None:
+        """A new table in the place of a removed one counts from the newest epoch on."""
+        newest = self.partitions.get(topic_partition)
+        if newest is not None and shadow.leader_epoch == newest.leader_epoch:
+            self.removed.discard((broker_id, topic_partition))
 
     def file_deleted(self, broker_id: int, topic_partition: TopicPartition, files: MemoryFiles, path: str) -> None:
         """A data file of a replica was deleted."""

@@ -96,7 +96,7 @@ class Broker:
         """Whether this process has registered, perhaps as one that recovers."""
         self.incarnation_id = ports.ids.new_id()
         self.stopped_by: StratalogError | None = None
-        self.metadata = open_metadata(ports.stores, setup.metadata_root, ports.clock, ports.ids)
+        self.metadata = open_metadata(ports.stores, setup.metadata_root, ports.clock, ports.ids, acts=True)
         self.wakeup = Wakeup(ports.clock)
         self.turn_interval = TurnInterval()
         self._clock = ports.clock

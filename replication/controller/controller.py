@@ -11,9 +11,11 @@ from collections.abc import Callable
 
 from stratalog.replication.config import BrokerConfig
 from stratalog.replication.controller.brokers import fence_brokers, online_partitions
+from stratalog.replication.controller.history_writer import HistoryWriter
 from stratalog.replication.controller.preferred_leaders import rebalance_leaders
 from stratalog.replication.controller.reassignment import finish_reassignments
 from stratalog.replication.controller.sessions import SessionObserver, session_path
+from stratalog.replication.controller.tombstones import end_records
 from stratalog.replication.metadata.image import ClusterImage, Result
 from stratalog.replication.metadata.log import open_metadata
 from stratalog.replication.metadata.records import MetadataRecord
@@ -46,14 +48,17 @@ class Controller:
         self.broker_id = broker_id
         self._incarnation_id = incarnation_id
         self.epoch: int | None = None
-        self.metadata = open_metadata(ports.stores, metadata_root, ports.clock, ports.ids)
+        self.metadata = open_metadata(ports.stores, metadata_root, ports.clock, ports.ids, acts=True)
         self._config = config
         self._objects = ports.stores.objects(metadata_root)
         self._clock = ports.clock
         self._observer = SessionObserver(
             config.broker_session_timeout_ms, max(config.broker_session_timeout_ms // 3, 1)
         )
-        self._upkeep = Upkeep(self.metadata.log, upkeep_limits, ports.executor, applies_cleanup_policy=False)
+        self._history = HistoryWriter(metadata_root, ports)
+        self._upkeep = Upkeep(
+            self.metadata.log, upkeep_limits, ports.executor, cleans_below=lambda: self._history.end_offset
+        )
         self._upkeep_due_ms = 0
         self._is_checked = False
         self._rebalance_due_ms = 0
@@ -158,6 +163,11 @@ class Controller:
         return is_allowed
 
     def _keep_up(self, now_ms: int) -> None:
-        if now_ms >= self._upkeep_due_ms or self._upkeep.is_overdue:
-            self._upkeep_due_ms = now_ms + UPKEEP_INTERVAL_MS
-            self._upkeep.step(self._clock.wall_ms(), self.metadata.log.log_end_offset, self.metadata.log.leader_epoch)
+        if now_ms < self._upkeep_due_ms and not self._upkeep.is_overdue:
+            return
+        self._upkeep_due_ms = now_ms + UPKEEP_INTERVAL_MS
+        image, log = self.metadata.image, self.metadata.log
+        if self.epoch is not None and end_records(image).records:
+            self._propose(end_records)
+        self._history.step(log.log_end_offset, {i: each.registration.root for i, each in image.brokers.items()})
+        self._upkeep.step(self._clock.wall_ms(), log.log_end_offset, log.leader_epoch)

@@ -104,7 +104,7 @@ class FollowedPartitions:
         """By leader. Outlives the session as its folds do: what is under way is committed by the next one in this
         process."""
         self._upkeep_limits = limits_of(job.config, upkeep_limits)
-        self._metadata = open_metadata(ports.stores, job.metadata_root, ports.clock, ports.ids)
+        self._metadata = open_metadata(ports.stores, job.metadata_root, ports.clock, ports.ids, acts=True)
         self._repair = ReplicaRepair(job.broker_id, job.broker_epoch, self._metadata, ports.stores)
         self._configs = TopicConfigs(job.topic_defaults)
         self._quota = ReplicationQuota(job.broker_id, job.config.num_replica_fetchers)

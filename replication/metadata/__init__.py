@@ -8,5 +8,7 @@ state_changes  the transitions that records make: checked, and written to the st
 configs        cluster-wide configs and topics' configs
 acls           access control lists and the authorizer
 erasures       requests to erase records of a topic
+history        the states that partitions had, as rows of a Delta table
+history_table  that table, appended exactly once
 backup         a copy of the log, and its restoration
 """

@@ -22,7 +22,13 @@ from stratalog.replication.follower.fetch_session import FollowerSession
 from stratalog.replication.follower.partitions import FetchJob, FollowedPartitions
 from stratalog.replication.internal_topics import is_internal
 from stratalog.replication.metadata.log import METADATA_COMMITS, open_metadata
-from stratalog.replication.metadata.records import FenceBrokerRecord, MetadataRecord, TopicRecord, record_from_json
+from stratalog.replication.metadata.records import (
+    FenceBrokerRecord,
+    MetadataRecord,
+    TopicRecord,
+    record_from_json,
+    value_of_row,
+)
 from stratalog.replication.progress.progress import progress_rows
 from stratalog.replication.requests.coordinators import CoordinatorType
 from stratalog.replication.stores import Ports, replica_of
@@ -34,6 +40,7 @@ from stratalog.storage.topic_config import LogConfig
 from stratalog.storage.upkeep.chore import UpkeepLimits
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import Invariants, Violation
+from tests.simulation.metadata_model import MetadataModel
 from tests.simulation.scheduler import Actor, Scheduler, SimClock, SimExecutor, SimIds, SimTurn
 from tests.simulation.stores import OTHER_TABLE, SimDisk, SimObjects, continues_log
 from tests.storage.memory_table import MemoryFiles, MemoryLogTable
@@ -187,6 +194,7 @@ class SimCluster:
         self._peers: dict[int, BrokerCalls] = {}
         self.on_crash: Callable[[Broker], None] = lambda _broker: None
         """Called with a process before it dies."""
+        self.metadata_model = MetadataModel()
         self.value_count = 0
         self.event_log: list[str] = []
 
@@ -235,13 +243,17 @@ class SimCluster:
         files = self.metadata_disk.tables[table]
         self.objects(METADATA_ROOT).report_write(f"{METADATA_COMMITS}{version}", is_new=True)
         commit = stored.commit
-        if not commit.data_change or not continues_log(files, version, stored):
+        if not continues_log(files, version, stored):
+            return
+        if commit.removes:  # a merge or compaction
+            self._check_metadata()
             return
         records = [
-            record_from_json(value)
+            record_from_json(value_of_row(key, value))
             for entry in commit.adds
-            for value in files.data_files[entry.path]["value"].to_pylist()
+            for key, value in zip(*(files.data_files[entry.path][n].to_pylist() for n in ("key", "value")), strict=True)
         ]
+        self.metadata_model.committed(records)
         self.metadata_committed(records)
         for record in records:
             if isinstance(record, TopicRecord) and self.is_compacted(record.name):
@@ -253,6 +265,13 @@ class SimCluster:
         for record in records:
             if isinstance(record, FenceBrokerRecord) and by is not None and actor is not None:
                 self._check_fence(actor, record.broker_id)
+
+    def _check_metadata(self) -> None:
+        """Fold the metadata log anew, in no time."""
+        faults = self.scheduler.faults
+        was_on, faults.is_on = faults.is_on, False
+        open_metadata(self, METADATA_ROOT, self.clock, self.ids).refresh()
+        faults.is_on = was_on
 
     def metadata_committed(self, records: Sequence[MetadataRecord]) -> None:
         """These records were committed to the metadata log."""

@@ -14,7 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow.parquet as pq
+
 from stratalog import Admin, Cluster, Producer, StratalogError
+from stratalog.storage.delta.checkpoint import checkpoint_file
 from stratalog.storage.records import TopicPartition
 from tests.bench import machine
 from tests.bench.benches.latency import hand_overs_s
@@ -134,12 +137,13 @@ def _memory_mib() -> dict[str, float]:
 
 
 def _tombstones(pointer: Path) -> int:
-    """Those in the checkpoint that is pointed at: its actions without files, transactions and the definition."""
+    """Those in the checkpoint that is pointed at; 0 while there is none."""
     try:
-        found = json.loads(pointer.read_text(encoding="utf-8"))
+        version = json.loads(pointer.read_text(encoding="utf-8"))["version"]
+        removes = pq.ParquetFile(pointer.with_name(checkpoint_file(version))).read(columns=["remove.path"])["remove"]
     except (OSError, ValueError):
         return 0
-    return int(found["size"] - found["numOfAddFiles"])
+    return int(len(removes) - removes.null_count)
 
 
 def _version(table: Path) -> int:

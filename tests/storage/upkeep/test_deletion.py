@@ -114,17 +114,18 @@ def test_due_files_that_are_not_deleted_slow_appends() -> None:
     machine = SlowMachine(replicas.clock, 10_000)
     upkeep = Upkeep(log, replace(LIMITS, slowdown_count=1_000, stop_count=3_000, checkpoint_commits=1), machine)
     pauses_ms, removed = [], []
-    for _ in range(400):
+    for second in range(400):
         hand_over(replicas, log, 100)
         remove_all(replicas, log)
-        log.state.made_durable(log.table.checkpoint())
+        if second % 20 == 0:
+            log.state.made_durable(log.table.checkpoint())
         pauses_ms.append(upkeep.append_pause_ms(100))
         replicas.clock.sleep_ms(1_000 + (9_000 if pauses_ms[-1] == STOPPED_MS else 0))
         machine.go_on()
         upkeep.step(replicas.clock.now_ms, log.log_end_offset, 0)
         removed.append(len(log.state.removed))
     assert (pauses_ms[0], max(pauses_ms)) == (0, STOPPED_MS)
-    assert max(removed[200:]) <= 100 * (DELAY_MS // 1_000) + 3_000 + 1_500
+    assert max(removed[200:]) <= 100 * (DELAY_MS // 1_000) + 3_000 + 3_500
     assert list_files(log) == len(log.files) + len(log.state.removed), "none is forgotten"
 
 
@@ -148,12 +149,12 @@ def test_checkpoints_of_many_tombstones_are_rarer() -> None:
     """A checkpoint names every file that waits for its deletion: each commit pays for at most 20 of them."""
     replicas = Replicas.new()
     log = replicas.leader()
-    hand_over(replicas, log, 40_000)
+    hand_over(replicas, log, 4_000)
     remove_all(replicas, log)
     log.state.made_durable(log.table.checkpoint())
     upkeep = Upkeep(log, replace(LIMITS, checkpoint_commits=10))
     checkpoints = 0
-    for _ in range(4_100):
+    for _ in range(450):
         write(log, "a")
         checkpoints += "checkpoint 1" in keep_up(replicas, log, upkeep)
     assert checkpoints == 2

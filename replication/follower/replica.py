@@ -167,7 +167,7 @@ class FollowedReplica:
         try:
             self.own.exists_or_create(self.topic_id)
         except UnknownTopicOrPartitionError:
-            _LOG.warning("%s has no commits, but names a checkpoint: the rest of a removed table is dropped", self.own.name)
+            _LOG.warning("%s has no commits, but names a checkpoint: what is left of a table goes", self.own.name)
             self.own.table.drop()
             self.own.exists_or_create(self.topic_id)
 

@@ -67,7 +67,7 @@ def answer_line(found: LeaderOfOffset) -> str:
 def acknowledged(found: LeaderOfOffset) -> str:
     """What is known of an acknowledgement to `acks=all`."""
     if found.acknowledged_by_epoch is None:
-        return "not known to be" if found.is_in_log else "not known, as no log was read that has the offset"
+        return "not known to be" if found.is_in_log else "not known, as no leader's log could be read"
     if found.acknowledged_by_epoch == found.leader_epoch:
         return f"in leader epoch {found.leader_epoch}"
     return f"in one of the leader epochs {found.leader_epoch} to {found.acknowledged_by_epoch}"

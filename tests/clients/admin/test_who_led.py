@@ -77,7 +77,7 @@ def test_an_answer_is_one_line() -> None:
     assert line == (
         f"t:0:{10 * COMMITS - 5}\tLeader: {leader}\tLeaderEpoch: {COMMITS} (or of {COMMITS + 1}, whose start is not "
         f"known)\tSince: 1970-01-01T00:16:40.000+00:00\tIsr: 1,2\t"
-        "Acknowledged: not known, as no log was read that has the offset\tTopicId: id"
+        "Acknowledged: not known, as no leader's log could be read\tTopicId: id"
     )
 
 

@@ -26,6 +26,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from stratalog.replication.internal_topics import is_internal
+from stratalog.replication.metadata.image import ClusterImage
 from stratalog.replication.metadata.records import (
     NO_LEADER,
     ControllerRecord,
@@ -117,6 +118,7 @@ class Invariants:
     removed: set[tuple[int, TopicPartition]] = field(default_factory=set)
     leader_changes: int = 0
     acked_count: int = 0
+    _back: dict[int, int] = field(default_factory=dict)
     _shadows: dict[tuple[int, TopicPartition], Shadow] = field(default_factory=dict)
     _rows: RowsCache = field(default_factory=RowsCache)
 
@@ -151,6 +153,8 @@ class Invariants:
                 case RegisterBrokerRecord():
                     self.live[record.broker_id] = record.broker_epoch
                     registered.append(record.broker_id)
+                    if record.broker_id in self.torn:
+                        self._back[record.broker_id] = record.broker_epoch
                 case FenceBrokerRecord():
                     self._check_controller(by, record)
                     self.live.pop(record.broker_id, None)
@@ -162,6 +166,19 @@ class Invariants:
             self._came_back(broker_id)
         for topic_partition in changed:
             self._check_state(topic_partition)
+
+    def metadata_lost(self, image: ClusterImage) -> None:
+        """The metadata log lost its tail, on which nobody had acted; `image` is that of the rest."""
+        self.partitions = dict(image.partitions)
+        self.topic_ids = dict(image.topic_ids)
+        self.controller = (image.controller_id, image.controller_epoch)
+        self.live = {i: broker.broker_epoch for i, broker in image.brokers.items() if not broker.fenced}
+        known = {i: broker.broker_epoch for i, broker in image.brokers.items()}
+        self.torn |= {i for i, epoch in self._back.items() if epoch > known.get(i, -1)}
+        for topic_partition, state in self.partitions.items():
+            history = self.history(topic_partition)
+            if history is not None:
+                history.leaders = {epoch: i for epoch, i in history.leaders.items() if epoch <= state.leader_epoch}
 
     def _check_controller(self, by: tuple[int, int | None] | None, record: MetadataRecord) -> None:
         if by is not None and by != self.controller:

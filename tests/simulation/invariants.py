@@ -140,7 +140,7 @@ class Invariants:
 
     def metadata_committed(self, records: Iterable[MetadataRecord], by: tuple[int, int | None] | None) -> None:
         """A version was committed to the metadata log. `by`: broker id and assumed epoch of a controller."""
-        registered: list[int] = []
+        registered: list[RegisterBrokerRecord] = []
         changed: list[TopicPartition] = []
         for record in records:
             match record:
@@ -152,9 +152,7 @@ class Invariants:
                     self.controller = (record.controller_id, record.controller_epoch)
                 case RegisterBrokerRecord():
                     self.live[record.broker_id] = record.broker_epoch
-                    registered.append(record.broker_id)
-                    if record.broker_id in self.torn:
-                        self._back[record.broker_id] = record.broker_epoch
+                    registered.append(record)
                 case FenceBrokerRecord():
                     self._check_controller(by, record)
                     self.live.pop(record.broker_id, None)
@@ -162,8 +160,8 @@ class Invariants:
                     self.topic_ids[record.name] = record.topic_id
                 case RemoveTopicRecord():
                     self._topic_removed(record.name)
-        for broker_id in registered:
-            self._came_back(broker_id)
+        for registration in registered:
+            self._came_back(registration.broker_id, registration.broker_epoch)
         for topic_partition in changed:
             self._check_state(topic_partition)
 
@@ -189,11 +187,12 @@ class Invariants:
         for topic_partition in [tp for tp in self.partitions if tp.topic == name]:
             del self.partitions[topic_partition]
 
-    def _came_back(self, broker_id: int) -> None:
+    def _came_back(self, broker_id: int, broker_epoch: int) -> None:
         """A broker with a lost tail is out of every ISR with another member; where it is alone, records may be lost."""
         if broker_id not in self.torn:
             return
         self.torn.discard(broker_id)
+        self._back[broker_id] = broker_epoch
         is_wiped = broker_id in self.wiped
         self.wiped.discard(broker_id)
         for topic_partition, state in self.partitions.items():

@@ -5,5 +5,6 @@ turn             one turn of the loop as a value (etcd's `Ready`)
 calls            the broker's entrance for clients of its process
 hosted_replicas  its replicas, brought to their partitions' states (Kafka: `ReplicaManager`)
 leader_and_isr   what a partition's new state asks of a replica: lead, follow, stop
+own_root         whether the broker's own root answers writes
 inbox            requests of other processes, as objects below the broker's root
 """

@@ -25,6 +25,7 @@ TROUBLES = (
     "shut down",
     "another disk",
     "removed table",
+    "metadata power cut",
 )
 """The larger troubles; `tests.simulation.troubles` has a function for each."""
 

@@ -24,6 +24,7 @@ TROUBLES = (
     "damage",
     "shut down",
     "another disk",
+    "removed table",
 )
 """The larger troubles; `tests.simulation.troubles` has a function for each."""
 

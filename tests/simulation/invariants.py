@@ -97,6 +97,7 @@ class Invariants:
     live        broker epochs of the brokers that are registered and not fenced
     controller  broker id and controller epoch of the newest one
     torn        brokers whose disk lost unsynced files and that have not registered since; `wiped`: all files
+    removed     replicas whose directory was removed, until an epoch begins without them in the ISR, or in a new table
     compacted   topic ids whose records may be removed: a later committed one has the same key, or they are aborted
     """
 
@@ -113,6 +114,7 @@ class Invariants:
     torn: set[int] = field(default_factory=set)
     wiped: set[int] = field(default_factory=set)
     ever_wiped: set[int] = field(default_factory=set)
+    removed: set[tuple[int, TopicPartition]] = field(default_factory=set)
     leader_changes: int = 0
     acked_count: int = 0
     _shadows: dict[tuple[int, TopicPartition], Shadow] = field(default_factory=dict)
@@ -207,8 +209,15 @@ class Invariants:
             raise Violation("Liveness", f"a log is taken for lost, but no disk was: {state}")
         if previous is not None and history is not None and state.unclean > previous.unclean:
             history.lossy |= bool(previous.lost)  # an operator preferred an empty partition to an offline one
+        self._new_epoch(previous, state)
         self.leader_changes += previous is not None and state.leader_epoch > previous.leader_epoch
         self.partitions[topic_partition] = state
+
+    def _new_epoch(self, previous: PartitionRecord | None, state: PartitionRecord) -> None:
+        """If an epoch begins, those outside ISR and ELR have to catch up before they count again."""
+        if previous is not None and state.leader_epoch > previous.leader_epoch:
+            outside = set(state.replicas) - {*state.isr, *state.elr}
+            self.removed -= {(broker_id, state.topic_partition) for broker_id in outside}
 
     def _check_state(self, topic_partition: TopicPartition) -> None:
         state = self.partitions.get(topic_partition)
@@ -257,12 +266,19 @@ class Invariants:
                 f"{topic_partition} on {broker_id}: all that versions up to {commit.txns[DELETED]} removed is said to "
                 f"be deleted, but {sorted(left)} are on storage",
             )
+        self._made_anew(broker_id, topic_partition, shadow)
         for entry in commit.adds:
             self._check_matching(broker_id, shadow, history, entry)
         if commit.operation == "TRUNCATE":
             self._check_truncated(broker_id, shadow, history)
         if commit.operation in ("START EPOCH", "TRUNCATE"):
             self._check_leader(broker_id, topic_partition, history, commit.txns[LEADER_EPOCH])
+
+    def _made_anew(self, broker_id: int, topic_partition: TopicPartition, shadow: Shadow) -> None:
+        """A new table in the place of a removed one counts from the newest epoch on."""
+        newest = self.partitions.get(topic_partition)
+        if newest is not None and shadow.leader_epoch == newest.leader_epoch:
+            self.removed.discard((broker_id, topic_partition))
 
     def file_deleted(self, broker_id: int, topic_partition: TopicPartition, files: MemoryFiles, path: str) -> None:
         """A data file of a replica was deleted."""
@@ -320,6 +336,11 @@ class Invariants:
         self.wiped.add(broker_id)
         self.ever_wiped.add(broker_id)
 
+    def was_removed(self, broker_id: int, topic_partition: TopicPartition) -> None:
+        """The directory of a replica is gone, under a broker that may run."""
+        self.removed.add((broker_id, topic_partition))
+        self.ever_wiped.add(broker_id)
+
     def lost_power(self, broker_id: int) -> None:
         """The broker's disk lost unsynced files."""
         self.torn.add(broker_id)
@@ -337,7 +358,7 @@ class Invariants:
         if history.lossy or not records or self.only_leaders:
             return
         for member in state.isr:
-            if member in self.torn or member in state.lost:
+            if member in self.torn or member in state.lost or (member, topic_partition) in self.removed:
                 continue
             shadow = self.shadow(member, topic_partition)
             for offset, record in records.items():

@@ -154,6 +154,11 @@ def empty_logs_lead() -> AbstractContextManager[object]:
     return patch("stratalog.replication.controller.brokers._Restart._is_lost", lambda self, partition: False)
 
 
+def absent_tables_are_made_at_once() -> AbstractContextManager[object]:
+    """Promise 13: a follower whose table is gone makes a new one, and stays in the ISR while it copies."""
+    return patch("stratalog.replication.follower.replica.is_lost", lambda *_arguments, **_named: False)
+
+
 @contextmanager
 def recovery_among_writers() -> Iterator[None]:
     """Promise 5: a broker recovers its tables before it registers, and cuts them while an earlier process writes."""
@@ -522,6 +527,9 @@ MUTATIONS: dict[str, Mutation] = {
         _TWO_NEEDED,
     ),
     "empty logs": Mutation(empty_logs_lead, _COMPLETE, _mix(another_disk=4, crash=3, restart_all=2)),
+    "absent tables": Mutation(
+        absent_tables_are_made_at_once, _COMPLETE, _mix(removed_table=4, crash=2, restart_all=2)
+    ),
     "recovery among writers": Mutation(
         recovery_among_writers,
         (*_COMPLETE, "Liveness", "MonotonicHighWatermark"),

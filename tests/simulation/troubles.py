@@ -206,6 +206,20 @@ def _another_disk(sim: SimCluster) -> None:
         restart(sim, host)
 
 
+def _removed_table(sim: SimCluster) -> None:
+    """The directory of a follower's replica is removed, whether its processes live or not. Another member of the ISR
+    keeps its log. One replica of a partition at a time."""
+    host, invariants = _any_host(sim), sim.invariants
+    for topic_partition, state in invariants.partitions.items():
+        if host.broker_id not in state.replicas or state.leader in (NO_LEADER, host.broker_id) or invariants.torn:
+            continue
+        if any(each == topic_partition for _, each in invariants.removed):
+            continue
+        if host.disk.tables.pop(str(topic_partition), None) is not None:
+            sim.log_event(f"the directory of {topic_partition} of broker {host.broker_id} is removed")
+            invariants.was_removed(host.broker_id, topic_partition)
+
+
 _MAKERS: Mapping[str, Callable[[SimCluster], None]] = {
     "crash": _crash_or_restart,
     "restart all": _restart_all,
@@ -224,4 +238,5 @@ _MAKERS: Mapping[str, Callable[[SimCluster], None]] = {
     "damage": _damage,
     "shut down": _shut_down,
     "another disk": _another_disk,
+    "removed table": _removed_table,
 }

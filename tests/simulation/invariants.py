@@ -11,8 +11,8 @@ LogMatching               every record that a commit adds: equal at equal epoch 
 LeaderCompleteness        every ISR and every publication: each member of the ISR, which may lead next, holds every
                           record below any published high watermark; every epoch start, of the leader
 AckedRecordsNotLost       every acknowledgement (it is below a published high watermark), every epoch start, the end
-KeptRecordsNotLost        after a power cut of all brokers at once: of committed records a leader has what the disk of any
-                          member of the ISR kept
+KeptRecordsNotLost        after a power cut of all brokers at once: a leader has those committed records which the disk
+                          of any member of the ISR kept
 ConsistentRead            every publication and every read: one offset has one value for ever
 NoDuplicates, NoDuplicateSequence   every record when a high watermark passes it
 NothingForgotten          every commit that states what is deleted, and the end: a file that left a log is deleted, or
@@ -147,6 +147,7 @@ class Invariants:
             match record:
                 case PartitionRecord():
                     self._check_controller(by, record)
+                    self._replicas_committed(record)
                     self._partition_committed(record)
                     changed.append(record.topic_partition)
                 case ControllerRecord():
@@ -189,6 +190,11 @@ class Invariants:
             elif history is not None:
                 self._check_members(topic_partition, state, history, history.committed)
 
+    def _replicas_committed(self, state: PartitionRecord) -> None:
+        previous = self.partitions.get(state.topic_partition)
+        if previous is not None and not set(previous.replicas) <= set(state.replicas):
+            self._kept.pop(state.topic_partition, None)  # perhaps the one that kept most was removed
+
     def _partition_committed(self, state: PartitionRecord) -> None:
         topic_partition = state.topic_partition
         previous = self.partitions.get(topic_partition)
@@ -208,8 +214,6 @@ class Invariants:
             raise Violation("MonotonicLeaderEpoch", f"partition epoch: {previous} then {state}")
         if previous is not None and history is not None and set(state.replicas) < set(previous.replicas):
             history.lossy |= set(state.isr) <= self.torn  # the others were lost before the election
-        if previous is not None and not set(previous.replicas) <= set(state.replicas):
-            self._kept.pop(topic_partition, None)  # perhaps the one that kept most was removed
         if not set(state.lost) <= self.ever_wiped:
             raise Violation("Liveness", f"a log is taken for lost, but no disk was: {state}")
         if previous is not None and history is not None and state.unclean > previous.unclean:

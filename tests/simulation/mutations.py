@@ -539,7 +539,9 @@ MUTATIONS: dict[str, Mutation] = {
         Setting(pause_ms_max=30),
     ),
     "empty logs": Mutation(empty_logs_lead, _COMPLETE, _mix(another_disk=4, crash=3, restart_all=2)),
-    "absent tables": Mutation(absent_tables_are_made_at_once, _COMPLETE, _mix(removed_table=4, crash=2, restart_all=2)),
+    "absent tables": Mutation(
+        absent_tables_are_made_at_once, _COMPLETE, _mix(removed_table=4, crash=2, restart_all=2)
+    ),
     "recovery among writers": Mutation(
         recovery_among_writers,
         (*_COMPLETE, "Liveness", "MonotonicHighWatermark"),

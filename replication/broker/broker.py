@@ -16,6 +16,7 @@ from stratalog.replication.broker.hosted_replicas import STATE_CHANGE_LOG, Broke
 from stratalog.replication.broker.inbox import BrokerInbox
 from stratalog.replication.broker.log_ends import LogEnds
 from stratalog.replication.broker.longest_log import unsure_of
+from stratalog.replication.broker.own_root import OwnRoot
 from stratalog.replication.broker.turn import Turn
 from stratalog.replication.broker_root import was_shut_down
 from stratalog.replication.controller.brokers import (
@@ -127,9 +128,9 @@ class Broker:
         self._due_ms: dict[str, int] = {}
         self._offline_due_ms = 0
         self._progress: LeaderProgress | None = None
-        self._announced_epoch = NO_BROKER_EPOCH
+        self._announced_epoch = self._stopped_epoch = NO_BROKER_EPOCH
         self._beat = 0
-        self._root_seen_ms = 0
+        self._own_root = OwnRoot(self.broker_id, self._objects, ports, self.config)
 
     # -- registration and end --------------------------------------------------------------------------
 
@@ -191,7 +192,7 @@ class Broker:
         """Begin to publish under the new broker epoch. `step` retries it when the store failed in between."""
         epoch = self.broker_epoch
         self._progress = LeaderProgress(self._objects, epoch)
-        self._root_seen_ms = self._clock.monotonic_ms()
+        self._own_root.answered()
         self._put_session(epoch)
         remove_old_progress(self._objects, epoch)
         self._turn.applies_all = True
@@ -274,16 +275,22 @@ class Broker:
     def _keep_registered(self, now_ms: int) -> None:
         if self._announced_epoch != self.broker_epoch:
             self._announce()
-        if self._is_due("session", now_ms, self.config.broker_heartbeat_interval_ms) and self._has_root(now_ms):
-            self._put_session(self.broker_epoch)
+        if self._is_due("session", now_ms, self.config.broker_heartbeat_interval_ms):
+            self._beat_session()
         poll_ms = self.config.stratalog_metadata_poll_ms
         self._poll("metadata", self._metadata_watch, poll_ms, now_ms, lambda: self._follow_metadata(now_ms))
 
-    def _has_root(self, now_ms: int) -> bool:
-        """A broker that cannot write to its own root lets its session expire: others should lead. It waits for one more
-        write than is due, so that it is fenced about one session after its root was lost."""
-        heartbeat_ms, session_ms = self.config.broker_heartbeat_interval_ms, self.config.broker_session_timeout_ms
-        return now_ms - self._root_seen_ms <= min(session_ms, max(2 * heartbeat_ms, session_ms // 3))
+    def _beat_session(self) -> None:
+        """A broker that cannot write to its own root lets its session expire, too: the process's controller thread may
+        be stuck."""
+        if not self._own_root.is_dead():
+            self._put_session(self.broker_epoch)
+
+    def epoch_to_give_up(self) -> int | None:
+        """The broker epoch under which this broker can do nothing, because its own root answers nothing; None while it
+        does. Called regularly from the controller's thread: the loop may be stuck."""
+        broker_epoch = self.broker_epoch  # read first: a root that answers meanwhile is followed by a new epoch
+        return broker_epoch if broker_epoch != NO_BROKER_EPOCH and self._own_root.look() else None
 
     def _poll_inbox(self, now_ms: int) -> bool:
         if self._is_due("answers", now_ms, ANSWER_CLEAN_INTERVAL_MS):
@@ -377,8 +384,11 @@ class Broker:
             return False
         if self.metadata.image.is_current(self.broker_id, self.broker_epoch):
             return True
-        STATE_CHANGE_LOG.warning("[Broker %d] epoch %d was fenced", self.broker_id, self.broker_epoch)
-        self._hosted.stop_all("this broker was fenced")
+        if self._stopped_epoch != self.broker_epoch:
+            STATE_CHANGE_LOG.warning("[Broker %d] epoch %d was fenced", self.broker_id, self.broker_epoch)
+            self._hosted.stop_all("this broker was fenced")
+            self._stopped_epoch = self.broker_epoch
+        self._own_root.write()  # others lead until it answers
         self._register()
         self._due_ms["metadata"] = now_ms
         return False
@@ -520,7 +530,8 @@ class Broker:
         moved = [self.leaders[tp] for tp in turn.to_publish if tp in self.leaders]
         entries = [progress for replica in moved if (progress := replica.progress()) is not None]
         beat_is_due = self._is_due("beat", turn.begun_ms, self.config.broker_heartbeat_interval_ms)
-        if self._progress.publish(entries, turn.begun_ms, beat_is_due=beat_is_due):
-            self._root_seen_ms = turn.begun_ms
+        begins = self._own_root.asks
+        if self._progress.publish(entries, turn.begun_ms, beat_is_due=beat_is_due, begins=begins):
+            self._own_root.answered()
         turn.to_publish.clear()
         return True

@@ -250,6 +250,17 @@ def fence_brokers(
     return Result(update_eligible_leaders(image, records), dead)
 
 
+def give_up_broker(image: ClusterImage, broker_id: int, broker_epoch: int) -> Result[tuple[int, ...]]:
+    """Fence a broker whose own root answers nothing, as its process reports through the metadata root.
+
+    As `fence_brokers`, long before its session expires. Unclean elections are left to the controller. The only live
+    broker stays, since nobody else could lead. The answer names the broker if it is fenced now.
+    """
+    if image.live_brokers().keys() <= {broker_id}:
+        return Result((), ())
+    return fence_brokers(image, {broker_id: broker_epoch})
+
+
 def online_partitions(image: ClusterImage, unclean_of: UncleanOf = always_clean) -> Result[tuple[TopicPartition, ...]]:
     """Elect a leader for each partition without a live one, where possible; the answer names those partitions.
 

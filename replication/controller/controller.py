@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 
 from stratalog.replication.config import BrokerConfig
-from stratalog.replication.controller.brokers import fence_brokers, online_partitions
+from stratalog.replication.controller.brokers import fence_brokers, give_up_broker, online_partitions
 from stratalog.replication.controller.history_writer import HistoryWriter
 from stratalog.replication.controller.preferred_leaders import rebalance_leaders
 from stratalog.replication.controller.reassignment import finish_reassignments
@@ -69,10 +69,15 @@ class Controller:
         """The interval of `step`: at least three polls within a session."""
         return max(self._config.broker_session_timeout_ms // 12, 1)
 
-    def step(self) -> None:
-        """One turn: poll the sessions, stand for election or act as controller."""
+    def step(self, epoch_to_give_up: int | None = None) -> None:
+        """One turn: poll the sessions, stand for election or act as controller.
+
+        epoch_to_give_up  the broker epoch of this process's broker, if its own root answers nothing: it is fenced
+        """
         now_ms = self._clock.monotonic_ms()
         self._is_checked &= not self.metadata.refresh()
+        if epoch_to_give_up is not None:
+            self._give_up(epoch_to_give_up)
         image = self.metadata.image
         contents = {i: self._objects.get_register(session_path(i)) for i in image.live_brokers()}
         expired = self._observer.observe(self._clock.monotonic_ms(), contents)
@@ -92,6 +97,14 @@ class Controller:
         controller itself: then this process is no candidate."""
         own = image.live_brokers().get(self.broker_id)
         return own is not None and own.registration.incarnation_id == self._incarnation_id
+
+    def _give_up(self, broker_epoch: int) -> None:
+        """Fence this process's own broker. It is the broker's own word, as a controlled shutdown is: no controller
+        epoch is needed, and this process resigns if it is the controller."""
+        if not give_up_broker(self.metadata.image, self.broker_id, broker_epoch).records:
+            return
+        if self.metadata.propose(lambda image: give_up_broker(image, self.broker_id, broker_epoch)):
+            _LOG.warning("broker %d fences itself: its own root answers nothing", self.broker_id)
 
     def _stand_for_election(self, image: ClusterImage, expired: set[int]) -> None:
         incumbent = image.live_brokers().get(image.controller_id)

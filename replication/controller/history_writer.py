@@ -6,17 +6,14 @@ I/O: the metadata root, and the tables of leaders for the start offsets of their
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 
-import pyarrow as pa
-
 from stratalog.replication.metadata.history import LeaderEpoch, PastState, history_tables, last_led, past_states
-from stratalog.replication.metadata.history_table import HistoryTable
-from stratalog.replication.metadata.log import METADATA_PARTITION, READ_BYTES
-from stratalog.replication.metadata.records import MetadataRecord, record_from_json, value_of_row
+from stratalog.replication.metadata.history_table import HistoryTable, metadata_rows
+from stratalog.replication.metadata.log import METADATA_PARTITION
 from stratalog.replication.stores import Ports
 from stratalog.storage.errors import StratalogError
 from stratalog.storage.log.reader import LogReader
@@ -76,7 +73,7 @@ class HistoryWriter:
         log = LogReader(self._ports.stores.table(self._root, METADATA_PARTITION), clock)
         log.refresh()
         end_offset = log.log_end_offset
-        states = past_states(_rows(log, end_offset), table.end_offset)
+        states = past_states(metadata_rows(log, end_offset), table.end_offset)
         days = history_tables(states, self._starts(states, roots))
         if end_offset > table.end_offset and not table.append(days, end_offset, clock.wall_ms()):
             return self._read_end()
@@ -99,11 +96,3 @@ class HistoryWriter:
                         LeaderEpoch(each.topic_id, each.state.partition, e.epoch): e.start_offset for e in entries
                     }
         return starts
-
-
-def _rows(log: LogReader, end_offset: int) -> Iterator[tuple[int, int, MetadataRecord]]:
-    for rows in log.read_range(log.log_start_offset, end_offset, READ_BYTES):
-        values = zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
-        records = [record_from_json(value_of_row(key, value)) for key, value in values]
-        times = rows["timestamp"].cast(pa.int64()).to_pylist()
-        yield from zip(rows["offset"].to_pylist(), (time or 0 for time in times), records, strict=True)

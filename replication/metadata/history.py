@@ -1,4 +1,4 @@
-"""The history of partition states, as rows of a Delta table: leaders, their epochs, and where these began. Pure.
+"""The history of partition states, as rows: leaders, their epochs, and where these began. Pure.
 
 The metadata log is compacted to the newest state of each partition. The controller appends every state to the table
 `__cluster_metadata_history` beside the log before compaction may remove it. Each commit has a `txn` with the end of the
@@ -7,7 +7,6 @@ offsets of the metadata log that the table has, so no state is there twice. Noth
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -21,12 +20,7 @@ from stratalog.replication.metadata.records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from stratalog.storage.errors import CorruptMessageError
 
-HISTORY_DIRECTORY = "__cluster_metadata_history"
-"""The table's directory below the metadata root."""
-APP_ID = "stratalog.metadata.history"
-"""The application id of the `txn` whose version is the end of the offsets that the table has."""
 HISTORY_SCHEMA = pa.schema(
     [
         ("metadata_offset", pa.int64()),
@@ -45,7 +39,6 @@ HISTORY_SCHEMA = pa.schema(
 )
 """The columns of a data file; the table has `date` as partition column besides. `start_offset`: where the leader epoch
 began in the partition's log; null when it holds no record, or when the leader's table did not tell."""
-_DELTA_TYPES = {pa.int32(): "integer", pa.int64(): "long", pa.string(): "string"}
 
 
 class LeaderEpoch(NamedTuple):
@@ -115,64 +108,3 @@ def _table(states: list[PastState], starts: Mapping[LeaderEpoch, int]) -> pa.Tab
     of_state = [name for name in HISTORY_SCHEMA.names if name not in columns]
     columns |= {name: [getattr(each.state, name) for each in states] for name in of_state}
     return pa.table([pa.array(columns[field.name], field.type) for field in HISTORY_SCHEMA], schema=HISTORY_SCHEMA)
-
-
-class HistoryFile(NamedTuple):
-    """A data file of one day: its path below the table's directory, its size and its rows."""
-
-    path: str
-    date: str
-    size_bytes: int
-    record_count: int
-
-
-def encode_history_commit(
-    version: int, files: Iterable[HistoryFile], end_offset: int, now_ms: int, table_id: str
-) -> bytes:
-    """The commit file of this version; version 0 also states protocol and schema."""
-    lines: list[dict[str, Any]] = [{"commitInfo": {"timestamp": now_ms, "operation": "WRITE"}}]
-    if version == 0:
-        lines.append({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}})
-        lines.append({"metaData": _metadata(table_id, now_ms)})
-    lines.append({"txn": {"appId": APP_ID, "version": end_offset, "lastUpdated": now_ms}})
-    for file in files:
-        add = {
-            "path": file.path,
-            "partitionValues": {"date": file.date},
-            "size": file.size_bytes,
-            "modificationTime": now_ms,
-            "dataChange": True,
-            "stats": json.dumps({"numRecords": file.record_count}),
-        }
-        lines.append({"add": add})
-    return "".join(f"{json.dumps(line, separators=(',', ':'))}\n" for line in lines).encode()
-
-
-def end_offset_of(data: bytes, name: str) -> int:
-    """The end of the offsets that the table has after the commit of this file. CorruptMessageError for a torn one."""
-    try:
-        actions = [json.loads(line) for line in data.decode().splitlines()]
-        return max(int(each["txn"]["version"]) for each in actions if each.get("txn", {}).get("appId") == APP_ID)
-    except (ValueError, KeyError, TypeError, AttributeError) as reason:
-        raise CorruptMessageError(f"{name}: not a commit of the history: {reason}") from reason
-
-
-def _metadata(table_id: str, now_ms: int) -> dict[str, Any]:
-    fields = [{"name": f.name, "type": _delta_type(f.type), "nullable": True, "metadata": {}} for f in HISTORY_SCHEMA]
-    fields.append({"name": "date", "type": "date", "nullable": True, "metadata": {}})
-    return {
-        "id": table_id,
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps({"type": "struct", "fields": fields}),
-        "partitionColumns": ["date"],
-        "configuration": {"delta.appendOnly": "true"},
-        "createdTime": now_ms,
-    }
-
-
-def _delta_type(arrow: pa.DataType) -> str | dict[str, Any]:
-    if pa.types.is_timestamp(arrow):
-        return "timestamp"
-    if pa.types.is_list(arrow):
-        return {"type": "array", "elementType": "integer", "containsNull": True}
-    return _DELTA_TYPES[arrow]

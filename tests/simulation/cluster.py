@@ -185,11 +185,15 @@ class SimCluster:
         )
         self.hosts = {i: self._host(i) for i in range(1, setting.brokers + 1)}
         self.invariants = Invariants(
-            {i: host.disk for i, host in self.hosts.items()}, session_silence_ms_min=SESSION_MS // 2
+            {i: host.disk for i, host in self.hosts.items()},
+            session_silence_ms_min=SESSION_MS // 2,
+            root_silence_ms_min=SESSION_MS // 3,
         )
         self._disks = {METADATA_ROOT: self.metadata_disk, **{h.root: h.disk for h in self.hosts.values()}}
         self._beats_ms: dict[str, int] = {}
         self._looked_ms: dict[tuple[str, str], int] = {}
+        self._root_silent_ms: dict[int, int] = {}
+        """For how long a broker's own root had answered no write of it when its process gave it up."""
         self._controllers: dict[str, Controller] = {}
         self._peers: dict[int, BrokerCalls] = {}
         self.on_crash: Callable[[Broker], None] = lambda _broker: None
@@ -260,11 +264,15 @@ class SimCluster:
                 self.invariants.compacted.add(record.topic_id)
         actor = self.scheduler.current
         controller = self._controllers.get(actor.name) if actor is not None else None
-        by = None if controller is None else (controller.broker_id, controller.epoch)
+        fenced = [record.broker_id for record in records if isinstance(record, FenceBrokerRecord)]
+        fences_itself = controller is not None and controller.broker_id in fenced
+        by = None if controller is None or fences_itself else (controller.broker_id, controller.epoch)
         self.invariants.metadata_committed(records, by)
-        for record in records:
-            if isinstance(record, FenceBrokerRecord) and by is not None and actor is not None:
-                self._check_fence(actor, record.broker_id)
+        for broker_id in fenced:
+            if fences_itself:
+                self.invariants.fenced_itself(broker_id, self._root_silent_ms[broker_id])
+            elif by is not None and actor is not None:
+                self._check_fence(actor, broker_id)
 
     def _check_metadata(self) -> None:
         """Fold the metadata log anew, in no time."""
@@ -362,12 +370,12 @@ class SimCluster:
             Ports(self, self.clock, self.ids),
             self.setting.upkeep,
         )
-        name = f"c{broker_id}.{host.lives}"
+        name, process = f"c{broker_id}.{host.lives}", host.process
         self._controllers[name] = controller
         host.broker = broker
         host.actors += [
             self.scheduler.spawn(f"b{broker_id}.{host.lives}", host.process, lambda: self._run_broker(host, broker)),
-            self.scheduler.spawn(name, host.controller, lambda: self._run_controller(controller, broker)),
+            self.scheduler.spawn(name, host.controller, lambda: self._run_controller(controller, broker, process)),
         ]
 
     def _run_broker(self, host: Host, broker: Broker) -> None:
@@ -391,10 +399,14 @@ class SimCluster:
                 pause_ms = 50
             broker.wakeup.wait_ms(pause_ms)
 
-    def _run_controller(self, controller: Controller, broker: Broker) -> None:
+    def _run_controller(self, controller: Controller, broker: Broker, process: str) -> None:
         while broker.stopped_by is None:
             try:
-                controller.step()
+                given_up = broker.epoch_to_give_up()
+                if given_up is not None:
+                    answered_ms = self.scheduler.answered_ms.get((process, broker.root), 0)
+                    self._root_silent_ms[broker.broker_id] = self.scheduler.now_ms - answered_ms
+                controller.step(given_up)
             except StratalogError as reason:
                 self.log_event(f"controller error {reason}")
             self.clock.sleep_ms(controller.poll_interval_ms)

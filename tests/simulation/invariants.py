@@ -19,7 +19,8 @@ NothingForgotten          every commit that states what is deleted, and the end:
                           known to whoever opens the table
 CommittedFilesStand       every commit and every deletion of a data file: the files that a table names are there, whole
 OneController             every metadata commit that only a controller makes: it is the newest one
-SessionExpiry             every broker that is fenced: its session was silent for long when its controller looked
+SessionExpiry             every broker that is fenced: its session was silent for long when its controller looked, or
+                          its own root had answered nothing for long when its process looked
 """
 
 from __future__ import annotations
@@ -107,6 +108,7 @@ class Invariants:
     clean: bool = True
     only_leaders: bool = False
     session_silence_ms_min: int = 0
+    root_silence_ms_min: int = 0
     partitions: dict[TopicPartition, PartitionRecord] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     histories: dict[Log, History] = field(default_factory=dict)
@@ -241,6 +243,11 @@ class Invariants:
         """A controller fenced a broker whose session had last changed `silent_ms` before the controller read it."""
         if silent_ms < self.session_silence_ms_min:
             raise Violation("SessionExpiry", f"broker {broker_id} was fenced, its session was {silent_ms} ms old")
+
+    def fenced_itself(self, broker_id: int, silent_ms: int) -> None:
+        """A process fenced its own broker, whose root had last answered a write `silent_ms` before it looked."""
+        if silent_ms < self.root_silence_ms_min:
+            raise Violation("SessionExpiry", f"broker {broker_id} fenced itself, its root answered {silent_ms} ms ago")
 
     # -- logs --------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 from stratalog.replication.broker.broker import Broker, register_broker
 from stratalog.replication.broker.longest_log import OWN_LEADS
+from stratalog.replication.broker.own_root import OwnRoot
 from stratalog.replication.broker_root import was_shut_down
 from stratalog.replication.controller.brokers import FoundRoot
 from stratalog.replication.controller.sessions import SessionObserver
@@ -387,6 +388,11 @@ def upkeep_ends_with_its_session() -> Iterator[None]:
         yield
 
 
+def a_late_write_is_a_dead_root() -> AbstractContextManager[object]:
+    """A broker fences itself as soon as a write to its own root takes a moment."""
+    return patch.object(OwnRoot, "is_dead", lambda own: own._unanswered_ms is not None)
+
+
 def sequences_are_not_checked() -> AbstractContextManager[object]:
     """A batch that is sent again is appended again."""
     return patch.object(ProducerStates, "check", lambda self, *arguments: Accept())
@@ -607,5 +613,6 @@ MUTATIONS: dict[str, Mutation] = {
         Setting(configs=(*COMPACTED, ("min.insync.replicas", "1")), pause_ms_max=30),
         6_000,
     ),
+    "late write": Mutation(a_late_write_is_a_dead_root, ("SessionExpiry",), _mix(crash=1)),
     "sequences": Mutation(sequences_are_not_checked, ("NoDuplicateSequence", "NoDuplicates"), _mix(cut_broker=2)),
 }

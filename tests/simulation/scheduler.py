@@ -72,6 +72,8 @@ class Scheduler:
     slow_until_ms: dict[str, int] = field(default_factory=dict)
     hung: dict[str, Hang] = field(default_factory=dict)
     wall_offset_ms: dict[str, int] = field(default_factory=dict)
+    answered_ms: dict[tuple[str, str], int] = field(default_factory=dict)
+    """When a host's last write of a small object at a root was answered."""
     random: random.Random = field(init=False)
     current: Actor | None = None
     hub: greenlet.greenlet = field(default_factory=greenlet.getcurrent)
@@ -119,9 +121,15 @@ class Scheduler:
 
     def access(self, root: str, operation: str, table: str, detail: str) -> None:
         """A storage access: perhaps another actor runs first, perhaps it lasts long, perhaps it fails."""
-        actor, faults = self.current, self.faults
-        if actor is None or not faults.is_on:
+        actor = self.current
+        if actor is None:
             return
+        if self.faults.is_on:
+            self._access_in_turn(actor, root, operation, table, detail)
+        if operation == "put:done":
+            self.answered_ms[actor.host, root] = self.now_ms
+
+    def _access_in_turn(self, actor: Actor, root: str, operation: str, table: str, detail: str) -> None:
         turn = actor.turn
         if turn is None or root in turn.home:
             self._access(actor, root, operation, table, detail)

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from stratalog.replication.controller.history_writer import HistoryWriter
-from stratalog.replication.metadata.history import HISTORY_DIRECTORY, past_states
+from stratalog.replication.metadata.history import past_states
+from stratalog.replication.metadata.history_commits import HISTORY_DIRECTORY
 from stratalog.replication.metadata.history_table import HistoryTable
 from stratalog.replication.metadata.log import METADATA_CONFIG, MetadataLog
 from stratalog.replication.metadata.records import PartitionRecord, RemoveTopicRecord, TopicRecord
@@ -32,6 +33,8 @@ def history(objects: MemoryStore) -> list[dict[str, Any]]:
     """The rows that the table's commits name."""
     rows: list[dict[str, Any]] = []
     for meta in objects.list(f"{HISTORY_DIRECTORY}/_delta_log/"):
+        if not meta.path.endswith(".json"):
+            continue
         for line in objects.get(meta.path).decode().splitlines():
             add = json.loads(line).get("add")
             if add is not None:

@@ -189,8 +189,8 @@ class Judge:
             if loss is not None and offset < loss.kept_end:
                 self._find(
                     "kept-and-lost",
-                    f"{_at(place, offset)}: {known.value} was acknowledged, and a replica's log reached {loss.kept_end} "
-                    "after the cut, but another one led",
+                    f"{_at(place, offset)}: {known.value} was acknowledged; after the cut a replica's log reached "
+                    f"{loss.kept_end}, but another one led",
                 )
 
     def _find(self, rule: str, text: str) -> None:
